@@ -21,42 +21,44 @@ import structlog
 
 from admission import ports, resources
 from admission.cel.syntax import parser
-from admission.cluster import installing, kinds, namespaces, proving, registering, showing, watching
-from admission.cluster.allocating import ClaimWriter
-from admission.cluster.connecting import Connection
-from admission.cluster.credentials import Place
-from admission.cluster.fencing import Fencer, Wish
-from admission.cluster.keeping import QueueKeeper
-from admission.cluster.leases import Durations, Lease
-from admission.cluster.patching import PodWriter
-from admission.cluster.reaching import Client, Terms
-from admission.cluster.reporting import Reporter
-from admission.cluster.requeuing import WorkloadWriter
-from admission.cluster.store import Store, Subscription
-from admission.cluster.templates import TemplateKeeper
-from admission.cluster.vaults import SecretVault
-from admission.cluster.versions import Versions
-from admission.control import admitting, leading
-from admission.control.outbox import Outbox
-from admission.control.rehearsing import Understudy
+from admission.controller import admission_loop, leadership
+from admission.controller.standby import Understudy
+from admission.controller.status_writer import Outbox
 from admission.cycle import cycle, profile
 from admission.cycle.state.leader import Desk, Lasting, Ports
 from admission.errors import MendError, RetryError
-from admission.ledger import migrating
-from admission.ledger.ledger import SqlLedger
+from admission.kube import crd_installer, namespaces
+from admission.kube.cache import dashboard_store, reflector, watched_resources
+from admission.kube.cache.store import Store, Subscription
+from admission.kube.client.connection import Connection
+from admission.kube.client.credentials import Place
+from admission.kube.fence_controller import Fencer, Wish
+from admission.kube.leader_election import Durations, Lease
+from admission.kube.secret_store import SecretVault
+from admission.kube.server_version import Versions
+from admission.kube.webhook_config import dry_run_probe, registration
+from admission.kube.webhook_config.client_config import Client, Terms
+from admission.kube.writers.claim_templates import TemplateKeeper
+from admission.kube.writers.claims import ClaimWriter
+from admission.kube.writers.pods import PodWriter
+from admission.kube.writers.queue_finalizer import QueueKeeper
+from admission.kube.writers.status import Reporter
+from admission.kube.writers.workloads import WorkloadWriter
+from admission.ledger.db import migrations
+from admission.ledger.sql_ledger import SqlLedger
 from admission.podpolicy.admission import Rules
-from admission.ports import UNTRACED
 from admission.review import reviewer
 from admission.review.caches import Memory
 from admission.settings import Ledger, Settings
-from admission.settings.holding import Held
+from admission.settings.live import Held
 from admission.telemetry import logs
 from admission.telemetry.collectors import Watched
 from admission.telemetry.metrics import Metrics
 from admission.telemetry.tracing import Traces, exporting
-from admission.webhook import authorities, proofs, rotating, server, workers
-from admission.webhook.links import Link, Task
+from admission.webhook import proofs, server, workers
 from admission.webhook.server import Server
+from admission.webhook.tls import ca_rotation, rotation as tls_rotation
+from admission.webhook.worker_ipc import Link, Task
 from admission.webhook.workers import Crew, Orders
 
 log = structlog.get_logger()
@@ -64,7 +66,7 @@ log = structlog.get_logger()
 RETRY = 2.0
 """Seconds before a role that lost a dependency is started again."""
 
-WORKER = (sys.executable, "-m", "admission.cli.working")
+WORKER = (sys.executable, "-m", "admission.cli.serve.worker")
 """The command of a further worker."""
 
 NO_TERM = 0
@@ -140,7 +142,8 @@ async def serve(settings: Settings, *, stop: asyncio.Event, link: Link | None = 
     Raises MendError when the installation or the settings are wrong, ClusterAwayError when the API server does not
     answer at the start. Later losses of the API server or of the database are waited out.
     """
-    logs.configure(level=settings.log_level.upper(), as_json=_as_json(settings.log_format))
+    as_json = None if settings.log_format == "auto" else settings.log_format == "json"
+    logs.configure(level=settings.log_level.upper(), as_json=as_json)
     if settings.webhook.workers > 1:
         structlog.contextvars.bind_contextvars(worker=workers.FIRST)
     place = Place(kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None)
@@ -154,8 +157,8 @@ async def serve(settings: Settings, *, stop: asyncio.Event, link: Link | None = 
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_stopped(stop), name="wait for the signal to stop")
-                tasks.create_task(watching.watch(connection, parts.store), name="watch the cluster")
-                tasks.create_task(watching.until_synced(parts.store), name="wait for the cluster's objects")
+                tasks.create_task(reflector.watch(connection, parts.store), name="watch the cluster")
+                tasks.create_task(reflector.until_synced(parts.store), name="wait for the cluster's objects")
                 if "dashboard" in settings.roles:
                     tasks.create_task(_dashboard(parts), name="dashboard")
                 if link is not None:
@@ -184,11 +187,11 @@ async def _prepare(held: Held, connection: Connection, link: Link | None, traces
     log.info("connected", server=connection.server, version=f"{version[0]}.{version[1]}", user=user, loop=loop)
     decides = set(settings.roles) != {"dashboard"}
     if settings.install_crds and decides:
-        await installing.install(connection, sorted((resources.config() / "crds").glob("*.yaml")))
+        await crd_installer.install(connection, sorted((resources.config() / "crds").glob("*.yaml")))
     if decides:
         await namespaces.ensure(connection, settings.lease.namespace)
     versions = Versions(profile.named(str(settings.controller.profile)))
-    store = Store() if decides else Store(showing.WATCHED)
+    store = Store() if decides else Store(dashboard_store.WATCHED)
     return Parts(
         held=held,
         connection=connection,
@@ -207,7 +210,7 @@ async def _prepare(held: Held, connection: Connection, link: Link | None, traces
 async def _dashboard(parts: Parts) -> None:
     """Serve the pages for people."""
     # Templates and the database's library are long to import, and no review has to wait for them.
-    console = await asyncio.to_thread(importlib.import_module, "admission.console")
+    console = await asyncio.to_thread(importlib.import_module, "admission.dashboard_app")
     await console.serve(parts.settings, parts.connection, parts.store)
 
 
@@ -228,7 +231,7 @@ async def _webhook(parts: Parts) -> None:
         ):
             log.info("the webhook listens", host=settings.host, port=running.port)
             terms = Terms(_client(parts.settings, shown.bundle, running.port))
-            rotation = rotating.keep(source, shown, show=running.renew, publish=terms.trust)
+            rotation = tls_rotation.keep(source, shown, show=running.renew, publish=terms.trust)
             tasks.create_task(rotation, name="keep the certificate fresh")
             orders = _orders(parts, running)
             tasks.create_task(crew.run(orders), name="keep the workers running")
@@ -244,8 +247,8 @@ async def _register(parts: Parts, terms: Terms) -> None:
     """Keep the webhook configurations true, and prove the webhook."""
     namespace = parts.settings.lease.namespace
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(proving.keep(parts.connection, terms, namespace=namespace), name="prove the webhook")
-        await registering.keep(parts.connection, parts.store, terms, namespace=namespace, controller=parts.user)
+        tasks.create_task(dry_run_probe.keep(parts.connection, terms, namespace=namespace), name="prove the webhook")
+        await registration.keep(parts.connection, parts.store, terms, namespace=namespace, controller=parts.user)
 
 
 def _handlers(parts: Parts, crew: Crew) -> server.Handlers:
@@ -329,17 +332,17 @@ async def _retell(parts: Parts, crew: Crew, orders: Orders) -> None:
         await crew.retell(orders)
 
 
-def _certificates(parts: Parts) -> rotating.Source:
+def _certificates(parts: Parts) -> tls_rotation.Source:
     """Return where the webhook's certificates come from: files, or authorities of our own in a Secret."""
     settings = parts.settings.webhook
     if settings.certificate and settings.key:
         authority = Path(settings.authority) if settings.authority else None
-        return rotating.Files(Path(settings.certificate), Path(settings.key), authority)
+        return tls_rotation.Files(Path(settings.certificate), Path(settings.key), authority)
     vault = SecretVault(parts.connection, namespace=parts.settings.lease.namespace, name=settings.secret)
-    terms = authorities.Terms(
+    terms = ca_rotation.Terms(
         authority=timedelta(days=settings.authority_days), leaf=timedelta(hours=settings.leaf_hours)
     )
-    return rotating.OwnAuthorities(vault, settings.all_names, terms, _now)
+    return tls_rotation.OwnAuthorities(vault, settings.all_names, terms, _now)
 
 
 async def _pages(parts: Parts) -> None:
@@ -367,10 +370,10 @@ async def _controller(parts: Parts) -> None:
     if "webhook" in settings.roles:
         await parts.door.open.wait()
     # SQLAlchemy and alembic take as long to import as all the rest, and no review has to wait for them.
-    await asyncio.to_thread(importlib.import_module, "admission.ledger.migrating")
+    await asyncio.to_thread(importlib.import_module, "admission.ledger.db.migrations")
 
     if settings.ledger.migrate:
-        await migrating.migrate(settings.ledger.url)
+        await migrations.migrate(settings.ledger.url)
     async with SqlLedger.open(settings.ledger.url, settings.ledger.cluster) as ledger:
         parts.books.set()
         await parts.versions.look(parts.connection)
@@ -381,13 +384,13 @@ async def _controller(parts: Parts) -> None:
 
         async def work(epoch: int) -> None:
             await ledger.fence(epoch)
-            await watching.caught_up(parts.connection, parts.store, (kinds.QUEUES,))
+            await reflector.caught_up(parts.connection, parts.store, (watched_resources.QUEUES,))
             async with understudy.on() as place:
                 place.desk.epoch = epoch
                 await _admit(parts, place)
 
         async with understudy.rehearsing():
-            await leading.lead(_election(parts), work, leads=parts.metrics.leads)
+            await leadership.lead(_election(parts), work, leads=parts.metrics.leads)
 
 
 class _Place(NamedTuple):
@@ -414,7 +417,7 @@ def _place(parts: Parts, ledger: ports.Ledger, lasting: Lasting) -> _Place:
         fences=fencer,
         queues=QueueKeeper(connection),
         templates=templates,
-        traces=parts.traces or UNTRACED,
+        traces=parts.traces or ports.UNTRACED,
     )
     actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
     desk = Desk(ports=used, actor=actor, epoch=NO_TERM, lasting=lasting, steps=settings.steps, writes=settings.writes)
@@ -431,9 +434,11 @@ async def _admit(parts: Parts, place: _Place) -> None:
             tasks.create_task(_pass_on(fencer.store, subscription), name="watch the fences")
             tasks.create_task(templates.run(wake=subscription.wake), name="keep claim templates")
             pace = partial(_paced, parts, desk)
-            confirm = partial(watching.caught_up, parts.connection, parts.store, (kinds.PODS, kinds.CLAIMS))
+            confirm = partial(
+                reflector.caught_up, parts.connection, parts.store, (watched_resources.PODS, watched_resources.CLAIMS)
+            )
             observe = parts.metrics.cycled
-            await admitting.admit(desk, subscription, pace=pace, clock=_now, observe=observe, confirm=confirm)
+            await admission_loop.admit(desk, subscription, pace=pace, clock=_now, observe=observe, confirm=confirm)
 
 
 def _election(parts: Parts) -> Lease:
@@ -456,11 +461,11 @@ async def _pass_on(store: Store, subscription: Subscription) -> None:
             subscription.wake()
 
 
-def _paced(parts: Parts, desk: Desk) -> admitting.Pace:
+def _paced(parts: Parts, desk: Desk) -> admission_loop.Pace:
     """Return the pace that holds now, and have the next cycle keep the bounds that do."""
     settings = parts.settings.controller
     desk.steps, desk.writes = settings.steps, settings.writes
-    return admitting.Pace(resync=settings.resync, debounce=settings.debounce)
+    return admission_loop.Pace(resync=settings.resync, debounce=settings.debounce)
 
 
 async def _always(role: Callable[[Parts], Awaitable[None]], parts: Parts) -> None:
@@ -490,10 +495,6 @@ async def _first_gone(link: Link, held: Held) -> None:
 async def _stopped(stop: asyncio.Event) -> None:
     await stop.wait()
     raise _StoppedError
-
-
-def _as_json(log_format: str) -> bool | None:
-    return None if log_format == "auto" else log_format == "json"
 
 
 def _now() -> datetime:

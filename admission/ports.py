@@ -1,6 +1,6 @@
 """What the use cases need from the outside: small Protocols, each with a real adapter and a twin in memory.
 
-Real: `cluster` (View, Fences, Pods, Reports), `ledger` (Ledger). In memory: `simulation.in_memory`, for `muster
+Real: `kube` (View, Fences, Pods, Reports), `ledger` (Ledger). In memory: `simulation.in_memory`, for `muster
 simulate` and tests.
 """
 

@@ -14,8 +14,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-from tests import postgres as postgresql
-from tests import soaking
+from tests import postgres as postgresql, soaking
 
 # No deadline: how long one example takes says more about the machine than about the law.
 settings.register_profile("quick", max_examples=30, deadline=None)

@@ -16,15 +16,15 @@ from admission.api.muster.ledger_entries import Entry
 from admission.api.muster.observed import Sights
 from admission.api.values.names import QueueName
 from admission.dashboard import server
-from admission.dashboard.access import Judge
-from admission.dashboard.accounts import Extent, Grouping, Search, Statement, Step, Transaction, Use, Window
-from admission.dashboard.doors import Proxies
+from admission.dashboard.auth.authentication import Proxies
+from admission.dashboard.auth.rbac import Judge
+from admission.dashboard.auth.session import Sessions
+from admission.dashboard.jinja_environment import Templates
+from admission.dashboard.ledger_queries import Extent, Grouping, Search, Statement, Step, Transaction, Use, Window
 from admission.dashboard.ports import Ledger
-from admission.dashboard.rendering import Templates
-from admission.dashboard.requests import Desk
-from admission.dashboard.scenes import Scenes
+from admission.dashboard.request_context import Desk
 from admission.dashboard.server import Listening
-from admission.dashboard.sessions import Sessions
+from admission.dashboard.view_model import Scenes
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 DRIVER = "gpu.example.com"

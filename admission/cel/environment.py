@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from admission.cel.core import types as core_types
-from admission.cel.core import values
+from admission.cel.core import types as core_types, values
 from admission.cel.core.declarations import Overload
 from admission.cel.core.size_estimate import Declared
 from admission.cel.core.types import Kind

@@ -9,8 +9,7 @@ from typing import Any
 
 from admission.cel import environment, limits, programs
 from admission.cel.check import type_checker
-from admission.cel.core import ast, errors, frames
-from admission.cel.core import budget as core_budget
+from admission.cel.core import ast, budget as core_budget, errors, frames
 from admission.cel.core.types import Kind
 from admission.cel.cost import runtime_cost, static_cost
 from admission.cel.eval import interpreter

@@ -11,8 +11,7 @@ from admission.api.kubernetes import devices
 from admission.cel import environment as cel_environment
 from admission.cel.check import type_checker, validators
 from admission.cel.core import ast, budget, errors, frames, types, values
-from admission.cel.cost import runtime_cost
-from admission.cel.cost import static_cost as cost_static_cost
+from admission.cel.cost import runtime_cost, static_cost as cost_static_cost
 from admission.cel.eval import interpreter, vectorized
 from admission.cel.eval.parse_cache import Readings
 from admission.cel.syntax import parser

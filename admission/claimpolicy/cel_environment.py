@@ -16,8 +16,7 @@ from admission.cel.core.size_estimate import Declared
 from admission.cel.core.types import Kind
 from admission.cel.environment import Environment, Profile
 from admission.cel.expressions import Expression
-from admission.cel.limits import Flaw as Why
-from admission.cel.limits import Inadmissible
+from admission.cel.limits import Flaw as Why, Inadmissible
 from admission.cel.programs import Result
 from admission.errors import Flaw
 

@@ -11,8 +11,7 @@ from typing import NamedTuple, Self
 
 from admission.api.kubernetes.nodes import Namespace
 from admission.api.muster.claim_policies import ClaimPolicy, Conversion
-from admission.claimpolicy import defaults as claimpolicy_defaults
-from admission.claimpolicy import rules as claimpolicy_rules
+from admission.claimpolicy import defaults as claimpolicy_defaults, rules as claimpolicy_rules
 from admission.claimpolicy.defaults import Entry
 from admission.claimpolicy.rules import Rulebook
 from admission.errors import Flaw, RetryError

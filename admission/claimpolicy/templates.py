@@ -1,7 +1,7 @@
 """Which ResourceClaimTemplates must exist for ClaimPolicies, and what has to be done so that they do.
 
 Two kinds: those that a policy lists, in every namespace that it selects; and those for pods whose extended resources it
-has turned into claims, where such pods are. `cluster.templates` writes what is planned here.
+has turned into claims, where such pods are. `writers.claim_templates` writes what is planned here.
 
 A template is Muster's if its label names a policy and its annotation proves that it was made for this very policy (by
 its UID), namespace and name. A copy under another name or in another namespace has no such proof. Any other template

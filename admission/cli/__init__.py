@@ -17,23 +17,23 @@ import typer
 from typer.core import TyperGroup
 
 import admission
-from admission.cli import applications, rendering
+from admission.cli import apps, terminal
 from admission.errors import MendError, MusterError
 
 FAILED, MEND, INTERRUPTED = 1, 2, 130
 
 COMMANDS = {
-    "serve": "admission.cli.serving",
-    "config": "admission.cli.configuring",
-    "simulate": "admission.cli.simulating",
-    "lint": "admission.cli.linting",
-    "why": "admission.cli.explaining",
-    "gang": "admission.cli.gangs",
-    "queue": "admission.cli.queues",
-    "fence": "admission.cli.fences",
-    "install": "admission.cli.installing",
-    "doctor": "admission.cli.doctoring",
-    "ledger": "admission.cli.ledgers",
+    "serve": "admission.cli.serve.command",
+    "config": "admission.cli.config_command",
+    "simulate": "admission.cli.simulate.command",
+    "lint": "admission.cli.lint",
+    "why": "admission.cli.why.command",
+    "gang": "admission.cli.gang",
+    "queue": "admission.cli.queue.list_command",
+    "fence": "admission.cli.fence",
+    "install": "admission.cli.install",
+    "doctor": "admission.cli.doctor.command",
+    "ledger": "admission.cli.ledger.command",
 }
 """Name of a command → the module whose `app` it is."""
 
@@ -57,13 +57,13 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings=applications.CONTEXT,
+    context_settings=apps.CONTEXT,
 )
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        rendering.say(f"muster {admission.__version__}")
+        terminal.say(f"muster {admission.__version__}")
         raise typer.Exit
 
 
@@ -97,7 +97,7 @@ def sentences() -> Iterator[None]:
             traceback.print_exc()
         found = list(_flat(error))
         for one in found:
-            rendering.error(_sentence(one))
+            terminal.error(_sentence(one))
         sys.exit(MEND if all(isinstance(one, MendError) for one in found) else FAILED)
 
 

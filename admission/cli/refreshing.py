@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 import typer
 from rich.console import Console
 
-from admission.cli import rendering
+from admission.cli import terminal
 from admission.errors import RetryError
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ def shown(look: Callable[[], T], show: Callable[[T], None], *, again: bool) -> N
         try:
             found = look()
         except RetryError as error:
-            rendering.note(f"{error}; it is tried again")
+            terminal.note(f"{error}; it is tried again")
             continue
         if found != seen:
             console.clear()

@@ -1,8 +1,8 @@
 """One admission cycle: the numbered steps from a frozen snapshot to opened gates.
 
-Called by `control` for every batch of changes, and by `muster simulate` with ports in memory. The order of the steps
-keeps the promises: nothing is placed before its reservation is committed, and what an earlier cycle or an earlier
-leader left half-done is taken back or finished before anything new is decided.
+Called by `admission.controller` for every batch of changes, and by `muster simulate` with ports in memory. The order of
+the steps keeps the promises: nothing is placed before its reservation is committed, and what an earlier cycle or an
+earlier leader left half-done is taken back or finished before anything new is decided.
 """
 
 import asyncio
@@ -53,8 +53,7 @@ from admission.scheduling.cache.verdict_cache import Rest
 from admission.scheduling.checks import budget, chain
 from admission.scheduling.checks.chain import Decision, Grant
 from admission.scheduling.cycle import Round
-from admission.scheduling.placement import protection as placement_protection
-from admission.scheduling.placement import protection_conditions
+from admission.scheduling.placement import protection as placement_protection, protection_conditions
 from admission.scheduling.preemption.targets import Sacrifice
 from admission.status import gang, queue
 

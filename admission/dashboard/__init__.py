@@ -1,5 +1,5 @@
 """Pages for people: what waits and why, who holds what, and what the books say. They only ever read.
 
-`server` serves them; `access` decides what each visitor sees; `scenes` orders what is seen of the cluster, and `pages`
-shows it.
+`server` serves them; `rbac` decides what each visitor sees; `view_model` orders what is seen of the cluster, and
+`pages` shows it.
 """

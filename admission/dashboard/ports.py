@@ -11,7 +11,7 @@ from admission.accounting.books import Book
 from admission.api.kubernetes.access_review import Ask, Visitor
 from admission.api.muster.observed import Sights
 from admission.api.values.names import QueueName
-from admission.dashboard.accounts import Extent, Grouping, Search, Statement, Step, Transaction, Use, Window
+from admission.dashboard.ledger_queries import Extent, Grouping, Search, Statement, Step, Transaction, Use, Window
 
 
 class View(Protocol):

@@ -1,7 +1,7 @@
 """The dashboard's server: routes, who is let in, and what a failure looks like.
 
-`console` wires it: `async with serving(listening, desk) as port`. Nothing is kept between requests but what `Judge`
-remembers, so any number of replicas may answer.
+`admission.dashboard_app` wires it: `async with serving(listening, desk) as port`. Nothing is kept between requests but
+what `Judge` remembers, so any number of replicas may answer.
 """
 
 import asyncio
@@ -15,11 +15,12 @@ from urllib.parse import quote
 import structlog
 from aiohttp import web
 
-from admission.dashboard import doors, headers, requests, sessions
-from admission.dashboard.access import RefusedError, Rights
-from admission.dashboard.doors import BadHeaderError
-from admission.dashboard.pages import devices, entering, gangs, ledgers, overviews, pasts, queues
-from admission.dashboard.requests import DESK, FORM, RIGHTS, WAY, Desk, Way
+from admission.dashboard import headers, request_context
+from admission.dashboard.auth import authentication, session
+from admission.dashboard.auth.authentication import BadHeaderError
+from admission.dashboard.auth.rbac import RefusedError, Rights
+from admission.dashboard.pages import devices, gangs, ledger, login, overview, queues, time_travel
+from admission.dashboard.request_context import DESK, FORM, RIGHTS, WAY, Desk, Way
 from admission.errors import MendError, MusterError, RetryError
 
 log = structlog.get_logger(__name__)
@@ -53,20 +54,20 @@ def application(desk: Desk) -> web.Application:
     app[DESK] = desk
     app.on_response_prepare.append(headers.add)
     get = app.router.add_get
-    get("/", overviews.overview)
+    get("/", overview.overview)
     get("/queues", queues.tree)
     get("/queues/{name}", queues.queue)
     get("/gangs", gangs.listed)
     get("/gangs/{namespace}/{name}", gangs.gang)
     get("/devices", devices.nodes)
     get("/devices/{node}", devices.node)
-    get("/ledger", ledgers.search)
-    get("/ledger/use", ledgers.use)
-    get("/ledger/statements/{queue}", ledgers.statement)
-    get("/past", pasts.past)
-    get("/login", entering.login)
-    app.router.add_post("/login", entering.enter)
-    app.router.add_post("/logout", entering.leave)
+    get("/ledger", ledger.search)
+    get("/ledger/use", ledger.use)
+    get("/ledger/statements/{queue}", ledger.statement)
+    get("/past", time_travel.past)
+    get("/login", login.login)
+    app.router.add_post("/login", login.enter)
+    app.router.add_post("/logout", login.leave)
     get("/static/{name}", _asset)
     return app
 
@@ -93,7 +94,7 @@ async def serving(listening: Listening, desk: Desk) -> AsyncIterator[int]:
 @web.middleware
 async def _explained(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer with a page that says what is wrong, and never with what a program says of itself."""
-    request[FORM] = doors.form_secret(request)
+    request[FORM] = authentication.form_secret(request)
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             response = await handler(request)
@@ -102,7 +103,7 @@ async def _explained(request: web.Request, handler: Handler) -> web.StreamRespon
     except Exception as error:  # noqa: BLE001 - whatever it is, it must not reach the visitor
         response = _failure(request, error)
     if request.path in OPEN or request.get(WAY) is Way.SESSION:
-        doors.keep_form_secret(response, request[FORM])
+        authentication.keep_form_secret(response, request[FORM])
     return response
 
 
@@ -148,7 +149,7 @@ class Told(NamedTuple):
 
 
 def _told(request: web.Request, told: Told) -> web.Response:
-    return requests.shown(request, "told.html", **told._asdict())
+    return request_context.shown(request, "told.html", **told._asdict())
 
 
 @web.middleware
@@ -163,9 +164,9 @@ async def _let_in(request: web.Request, handler: Handler) -> web.StreamResponse:
     if proxied is not None:
         request[RIGHTS], request[WAY] = Rights(proxied, desk.judge), Way.PROXY
         return await handler(request)
-    carried = doors.bearer(request)
+    carried = authentication.bearer(request)
     token = carried or desk.sessions.token(request)
-    visitor = await desk.judge.recognise(token) if token and sessions.is_token(token) else None
+    visitor = await desk.judge.recognise(token) if token and session.is_token(token) else None
     if visitor is None:
         return _asked_in(request, desk, ended=token is not None)
     request[RIGHTS], request[WAY] = Rights(visitor, desk.judge), Way.BEARER if carried else Way.SESSION

@@ -15,10 +15,12 @@ from admission.api.values.decoding import Json
 from admission.api.values.reasons import Denial, Detail
 from admission.claimpolicy.match import Policies
 from admission.errors import MalformedObjectError
-from admission.objectpolicy import claim_policies as objectpolicy_claim_policies
-from admission.objectpolicy import gangs as objectpolicy_gangs
-from admission.objectpolicy import meters as objectpolicy_meters
-from admission.objectpolicy import queues as objectpolicy_queues
+from admission.objectpolicy import (
+    claim_policies as objectpolicy_claim_policies,
+    gangs as objectpolicy_gangs,
+    meters as objectpolicy_meters,
+    queues as objectpolicy_queues,
+)
 from admission.objectpolicy.findings import Concern
 
 

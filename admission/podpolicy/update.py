@@ -1,7 +1,7 @@
 """What may not be changed of a pod that is there: its gate, its queue, its gang, its claims, and who made it.
 
-`review.reviewer` asks about every change that the webhook is shown (`cluster.meeting`, MATTERS), whoever makes it and
-by whatever kind of request.
+`review.reviewer` asks about every change that the webhook is shown (`webhook_config.match_conditions`, MATTERS),
+whoever makes it and by whatever kind of request.
 """
 
 from collections.abc import Mapping

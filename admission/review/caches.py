@@ -1,7 +1,7 @@
 """What the door keeps from one review to the next, since it is costly to find out and seldom changes.
 
 A snapshot's mappings are never changed in place, and one that did not change is the same object in the next snapshot
-(`cluster.tables`). So their identity says whether what was found out still holds; a stale answer is not possible.
+(`cache.indexer`). So their identity says whether what was found out still holds; a stale answer is not possible.
 """
 
 from admission.api.snapshot import Snapshot

@@ -24,8 +24,7 @@ from admission.claimpolicy.pods import claims_annotation, extended_resources, pe
 from admission.errors import MalformedObjectError, RetryError
 from admission.objectpolicy import admission as objectpolicy_admission
 from admission.objectpolicy.admission import ObjectArrival
-from admission.podpolicy import admission as podpolicy_admission
-from admission.podpolicy import pod_view, queue_selection, update, workload_admission
+from admission.podpolicy import admission as podpolicy_admission, pod_view, queue_selection, update, workload_admission
 from admission.podpolicy.admission import Rules
 from admission.podpolicy.pod_view import Arrival, PodHead
 from admission.podpolicy.workload_admission import WorkloadArrival

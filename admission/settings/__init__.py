@@ -1,6 +1,6 @@
 """Settings: every value that an operator may choose, with its type, meaning and default. This schema is the one source.
 
-`reading` puts a TOML file, the environment and options over the defaults, in that order; `documents` writes
+`load` puts a TOML file, the environment and options over the defaults, in that order; `docs` writes
 config/default.toml and docs/settings.md from what stands here (`make settings`). So a new setting needs a type, a
 default and a docstring, and a new section a struct with a docstring. Only `app` and `cli` read settings; everything
 else gets what it needs as arguments.

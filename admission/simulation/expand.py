@@ -26,8 +26,7 @@ from admission.errors import MalformedObjectError
 from admission.podpolicy.admission import Rules
 from admission.review import provided_templates, reviewer
 from admission.review.caches import Memory
-from admission.simulation import claim_defaults, in_memory, manifests
-from admission.simulation import pods as simulation_pods
+from admission.simulation import claim_defaults, in_memory, manifests, pods as simulation_pods
 from admission.simulation.claim_defaults import Effect
 from admission.simulation.manifests import Candidate
 from admission.workloads import gang_key, prioritizing

@@ -21,8 +21,8 @@ from prometheus_client.utils import floatToGoString
 import admission
 from admission.api.muster.status_reports import BudgetUse, QueueReport
 from admission.api.values.reasons import HoldReason
-from admission.telemetry import catalogue
-from admission.telemetry.catalogue import Metric
+from admission.telemetry import metric_catalog
+from admission.telemetry.metric_catalog import Metric
 
 Tally = tuple[str, str, str, list[int], float]
 """Of one door, outcome and reason: reviews in each bucket of `catalogue.FAST` and above, and seconds of them all."""
@@ -46,9 +46,9 @@ class Reviews(Collector):
         labels = door, outcome, reason
         counts = self._counts.get(labels)
         if counts is None:
-            counts = self._counts[labels] = [0] * (len(catalogue.FAST) + 1)
+            counts = self._counts[labels] = [0] * (len(metric_catalog.FAST) + 1)
             self._sums[labels] = 0.0
-        counts[bisect_left(catalogue.FAST, seconds)] += 1
+        counts[bisect_left(metric_catalog.FAST, seconds)] += 1
         self._sums[labels] += seconds
 
     def tallies(self) -> list[Tally]:
@@ -61,8 +61,8 @@ class Reviews(Collector):
 
     def collect(self) -> Iterator[Family]:
         """Yield the histogram, with buckets that count all below their bound, as Prometheus wants them."""
-        bounds = [*map(floatToGoString, catalogue.FAST), "+Inf"]
-        shown = catalogue.REVIEWS
+        bounds = [*map(floatToGoString, metric_catalog.FAST), "+Inf"]
+        shown = metric_catalog.REVIEWS
         family = HistogramMetricFamily(shown.name, shown.help, labels=shown.label_names)
         for worker, tallies in sorted({**self._told, self._worker: self.tallies()}.items()):
             for door, outcome, reason, counts, seconds in tallies:
@@ -94,15 +94,15 @@ class Leader(Collector):
 
     def collect(self) -> Iterator[Family]:
         """Yield the gauges; without values while this process does not lead."""
-        yield _gauge(catalogue.EPOCH, [((), self.epoch)] if self.epoch else ())
+        yield _gauge(metric_catalog.EPOCH, [((), self.epoch)] if self.epoch else ())
         found = self.standing
-        yield _gauge(catalogue.HELD, [((one,), found.held.get(one, 0)) for one in HoldReason] if found else ())
+        yield _gauge(metric_catalog.HELD, [((one,), found.held.get(one, 0)) for one in HoldReason] if found else ())
         yield from _of_queues(sorted(found.queues, key=lambda report: report.name) if found else ())
-        yield _gauge(catalogue.BEHIND, [((), found.behind)] if found else ())
-        yield _gauge(catalogue.UNPOSTED, [((), found.unposted)] if found else ())
-        yield _gauge(catalogue.LAG, [((), found.lag)] if found else ())
+        yield _gauge(metric_catalog.BEHIND, [((), found.behind)] if found else ())
+        yield _gauge(metric_catalog.UNPOSTED, [((), found.unposted)] if found else ())
+        yield _gauge(metric_catalog.LAG, [((), found.lag)] if found else ())
         protected = sorted(found.protected.items()) if found else ()
-        yield _gauge(catalogue.PROTECTED, [((driver or "*",), holds) for driver, holds in protected])
+        yield _gauge(metric_catalog.PROTECTED, [((driver or "*",), holds) for driver, holds in protected])
 
 
 class Watched(NamedTuple):
@@ -124,10 +124,10 @@ class Watches(Collector):
     def collect(self) -> Iterator[Family]:
         """Yield a value for each kind."""
         seen = sorted(self._look())
-        yield _gauge(catalogue.STALENESS, [((one.kind,), one.silent) for one in seen])
-        yield _gauge(catalogue.OBJECTS, [((one.kind,), one.objects) for one in seen])
-        yield _counter(catalogue.EVENTS, [((one.kind,), one.events) for one in seen])
-        yield _counter(catalogue.LISTS, [((one.kind,), one.lists) for one in seen])
+        yield _gauge(metric_catalog.STALENESS, [((one.kind,), one.silent) for one in seen])
+        yield _gauge(metric_catalog.OBJECTS, [((one.kind,), one.objects) for one in seen])
+        yield _counter(metric_catalog.EVENTS, [((one.kind,), one.events) for one in seen])
+        yield _counter(metric_catalog.LISTS, [((one.kind,), one.lists) for one in seen])
 
 
 class Process(Collector):
@@ -135,9 +135,9 @@ class Process(Collector):
 
     def collect(self) -> Iterator[Family]:
         """Yield Muster's version, and what the process uses of the machine."""
-        yield _gauge(catalogue.BUILD, [((admission.__version__,), 1)])
-        yield _counter(catalogue.PROCESSOR, [((), time.process_time())])
-        yield _gauge(catalogue.RESIDENT, [((), _resident())])
+        yield _gauge(metric_catalog.BUILD, [((admission.__version__,), 1)])
+        yield _counter(metric_catalog.PROCESSOR, [((), time.process_time())])
+        yield _gauge(metric_catalog.RESIDENT, [((), _resident())])
 
 
 Labels = tuple[str, ...]
@@ -145,23 +145,25 @@ Values = Iterable[tuple[Labels, float]]
 
 
 def _of_queues(reports: Sequence[QueueReport]) -> Iterator[Family]:
-    yield _gauge(catalogue.GANGS, (((one.name, phase), count) for one in reports for phase, count in one.gangs.items()))
     yield _gauge(
-        catalogue.AMOUNT,
+        metric_catalog.GANGS, (((one.name, phase), count) for one in reports for phase, count in one.gangs.items())
+    )
+    yield _gauge(
+        metric_catalog.AMOUNT,
         (
             ((one.name, meter, kind), getattr(use, kind))
             for one in reports
             for meter, use in one.meters.items()
-            for kind in catalogue.AMOUNTS
+            for kind in metric_catalog.AMOUNTS
         ),
     )
     yield _gauge(
-        catalogue.BUDGET,
+        metric_catalog.BUDGET,
         (
             ((one.name, use.meter, _period(use), use.scope, use.on_exhausted, kind), getattr(use, kind))
             for one in reports
             for use in one.budgets
-            for kind in catalogue.SPENDING
+            for kind in metric_catalog.SPENDING
         ),
     )
 

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from admission.settings import masking
+from admission.settings import redaction
 
 _SECRET_NAME = re.compile(r"password|passwd|secret|token|authorization|private_?key|credential", re.IGNORECASE)
 
@@ -76,10 +76,10 @@ def _masked(name: str, value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     if _SECRET_NAME.search(name):
-        return masking.MASK
+        return redaction.MASK
     if isinstance(value, Mapping):
         return {key: _masked(str(key), inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_masked(name, inner) for inner in value]
     # Whatever else there is becomes text here, since it would behind us: an error, or a settings object.
-    return masking.masked(str(value))
+    return redaction.masked(str(value))

@@ -1,7 +1,7 @@
 """Numbers for Prometheus, in a registry of their own, so that two of them may live in one process.
 
-What each of them means stands in `catalogue`. Amounts of meters become floats here, exact up to 2^53; whoever needs
-more asks the ledger.
+What each of them means stands in `metric_catalog`. Amounts of meters become floats here, exact up to 2^53; whoever
+needs more asks the ledger.
 """
 
 from collections import Counter as Count
@@ -14,7 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from admission.api.muster.gangs import GangReport
 from admission.cycle.state.leader import Result
 from admission.scheduling.checks.faults import During
-from admission.telemetry import catalogue
+from admission.telemetry import metric_catalog
 from admission.telemetry.collectors import Leader, Process, Reviews, Standing, Tally, Watched, Watches
 
 
@@ -27,16 +27,16 @@ class Metrics:
         self._leader = Leader()
         for collector in (self._reviews, self._leader, Watches(watched), Process()):
             self.registry.register(collector)
-        self._workers = self._gauge(catalogue.WORKERS)
-        self._lost = self._counter(catalogue.WORKERS_LOST)
-        self._expiry = self._gauge(catalogue.EXPIRY)
-        self._ready = self._gauge(catalogue.READY)
-        self._leading = self._gauge(catalogue.LEADING)
-        self._cycles = self._histogram(catalogue.CYCLES)
-        self._admitted = self._counter(catalogue.ADMITTED)
-        self._waits = self._histogram(catalogue.WAITS)
-        self._decisions = self._counter(catalogue.DECISIONS)
-        self._defects = self._counter(catalogue.DEFECTS)
+        self._workers = self._gauge(metric_catalog.WORKERS)
+        self._lost = self._counter(metric_catalog.WORKERS_LOST)
+        self._expiry = self._gauge(metric_catalog.EXPIRY)
+        self._ready = self._gauge(metric_catalog.READY)
+        self._leading = self._gauge(metric_catalog.LEADING)
+        self._cycles = self._histogram(metric_catalog.CYCLES)
+        self._admitted = self._counter(metric_catalog.ADMITTED)
+        self._waits = self._histogram(metric_catalog.WAITS)
+        self._decisions = self._counter(metric_catalog.DECISIONS)
+        self._defects = self._counter(metric_catalog.DEFECTS)
         for during in During:
             self._defects.labels(during)
         self._counted: tuple[tuple[GangReport, ...], Count[str]] = ((), Count())
@@ -105,11 +105,11 @@ class Metrics:
             self._counted = gangs, Count(gang.hold.reason for gang in gangs if gang.hold is not None)
         return self._counted[1]
 
-    def _gauge(self, shown: catalogue.Metric) -> Gauge:
+    def _gauge(self, shown: metric_catalog.Metric) -> Gauge:
         return Gauge(shown.name, shown.help, shown.label_names, registry=self.registry)
 
-    def _counter(self, shown: catalogue.Metric) -> Counter:
+    def _counter(self, shown: metric_catalog.Metric) -> Counter:
         return Counter(shown.name, shown.help, shown.label_names, registry=self.registry)
 
-    def _histogram(self, shown: catalogue.Metric) -> Histogram:
+    def _histogram(self, shown: metric_catalog.Metric) -> Histogram:
         return Histogram(shown.name, shown.help, shown.label_names, registry=self.registry, buckets=shown.buckets)

@@ -1,4 +1,4 @@
-"""The answer by which `cluster.proving` sees that the API server reaches the webhook and applies its patches."""
+"""The answer by which `dry_run_probe` sees that the API server reaches the webhook and applies its patches."""
 
 from admission.api.kubernetes.admission_review import Review, Verdict
 from admission.api.values import names

@@ -20,10 +20,11 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from admission.errors import MendError, RetryError
-from admission.webhook import answering, certificates
-from admission.webhook.answering import Answer, Judge, Outcome
-from admission.webhook.certificates import Certificate
-from admission.webhook.links import Page
+from admission.webhook import handler as webhook_handler
+from admission.webhook.handler import Answer, Judge, Outcome
+from admission.webhook.tls import certificate as tls_certificate
+from admission.webhook.tls.certificate import Certificate
+from admission.webhook.worker_ipc import Page
 
 log = structlog.get_logger(__name__)
 
@@ -109,11 +110,11 @@ class Server:
         """Reviews that are being read or answered."""
         self._idle = asyncio.Event()
         self._expiries = _expiries(certificate) if certificate is not None else {}
-        self._context = certificates.server_context()
+        self._context = tls_certificate.server_context()
 
     async def renew(self, certificate: Certificate) -> ssl.SSLContext:
         """Show this certificate to connections made from now on. Raises MendError when it cannot be used."""
-        await asyncio.to_thread(certificates.load, self._context, certificate)
+        await asyncio.to_thread(tls_certificate.load, self._context, certificate)
         self._expiries = _expiries(certificate)
         return self._context
 
@@ -316,7 +317,7 @@ def _route(app: web.Application, method: str, path: str, handler: Handler) -> No
     """Add a handler, and the refusal of all other methods."""
 
     async def refuse(_request: web.Request) -> web.Response:
-        body = answering.status(405, f"{path} takes {method}")
+        body = webhook_handler.status(405, f"{path} takes {method}")
         return web.Response(status=405, body=body, content_type="application/json", headers={"Allow": method})
 
     app.router.add_route(method, path, _explained(handler))
@@ -324,7 +325,7 @@ def _route(app: web.Application, method: str, path: str, handler: Handler) -> No
 
 
 async def _nowhere(_request: web.Request) -> web.Response:
-    body = answering.status(404, "there is nothing at this path")
+    body = webhook_handler.status(404, "there is nothing at this path")
     return web.Response(status=404, body=body, content_type="application/json")
 
 
@@ -362,7 +363,7 @@ def _door(name: str, server: Server, judge: Judge) -> Handler:
 
 def _busy(most: int) -> web.Response:
     """Have the API server come again. The rest of the body is not waited for, so the connection ends."""
-    body = answering.status(429, f"{most} reviews are under way, which is all that is let in; come again")
+    body = webhook_handler.status(429, f"{most} reviews are under way, which is all that is let in; come again")
     response = web.Response(status=429, body=body, content_type="application/json", headers=AGAIN)
     response.force_close()
     return response
@@ -370,7 +371,7 @@ def _busy(most: int) -> web.Response:
 
 def _answer(body: bytes, judge: Judge) -> Answer:
     try:
-        return answering.answer(body, judge)
+        return webhook_handler.answer(body, judge)
     except Exception as error:  # noqa: BLE001 - whatever it is, it must not reach the caller
         return Answer(500, _failure(error), Outcome.FAILED)
 
@@ -401,7 +402,7 @@ def _explained(handler: Handler) -> Handler:
         try:
             return await handler(request)
         except web.HTTPException as error:
-            body = answering.status(error.status, error.reason)
+            body = webhook_handler.status(error.status, error.reason)
             return web.Response(status=error.status, body=body, content_type="application/json")
         except ConnectionError:
             # Who asked has gone, as an API server that was killed. Raised, aiohttp would log it as a fault of ours.
@@ -416,7 +417,7 @@ def _failure(error: Exception) -> bytes:
     """Log the exception under an id, and tell the caller the id alone."""
     error_id = secrets.token_hex(6)
     log.error("a request failed", error_id=error_id, exc_info=error)
-    return answering.status(500, f"internal error {error_id}; the log of Muster has it under this id")
+    return webhook_handler.status(500, f"internal error {error_id}; the log of Muster has it under this id")
 
 
 async def _healthz(_request: web.Request) -> web.Response:

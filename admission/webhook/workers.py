@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from admission.webhook.links import Ask, Line, Page, Report, Tally, Task
+from admission.webhook.worker_ipc import Ask, Line, Page, Report, Tally, Task
 
 log = structlog.get_logger(__name__)
 

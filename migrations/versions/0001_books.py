@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from admission.ledger.columns import ExactInteger, Instant, whole
+from admission.ledger.db.column_types import ExactInteger, Instant, whole
 
 revision = "0001"
 down_revision = None

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from alembic import context, op
 
 from admission.errors import LedgerVersionError
-from admission.ledger.columns import ExactInteger, Instant, counted, known, natural, nonzero, whole
+from admission.ledger.db.column_types import ExactInteger, Instant, counted, known, natural, nonzero, whole
 
 revision = "0002"
 down_revision = "0001"

@@ -14,21 +14,21 @@ from prometheus_client import Metric as Family
 from admission.api.muster.gangs import Phase
 from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
 from admission.api.values.names import GangUid, MeterName, QueueName
-from admission.cluster import registering
 from admission.cycle.outcome import Kind, Outcome
 from admission.cycle.state.leader import Result
+from admission.kube.webhook_config import registration
 from admission.scheduling.checks.faults import Defect, During
-from admission.telemetry import catalogue
-from admission.telemetry.catalogue import By, Metric, Sort
+from admission.telemetry import metric_catalog
 from admission.telemetry.collectors import Watched
+from admission.telemetry.metric_catalog import By, Metric, Sort
 from admission.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "metrics.md"
 ALERTS = ROOT / "deploy" / "chart" / "files" / "alerts.yaml"
-BEGIN, END = "<!-- written from admission/telemetry/catalogue.py -->\n", "<!-- until here -->\n"
+BEGIN, END = "<!-- written from admission/telemetry/metric_catalog.py -->\n", "<!-- until here -->\n"
 
-BY_NAME = {metric.name: metric for metric in catalogue.ALL}
+BY_NAME = {metric.name: metric for metric in metric_catalog.ALL}
 
 
 def test_the_page_says_what_the_catalogue_says() -> None:
@@ -45,7 +45,7 @@ def _sections() -> Iterator[str]:
     """Yield a table for each of those who show metrics."""
     for by in By:
         yield f"\n### Of {by}\n\n| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n"
-        yield from (_row(metric) for metric in catalogue.ALL if metric.by is by)
+        yield from (_row(metric) for metric in metric_catalog.ALL if metric.by is by)
     yield "\n"
 
 
@@ -88,7 +88,7 @@ def test_all_that_is_shown_is_in_the_catalogue_and_all_of_that_is_shown() -> Non
         assert family.samples
 
 
-@pytest.mark.parametrize("metric", catalogue.ALL, ids=BY_NAME)
+@pytest.mark.parametrize("metric", metric_catalog.ALL, ids=BY_NAME)
 def test_a_name_says_whose_it_is_and_in_which_unit(metric: Metric) -> None:
     assert re.fullmatch(r"muster(_[a-z]+)+", metric.name)
     assert metric.sort is not Sort.HISTOGRAM or metric.name.endswith("_seconds")
@@ -97,7 +97,7 @@ def test_a_name_says_whose_it_is_and_in_which_unit(metric: Metric) -> None:
 
 
 def test_the_buckets_of_reviews_reach_to_where_the_api_server_gives_up() -> None:
-    assert catalogue.REVIEWS.buckets[-1] == registering.TIMEOUT_SECONDS
+    assert metric_catalog.REVIEWS.buckets[-1] == registration.TIMEOUT_SECONDS
 
 
 def test_alerts_ask_for_labels_that_the_metrics_have() -> None:
@@ -110,7 +110,7 @@ def test_alerts_ask_for_labels_that_the_metrics_have() -> None:
     }
     known = {
         f"{metric.name}{suffix}": {*metric.label_names, "job", "instance", "pod"}
-        for metric in catalogue.ALL
+        for metric in metric_catalog.ALL
         for suffix in ("", "_total", "_bucket", "_sum", "_count")
     }
 

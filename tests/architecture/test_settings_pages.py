@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from admission import resources
-from admission.settings import Settings, documents, reading
-from admission.settings.fields import fields, sections
+from admission.settings import Settings, docs, load
+from admission.settings.schema import fields, sections
 
 ROOT = Path(__file__).parents[2]
-WRITTEN = {"config/default.toml": documents.default_toml, "docs/settings.md": documents.page}
+WRITTEN = {"config/default.toml": docs.default_toml, "docs/settings.md": docs.page}
 SHIPPED = resources.config() / "default.toml"
 
 
@@ -30,7 +30,7 @@ def test_the_shipped_file_holds_every_setting_with_its_default() -> None:
         name for name, value in written.items() if not isinstance(value, dict)
     }
 
-    assert reading.read(SHIPPED).settings == Settings()
+    assert load.read(SHIPPED).settings == Settings()
     assert given == {path for path, field in fields().items() if field.default is not None}
 
 

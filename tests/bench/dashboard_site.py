@@ -16,19 +16,19 @@ from typing import Any
 
 from admission.api.kubernetes.access_review import Ask, Visitor
 from admission.api.values.names import API_VERSION
-from admission.cluster import kinds, showing, watching
-from admission.cluster.kinds import Kind
-from admission.cluster.showing import Showcase
-from admission.cluster.store import Store
-from admission.console import Ledger
 from admission.dashboard import server
-from admission.dashboard.access import Judge
-from admission.dashboard.rendering import Templates
-from admission.dashboard.requests import Desk
-from admission.dashboard.scenes import Scenes
+from admission.dashboard.auth.rbac import Judge
+from admission.dashboard.auth.session import Sessions
+from admission.dashboard.jinja_environment import Templates
+from admission.dashboard.request_context import Desk
 from admission.dashboard.server import Listening
-from admission.dashboard.sessions import Sessions
-from admission.ledger import migrating
+from admission.dashboard.view_model import Scenes
+from admission.dashboard_app import Ledger
+from admission.kube.cache import dashboard_store, reflector, watched_resources
+from admission.kube.cache.dashboard_store import Showcase
+from admission.kube.cache.store import Store
+from admission.kube.cache.watched_resources import Kind
+from admission.ledger.db import migrations
 from tests.bench import years
 
 Json = dict[str, Any]
@@ -60,19 +60,22 @@ class Everything:
 
 def cluster(queues: int, gangs: int) -> Iterator[tuple[Kind, Json]]:
     """Yield a cluster: a tree of queues of three levels, gangs in its leaves, and devices that some of them have."""
-    yield kinds.METERS, {"metadata": _meta(METER), "spec": {"sources": [{"deviceClasses": ["gpu"], "count": {}}]}}
+    yield (
+        watched_resources.METERS,
+        {"metadata": _meta(METER), "spec": {"sources": [{"deviceClasses": ["gpu"], "count": {}}]}},
+    )
     names = list(_tree(queues))
     for name, parent in names:
-        yield showing.QUEUES, _queue(name, parent)
+        yield dashboard_store.QUEUES, _queue(name, parent)
     leaves = [name for name, parent in names if parent.count("-") == 1] or [names[-1][0]]
     for at in range(-(-gangs * PODS // RUNNING // DEVICES)):
-        yield kinds.NODES, {"metadata": _meta(_node(at)), "status": {"allocatable": {"cpu": "96"}}}
-        yield kinds.SLICES, _slice(_node(at))
+        yield watched_resources.NODES, {"metadata": _meta(_node(at)), "status": {"allocatable": {"cpu": "96"}}}
+        yield watched_resources.SLICES, _slice(_node(at))
     for number in range(gangs):
-        yield showing.GANGS, gang(number, leaves[number % len(leaves)])
+        yield dashboard_store.GANGS, gang(number, leaves[number % len(leaves)])
         if number % RUNNING == 0:
             for pod in range(PODS):
-                yield kinds.CLAIMS, _claim(number, pod)
+                yield watched_resources.CLAIMS, _claim(number, pod)
 
 
 def _tree(queues: int) -> Iterator[tuple[str, str]]:
@@ -183,12 +186,12 @@ def _time(at: datetime) -> str:
 
 def filled(queues: int, gangs: int) -> tuple[Store, dict[int, str]]:
     """Return a store of such a cluster, and the queue of each gang."""
-    store = Store(showing.WATCHED)
+    store = Store(dashboard_store.WATCHED)
     keys: dict[Kind, set[str]] = {kind: set() for kind in store.tables}
     placed: dict[int, str] = {}
     for kind, obj in cluster(queues, gangs):
         keys[kind].add(store.tables[kind].put({"apiVersion": API_VERSION, **obj}))
-        if kind == showing.GANGS:
+        if kind == dashboard_store.GANGS:
             placed[len(placed)] = obj["spec"]["queue"]
     for kind, table in store.tables.items():
         assert not table.malformed(), next(iter(table.malformed().values()))
@@ -205,13 +208,13 @@ async def change(store: Store, placed: dict[int, str]) -> None:
         await asyncio.sleep(1 / CHANGES)
         version += 1
         number = drawn.randrange(len(placed))
-        store.tables[showing.GANGS].put(gang(number, placed[number], version=version))
+        store.tables[dashboard_store.GANGS].put(gang(number, placed[number], version=version))
 
 
 async def serve(folder: Path, queues: int, gangs: int) -> None:
     """Serve until the process is ended, and say where."""
     url = f"sqlite:///{folder / 'ledger.sqlite3'}"
-    await migrating.migrate(url)
+    await migrations.migrate(url)
     await years.fill(url, LINES)
     store, placed = await asyncio.to_thread(filled, queues, gangs)
     ledger = Ledger(url, years.CLUSTER)
@@ -226,7 +229,7 @@ async def serve(folder: Path, queues: int, gangs: int) -> None:
         clock=lambda: NOW,
     )
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(watching.until_synced(store), name="take the cluster out of the garbage collector's sight")
+        tasks.create_task(reflector.until_synced(store), name="take the cluster out of the garbage collector's sight")
         tasks.create_task(ledger.keep(), name="keep the books open")
         tasks.create_task(change(store, placed), name="change")
         async with server.serving(Listening(host="127.0.0.1", port=0), desk) as port:

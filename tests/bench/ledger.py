@@ -28,8 +28,8 @@ from admission.accounting.books import Allocated, Book
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import Entry, Holding, RequestDevice, Seat
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.ledger import migrating
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.db import migrations
+from admission.ledger.sql_ledger import SqlLedger
 from tests.bench import pgscript, years
 from tests.postgres import Server, programs, query
 
@@ -110,7 +110,7 @@ def _databases(database: str) -> Iterator[Callable[[], str]]:
 
 
 def _migrated(url: str) -> str:
-    asyncio.run(migrating.migrate(url))
+    asyncio.run(migrations.migrate(url))
     return url
 
 

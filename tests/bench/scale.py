@@ -22,8 +22,8 @@ import yaml
 from rich.table import Table
 
 from admission.api.values import names
-from admission.ledger import migrating
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.db import migrations
+from admission.ledger.sql_ledger import SqlLedger
 from tests import tomls
 from tests.bench import loading, scale_town
 from tests.bench.scale_town import Size
@@ -173,7 +173,7 @@ async def _scene(folder: Path, size: Size) -> AsyncIterator[Scene]:
 
 
 async def _write_books(scene: Scene) -> None:
-    await migrating.migrate(scene.database)
+    await migrations.migrate(scene.database)
     entries = list(scale_town.entries(scene.size))
     async with SqlLedger.open(scene.database, "default") as ledger:
         await ledger.fence(1)

@@ -21,8 +21,9 @@ from admission.api.kubernetes import admission_review
 from admission.podpolicy.admission import Rules
 from admission.review import reviewer
 from admission.telemetry.metrics import Metrics
-from admission.webhook import answering, certificates, server
-from admission.webhook.answering import Judge
+from admission.webhook import handler, server
+from admission.webhook.handler import Judge
+from admission.webhook.tls import certificate as tls_certificate
 from tests.bench import cluster
 
 HOST = "127.0.0.1"
@@ -43,11 +44,11 @@ def judges() -> dict[str, Judge]:
 def answer_of(door: str) -> bytes:
     """Return what Muster answers, for the plain server to repeat."""
     review = admission_review.decode(cluster.reviews(door)[0])
-    return answering.encode(review.uid, judges()[door](review))
+    return handler.encode(review.uid, judges()[door](review))
 
 
 @asynccontextmanager
-async def muster(certificate: certificates.Certificate, port: int) -> AsyncIterator[int]:
+async def muster(certificate: tls_certificate.Certificate, port: int) -> AsyncIterator[int]:
     """Serve the webhook as it is in production, metrics and all."""
     metrics = Metrics()
     doors = judges()
@@ -60,26 +61,28 @@ async def muster(certificate: certificates.Certificate, port: int) -> AsyncItera
 
 
 @asynccontextmanager
-async def plain(certificate: certificates.Certificate, port: int) -> AsyncIterator[int]:
+async def plain(certificate: tls_certificate.Certificate, port: int) -> AsyncIterator[int]:
     """Serve as little as possible."""
     async with _bare({door: _constant(answer_of(door)) for door in DOORS}, certificate, port) as heard:
         yield heard
 
 
 @asynccontextmanager
-async def allowing(certificate: certificates.Certificate, port: int) -> AsyncIterator[int]:
+async def allowing(certificate: tls_certificate.Certificate, port: int) -> AsyncIterator[int]:
     """Serve as little as an API server accepts."""
     async with _bare(dict.fromkeys(DOORS, _allow), certificate, port) as heard:
         yield heard
 
 
 @asynccontextmanager
-async def _bare(handlers: dict[str, Handler], certificate: certificates.Certificate, port: int) -> AsyncIterator[int]:
+async def _bare(
+    handlers: dict[str, Handler], certificate: tls_certificate.Certificate, port: int
+) -> AsyncIterator[int]:
     app = web.Application(client_max_size=server.MAX_BODY)
-    for door, handler in handlers.items():
-        app.router.add_post(f"/{door}", handler)
-    context = certificates.server_context()
-    await asyncio.to_thread(certificates.load, context, certificate)
+    for path, answer in handlers.items():
+        app.router.add_post(f"/{path}", answer)
+    context = tls_certificate.server_context()
+    await asyncio.to_thread(tls_certificate.load, context, certificate)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
     await runner.setup()
     await web.TCPSite(runner, HOST, port, ssl_context=context, reuse_port=True).start()
@@ -102,7 +105,7 @@ def _constant(answer: bytes) -> Handler:
 
 
 async def _main(name: str, port: int) -> None:
-    certificate = certificates.self_made([HOST], now=datetime.now(UTC))
+    certificate = tls_certificate.self_made([HOST], now=datetime.now(UTC))
     serving = {"muster": muster, "plain": plain, "allowing": allowing}[name]
     async with serving(certificate, port) as heard:
         # As `app` does once the cluster is read: what lives as long as the process need not be looked through again.

@@ -11,8 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
-from admission.simulation.replay import cluster, player
-from admission.simulation.replay import figures as replay_figures
+from admission.simulation.replay import cluster, figures as replay_figures, player
 from admission.simulation.replay.player import Policy
 from tests.bench import trace
 from tests.bench.trace import Shape

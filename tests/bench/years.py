@@ -1,6 +1,7 @@
 """Books of a year, written fast: gangs that come, run and go in a hundred queues, with marks and right digests.
 
-Rows are made as `admission.ledger.posting` makes them, but without the books beside them; `verify` finds nothing wrong.
+Rows are made as `admission.ledger.journal.post` makes them, but without the books beside them; `verify` finds nothing
+wrong.
 """
 
 import itertools
@@ -12,9 +13,10 @@ from typing import NamedTuple
 from sqlalchemy import insert, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.ledger import bulk, hashing, sessions, urls
-from admission.ledger.hashing import Line, Said
-from admission.ledger.tables import GENESIS, balances, clusters, postings, transactions
+from admission.ledger.db import bulk_insert, database_url, engines
+from admission.ledger.db.tables import GENESIS, balances, clusters, postings, transactions
+from admission.ledger.journal import hash_chain
+from admission.ledger.journal.hash_chain import Line, Said
 
 CLUSTER = "bench"
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -74,13 +76,13 @@ def transactions_of(lines: int) -> Iterator[Transaction]:
 
 async def fill(url: str, lines: int) -> int:
     """Write about so many lines into an empty, migrated ledger; return how many transactions they are."""
-    parsed = urls.parsed(url)
+    parsed = database_url.parsed(url)
     sums: defaultdict[tuple[str, str, str], int] = defaultdict(int)
     sequence, digest = 0, GENESIS
     made = transactions_of(lines)
-    async with sessions.engine(parsed) as engine:
+    async with engines.engine(parsed) as engine:
         while batch := list(itertools.islice(made, _BATCH)):
-            async with sessions.writing(engine, seconds=sessions.PATIENT_SECONDS) as connection:
+            async with engines.writing(engine, seconds=engines.PATIENT_SECONDS) as connection:
                 if not sequence:
                     head = {"cluster": CLUSTER, "epoch": 1, "sequence": 0, "digest": digest}
                     await connection.execute(insert(clusters).values(head))
@@ -88,9 +90,9 @@ async def fill(url: str, lines: int) -> int:
             sequence += len(batch)
             for line in itertools.chain.from_iterable(transaction.lines for transaction in batch):
                 sums[line[:3]] += int(line[3])
-        async with sessions.writing(engine) as connection:
+        async with engines.writing(engine) as connection:
             await connection.execute(update(clusters).values(sequence=sequence, digest=digest))
-            await bulk.insert(connection, balances, [(CLUSTER, *of, str(amount)) for of, amount in sums.items()])
+            await bulk_insert.insert(connection, balances, [(CLUSTER, *of, str(amount)) for of, amount in sums.items()])
     return sequence
 
 
@@ -98,13 +100,13 @@ async def _write(connection: AsyncConnection, batch: list[Transaction], after: i
     """Write transactions behind the ones that are there; return the last digest."""
     rows, lines = [], []
     for sequence, (said, said_lines) in enumerate(batch, after + 1):
-        digest = hashing.chained(CLUSTER, 1, sequence, previous, said, said_lines)
+        digest = hash_chain.chained(CLUSTER, 1, sequence, previous, said, said_lines)
         kind, key, *rest = said
-        rows.append((CLUSTER, sequence, hashing.FORMAT, 1, key, kind, *rest, previous, digest))
+        rows.append((CLUSTER, sequence, hash_chain.FORMAT, 1, key, kind, *rest, previous, digest))
         lines += [(CLUSTER, sequence, number, *line) for number, line in enumerate(said_lines, 1)]
         previous = digest
-    await bulk.insert(connection, transactions, rows)
-    await bulk.insert(connection, postings, lines)
+    await bulk_insert.insert(connection, transactions, rows)
+    await bulk_insert.insert(connection, postings, lines)
     return previous
 
 
@@ -139,7 +141,7 @@ class _Books:
         ]
         self.marked = at
         self._seconds = dict.fromkeys(QUEUES, 0)
-        key = f"usage:{hashing.instant(at)}"
+        key = f"usage:{hash_chain.instant(at)}"
         return Transaction(_said("usage", key, at, "what was used since the mark before", ""), lines)
 
 
@@ -154,7 +156,7 @@ def _said(  # noqa: PLR0917
     return Said(
         kind=kind,
         key=key,
-        at=hashing.instant(at),
+        at=hash_chain.instant(at),
         actor=_ACTOR,
         reason=reason,
         queue=queue,

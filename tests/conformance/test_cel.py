@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from admission.cel import programs
-from tests.conformance import __main__ as command
-from tests.conformance import cels
+from tests.conformance import __main__ as command, cels
 
 pytestmark = pytest.mark.conformance
 

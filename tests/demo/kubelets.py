@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from admission.cluster.connecting import Connection, PatchKind
 from admission.errors import MusterError
+from admission.kube.client.connection import Connection, PatchKind
 from tests.demo.stage import FINISH, NAMESPACES
 
 SECONDS_BETWEEN_ROUNDS = 0.5

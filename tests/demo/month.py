@@ -21,8 +21,8 @@ from admission.api.values import names
 from admission.api.values.names import GangUid, Uid
 from admission.cycle import cycle
 from admission.cycle.state.leader import Desk, Ports
-from admission.ledger import migrating
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.db import migrations
+from admission.ledger.sql_ledger import SqlLedger
 from admission.simulation import in_memory
 from tests.builders import ClusterBuilder, a_cluster
 from tests.demo.telling import StoryError, Teller
@@ -128,7 +128,7 @@ def _made(meta: Meta, at: datetime) -> Meta:
 async def write(file: Path) -> int:
     """Write the month's books into a file; return how many Jobs were submitted."""
     url = f"sqlite:///{file}"
-    await migrating.migrate(url)
+    await migrations.migrate(url)
     async with SqlLedger.open(url, "demo") as ledger:
         await ledger.fence(1)
         lab = Lab()

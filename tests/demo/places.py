@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from admission import resources, settings
-from admission.cluster.connecting import Connection, PatchKind
-from admission.cluster.credentials import Place
 from admission.errors import ConflictError, GoneError, MusterError
+from admission.kube.client.connection import Connection, PatchKind
+from admission.kube.client.credentials import Place
 from tests.controlplane import ControlPlane, fleet
 from tests.demo import kubelets
 from tests.demo.stage import COLLECTIONS, NAMESPACES, Json, Stage, documents, until

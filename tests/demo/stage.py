@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import yaml
 
-from admission.cluster.connecting import Connection, PatchKind, Request
 from admission.errors import GoneError, MusterError
+from admission.kube.client.connection import Connection, PatchKind, Request
 from tests.demo.telling import StoryError
 
 MANIFESTS = Path(__file__).parent / "manifests"

@@ -12,13 +12,13 @@ from typing import Any, assert_never
 from admission.api.snapshot import Snapshot
 from admission.api.values import quantities
 from admission.api.values.names import NodeName
-from admission.cluster import kinds
 from admission.dra import compatibility
 from admission.dra.allocator import node_allocator
 from admission.dra.allocator.node_allocator import Allocated, NotHere
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests.requests import Fatal, Unpriced
 from admission.dra.state import cluster_state
+from admission.kube.cache import watched_resources
 from tests.controlplane import fleet, placements, workloads
 from tests.controlplane.clients import Client
 from tests.controlplane.fleet import Manifest
@@ -79,7 +79,13 @@ def predicted(client: Client, version: str, claims: Sequence[str], *, node: str)
 def snapshot_of(client: Client) -> Snapshot:
     """Read what allocation depends on, with Muster's own decoders."""
     fields: dict[str, Any] = {}
-    for kind in (kinds.NODES, kinds.SLICES, kinds.CLASSES, kinds.CLAIMS, kinds.TAINT_RULES):
+    for kind in (
+        watched_resources.NODES,
+        watched_resources.SLICES,
+        watched_resources.CLASSES,
+        watched_resources.CLAIMS,
+        watched_resources.TAINT_RULES,
+    ):
         served = (seen for path in kind.paths if (seen := client.find(path)) is not None)
         listed: Manifest = next(served, {"items": []})
         decoded = [kind.decode(item) for item in listed["items"]]

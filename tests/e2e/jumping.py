@@ -9,10 +9,11 @@ from pathlib import Path
 from types import ModuleType
 
 from admission import app, cli
-from admission.cluster import allocating, fencing, leases, patching, reporting
+from admission.kube import fence_controller, leader_election
+from admission.kube.writers import claims, pods, status
 from admission.webhook import server
 
-ASKS: tuple[ModuleType, ...] = (allocating, app, fencing, leases, patching, reporting, server)
+ASKS: tuple[ModuleType, ...] = (claims, app, fence_controller, leader_election, pods, status, server)
 """Whoever asks for the time of day."""
 
 

@@ -11,8 +11,8 @@ from itertools import count
 from typing import Any
 
 from admission import cli
-from admission.cluster.allocating import ClaimWriter
-from admission.cluster.patching import PodWriter
+from admission.kube.writers.claims import ClaimWriter
+from admission.kube.writers.pods import PodWriter
 
 WRITES = {"gate": (PodWriter, "open_gate"), "claim": (ClaimWriter, "allocate"), "protected": (ClaimWriter, "_write")}
 """About to open a gate, to write a claim at all, or to allocate one that has its finalizer already."""

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from admission.webhook import certificates
+from admission.webhook.tls import certificate
 from tests.controlplane import ControlPlane
 from tests.controlplane.observing import eventually
 from tests.controlplane.processes import FreePorts
@@ -133,11 +133,11 @@ class Certificates:
     """The files that each webhook reads its certificate from, and the authority that signs them."""
 
     folder: Path
-    authority: certificates.Authority
+    authority: certificate.Authority
 
     @classmethod
     def made(cls, folder: Path) -> "Certificates":
-        made = cls(folder, certificates.authority(now=datetime.now(UTC), validity=YEAR))
+        made = cls(folder, certificate.authority(now=datetime.now(UTC), validity=YEAR))
         (folder / "ca.crt").write_bytes(made.authority.certificate)
         for number in range(WEBHOOKS):
             made.renew(number)
@@ -145,7 +145,7 @@ class Certificates:
 
     def renew(self, number: int, *, seconds: float = YEAR.total_seconds()) -> None:
         """Write a certificate for one of the webhooks that lasts so long."""
-        leaf = certificates.issue(
+        leaf = certificate.issue(
             self.authority, ["127.0.0.1"], now=datetime.now(UTC), validity=timedelta(seconds=seconds)
         )
         for name, content in {"crt": leaf.certificate, "key": leaf.key}.items():

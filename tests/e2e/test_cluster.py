@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from admission import resources
+from admission import resources as admission_resources
 from admission.api.kubernetes import pods
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
@@ -19,19 +19,22 @@ from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.values.reasons import EventReason, Hold, HoldReason
 from admission.api.values.selectors import LabelSelector, Requirement, Taint
-from admission.cluster import installing, kinds, notices, registering, watching
-from admission.cluster.connecting import ONCE, Connection, PatchKind
-from admission.cluster.credentials import Place
-from admission.cluster.leases import Durations, Lease
-from admission.cluster.patching import PodWriter
-from admission.cluster.reaching import Client
-from admission.cluster.registering import Registration
-from admission.cluster.reporting import Reporter
-from admission.cluster.store import Store
-from admission.cluster.versions import Versions
 from admission.dra import compatibility
 from admission.dra.compatibility import Release
 from admission.errors import ForbiddenError, GoneError, RetryError
+from admission.kube import crd_installer
+from admission.kube.cache import reflector, watched_resources
+from admission.kube.cache.store import Store
+from admission.kube.client.connection import ONCE, Connection, PatchKind
+from admission.kube.client.credentials import Place
+from admission.kube.leader_election import Durations, Lease
+from admission.kube.server_version import Versions
+from admission.kube.webhook_config import registration as webhook_config_registration
+from admission.kube.webhook_config.client_config import Client
+from admission.kube.webhook_config.registration import Registration
+from admission.kube.writers import events as writers_events
+from admission.kube.writers.pods import PodWriter
+from admission.kube.writers.status import Reporter
 from admission.podpolicy.pod_view import MIRROR
 from tests.controlplane import ControlPlane, workloads
 from tests.controlplane.namespaces import Namespace
@@ -43,7 +46,7 @@ CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 @pytest.fixture
 async def connection(control_plane: ControlPlane) -> AsyncIterator[Connection]:
     async with Connection(Place(kubeconfig=control_plane.kubeconfig)) as opened:
-        await installing.install(opened, sorted((resources.config() / "crds").glob("*.yaml")))
+        await crd_installer.install(opened, sorted((admission_resources.config() / "crds").glob("*.yaml")))
         yield opened
 
 
@@ -99,7 +102,7 @@ async def test_all_kinds_are_watched_through_restarts_of_the_api_server(
         return {pod.meta.name for pod in store.snapshot().pods.values() if pod.meta.namespace == namespace.name}
 
     async with asyncio.TaskGroup() as group:
-        watch = group.create_task(watching.watch(connection, store), name="watch")
+        watch = group.create_task(reflector.watch(connection, store), name="watch")
         await store.wait_synced(within=PATIENCE)
         for name in ("a", "b"):
             await asyncio.to_thread(made, namespace, name)
@@ -269,7 +272,7 @@ async def test_events_are_published_and_repeated_ones_counted(
 
     await reporter.notify(held)
     await reporter.notify(held)
-    monkeypatch.setattr(notices, "REPEAT_SECONDS", 0)
+    monkeypatch.setattr(writers_events, "REPEAT_SECONDS", 0)
     await reporter.notify(held)
 
     events = namespace.client.items(f"/apis/events.k8s.io/v1/namespaces/{namespace.name}/events")
@@ -331,8 +334,8 @@ async def registered(connection: Connection, namespace: Namespace) -> AsyncItera
         controller="",
     )
     yield registration
-    await registering.unregister(connection)
-    await registering.unregister(connection)
+    await webhook_config_registration.unregister(connection)
+    await webhook_config_registration.unregister(connection)
 
 
 async def test_the_webhooks_are_registered_and_stale_entries_go(
@@ -347,10 +350,10 @@ async def test_the_webhooks_are_registered_and_stale_entries_go(
     def entries(plural: str) -> int:
         return len(client.get(f"{CONFIGURATIONS}/{plural}/muster")["webhooks"])
 
-    await registering.register(connection, both)
-    assert [entries(plural) for plural in registering.KINDS.values()] == [7, 6]
-    await registering.register(connection, registered)
-    assert [entries(plural) for plural in registering.KINDS.values()] == [5, 4]
+    await webhook_config_registration.register(connection, both)
+    assert [entries(plural) for plural in webhook_config_registration.KINDS.values()] == [7, 6]
+    await webhook_config_registration.register(connection, registered)
+    assert [entries(plural) for plural in webhook_config_registration.KINDS.values()] == [5, 4]
 
 
 async def test_while_muster_is_down_queued_namespaces_are_closed_and_others_open(
@@ -358,7 +361,7 @@ async def test_while_muster_is_down_queued_namespaces_are_closed_and_others_open
 ) -> None:
     running = made(namespace, "before")
     labelled = made(namespace, "labelled", labels={names.QUEUE: "q", "app": "x"})
-    await registering.register(connection, registered)
+    await webhook_config_registration.register(connection, registered)
     path = f"/api/v1/namespaces/{namespace.name}/pods"
 
     async with asyncio.timeout(20):
@@ -399,7 +402,7 @@ async def test_while_muster_is_down_queued_namespaces_are_closed_and_others_open
 async def test_a_kubelet_shows_its_static_pods_while_muster_is_down(
     connection: Connection, namespace: Namespace, registered: Registration
 ) -> None:
-    await registering.register(connection, registered)
+    await webhook_config_registration.register(connection, registered)
     path = f"/api/v1/namespaces/{namespace.name}/pods"
     async with asyncio.timeout(20):
         while not await _is_refused(connection, path, workloads.pod("late")):
@@ -436,19 +439,19 @@ async def test_the_profile_is_that_of_the_cluster(connection: Connection, kubern
 
 
 async def test_every_kind_that_is_watched_can_be_listed(connection: Connection, kubernetes: str) -> None:
-    for kind in kinds.ALL:
-        if kind.optional and kind is not kinds.TAINT_RULES:
+    for kind in watched_resources.ALL:
+        if kind.optional and kind is not watched_resources.TAINT_RULES:
             continue  # the CRDs of workloads are there only where somebody has installed them
-        served = kind.paths[0] if kubernetes != "1.36" or kind is not kinds.TAINT_RULES else kind.paths[1]
+        served = kind.paths[0] if kubernetes != "1.36" or kind is not watched_resources.TAINT_RULES else kind.paths[1]
         assert "items" in await connection.get(served)
 
 
 async def test_taint_rules_are_seen_where_they_are_served(connection: Connection, control_plane: ControlPlane) -> None:
-    client, store = control_plane.client(), Store([kinds.TAINT_RULES])
-    task = asyncio.create_task(watching.watch(connection, store), name="watch")
+    client, store = control_plane.client(), Store([watched_resources.TAINT_RULES])
+    task = asyncio.create_task(reflector.watch(connection, store), name="watch")
     try:
         await store.wait_synced(within=PATIENCE)
-        path = next(path for path in kinds.TAINT_RULES.paths if client.find(path))
+        path = next(path for path in watched_resources.TAINT_RULES.paths if client.find(path))
         spec = {
             "deviceSelector": {"driver": "taint.example.com", "pool": "a/b"},
             "taint": {"key": "example.com/unhealthy", "value": "yes", "effect": "NoSchedule"},

@@ -14,7 +14,7 @@ from admission.api.muster.status_reports import MeterUse, QueueReport
 from admission.api.schemas import crds
 from admission.api.values.names import API_VERSION, GangUid, MeterName, QueueName
 from admission.api.values.reasons import Hold, HoldReason
-from admission.cluster import statuses
+from admission.kube.writers import status_encoding
 from tests.builders import NOON
 from tests.controlplane import ApiError, ControlPlane
 from tests.controlplane.namespaces import Namespace
@@ -400,10 +400,10 @@ def test_a_status_that_says_less_than_the_last_one_is_taken(cluster: ControlPlan
     uses: list[dict[MeterName, MeterUse]] = [{MeterName("gpus"): MeterUse(nominal=8)}, {}]
 
     for hold, use in zip(holds, uses, strict=True):
-        status = statuses.gang_status(replace(report, hold=hold), {}, now=NOON)
-        client.apply(f"{gang}/g/status", statuses.applied(API_VERSION, "Gang", "g", status))
-        status = statuses.queue_status(QueueReport(name=QueueName("emptied"), meters=use), {}, now=NOON)
-        client.apply(f"{queue}/emptied/status", statuses.applied(API_VERSION, "Queue", "emptied", status))
+        status = status_encoding.gang_status(replace(report, hold=hold), {}, now=NOON)
+        client.apply(f"{gang}/g/status", status_encoding.applied(API_VERSION, "Gang", "g", status))
+        status = status_encoding.queue_status(QueueReport(name=QueueName("emptied"), meters=use), {}, now=NOON)
+        client.apply(f"{queue}/emptied/status", status_encoding.applied(API_VERSION, "Queue", "emptied", status))
 
     assert client.get(f"{gang}/g")["status"]["hold"]["message"] == "none left"
     assert "details" not in client.get(f"{gang}/g")["status"]["hold"]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from admission.cli import examining
+from admission.cli.doctor import checks
 from tests.controlplane import ApiError, ControlPlane, fleet
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
@@ -164,13 +164,13 @@ def test_the_doctor_finds_nothing_to_mend_until_something_is_wrong(
     code, found = controller.doctor()
     assert code == 0, found
     assert {name: [verdict for verdict, _ in ones] for name, ones in found.items()} == {
-        name: ["ok"] for name in ("settings", *examining.CHECKS, "ledger")
+        name: ["ok"] for name in ("settings", *checks.CHECKS, "ledger")
     }
 
     code, found = controller.doctor(by_itself=True)
     assert code == 0, found
     assert {name: [verdict for verdict, _ in ones] for name, ones in found.items()} == {
-        name: ["skipped" if name == "feature gates" else "ok"] for name in ("settings", *examining.CHECKS, "ledger")
+        name: ["skipped" if name == "feature gates" else "ok"] for name in ("settings", *checks.CHECKS, "ledger")
     }, "as docs/commands.md says of the controller's pod"
 
     webhook.end(hard=True)

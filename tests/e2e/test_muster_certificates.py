@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from admission.webhook import certificates
-from admission.webhook.certificates import Authority
+from admission.webhook.tls import certificate
+from admission.webhook.tls.certificate import Authority
 from tests.controlplane import ControlPlane, fleet, workloads
 from tests.controlplane.clients import ApiError, Client
 from tests.controlplane.namespaces import Namespace
@@ -113,7 +113,7 @@ DAY = timedelta(days=1)
 
 def mount(folder: Path, signer: Authority) -> None:
     """Replace what a kubelet shows of the Secret: a link to a folder of its own, as it does."""
-    made = certificates.issue(signer, ["127.0.0.1"], now=datetime.now(UTC), validity=DAY)
+    made = certificate.issue(signer, ["127.0.0.1"], now=datetime.now(UTC), validity=DAY)
     version = folder / f"..{time.time_ns()}"
     version.mkdir()
     for name, content in {"tls.crt": made.certificate, "tls.key": made.key, "ca.crt": made.authority}.items():
@@ -162,7 +162,7 @@ def test_what_cert_manager_makes_and_injects_is_shown_and_followed(
 ) -> None:
     client = control_plane.client()
     fleet.install(client, FLEET)
-    first, second = (certificates.authority(now=datetime.now(UTC), validity=DAY) for _ in range(2))
+    first, second = (certificate.authority(now=datetime.now(UTC), validity=DAY) for _ in range(2))
     mount(tmp_path, first)
     files = {"certificate": str(tmp_path / "tls.crt"), "key": str(tmp_path / "tls.key"), "inject": CERTIFICATE}
     muster, bundle = Muster(control_plane, webhook=files), [first.certificate]

@@ -11,8 +11,8 @@ import yaml
 
 from admission.api.values import names
 from admission.api.values.reasons import DenyReason, EventReason, EvictionReason, HoldReason
-from admission.cluster import notices
-from admission.telemetry import catalogue
+from admission.kube.writers import events
+from admission.telemetry import metric_catalog
 from tests.collecting import Collector, Span
 from tests.controlplane import ApiError, ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
@@ -134,7 +134,7 @@ def test_each_decision_is_one_line_with_the_gangs_uid(team: Team, muster: Muster
 def test_events_have_reasons_that_are_listed(team: Team) -> None:
     path = f"/apis/events.k8s.io/v1/namespaces/{team.namespace.name}/events"
     told = team.control_plane.client().items(path)
-    reasons = {event["reason"] for event in told if event.get("reportingController") == notices.REPORTER}
+    reasons = {event["reason"] for event in told if event.get("reportingController") == events.REPORTER}
 
     assert {"Admitted", "QuotaExceeded"} <= reasons
     assert reasons <= {*HoldReason, *EvictionReason, *EventReason, *DenyReason}
@@ -148,7 +148,7 @@ def test_the_page_of_metrics_has_what_is_listed_and_nothing_else(team: Team, por
     families = {line.split()[2] for line in page.splitlines() if line.startswith("# TYPE ")}
     values = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
 
-    assert {one.series for one in catalogue.ALL} == {name for name in families if not name.endswith("_created")}
+    assert {one.series for one in metric_catalog.ALL} == {name for name in families if not name.endswith("_created")}
     assert float(values["muster_leading"]) == 1
     assert float(values[f'muster_queue_gangs{{phase="Running",queue="{team.queue}"}}']) == 1
     assert float(values['muster_watch_staleness_seconds{kind="pods"}']) < 120

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration import ledgers
 from tests.postgres import Server
 

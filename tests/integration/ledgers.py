@@ -16,7 +16,7 @@ from admission.accounting.books import Allocated, Book
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import Entry, Holding, RequestDevice, Seat
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.ledger import migrating
+from admission.ledger.db import migrations
 from tests.postgres import Server, query
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -87,7 +87,7 @@ def template_in(server: Server) -> str:
 def migrated(url: str) -> None:
     """Make the tables, from synchronous and async code alike."""
     with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, migrating.migrate(url)).result()
+        thread.submit(asyncio.run, migrations.migrate(url)).result()
 
 
 @contextmanager

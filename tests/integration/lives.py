@@ -4,14 +4,13 @@ import itertools
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 
 from admission.accounting import books
 from admission.accounting.books import Allocated, Book
 from admission.api.muster.ledger_entries import Entry
 from admission.api.values.names import GangUid
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.ledgers import a_gang, a_grant, minutes
 from tests.property.histories import START
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from admission.api.muster.ledger_entries import Entry
 from admission.errors import LedgerAwayError
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.ledgers import AT, CLUSTER, a_grant
 
 ROOT = Path(__file__).parents[2]

@@ -12,8 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -28,7 +27,7 @@ from admission.api.muster.ledger_entries import Bucket, Placement
 from admission.api.muster.queues import Budget, Period, Quota
 from admission.api.values.names import MeterName, QueueName
 from admission.errors import DeposedError
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.sql_ledger import SqlLedger
 from tests import soaking
 from tests.builders import NOON, a_cluster
 from tests.integration import ledgers

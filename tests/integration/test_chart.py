@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
-from admission.cluster import showing
-from admission.settings import Settings, reading
-from admission.settings.fields import fields
+from admission.kube.cache import dashboard_store
+from admission.settings import Settings, load
+from admission.settings.schema import fields
 from admission.webhook import server
 from tests.controlplane import building
 
@@ -113,11 +113,11 @@ def config(objects: dict[tuple[str, str], Any], role: str = "controller") -> Set
     [volume] = [one["configMap"]["name"] for one in pod(objects, role)["volumes"] if one["name"] == "settings"]
     variables = {one["name"]: one.get("value", SECRET_URL) for one in container["env"]}
     [mount] = [one for one in container["volumeMounts"] if one["name"] == "settings"]
-    name = Path(variables[reading.CONFIG]).relative_to(mount["mountPath"]).name
+    name = Path(variables[load.CONFIG]).relative_to(mount["mountPath"]).name
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / name
         file.write_text(objects["ConfigMap", volume]["data"][name])
-        return reading.read(file, variables).settings
+        return load.read(file, variables).settings
 
 
 def test_the_manifests_are_what_the_chart_says(helm: Helm) -> None:
@@ -375,7 +375,7 @@ def test_the_dashboard_may_look_at_what_it_shows_and_ask_who_may_see_it(helm: He
     rules = objects["ClusterRole", "muster-dashboard"]["rules"]
     found = {f"{name}.{rule['apiGroups'][0]}": rule["verbs"] for rule in rules for name in rule["resources"]}
     assert found == {
-        **{f"{kind.plural}.{kind.group}": READ for kind in showing.WATCHED},
+        **{f"{kind.plural}.{kind.group}": READ for kind in dashboard_store.WATCHED},
         "tokenreviews.authentication.k8s.io": ASKED,
         "selfsubjectreviews.authentication.k8s.io": ASKED,
         "subjectaccessreviews.authorization.k8s.io": ASKED,

@@ -12,11 +12,13 @@ import pytest
 from admission.accounting.books import Account, Book
 from admission.api.muster.ledger_entries import Bucket, Kind
 from admission.api.values.names import QueueName
-from admission.console import Ledger
-from admission.dashboard.accounts import Extent, Grouping, Search, Step, Window
+from admission.dashboard.ledger_queries import Extent, Grouping, Search, Step, Window
+from admission.dashboard_app import Ledger
 from admission.errors import LedgerAwayError, LedgerCorruptError, MendError
-from admission.ledger import bases, migrating, reports
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.db import migrations
+from admission.ledger.journal import base
+from admission.ledger.reports import usage_report
+from admission.ledger.sql_ledger import SqlLedger
 from tests.bench import years
 from tests.integration import ledgers
 from tests.integration.conftest import Fresh
@@ -144,7 +146,7 @@ async def test_use_of_each_period_is_what_a_report_of_it_says(
     new_database: Fresh, grouping: Grouping, step: Step
 ) -> None:
     url = new_database()
-    await migrating.migrate(url)
+    await migrations.migrate(url)
     await years.fill(url, 4_000)
     drawn = Random(f"{grouping} {step}")  # noqa: S311 - chooses a time
     start = years.START + timedelta(seconds=drawn.randrange(200 * 86_400))
@@ -159,11 +161,11 @@ async def test_use_of_each_period_is_what_a_report_of_it_says(
     assert (found.periods[0].start, found.periods[-1].end) == window
     assert all(one.end == after.start for one, after in pairwise(found.periods))
     assert of_one.periods == found.periods
-    keys = [reports.Key.QUEUE, reports.Key(grouping.value)]
+    keys = [usage_report.Key.QUEUE, usage_report.Key(grouping.value)]
     async with SqlLedger.open(url, years.CLUSTER) as ledger, ledger.snapshot() as connection:
         for at, period in enumerate(found.periods):
-            within = bases.Window(*period)
-            report = await reports.report(connection, [years.CLUSTER], keys, within, lambda *_: None)
+            within = base.Window(*period)
+            report = await usage_report.report(connection, [years.CLUSTER], keys, within, lambda *_: None)
             for series, only in ((found, queues), (of_one, [chosen])):
                 used = {group: of[at] for group, of in series.amounts.items() if of[at]}
                 expected = Counter[str]()

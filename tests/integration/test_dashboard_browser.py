@@ -13,8 +13,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, ViewportSize, async_playwright, expect
 
-from tests import browser as browsers
-from tests import dashboards
+from tests import browser as browsers, dashboards
 from tests.dashboards import ADMIN, Books, Site
 from tests.integration import ledgers
 

@@ -13,8 +13,8 @@ from admission.accounting.books import Allocated, Book
 from admission.api.muster.ledger_entries import Bucket
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.errors import ConflictError, PageError
-from admission.ledger import migrating, sessions
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.db import engines, migrations
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.conftest import Fresh
 from tests.integration.ledgers import AT, CLUSTER, GPU, ON_SQLITE, QUEUE, a_gang, a_grant, a_history, file_of, minutes
 
@@ -167,7 +167,7 @@ async def test_a_gang_of_thousands_fits_into_one_entry(ledger: SqlLedger) -> Non
 
 @ON_SQLITE
 async def test_a_commit_survives_a_loss_of_power(ledger: SqlLedger) -> None:
-    async with sessions.reading(ledger._engine) as connection:
+    async with engines.reading(ledger._engine) as connection:
         pragmas = {
             name: (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one()
             for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
@@ -182,8 +182,8 @@ async def test_the_loop_is_never_blocked(new_database: Fresh) -> None:
         for function in blockbuster.functions.values():
             function.can_block_in("asyncpg/connect_utils.py", "_parse_connect_dsn_and_args")
             # Migrations run in a thread, in a loop of its own; the frames of a greenlet begin with its work.
-            function.can_block_in("admission/ledger/migrating.py", ("_connected", "on"))
-        await migrating.migrate(url)
+            function.can_block_in("admission/ledger/db/migrations.py", ("_connected", "on"))
+        await migrations.migrate(url)
         async with SqlLedger.open(url, CLUSTER) as ledger:
             for entry in a_history():
                 await ledger.post(entry, epoch=1)

@@ -5,7 +5,7 @@ import sqlite3
 import asyncpg
 import pytest
 
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.ledgers import ON_POSTGRESQL, ON_SQLITE, a_gang, run
 
 REFUSED = (sqlite3.IntegrityError, asyncpg.RaiseError)

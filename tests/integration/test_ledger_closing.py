@@ -9,8 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from admission.accounting import books
 from admission.accounting.accruals import QueueMeter
@@ -18,11 +17,11 @@ from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Entry, Kind
 from admission.api.values.names import GangUid
 from admission.errors import ConflictError, LedgerCorruptError, MendError
-from admission.ledger import archives, closing
-from admission.ledger.carrying import Carried
-from admission.ledger.closing import Order
-from admission.ledger.ledger import SqlLedger
-from admission.ledger.verifying import What
+from admission.ledger.audit import archive, close_period
+from admission.ledger.audit.close_period import Order
+from admission.ledger.audit.verify import What
+from admission.ledger.journal.carry_forward import Carried
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.conftest import Fresh
 from tests.integration.ledgers import CLUSTER, a_gang, a_grant, a_history, database_of, minutes, rows, run
 from tests.property.histories import histories
@@ -132,11 +131,11 @@ async def test_the_archive_holds_the_rows_as_they_were(office: Office) -> None:
     carried = await office.closed(minutes(60))
 
     path = office.folder / carried.archive
-    header = archives.header(path)
-    assert [record.entry for record in archives.records(path)] == history[:7]
+    header = archive.header(path)
+    assert [record.entry for record in archive.records(path)] == history[:7]
     assert (header.cluster, header.first, header.last, header.digest) == (CLUSTER, 1, 7, carried.digest)
     assert carried.archive.startswith("east-20260301T130000Z-1-7-")
-    assert archives.digest_of(path) == carried.archive_digest
+    assert archive.digest_of(path) == carried.archive_digest
     assert [file.name for file in office.folder.iterdir()] == [carried.archive]
 
 
@@ -176,17 +175,17 @@ async def test_the_close_entry_says_who_why_and_what(office: Office) -> None:
 async def test_a_closing_that_died_after_its_archive_is_repeated(office: Office, attempt: str) -> None:
     await office.post(a_long_history())
     async with SqlLedger.open(office.url, CLUSTER) as ledger, ledger.snapshot() as connection:
-        prepared = await closing.prepare(connection, CLUSTER, office.order(minutes(90)))
+        prepared = await close_period.prepare(connection, CLUSTER, office.order(minutes(90)))
     assert prepared is not None
     orphan = office.folder / prepared.carried.archive
-    digest = archives.digest_of(orphan)
+    digest = archive.digest_of(orphan)
     if attempt == "other":
         orphan.write_bytes(b"half a file")
 
     carried = await office.closed(minutes(90))
 
     assert carried.archive == orphan.name
-    assert archives.digest_of(orphan) == carried.archive_digest == digest
+    assert archive.digest_of(orphan) == carried.archive_digest == digest
     assert await office.finding(archive=True) is None
 
 

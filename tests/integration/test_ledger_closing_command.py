@@ -11,11 +11,12 @@ from typer.testing import CliRunner
 
 from admission.accounting import books
 from admission.api.values.names import QueueName
-from admission.cli import ledgers
+from admission.cli.ledger import command as ledger_command
 from admission.errors import MendError
-from admission.ledger import closing, sessions, urls
-from admission.ledger.closing import Order
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.audit import close_period
+from admission.ledger.audit.close_period import Order
+from admission.ledger.db import database_url, engines
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.ledgers import CLUSTER, a_grant, a_history, minutes, rows
 
 REASON = "March is over"
@@ -35,7 +36,7 @@ def order(folder: Path) -> Order:
 
 
 def command(*words: str) -> tuple[int, str]:
-    result = CliRunner().invoke(ledgers.app, list(words))
+    result = CliRunner().invoke(ledger_command.app, list(words))
     if isinstance(result.exception, MendError):
         raise result.exception
     return result.exit_code, result.stdout
@@ -72,7 +73,7 @@ def test_an_archive_that_is_lost_is_named(url: str, tmp_path: Path, capsys: pyte
     code, answer = command("verify", "--archive", str(tmp_path), "--format", "json", *of(url))
 
     finding = json.loads(answer)["finding"]
-    assert (code, finding["what"], finding["sequence"]) == (ledgers.BROKEN, "archive differs", 1)
+    assert (code, finding["what"], finding["sequence"]) == (ledger_command.BROKEN, "archive differs", 1)
     assert "it is not in" in finding["detail"]
 
 
@@ -112,10 +113,10 @@ async def test_a_closing_that_dies_before_its_commit_leaves_the_books_as_they_we
 
     async def close_and_die(ledger: SqlLedger) -> None:
         async with ledger.snapshot() as connection:
-            prepared = await closing.prepare(connection, CLUSTER, order(tmp_path))
+            prepared = await close_period.prepare(connection, CLUSTER, order(tmp_path))
         assert prepared is not None
-        async with sessions.engine(urls.parsed(url)) as engine, sessions.writing(engine) as connection:
-            await closing.commit(connection, prepared, order(tmp_path))
+        async with engines.engine(database_url.parsed(url)) as engine, engines.writing(engine) as connection:
+            await close_period.commit(connection, prepared, order(tmp_path))
             raise DiedError
 
     await write(url)
@@ -136,11 +137,11 @@ async def test_a_closing_whose_answer_was_lost_is_done_once(url: str, tmp_path: 
     await write(url)
     async with SqlLedger.open(url, CLUSTER) as ledger:
         async with ledger.snapshot() as connection:
-            prepared = await closing.prepare(connection, CLUSTER, order(tmp_path))
+            prepared = await close_period.prepare(connection, CLUSTER, order(tmp_path))
         assert prepared is not None
         for _ in range(2):
-            async with sessions.engine(urls.parsed(url)) as engine, sessions.writing(engine) as connection:
-                await closing.commit(connection, prepared, order(tmp_path))
+            async with engines.engine(database_url.parsed(url)) as engine, engines.writing(engine) as connection:
+                await close_period.commit(connection, prepared, order(tmp_path))
 
         assert await ledger.sequence() == 8
         assert (await ledger.verify()).ok

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration import ledgers, posters
 from tests.integration.ledgers import CLUSTER, GPU, QUEUE
 from tests.postgres import Server

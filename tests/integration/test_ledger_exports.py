@@ -12,21 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from pyarrow import parquet
 
 from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Entry
 from admission.api.values import time_zones
 from admission.api.values.names import MeterName
-from admission.cli import sinks
-from admission.ledger import exports, focus, reports
-from admission.ledger.bases import Window
-from admission.ledger.exports import COLUMNS, Row, What
-from admission.ledger.focus import Granularity, Price, Terms
-from admission.ledger.ledger import SqlLedger
-from admission.ledger.reports import Key
+from admission.cli.ledger import export_sinks
+from admission.ledger.journal.base import Window
+from admission.ledger.reports import export, focus, usage_report
+from admission.ledger.reports.export import COLUMNS, Row, What
+from admission.ledger.reports.focus import Granularity, Price, Terms
+from admission.ledger.reports.usage_report import Key
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.ledgers import AT, CLUSTER, GPU, QUEUE, a_gang, a_grant, minutes
 from tests.integration.lives import a_long_life, moments, posted, settled
 from tests.integration.test_ledger_reports import MOST, unseen
@@ -40,7 +39,7 @@ getcontext().prec = 200
 
 async def rows(ledger: SqlLedger, what: What, window: Window, *, cluster: str = CLUSTER) -> list[Row]:
     async with ledger.snapshot() as connection:
-        return [row async for row in exports.rows(connection, cluster, what, window, unseen)]
+        return [row async for row in export.rows(connection, cluster, what, window, unseen)]
 
 
 async def focused(ledger: SqlLedger, window: Window, terms: Terms, *, cluster: str = CLUSTER) -> list[dict[str, Any]]:
@@ -50,7 +49,9 @@ async def focused(ledger: SqlLedger, window: Window, terms: Terms, *, cluster: s
     return [dict(zip(names, row, strict=True)) for row in found]
 
 
-def written(sink: type[sinks.Csv | sinks.JsonLines | sinks.Parquet], what: What, found: Sequence[Row]) -> bytes:
+def written(
+    sink: type[export_sinks.Csv | export_sinks.JsonLines | export_sinks.Parquet], what: What, found: Sequence[Row]
+) -> bytes:
     stream = io.BytesIO()
     made = sink(COLUMNS[what], stream)
     made.write(found[: len(found) // 2])
@@ -66,9 +67,9 @@ async def test_every_format_says_the_same(ledger: SqlLedger, what: What) -> None
     found = await rows(ledger, what, HOUR)
     names = [name for name, _ in COLUMNS[what]]
 
-    lines = [json.loads(line) for line in written(sinks.JsonLines, what, found).splitlines()]
-    comma = list(csv.reader(io.StringIO(written(sinks.Csv, what, found).decode(), newline="")))
-    table = parquet.read_table(io.BytesIO(written(sinks.Parquet, what, found)))
+    lines = [json.loads(line) for line in written(export_sinks.JsonLines, what, found).splitlines()]
+    comma = list(csv.reader(io.StringIO(written(export_sinks.Csv, what, found).decode(), newline="")))
+    table = parquet.read_table(io.BytesIO(written(export_sinks.Parquet, what, found)))
 
     assert comma[0] == names == table.column_names == list(lines[0])
     assert [tuple(line) for line in comma[1:]] == [_texts(line) for line in lines]
@@ -132,7 +133,9 @@ async def test_an_auditor_needs_none_of_our_code(ledger: SqlLedger) -> None:
     """The program in docs/ledger.md finds the balances, and the entry that was changed."""
     history = [*a_long_life(), a_gang('ü\u2028\n\r"\\\x7f\x01', at=minutes(51))]
     await ledger.post_all(history, epoch=1)
-    written_ = [written(sinks.Csv, what, await rows(ledger, what, EVER)).decode() for what in (ENTRIES, POSTINGS)]
+    written_ = [
+        written(export_sinks.Csv, what, await rows(ledger, what, EVER)).decode() for what in (ENTRIES, POSTINGS)
+    ]
     replay = _documented()
 
     wrong, balances = replay(*(io.StringIO(text, newline="") for text in written_))
@@ -241,7 +244,7 @@ async def test_focus_sums_to_the_report(
         terms = Terms(granularity=granularity, zone=zone, prices={MeterName("gpu"): Price(1, 3)})
         found = await focused(ledger, window, terms, cluster=cluster)
         async with ledger.snapshot() as connection:
-            report = await reports.report(connection, [cluster], (Key.QUEUE, Key.GANG), window, unseen)
+            report = await usage_report.report(connection, [cluster], (Key.QUEUE, Key.GANG), window, unseen)
 
     due = {(*group, m): a for group, use in report.rows.items() for m, a in use.meters.items() if a}
     sums = Counter[tuple[str, ...]]()
@@ -259,7 +262,7 @@ async def test_use_sums_to_the_report_and_an_export_can_be_repeated(url: str, hi
         found = await rows(ledger, What.USAGE, Window(START, MOST), cluster=cluster)
         assert found == await rows(ledger, What.USAGE, Window(START, MOST), cluster=cluster)
         async with ledger.snapshot() as connection:
-            report = await reports.report(connection, [cluster], (Key.QUEUE,), Window(START, MOST), unseen)
+            report = await usage_report.report(connection, [cluster], (Key.QUEUE,), Window(START, MOST), unseen)
 
     sums = Counter[str]()
     for row in found:

@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from admission.errors import LedgerAwayError, LedgerCorruptError, LedgerVersionError, MendError
-from admission.ledger import failures, sessions, tables, urls
-from admission.ledger import ledger as ledgers_
-from admission.ledger.ledger import SqlLedger
+from admission.ledger import sql_ledger
+from admission.ledger.db import database_url, engines, errors, tables
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.ledgers import CLUSTER, ON_SQLITE, a_gang, a_grant, file_of, rows, tamper, url_of
 
 
@@ -31,7 +31,7 @@ async def test_a_file_without_tables_is_refused_with_the_mend(tmp_path: Path) ->
 
 
 async def test_an_older_ledger_is_refused_with_the_mend(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledgers_, "REVISION", "9998")
+    monkeypatch.setattr(sql_ledger, "REVISION", "9998")
     words = f"at revision {tables.REVISION}, older than 9998: run `muster ledger migrate`"
 
     with pytest.raises(LedgerVersionError, match=words):
@@ -77,9 +77,9 @@ async def test_a_damaged_page_is_reported_with_the_mend(url: str) -> None:
 
 @ON_SQLITE
 async def test_a_full_disk_is_told_with_the_mend(ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledgers_, "PATIENCE", 0.0)
+    monkeypatch.setattr(sql_ledger, "PATIENCE", 0.0)
     await ledger.post(a_grant(), epoch=1)
-    async with sessions.reading(ledger._engine) as connection:
+    async with engines.reading(ledger._engine) as connection:
         await connection.exec_driver_sql("PRAGMA max_page_count = 1")
 
     with pytest.raises(LedgerAwayError, match="disk is full: make room on its disk"):
@@ -116,6 +116,6 @@ FAILURES = {
 
 @pytest.mark.parametrize(("state", "meant"), FAILURES.values(), ids=FAILURES)
 def test_what_postgresql_says_is_translated(state: str, meant: type[Exception]) -> None:
-    url = urls.parsed("postgresql://muster@db/muster")
-    with pytest.raises(meant, match="as PostgreSQL says"), failures.translated(url):
+    url = database_url.parsed("postgresql://muster@db/muster")
+    with pytest.raises(meant, match="as PostgreSQL says"), errors.translated(url):
         raise DBAPIError("SELECT 1", {}, PostgresqlError(state))

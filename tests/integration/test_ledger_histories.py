@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Entry
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.ledgers import CLUSTER, a_ledger
 from tests.property.histories import histories
 

@@ -18,8 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from admission import resources
 from admission.accounting.books import Book
 from admission.errors import LedgerAwayError, LedgerCorruptError, LedgerVersionError
-from admission.ledger import migrating, sessions, tables, urls
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.db import database_url, engines, migrations, tables
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.conftest import Fresh
 from tests.integration.ledgers import (
     CLUSTER,
@@ -72,30 +72,30 @@ async def fill(url: str) -> None:
 
 
 async def test_a_new_ledger_gets_the_newest_revision(url: str) -> None:
-    assert await migrating.current_revision(url) is None
+    assert await migrations.current_revision(url) is None
 
-    await migrating.migrate(url)
+    await migrations.migrate(url)
 
-    assert await migrating.current_revision(url) == tables.REVISION
+    assert await migrations.current_revision(url) == tables.REVISION
 
 
 async def test_a_new_file_gets_its_folder(tmp_path: Path) -> None:
     url = url_of(tmp_path / "not" / "there yet" / "100%.db")
 
-    await migrating.migrate(url)
+    await migrations.migrate(url)
 
-    assert await migrating.current_revision(url) == tables.REVISION
+    assert await migrations.current_revision(url) == tables.REVISION
 
 
 async def test_the_revision_in_the_code_is_the_newest_script() -> None:
-    assert (await migrating.known_revisions())[-1] == tables.REVISION
+    assert (await migrations.known_revisions())[-1] == tables.REVISION
 
 
 async def test_migrating_again_changes_nothing(url: str) -> None:
-    await migrating.migrate(url)
+    await migrations.migrate(url)
     await fill(url)
 
-    await migrating.migrate(url)
+    await migrations.migrate(url)
 
     async with SqlLedger.open(url, CLUSTER) as ledger:
         assert await ledger.load() == Book.replay(a_history())
@@ -104,16 +104,16 @@ async def test_migrating_again_changes_nothing(url: str) -> None:
 async def test_a_filled_ledger_goes_down_to_nothing_and_up_again(url: str) -> None:
     found = []
     for _ in range(2):
-        await migrating.migrate(url)
+        await migrations.migrate(url)
         await fill(url)
         async with SqlLedger.open(url, CLUSTER) as ledger:
             assert (await ledger.verify()).ok
         found.append(objects(url))
 
-        await migrating.downgrade(url, revision="base")
+        await migrations.downgrade(url, revision="base")
 
         assert objects(url) == set()
-        assert await migrating.current_revision(url) is None
+        assert await migrations.current_revision(url) is None
     assert found[0] == found[1]
     assert {name for kind, name in found[0] if kind == "table"} == set(tables.metadata.tables)
     assert {name for kind, name in found[0] if kind == "trigger"} >= set(TRIGGERS[database_of(url)])
@@ -121,18 +121,18 @@ async def test_a_filled_ledger_goes_down_to_nothing_and_up_again(url: str) -> No
 
 @pytest.mark.parametrize("revision", ["0001"])
 async def test_every_revision_goes_down_to_what_it_was_before(url: str, revision: str) -> None:
-    await migrating.migrate(url, revision=revision)
+    await migrations.migrate(url, revision=revision)
     before = objects(url)
 
-    await migrating.migrate(url)
-    await migrating.downgrade(url, revision=revision)
+    await migrations.migrate(url)
+    await migrations.downgrade(url, revision=revision)
 
     assert objects(url) == before
-    await migrating.migrate(url)
+    await migrations.migrate(url)
 
 
 async def an_old_ledger(url: str) -> None:
-    await migrating.migrate(url, revision="0001")
+    await migrations.migrate(url, revision="0001")
     for table, lines in json.loads(FILLED.read_text()).items():
         for line in lines:
             values = ", ".join("'" + value.replace("'", "''") + "'" for value in line.values())
@@ -142,7 +142,7 @@ async def an_old_ledger(url: str) -> None:
 async def test_a_ledger_of_the_first_revision_keeps_its_books_and_its_proof(url: str) -> None:
     await an_old_ledger(url)
 
-    await migrating.migrate(url)
+    await migrations.migrate(url)
 
     async with SqlLedger.open(url, CLUSTER) as ledger:
         assert (await ledger.verify()).ok
@@ -157,8 +157,8 @@ async def test_what_was_only_upgraded_goes_back_as_it_was(url: str) -> None:
     await an_old_ledger(url)
     before = content(url)
 
-    await migrating.migrate(url)
-    await migrating.downgrade(url, revision="0001")
+    await migrations.migrate(url)
+    await migrations.downgrade(url, revision="0001")
 
     assert content(url) == before
 
@@ -168,7 +168,7 @@ def content(url: str) -> dict[str, list[tuple[object, ...]]]:
 
 
 async def test_the_migrations_make_the_tables_that_the_code_declares(url: str, new_database: Fresh) -> None:
-    await migrating.migrate(url)
+    await migrations.migrate(url)
     declared = new_database()
     async with connected(declared) as other:
         await other.run_sync(tables.metadata.create_all)
@@ -183,7 +183,7 @@ async def test_the_migrations_make_the_tables_that_the_code_declares(url: str, n
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[AsyncConnection]:
-    async with sessions.engine(urls.parsed(url)) as engine, engine.connect() as connection:
+    async with engines.engine(database_url.parsed(url)) as engine, engine.connect() as connection:
         yield connection
 
 
@@ -214,7 +214,7 @@ def described(connection: Connection) -> dict[str, object]:
 
 @ON_SQLITE
 async def test_every_constraint_has_a_name(url: str) -> None:
-    await migrating.migrate(url)
+    await migrations.migrate(url)
     for (said,) in rows(url, "SELECT sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'alembic%'"):
         keys = [line for line in str(said).splitlines() if "KEY" in line or "UNIQUE" in line or "CHECK" in line]
         assert keys
@@ -222,63 +222,63 @@ async def test_every_constraint_has_a_name(url: str) -> None:
 
 
 async def test_tasks_that_migrate_at_once_wait_for_each_other(url: str) -> None:
-    await asyncio.gather(*(migrating.migrate(url) for _ in range(4)))
+    await asyncio.gather(*(migrations.migrate(url) for _ in range(4)))
 
-    assert await migrating.current_revision(url) == tables.REVISION
+    assert await migrations.current_revision(url) == tables.REVISION
 
 
 async def test_tasks_that_migrate_different_ledgers_do_not_disturb_each_other(new_database: Fresh) -> None:
     """Alembic keeps its context in module globals."""
     different = [new_database() for _ in range(3)]
 
-    await asyncio.gather(*map(migrating.migrate, different))
+    await asyncio.gather(*map(migrations.migrate, different))
 
-    assert [await migrating.current_revision(url) for url in different] == [tables.REVISION] * 3
+    assert [await migrations.current_revision(url) for url in different] == [tables.REVISION] * 3
 
 
 async def test_processes_that_migrate_at_once_wait_for_each_other(url: str) -> None:
-    program = f"import asyncio; from admission.ledger import migrating; asyncio.run(migrating.migrate({url!r}))"
+    program = f"import asyncio; from admission.ledger.db import migrations; asyncio.run(migrations.migrate({url!r}))"
     processes = [await asyncio.create_subprocess_exec(sys.executable, "-c", program) for _ in range(3)]
 
     assert [await process.wait() for process in processes] == [0, 0, 0]
-    assert await migrating.current_revision(url) == tables.REVISION
+    assert await migrations.current_revision(url) == tables.REVISION
 
 
 @ON_SQLITE
 async def test_a_file_that_is_being_written_is_not_migrated_under_the_writer(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await migrating.migrate(url)
-    monkeypatch.setattr(sessions, "BUSY_SECONDS", 0.05)
+    await migrations.migrate(url)
+    monkeypatch.setattr(engines, "BUSY_SECONDS", 0.05)
     with closing(sqlite3.connect(file_of(url), isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerAwayError, match="locked"):
-            await migrating.migrate(url)
+            await migrations.migrate(url)
 
 
 @ON_POSTGRESQL
 async def test_a_table_that_is_being_written_is_waited_for_and_then_left(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await migrating.migrate(url, revision="0001")
-    monkeypatch.setattr(migrating, "LOCK_SECONDS", 0.2)
+    await migrations.migrate(url, revision="0001")
+    monkeypatch.setattr(migrations, "LOCK_SECONDS", 0.2)
     async with connected(url) as writer:
         await writer.execute(text("LOCK TABLE transactions IN ROW EXCLUSIVE MODE"))
         with pytest.raises(LedgerAwayError, match="lock timeout"):
-            await migrating.migrate(url)
+            await migrations.migrate(url)
 
-    assert await migrating.current_revision(url) == "0001"
-    await migrating.migrate(url)
+    assert await migrations.current_revision(url) == "0001"
+    await migrations.migrate(url)
 
 
 async def test_a_migration_that_fails_leaves_nothing_behind(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "upgrade", broken_after(command.upgrade))
 
     with pytest.raises(RuntimeError, match="half-way"):
-        await migrating.migrate(url)
+        await migrations.migrate(url)
 
     assert objects(url) == set()
-    assert await migrating.current_revision(url) is None
+    assert await migrations.current_revision(url) is None
 
 
 def broken_after(upgrade: object) -> object:
@@ -290,11 +290,11 @@ def broken_after(upgrade: object) -> object:
 
 
 async def test_a_newer_ledger_is_not_migrated(url: str) -> None:
-    await migrating.migrate(url)
+    await migrations.migrate(url)
     tamper(url, "UPDATE alembic_version SET version_num = '9999'")
 
     with pytest.raises(LedgerVersionError, match=f"revision 9999, newer than this Muster's {tables.REVISION}"):
-        await migrating.migrate(url)
+        await migrations.migrate(url)
 
 
 COMMANDS = {
@@ -306,7 +306,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
 async def test_a_newer_ledger_is_refused_by_every_command(url: str, words: tuple[str, ...]) -> None:
-    await migrating.migrate(url)
+    await migrations.migrate(url)
     tamper(url, "UPDATE alembic_version SET version_num = '9999'")
 
     process = await asyncio.create_subprocess_exec(
@@ -324,7 +324,7 @@ async def test_a_file_that_is_no_database_is_not_migrated(tmp_path: Path) -> Non
     path.write_bytes(b"garbage" * 1000)
 
     with pytest.raises(LedgerCorruptError, match="restore a backup"):
-        await migrating.migrate(url_of(path))
+        await migrations.migrate(url_of(path))
     assert path.read_bytes() == b"garbage" * 1000
 
 

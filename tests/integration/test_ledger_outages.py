@@ -10,9 +10,9 @@ from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from admission.errors import LedgerAwayError
-from admission.ledger import connecting, migrating, sessions
-from admission.ledger import ledger as ledgers_
-from admission.ledger.ledger import SqlLedger
+from admission.ledger import sql_ledger
+from admission.ledger.db import engines, migrations, postgres
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration import ledgers, proxies
 from tests.integration.ledgers import CLUSTER, ON_POSTGRESQL, a_gang, a_grant, minutes
 from tests.integration.proxies import Fault
@@ -25,10 +25,10 @@ SHORT = 0.3
 def impatience(*, answer: float = SHORT) -> Iterator[None]:
     """Wait for tenths of seconds instead of seconds, while it is the waiting that is tested."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sessions, "ANSWER_SECONDS", answer)
-        patched.setattr(connecting, "CONNECT_SECONDS", answer)
-        patched.setattr(connecting, "FAREWELL_SECONDS", answer)
-        patched.setattr(ledgers_, "PATIENCE", answer)
+        patched.setattr(engines, "ANSWER_SECONDS", answer)
+        patched.setattr(postgres, "CONNECT_SECONDS", answer)
+        patched.setattr(postgres, "FAREWELL_SECONDS", answer)
+        patched.setattr(sql_ledger, "PATIENCE", answer)
         yield
 
 
@@ -78,7 +78,7 @@ async def test_a_stopped_postgresql_is_away_until_it_is_back(
     durable_postgres.stop()
 
     with impatience():
-        for work in (own.post(a_gang(at=minutes(1)), epoch=1), own.load(), migrating.migrate(own_url)):
+        for work in (own.post(a_gang(at=minutes(1)), epoch=1), own.load(), migrations.migrate(own_url)):
             with pytest.raises(LedgerAwayError, match=r"does not answer: .*Connect call failed"):
                 await work
         with pytest.raises(LedgerAwayError):
@@ -98,7 +98,7 @@ async def test_a_hanging_postgresql_is_away_until_it_goes_on(
     with impatience(), durable_postgres.paused():
         with pytest.raises(LedgerAwayError, match=r"does not answer: no connection within 0\.3 s"):
             await own.post(a_gang(at=minutes(1)), epoch=1)
-        for work in (own.load(), own.fence(1), migrating.migrate(own_url)):
+        for work in (own.load(), own.fence(1), migrations.migrate(own_url)):
             with pytest.raises(LedgerAwayError, match="does not answer"):
                 await work
         with pytest.raises(LedgerAwayError, match="does not answer: no connection"):
@@ -141,7 +141,7 @@ async def test_a_call_cancelled_at_any_step_of_connecting_leaves_no_connection(
 
     monkeypatch.setattr(asyncpg.connection.Connection, "__init__", noted)
     for steps in range(200):
-        async with sessions.engine(make_url(url)) as engine:
+        async with engines.engine(make_url(url)) as engine:
             connecting_ = asyncio.create_task(connect(engine))
             for _ in range(steps):
                 await asyncio.sleep(0.0001)
@@ -206,7 +206,7 @@ async def test_a_network_that_swallows_everything_is_an_absence(url: str) -> Non
 @ON_POSTGRESQL
 async def test_a_row_that_another_session_holds_is_waited_for_and_then_reported(url: str, ledger: SqlLedger) -> None:
     await ledger.post(a_grant(), epoch=1)
-    async with sessions.engine(ledger._url) as engine, engine.begin() as other:
+    async with engines.engine(ledger._url) as engine, engine.begin() as other:
         await other.exec_driver_sql("SELECT * FROM clusters FOR UPDATE")
         with impatience(), pytest.raises(LedgerAwayError, match="no answer"):
             await ledger.post(a_gang(at=minutes(1)), epoch=1)

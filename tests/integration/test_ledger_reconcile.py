@@ -9,7 +9,7 @@ from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Entry, Kind
 from admission.api.values.names import QueueName
 from admission.errors import ConflictError, LedgerCorruptError
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.ledgers import CLUSTER, a_gang, a_grant, a_history, minutes, run, tamper
 
 NOTE = Entry(

@@ -11,10 +11,10 @@ from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Entry, Kind
 from admission.api.values.names import GangUid, Uid
 from admission.errors import MusterError
-from admission.ledger import documents, hashing
-from admission.ledger.ledger import SqlLedger
-from admission.ledger.replaying import DoubtError, Quick
-from admission.ledger.tables import GENESIS
+from admission.ledger.audit.fast_replay import DoubtError, Quick
+from admission.ledger.db.tables import GENESIS
+from admission.ledger.journal import documents, hash_chain
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.ledgers import CLUSTER, GPU, QUEUE, a_gang, a_grant, a_history, minutes
 from tests.property.histories import histories
 
@@ -25,13 +25,13 @@ def a_quick() -> Quick:
     return Quick(CLUSTER, sequence=0, epoch=0, digest=GENESIS, book=Book())
 
 
-def written(entries: list[Entry], form: int = hashing.FORMAT) -> list[bytes]:
+def written(entries: list[Entry], form: int = hash_chain.FORMAT) -> list[bytes]:
     """Return what a database writes down of entries, chained as if they were posted."""
     lines, previous = [], GENESIS
     for sequence, entry in enumerate(entries, 1):
-        said, postings = hashing.said(entry), hashing.lines(entry)
-        digest = hashing.CHAINED[form](CLUSTER, 1, sequence, previous, said, postings)
-        document = hashing.document(CLUSTER, 1, sequence, previous, said, postings)
+        said, postings = hash_chain.said(entry), hash_chain.lines(entry)
+        digest = hash_chain.CHAINED[form](CLUSTER, 1, sequence, previous, said, postings)
+        document = hash_chain.document(CLUSTER, 1, sequence, previous, said, postings)
         lines.append(b"%d %s %s" % (form, digest.encode(), document))
         previous = digest
     return lines
@@ -39,7 +39,7 @@ def written(entries: list[Entry], form: int = hashing.FORMAT) -> list[bytes]:
 
 @given(histories())
 def test_it_ends_with_the_book_that_the_rules_lead_to(history: list[Entry]) -> None:
-    for form in hashing.CHAINED:
+    for form in hash_chain.CHAINED:
         quick = a_quick()
 
         assert quick.take(written(history, form))

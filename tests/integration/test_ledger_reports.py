@@ -7,19 +7,18 @@ from pathlib import Path
 
 import pytest
 from blockbuster import blockbuster_ctx
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from admission.accounting import accruals, books
 from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Placement
 from admission.api.values.names import MeterName, QueueName
 from admission.errors import LedgerCorruptError, MendError
-from admission.ledger import reports, tenures
-from admission.ledger.bases import Window
-from admission.ledger.closing import Order
-from admission.ledger.ledger import SqlLedger
-from admission.ledger.reports import UNKNOWN, Key, Report, Use
+from admission.ledger.audit.close_period import Order
+from admission.ledger.journal.base import Window
+from admission.ledger.reports import allocation_intervals, usage_report
+from admission.ledger.reports.usage_report import UNKNOWN, Key, Report, Use
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.ledgers import AT, CLUSTER, GPU, ON_SQLITE, QUEUE, a_sqlite_ledger, minutes, tamper
 from tests.integration.lives import HISTORIES, a_long_life, moments, posted
 from tests.property.histories import START, histories
@@ -37,7 +36,7 @@ def unseen(done: int, total: int) -> None:
 
 async def report(ledger: SqlLedger, keys: Sequence[Key], window: Window, *, cluster: str = CLUSTER) -> Report:
     async with ledger.snapshot() as connection:
-        return await reports.report(connection, [cluster], keys, window, unseen)
+        return await usage_report.report(connection, [cluster], keys, window, unseen)
 
 
 # Another way to count: second by second between entries, from what the pure books hold.
@@ -161,7 +160,10 @@ async def test_what_was_open_before_is_read_of_the_gangs_that_are_open_or_move_l
     await ledger.post_all(a_long_life(), epoch=1)
     async with ledger.snapshot() as connection:
         found = [
-            tenure async for tenure in tenures.between(connection, CLUSTER, Window(minutes(20), minutes(40)), unseen)
+            tenure
+            async for tenure in allocation_intervals.between(
+                connection, CLUSTER, Window(minutes(20), minutes(40)), unseen
+            )
         ]
 
     assert [(one.gang, one.start, one.end) for one in found] == [
@@ -176,7 +178,7 @@ async def test_several_clusters_are_told_apart(url: str) -> None:
             await ledger.post_all(a_long_life(), epoch=1)
     async with SqlLedger.open(url, "east") as ledger, ledger.snapshot() as connection:
         window = Window(minutes(20), minutes(30))
-        found = await reports.report(connection, ["east", "west"], (Key.CLUSTER, Key.QUEUE), window, unseen)
+        found = await usage_report.report(connection, ["east", "west"], (Key.CLUSTER, Key.QUEUE), window, unseen)
 
     assert {group: use.devices for group, use in found.rows.items()} == {("east", QUEUE): 1200, ("west", QUEUE): 1200}
     assert (found.total.devices, found.total.meters) == (2400, {GPU: 1200})

@@ -10,7 +10,7 @@ import pytest
 
 from admission.api.muster.ledger_entries import Kind
 from admission.cycle import cycle, reconcile
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.sql_ledger import SqlLedger
 from admission.lifecycle.reconciliation import What
 from tests.builders import a_cluster
 from tests.integration import ledgers

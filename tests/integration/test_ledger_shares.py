@@ -11,8 +11,8 @@ import pytest
 from admission.api.muster.ledger_entries import BudgetShare
 from admission.api.values.names import QueueName
 from admission.errors import BudgetTakenError, DeposedError
-from admission.ledger.ledger import SqlLedger
-from admission.ledger.verifying import What
+from admission.ledger.audit.verify import What
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.ledgers import AT, GPU, ON_SQLITE, QUEUE, a_gang, a_grant, minutes, rows, run
 
 LIMIT = 10**30

@@ -4,15 +4,14 @@ from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from admission.accounting.accruals import QueueMeter
 from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Bucket, Entry, Kind
 from admission.api.values.names import QueueName
-from admission.ledger.ledger import SqlLedger
-from admission.ledger.statements import Amounts
+from admission.ledger.reports.statement import Amounts
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.ledgers import AT, CLUSTER, GPU, QUEUE, a_gang, a_grant, a_history, minutes
 from tests.integration.lives import HISTORIES, moments, posted
 from tests.property.histories import histories

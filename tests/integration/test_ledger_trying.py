@@ -2,11 +2,11 @@
 
 import pytest
 
-from admission.cli import doctoring
-from admission.cli.findings import Finding, Verdict
+from admission.cli.doctor import command
+from admission.cli.doctor.findings import Finding, Verdict
 from admission.errors import LedgerAwayError, MendError
-from admission.ledger import trying
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.db import trying
+from admission.ledger.sql_ledger import SqlLedger
 from admission.settings import Ledger, Settings
 from tests.e2e import disks
 from tests.integration import ledgers
@@ -15,7 +15,7 @@ from tests.postgres import Server
 
 
 async def looked(url: str) -> Finding:
-    [found] = await doctoring._ledger(Settings(ledger=Ledger(url=url)))
+    [found] = await command._ledger(Settings(ledger=Ledger(url=url)))
     return found
 
 

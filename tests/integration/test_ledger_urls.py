@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from admission.errors import LedgerAwayError, LedgerCorruptError, LedgerVersionError, MendError
-from admission.ledger import failures, migrating, sessions, urls
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.db import database_url, engines, errors, migrations
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration import ledgers
 from tests.integration.ledgers import CLUSTER, ON_POSTGRESQL
 from tests.postgres import Server
@@ -29,7 +29,7 @@ async def opened(url: str) -> None:
 
 async def asked(url: str, statement: str) -> object:
     """Return the one value that a statement yields on a connection that Muster has opened."""
-    async with sessions.engine(urls.parsed(url)) as engine, sessions.reading(engine) as connection:
+    async with engines.engine(database_url.parsed(url)) as engine, engines.reading(engine) as connection:
         return (await connection.exec_driver_sql(statement)).scalar_one()
 
 
@@ -49,7 +49,7 @@ NO_LEDGER = {
 
 @pytest.mark.parametrize(("bad", "said"), NO_LEDGER.values(), ids=NO_LEDGER)
 async def test_a_url_that_names_no_ledger_is_refused(bad: str, said: str) -> None:
-    for work in (opened, migrating.migrate):
+    for work in (opened, migrations.migrate):
         with pytest.raises(MendError, match=said) as raised:
             await work(bad)
         assert raised.value.__cause__ is None or "secret" not in str(raised.value.__cause__)
@@ -66,7 +66,7 @@ SHOWN = {
 
 @pytest.mark.parametrize(("url", "shown"), SHOWN.items())
 def test_messages_name_a_database_without_its_secrets(url: str, shown: str) -> None:
-    assert urls.shown(urls.parsed(url)) == shown
+    assert database_url.shown(database_url.parsed(url)) == shown
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ async def test_a_password_with_special_characters_is_quoted(url: str, stranger: 
 @ON_POSTGRESQL
 async def test_a_wrong_password_is_named_and_not_shown(url: str, stranger: str) -> None:
     wrong = as_user(url, stranger, "se%2Fcret")
-    for work in (opened, migrating.migrate):
+    for work in (opened, migrations.migrate):
         with pytest.raises(MendError, match='authentication failed for user "stranger": correct the user') as raised:
             await work(wrong)
         assert "cret" not in str(raised.value)
@@ -99,7 +99,7 @@ async def test_a_wrong_password_is_named_and_not_shown(url: str, stranger: str) 
 
 @ON_POSTGRESQL
 async def test_a_database_that_is_not_there_is_named(url: str) -> None:
-    for work in (opened, migrating.migrate):
+    for work in (opened, migrations.migrate):
         with pytest.raises(MendError, match='database "nowhere" does not exist: create the database'):
             await work(url.rpartition("/")[0] + "/nowhere")
 
@@ -118,7 +118,7 @@ async def test_a_role_that_may_not_make_tables_is_told_so(postgres: Server, stra
         ledgers.run(url, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
 
         with pytest.raises(MendError, match="permission denied for schema public: grant it, or make the URL's user"):
-            await migrating.migrate(as_user(url, stranger, QUOTED))
+            await migrations.migrate(as_user(url, stranger, QUOTED))
 
 
 @ON_POSTGRESQL
@@ -169,9 +169,9 @@ def test_damage_on_the_server_is_for_a_person(state: str, url: str) -> None:
 
 
 async def raising(url: str, state: str) -> None:
-    parsed = urls.parsed(url)
-    with failures.translated(parsed):
-        async with sessions.engine(parsed) as engine, sessions.writing(engine) as connection:
+    parsed = database_url.parsed(url)
+    with errors.translated(parsed):
+        async with engines.engine(parsed) as engine, engines.writing(engine) as connection:
             await connection.exec_driver_sql(f"DO $$ BEGIN RAISE EXCEPTION 'page' USING ERRCODE = '{state}'; END $$")
 
 

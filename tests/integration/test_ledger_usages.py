@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from admission.accounting import accruals, books
 from admission.accounting.accruals import QueueMeter
@@ -16,8 +15,8 @@ from admission.accounting.books import Allocated, Book
 from admission.api.muster.ledger_entries import Bucket, Entry, Kind, UsageInterval
 from admission.api.values.names import GangUid
 from admission.errors import ConflictError, LedgerCorruptError
-from admission.ledger.ledger import SqlLedger
-from admission.ledger.tables import carried_usage, closings
+from admission.ledger.db.tables import carried_usage, closings
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.ledgers import AT, CLUSTER, GPU, QUEUE, a_gang, a_grant, a_ledger, minutes, run, tamper
 from tests.property.histories import histories
 

@@ -9,9 +9,10 @@ import pytest
 
 from admission.api.muster.ledger_entries import Kind
 from admission.errors import LedgerCorruptError
-from admission.ledger import encoding, hashing, verifying
-from admission.ledger.ledger import SqlLedger
-from admission.ledger.verifying import Finding, Verification, What
+from admission.ledger.audit import verify
+from admission.ledger.audit.verify import Finding, Verification, What
+from admission.ledger.journal import encoding, hash_chain
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.ledgers import CLUSTER, a_gang, a_grant, a_history, a_ledger, file_of, minutes, rows, tamper
 
 POSITION = "UPDATE {} SET sequence = {} WHERE sequence = {}"
@@ -203,7 +204,7 @@ async def test_empty_books_verify(tmp_path: Path) -> None:
 
 @pytest.fixture(params=[2, 500])
 def _batch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verifying, "BATCH", request.param)
+    monkeypatch.setattr(verify, "BATCH", request.param)
 
 
 @pytest.mark.usefixtures("_batch")
@@ -222,7 +223,7 @@ async def test_an_inserted_row_with_a_right_digest_is_found(tmp_path: Path) -> N
     url = await a_filled_ledger(tmp_path)
     ((previous,),) = rows(url, "SELECT digest FROM transactions WHERE sequence = 3")
     entry = replace(a_history()[0], key="false", postings=())
-    digest = hashing.digest(entry, cluster=CLUSTER, epoch=1, sequence=4, previous=str(previous))
+    digest = hash_chain.digest(entry, cluster=CLUSTER, epoch=1, sequence=4, previous=str(previous))
     tamper(url, *SHIFTED_UP, insert(4, digest=f"'{digest}'"))
 
     finding = (await verified(url)).finding
@@ -234,7 +235,7 @@ async def test_a_row_after_the_last_with_a_right_digest_is_found(tmp_path: Path)
     url = await a_filled_ledger(tmp_path)
     ((previous,),) = rows(url, "SELECT digest FROM clusters")
     entry = replace(a_history()[0], key="false", postings=())
-    digest = hashing.digest(entry, cluster=CLUSTER, epoch=1, sequence=7, previous=str(previous))
+    digest = hash_chain.digest(entry, cluster=CLUSTER, epoch=1, sequence=7, previous=str(previous))
     tamper(url, insert(7, previous="(SELECT digest FROM clusters)", digest=f"'{digest}'"))
 
     finding = (await verified(url)).finding
@@ -249,7 +250,7 @@ async def test_a_chain_that_is_right_but_says_what_cannot_be_is_found(tmp_path: 
     async with SqlLedger.open(url, CLUSTER) as ledger:
         await ledger.post(a_grant(), epoch=1)
     forged = replace(a_grant(), postings=a_grant().postings[:1])
-    digest = hashing.digest(forged, cluster=CLUSTER, epoch=1, sequence=1, previous="0" * 64)
+    digest = hash_chain.digest(forged, cluster=CLUSTER, epoch=1, sequence=1, previous="0" * 64)
     tamper(
         url,
         "DELETE FROM postings WHERE line = 2",
@@ -311,10 +312,10 @@ def test_the_digest_covers_every_field() -> None:
         replace(entry, closes=(entry.seats[0].pod_uid,)),
     ]
     assert len(variants) == len(entry.__slots__)
-    digests = {hashing.digest(variant, cluster="c", epoch=1, sequence=1, previous="p") for variant in variants}
+    digests = {hash_chain.digest(variant, cluster="c", epoch=1, sequence=1, previous="p") for variant in variants}
     for field, other in {"cluster": "d", "epoch": 2, "sequence": 2, "previous": "q"}.items():
-        digests.add(hashing.digest(entry, **{**place, field: other}))  # type: ignore[arg-type]
-    assert len(digests | {hashing.digest(entry, **place)}) == len(variants) + 5  # type: ignore[arg-type]
+        digests.add(hash_chain.digest(entry, **{**place, field: other}))  # type: ignore[arg-type]
+    assert len(digests | {hash_chain.digest(entry, **place)}) == len(variants) + 5  # type: ignore[arg-type]
 
 
 GOLDEN = {
@@ -326,7 +327,9 @@ GOLDEN = {
 @pytest.mark.parametrize("form", GOLDEN)
 def test_the_digest_of_an_entry_does_not_change_between_releases(form: int) -> None:
     """Every ledger out there is chained by it; if this fails, the chain of every user breaks."""
-    digest = hashing.digest(replace(a_gang(), key="k"), cluster="c", epoch=1, sequence=1, previous="0" * 64, form=form)
+    digest = hash_chain.digest(
+        replace(a_gang(), key="k"), cluster="c", epoch=1, sequence=1, previous="0" * 64, form=form
+    )
 
     assert digest == GOLDEN[form]
 
@@ -334,13 +337,13 @@ def test_the_digest_of_an_entry_does_not_change_between_releases(form: int) -> N
 def test_what_is_hashed_is_what_the_documentation_says() -> None:
     """Computed here as an auditor would, from the columns alone and with another JSON writer."""
     entry = replace(a_gang(claims=2), key="k", reason='it \t fits: "é" \x7f \u2028 \U0001f600 \x01', user="alice")
-    said = hashing.said(entry)
+    said = hash_chain.said(entry)
     lines = [[p.queue, p.meter, p.bucket.value, str(p.amount), p.claim] for p in entry.postings]
     document = json.dumps([2, "c", 3, 7, "p", *said, lines], ensure_ascii=False, separators=(",", ":"))
 
     expected = hashlib.sha256(document.encode()).hexdigest()
 
-    assert hashing.digest(entry, cluster="c", epoch=3, sequence=7, previous="p") == expected
+    assert hash_chain.digest(entry, cluster="c", epoch=3, sequence=7, previous="p") == expected
     assert said.at == "2026-03-01T12:00:00.000000+00:00"
     assert json.loads(said.seats)[1] == {
         "claims": ["gang-claim-1"],

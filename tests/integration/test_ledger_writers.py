@@ -11,9 +11,10 @@ import pytest
 
 from admission.accounting.books import Book
 from admission.errors import DeposedError, LedgerAwayError, LedgerCorruptError
-from admission.ledger import ledger as ledgers_
-from admission.ledger import parts, posting, sessions
-from admission.ledger.ledger import SqlLedger
+from admission.ledger import sql_ledger
+from admission.ledger.db import engines
+from admission.ledger.journal import post, projection
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.ledgers import CLUSTER, ON_SQLITE, a_gang, a_grant, file_of
 
 
@@ -54,19 +55,19 @@ async def test_books_that_change_while_they_are_read_are_read_again(
 ) -> None:
     """Parts of two states do not fit together, and look like a ledger that is damaged."""
     await ledger.post(a_grant(), epoch=1)
-    read = parts.read
+    read = projection.read
     torn: list[bool] = []
 
     async def read_in_parts(*words: Any) -> Book:
         if not torn:
             torn.append(True)
             async with SqlLedger.open(url, CLUSTER) as other:
-                monkeypatch.setattr(parts, "read", read)
+                monkeypatch.setattr(projection, "read", read)
                 await other.post(a_gang("other"), epoch=1)
             raise LedgerCorruptError("the holding of a gang that is not there")
         return await read(*words)
 
-    monkeypatch.setattr(parts, "read", read_in_parts)
+    monkeypatch.setattr(projection, "read", read_in_parts)
     posted = await ledger.post(a_gang(), epoch=1)
 
     assert torn
@@ -80,7 +81,7 @@ async def test_books_that_are_damaged_are_not_read_again(ledger: SqlLedger, monk
     async def damaged(*_: Any) -> Book:
         raise LedgerCorruptError("the holding of a gang that is not there")
 
-    monkeypatch.setattr(parts, "read", damaged)
+    monkeypatch.setattr(projection, "read", damaged)
     with pytest.raises(LedgerCorruptError, match="the holding of a gang"):
         await ledger.post(a_gang(), epoch=1)
 
@@ -89,7 +90,7 @@ POSTER = """
 import asyncio, sys
 sys.path.insert(0, {root!r})
 from admission.errors import DeposedError
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.ledgers import CLUSTER, a_gang
 
 async def main():
@@ -187,8 +188,8 @@ def lock_and_let_go(file: Path) -> None:
 async def test_a_lock_held_by_another_program_is_waited_for_and_then_reported(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "BUSY_SECONDS", 0.05)
-    monkeypatch.setattr(ledgers_, "PATIENCE", 0.1)
+    monkeypatch.setattr(engines, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(sql_ledger, "PATIENCE", 0.1)
     with closing(sqlite3.connect(file_of(url), isolation_level=None)) as other:
         async with SqlLedger.open(url, CLUSTER) as ledger:
             other.execute("BEGIN IMMEDIATE")
@@ -203,11 +204,11 @@ async def test_a_writer_that_is_always_overtaken_gives_up_for_now(
     ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def overtaken(*_: object, **__: object) -> None:
-        raise posting.OvertakenError
+        raise post.OvertakenError
 
     await ledger.fence(1)
-    monkeypatch.setattr(posting, "_move", overtaken)
-    monkeypatch.setattr(ledgers_, "PATIENCE", 0.1)
+    monkeypatch.setattr(post, "_move", overtaken)
+    monkeypatch.setattr(sql_ledger, "PATIENCE", 0.1)
 
     with pytest.raises(LedgerAwayError, match="busy"):
         await ledger.post(a_grant(), epoch=1)

@@ -5,8 +5,8 @@ from datetime import timedelta
 from admission.api.muster.ledger_entries import Entry, Kind
 from admission.api.values.reasons import HoldReason
 from admission.cycle.state.leader import Desk, Ports
-from admission.ledger import reading
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.journal import read
+from admission.ledger.sql_ledger import SqlLedger
 from tests.builders import NOON, a_cluster
 from tests.integration import ledgers
 from tests.postgres import Server
@@ -56,4 +56,4 @@ async def test_a_release_during_an_outage_is_booked_to_the_second_and_in_order(d
 
 async def _entries(ledger: SqlLedger) -> list[Entry]:
     async with ledger.snapshot() as connection:
-        return [record.entry for record in await reading.records(connection, ledgers.CLUSTER, after=0, limit=100)]
+        return [record.entry for record in await read.records(connection, ledgers.CLUSTER, after=0, limit=100)]

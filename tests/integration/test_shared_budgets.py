@@ -9,7 +9,7 @@ import pytest
 
 from admission.api.values.reasons import HoldReason
 from admission.cycle.state.leader import Desk, Ports, Result
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.sql_ledger import SqlLedger
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.flow.test_budgets import a_budget, exhausted, hold_of, use_of
 from tests.unit.flow.test_cycle import Cluster, run

@@ -72,8 +72,8 @@ def run(site: Path, program: str) -> str:
 def test_an_installed_muster_finds_its_own_files(site: Path, tmp_path: Path) -> None:
     url = f"sqlite+aiosqlite:///{tmp_path / 'ledger.db'}"
     program = (
-        "import asyncio; from admission import resources; from admission.ledger import migrating;"
-        f"asyncio.run(migrating.migrate({url!r}));"
+        "import asyncio; from admission import resources; from admission.ledger.db import migrations;"
+        f"asyncio.run(migrations.migrate({url!r}));"
         "print(resources.migrations()); print(resources.config()); print(resources.manifests())"
     )
 

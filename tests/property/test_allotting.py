@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
 
-from hypothesis import event, given
-from hypothesis import strategies as st
+from hypothesis import event, given, strategies as st
 
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import RequestDevice

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from admission.api import traces
 from admission.api.traces import Arrival, Row

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.snapshot import Snapshot

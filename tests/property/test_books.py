@@ -4,8 +4,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from datetime import timedelta
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from admission.accounting import accruals, books
 from admission.accounting.accruals import Change

@@ -4,8 +4,7 @@ import dataclasses
 import functools
 from fractions import Fraction
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from admission.api.kubernetes import devices
 from admission.api.kubernetes.meta import Meta

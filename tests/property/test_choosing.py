@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 
 import pytest
-from hypothesis import event, given, settings
-from hypothesis import strategies as st
+from hypothesis import event, given, settings, strategies as st
 
 from admission.api.kubernetes.claims import ALL, Claim, ClaimSpec, DeviceRequest, Request
 from admission.api.kubernetes.devices import DeviceId

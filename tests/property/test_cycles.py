@@ -6,8 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from random import Random
 
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from admission.api.muster.meters import Meter
 from admission.api.muster.queues import QueueingStrategy

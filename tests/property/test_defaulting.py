@@ -4,12 +4,10 @@ import json
 from typing import Any
 
 import jsonpatch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from admission.api.muster import claim_policies
-from admission.claimpolicy import defaults as claimpolicy_defaults
-from admission.claimpolicy import match
+from admission.claimpolicy import defaults as claimpolicy_defaults, match
 from admission.claimpolicy.defaults import Asker
 
 CLASSES = st.sampled_from(["a", "b", "c", "d"])

@@ -14,8 +14,7 @@ from typing import Any
 
 import jsonpatch
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from admission.api.kubernetes.admission_review import API_VERSION, Review
 from admission.api.muster import claim_policies
@@ -26,8 +25,8 @@ from admission.claimpolicy.match import Policies
 from admission.errors import RetryError
 from admission.review import reviewer
 from admission.review.caches import Memory
-from admission.webhook import answering
-from admission.webhook.answering import Judge, Outcome
+from admission.webhook import handler
+from admission.webhook.handler import Judge, Outcome
 from tests import soaking
 from tests.property import reviews
 from tests.unit.webhook import cases, test_server
@@ -95,7 +94,7 @@ def watched() -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def ensure_well_formed(answer: answering.Answer) -> None:
+def ensure_well_formed(answer: handler.Answer) -> None:
     """Check that the API server understands an answer, and that it is no fault of ours."""
     said = json.loads(answer.body)
     if answer.code != 200:
@@ -129,7 +128,7 @@ def warm() -> None:
 @given(body=reviews.bodies())
 def test_whatever_is_sent_the_answer_is_well_formed(door: str, body: bytes) -> None:
     with watched():
-        answer = answering.answer(body, DOORS[door])
+        answer = handler.answer(body, DOORS[door])
 
     ensure_well_formed(answer)
 
@@ -142,7 +141,7 @@ async def test_whatever_is_sent_over_https_the_answer_is_well_formed(sent: list[
         for body in sent:
             for door in DOORS:
                 code, said = await client.post(f"/{door}", body)
-                ensure_well_formed(answering.Answer(code, json.dumps(said).encode(), Outcome.FAILED))
+                ensure_well_formed(handler.Answer(code, json.dumps(said).encode(), Outcome.FAILED))
 
 
 # Patches.

@@ -1,7 +1,6 @@
 """However many pods fit: an elastic gang starts with just as many, or waits, and is not planned again and again."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from admission.api.values.names import GANG, GANG_MIN, GANG_SIZE
 from admission.api.values.reasons import Hold, HoldReason

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from hypothesis import event, given
-from hypothesis import strategies as st
+from hypothesis import event, given, strategies as st
 
 from admission.api import traces
 from admission.api.traces import Arrival, Row

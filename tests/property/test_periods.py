@@ -3,8 +3,7 @@
 from datetime import UTC, datetime, time, timedelta
 from itertools import pairwise
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from admission.api.muster.queues import Budget, Period
 from admission.api.values import time_zones

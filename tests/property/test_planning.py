@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from admission.dra.planner.no_plan import Kind
 from admission.dra.requests.gang_request import Plan, PodDemand

@@ -9,8 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from admission.api import traces
 from admission.api.kubernetes.pods import Pod
@@ -21,8 +20,7 @@ from admission.cycle import cycle
 from admission.cycle.state.leader import Desk, Ports
 from admission.simulation import expand, in_memory
 from admission.simulation.expand import Expanded
-from admission.simulation.replay import arrivals as replay_arrivals
-from admission.simulation.replay import cluster, player
+from admission.simulation.replay import arrivals as replay_arrivals, cluster, player
 from admission.simulation.replay.arrivals import Waiting
 from admission.simulation.replay.player import Policy
 

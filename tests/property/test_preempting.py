@@ -8,8 +8,7 @@ from itertools import combinations
 from random import Random
 from typing import TypeVar
 
-from hypothesis import event, given, settings
-from hypothesis import strategies as st
+from hypothesis import event, given, settings, strategies as st
 
 from admission.api.kubernetes.meta import Meta
 from admission.api.muster.queues import Preemption, Queue, Quota, Reclaim, WithinQueue

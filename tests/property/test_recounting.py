@@ -5,8 +5,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.devices import DeviceId

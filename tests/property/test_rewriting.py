@@ -3,8 +3,7 @@
 from typing import Any
 
 import jsonpatch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from admission.api.kubernetes import claims, pods
 from admission.api.muster.claim_policies import Conversion

@@ -4,8 +4,7 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from admission.api.values.names import MeterName, QueueName
 from admission.quota import fair_share, queue_order

@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from admission.api.values.names import MeterName, QueueName
 from admission.quota import available

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import pytest
-from hypothesis import event, given, settings
-from hypothesis import strategies as st
+from hypothesis import event, given, settings, strategies as st
 
 from admission.dra import gang_planner
 from admission.dra.compatibility import Release

@@ -1,8 +1,7 @@
 """Who leaves out equal nodes, and asks for no reasons, gets the plans of who looks at all of them."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Resources

@@ -21,7 +21,7 @@ from admission.api.values.names import MeterName, NodeName, QueueName, Uid
 from admission.cycle import cycle
 from admission.cycle.state.leader import Desk, Ports, Result
 from admission.errors import LedgerAwayError, RetryError
-from admission.ledger.ledger import SqlLedger
+from admission.ledger.sql_ledger import SqlLedger
 from admission.lifecycle import transitions
 from admission.simulation import in_memory
 from tests.builders import ClusterBuilder, a_cluster

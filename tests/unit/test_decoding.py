@@ -5,8 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from admission.api.kubernetes import admission_review, claims, device_taint_rules, devices, jobs, nodes, pods
 from admission.api.muster import gangs, meters, queues

@@ -13,8 +13,7 @@ from admission.api.values.names import Held
 from admission.api.values.reasons import DenyReason, HoldReason
 from admission.dra import compatibility
 from admission.dra.compatibility import Release
-from admission.simulation import expand as simulation_expand
-from admission.simulation import offline
+from admission.simulation import expand as simulation_expand, offline
 from admission.simulation.expand import Expanded
 from admission.simulation.offline import GangOutcome, Outcome, Verdict
 from tests.unit.validation import refused

@@ -1,6 +1,6 @@
 """What Muster's objects say in their status, for whoever asks a cluster: the commands and the dashboard.
 
-The controller writes these from the same reports (`cluster.reporting`); here they are read back. A field that an older
+The controller writes these from the same reports (`writers.status`); here they are read back. A field that an older
 or newer Muster does not write is left at its default.
 """
 

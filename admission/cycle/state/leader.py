@@ -17,8 +17,7 @@ from admission.api.muster.status_reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import Hold
-from admission.cycle import events
-from admission.cycle import profile as cycle_profile
+from admission.cycle import events, profile as cycle_profile
 from admission.cycle.outcome import Outcome, Teller
 from admission.cycle.state.aside import Aside
 from admission.cycle.state.assumed_claims import Assumed

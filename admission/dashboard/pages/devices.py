@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from admission.api.values.names import NodeName
-from admission.dashboard import drawing, inventories, paging, requests
-from admission.dashboard.access import SLICES
-from admission.dashboard.drawing import State
-from admission.dashboard.inventories import SHARED, Unit
-from admission.dashboard.requests import RIGHTS
-from admission.dashboard.scenes import Scene
+from admission.dashboard import pagination, request_context
+from admission.dashboard.auth.rbac import SLICES
+from admission.dashboard.devices import diagram, inventory
+from admission.dashboard.devices.diagram import State
+from admission.dashboard.devices.inventory import SHARED, Unit
+from admission.dashboard.request_context import RIGHTS
+from admission.dashboard.view_model import Scene
 
 SHARED_PATH = "-"
 """Stands for no node in a path; no node is called so."""
@@ -36,15 +37,15 @@ class Row:
 async def nodes(request: web.Request) -> web.StreamResponse:
     """Show all nodes that have devices."""
     await request[RIGHTS].need(SLICES)
-    scene, query = requests.scene(request), request.query
-    search, driver = paging.word(query, "q").lower(), paging.word(query, "driver")
+    scene, query = request_context.scene(request), request.query
+    search, driver = pagination.word(query, "q").lower(), pagination.word(query, "driver")
     found = [
         (node, [unit for unit in units if not driver or unit.driver == driver])
         for node, units in scene.inventory.nodes.items()
         if search in node.lower()
     ]
-    page = paging.page([(node, units) for node, units in found if units], query)
-    return requests.shown(
+    page = pagination.page([(node, units) for node, units in found if units], query)
+    return request_context.shown(
         request,
         "devices.html",
         page=page,
@@ -59,7 +60,7 @@ async def nodes(request: web.Request) -> web.StreamResponse:
 def _row(scene: Scene, node: str, units: Sequence[Unit]) -> Row:
     free = partly = 0
     for unit in units:
-        taken = drawing.takings(unit, scene.holders)
+        taken = diagram.takings(unit, scene.holders)
         free += all(one.state is State.FREE for one in taken)
         partly += any(one.state is State.FREE for one in taken) and len(taken) > 1
     return Row(
@@ -87,17 +88,17 @@ async def node(request: web.Request) -> web.StreamResponse:
     """Show the devices of one node, and who holds them."""
     rights = request[RIGHTS]
     await rights.need(SLICES)
-    scene = requests.scene(request)
+    scene = request_context.scene(request)
     name = request.match_info["node"]
     place = SHARED if name == SHARED_PATH else name
     units = scene.inventory.nodes.get(place)
     if units is None:
         raise web.HTTPNotFound
-    seen = await rights.seen_of(inventories.namespaces(units, scene.holders))
-    return requests.shown(
+    seen = await rights.seen_of(inventory.namespaces(units, scene.holders))
+    return request_context.shown(
         request,
         "node.html",
         node=place,
-        drawn=drawing.drawn(place, units, scene.holders, seen=seen),
+        drawn=diagram.drawn(place, units, scene.holders, seen=seen),
         closed=_closed(scene, place),
     )

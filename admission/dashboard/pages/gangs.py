@@ -10,13 +10,14 @@ from admission.api.kubernetes.meta import EPOCH
 from admission.api.muster.gangs import Phase
 from admission.api.muster.observed import GangSight
 from admission.api.values.reasons import DenyReason, EvictionReason, HoldReason
-from admission.dashboard import drawing, inventories, paging, requests, scenes, words
-from admission.dashboard.access import SLICES, Rights
-from admission.dashboard.accounts import Search, Transaction, Window
-from admission.dashboard.drawing import Drawing
-from admission.dashboard.pages import overviews
-from admission.dashboard.requests import DESK, RIGHTS
-from admission.dashboard.scenes import Scene
+from admission.dashboard import formatting, pagination, request_context, view_model
+from admission.dashboard.auth.rbac import SLICES, Rights
+from admission.dashboard.devices import diagram, inventory
+from admission.dashboard.devices.diagram import Drawing
+from admission.dashboard.ledger_queries import Search, Transaction, Window
+from admission.dashboard.pages import overview
+from admission.dashboard.request_context import DESK, RIGHTS
+from admission.dashboard.view_model import Scene
 from admission.errors import MendError, RetryError
 
 MOST_NODES = 32
@@ -27,18 +28,20 @@ ENTRIES = 50
 async def listed(request: web.Request) -> web.StreamResponse:
     """Show the gangs that match, those that wait longest first."""
     query = request.query
-    wanted = {name: paging.word(query, name) for name in _CONDITIONS}
-    sight = await requests.seen(request, wanted["namespace"])
-    gangs = _matching(sight.seen.of(requests.scene(request).gangs), wanted)
-    return requests.shown(
+    wanted = {name: pagination.word(query, name) for name in _CONDITIONS}
+    sight = await request_context.seen(request, wanted["namespace"])
+    gangs = _matching(sight.seen.of(request_context.scene(request).gangs), wanted)
+    return request_context.shown(
         request,
         "gangs.html",
-        page=paging.page(gangs, query),
+        page=pagination.page(gangs, query),
         wanted=wanted,
         phases=list(Phase),
         reasons=[*HoldReason, *DenyReason, *EvictionReason],
         crowded=sight.crowded,
-        namespaces=sorted(requests.scene(request).namespaces) if sight.seen.all else sorted(sight.seen.namespaces),
+        namespaces=sorted(request_context.scene(request).namespaces)
+        if sight.seen.all
+        else sorted(sight.seen.namespaces),
     )
 
 
@@ -55,7 +58,7 @@ _CONDITIONS: Mapping[str, Callable[[GangSight, str], bool]] = {
     "namespace": lambda gang, value: gang.report.namespace == value,
     "queue": lambda gang, value: gang.report.queue == value,
     "phase": lambda gang, value: gang.report.phase == value,
-    "reason": lambda gang, value: gang.report.phase in scenes.WAITING and overviews.reason(gang) == value,
+    "reason": lambda gang, value: gang.report.phase in view_model.WAITING and overview.reason(gang) == value,
     "q": lambda gang, value: value.lower() in gang.key.lower(),
 }
 
@@ -73,27 +76,27 @@ async def gang(request: web.Request) -> web.StreamResponse:
     namespace, name = request.match_info["namespace"], request.match_info["name"]
     rights = request[RIGHTS]
     await rights.need_gang(namespace, name)
-    scene = requests.scene(request)
+    scene = request_context.scene(request)
     sight = scene.sights.gangs.get(f"{namespace}/{name}")
     if sight is None:
         raise web.HTTPNotFound
     sees_devices = await rights.may(SLICES)
     drawings = await _drawings(rights, scene, sight) if sees_devices else []
     account = await rights.may_account(sight.report.queue)
-    return requests.shown(
+    return request_context.shown(
         request,
         "gang.html",
         gang=sight,
         report=sight.report,
-        since=scenes.since(sight),
-        waits=sight.report.phase in scenes.WAITING,
+        since=view_model.since(sight),
+        waits=sight.report.phase in view_model.WAITING,
         drawings=drawings,
         undrawn=max(0, len(_nodes(sight)) - MOST_NODES),
         sees_devices=sees_devices,
         sees_account=account,
         journal=await _journal(request, sight) if account else Journal(),
         details=[] if sight.report.hold is None else [(_worded(k), _listed(v)) for k, v in _details(sight)],
-        place=words.segment,
+        place=formatting.segment,
     )
 
 
@@ -112,17 +115,17 @@ def _listed(value: object) -> str:
 
 
 def _nodes(sight: GangSight) -> list[str]:
-    return sorted({str(pod.node) for pod in sight.report.plan}, key=inventories.natural)
+    return sorted({str(pod.node) for pod in sight.report.plan}, key=inventory.natural)
 
 
 async def _drawings(rights: Rights, scene: Scene, sight: GangSight) -> list[Drawing]:
     planned = {one.device for pod in sight.report.plan for claim in pod.claims for one in claim.devices}
-    shared = any(scene.inventory.places.get(device) == inventories.SHARED for device in planned)
-    nodes = [*_nodes(sight)[:MOST_NODES], *([inventories.SHARED] if shared else [])]
+    shared = any(scene.inventory.places.get(device) == inventory.SHARED for device in planned)
+    nodes = [*_nodes(sight)[:MOST_NODES], *([inventory.SHARED] if shared else [])]
     found = [(node, scene.inventory.nodes[node]) for node in nodes if node in scene.inventory.nodes]
-    names = {name for _, units in found for name in inventories.namespaces(units, scene.holders)}
+    names = {name for _, units in found for name in inventory.namespaces(units, scene.holders)}
     seen = await rights.seen_of(names | {sight.report.namespace})
-    return [drawing.drawn(node, units, scene.holders, seen=seen, mine=sight.key) for node, units in found]
+    return [diagram.drawn(node, units, scene.holders, seen=seen, mine=sight.key) for node, units in found]
 
 
 async def _journal(request: web.Request, sight: GangSight) -> Journal:

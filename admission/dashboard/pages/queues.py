@@ -11,10 +11,10 @@ from admission.api.muster.observed import QueueSight
 from admission.api.muster.queues import StopPolicy
 from admission.api.muster.status_reports import BudgetUse, MeterUse
 from admission.api.values.names import MeterName, QueueName
-from admission.dashboard import paging, requests, scenes
-from admission.dashboard.access import QUEUES
-from admission.dashboard.requests import RIGHTS
-from admission.dashboard.scenes import Scene
+from admission.dashboard import pagination, request_context, view_model
+from admission.dashboard.auth.rbac import QUEUES
+from admission.dashboard.request_context import RIGHTS
+from admission.dashboard.view_model import Scene
 
 NOTHING = MeterUse()
 LEVEL = 100
@@ -39,7 +39,7 @@ class Row:
 
     @property
     def running(self) -> int:
-        return sum(self.sight.report.gangs.get(phase, 0) for phase in scenes.STARTED)
+        return sum(self.sight.report.gangs.get(phase, 0) for phase in view_model.STARTED)
 
     @property
     def state(self) -> str:
@@ -58,19 +58,19 @@ def state(sight: QueueSight) -> str:
 async def tree(request: web.Request) -> web.StreamResponse:
     """Show one level of the tree, or what a search finds in all of it; with `rows`, the rows alone."""
     await request[RIGHTS].need(QUEUES)
-    scene, query = requests.scene(request), request.query
-    meter = paging.word(query, "meter") or next(iter(scene.meters), "")
-    search, parent = paging.word(query, "q").lower(), paging.word(query, "parent")
+    scene, query = request_context.scene(request), request.query
+    meter = pagination.word(query, "meter") or next(iter(scene.meters), "")
+    search, parent = pagination.word(query, "q").lower(), pagination.word(query, "parent")
     if search:
         found = [scene.queues[name] for name in sorted(scene.queues) if search in name.lower()]
     else:
         if parent and parent not in scene.queues:
             raise web.HTTPNotFound
         found = list(scene.children.get(parent, ()))
-    page = paging.page(found, query, size=LEVEL)
+    page = pagination.page(found, query, size=LEVEL)
     rows = [_row(scene, sight, meter) for sight in page.items]
     template = "queue_rows.html" if "rows" in query else "queues.html"
-    return requests.shown(
+    return request_context.shown(
         request,
         template,
         rows=rows,
@@ -102,17 +102,17 @@ async def queue(request: web.Request) -> web.StreamResponse:
     name = QueueName(request.match_info["name"])
     rights = request[RIGHTS]
     await rights.need_queue(name)
-    scene = requests.scene(request)
+    scene = request_context.scene(request)
     if name not in scene.queues:
         raise web.HTTPNotFound
     sight = scene.queues[name]
     of_queue = scene.by_queue.get(name, ())
     seen = await rights.seen_of({gang.report.namespace for gang in of_queue})
     gangs = [gang for gang in of_queue if gang.report.namespace in seen]
-    waiting = scenes.waiting(gangs)
-    started = [gang for gang in gangs if gang.report.phase in scenes.STARTED]
+    waiting = view_model.waiting(gangs)
+    started = [gang for gang in gangs if gang.report.phase in view_model.STARTED]
     sees_queues = await rights.may(QUEUES)
-    return requests.shown(
+    return request_context.shown(
         request,
         "queue.html",
         sight=sight,

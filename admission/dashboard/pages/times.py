@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from admission.dashboard import words
-from admission.dashboard.accounts import Extent, Window
+from admission.dashboard import formatting
+from admission.dashboard.ledger_queries import Extent, Window
 
 DAYS = 7
 
@@ -42,7 +42,7 @@ def asked(query: Mapping[str, str], *, now: datetime, extent: Extent, days: int 
         notes.append(f"At most {LONGEST.days} days are shown at a time.")
         start = end - LONGEST
     if extent.start is not None and start < extent.start:
-        notes.append(f"The books begin at {words.moment(extent.start)}; what was before is archived.")
+        notes.append(f"The books begin at {formatting.moment(extent.start)}; what was before is archived.")
         start = extent.start
     return Asked(window=Window(start, max(start, end)), notes=tuple(notes))
 
@@ -51,7 +51,7 @@ def _read(query: Mapping[str, str], name: str, notes: list[str]) -> datetime | N
     text = query.get(name, "").strip()
     if not text:
         return None
-    found = words.read_moment(text[:40])
+    found = formatting.read_moment(text[:40])
     if found is None:
         notes.append(f"{text[:40]!r} is no time such as 2026-09-01T12:00.")
     return found

@@ -14,8 +14,7 @@ from admission.api.kubernetes.devices import Device, DeviceClass, DeviceId
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Placement, RequestDevice
-from admission.api.snapshot import Snapshot
-from admission.api.snapshot import changed as changed_keys
+from admission.api.snapshot import Snapshot, changed as changed_keys
 from admission.api.values import names
 from admission.api.values.names import NodeName, Uid
 from admission.dra.compatibility import Features, Profile

@@ -44,8 +44,7 @@ from admission.scheduling.placement import mode
 from admission.scheduling.placement.mode import Chosen
 from admission.scheduling.placement.proposal import Planner, Proved
 from admission.scheduling.placement.protection import NOTHING, Protections
-from admission.workloads import name_conflicts, pod_replacement
-from admission.workloads import topology as workloads_topology
+from admission.workloads import name_conflicts, pod_replacement, topology as workloads_topology
 from admission.workloads.gangs import Group
 
 

@@ -15,8 +15,7 @@ from enum import StrEnum
 from admission.api.traces import Arrival
 from admission.api.values.reasons import Denial, Hold
 from admission.lifecycle import transitions
-from admission.simulation.replay import arrivals as replay_arrivals
-from admission.simulation.replay import preempt
+from admission.simulation.replay import arrivals as replay_arrivals, preempt
 from admission.simulation.replay.arrivals import Waiting
 from admission.simulation.replay.cluster import Running, Stage, Town
 from admission.simulation.replay.preempt import Preempting

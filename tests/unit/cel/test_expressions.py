@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission.cel import environment as cel_environment
-from admission.cel import expressions
+from admission.cel import environment as cel_environment, expressions
 from admission.cel.core import types, values
 from admission.cel.core.errors import EvaluationError
 from admission.cel.environment import Environment

@@ -3,8 +3,7 @@
 import json
 import math
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from admission.api.kubernetes import devices
 from admission.cel import programs

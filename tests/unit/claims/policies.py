@@ -5,8 +5,7 @@ from typing import Any
 import jsonpatch
 
 from admission.api.muster import claim_policies
-from admission.claimpolicy import defaults as claimpolicy_defaults
-from admission.claimpolicy import match
+from admission.claimpolicy import defaults as claimpolicy_defaults, match
 from admission.claimpolicy.cel_subject import User
 from admission.claimpolicy.defaults import Asker, Completed
 

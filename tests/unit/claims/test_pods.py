@@ -10,7 +10,7 @@ from admission.api.muster.claim_policies import ClaimPolicy
 from admission.claimpolicy.rules import AUDIT
 from admission.review import reviewer
 from admission.review.caches import Memory
-from admission.webhook import answering
+from admission.webhook import handler
 from tests.unit.claims.policies import a_policy
 from tests.unit.webhook.cases import RULES, MemoryView, World, exactly, held
 
@@ -33,7 +33,7 @@ def answered(policy: ClaimPolicy, **spec: Any) -> dict[str, Any]:
         "object": pod,
     }
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    answer = answering.answer(
+    answer = handler.answer(
         json.dumps(body).encode(),
         lambda review: reviewer.validate(review, view, rules=RULES, memory=Memory()),
     )

@@ -13,7 +13,7 @@ from admission.api.values import names
 from admission.api.values.reasons import DenyReason
 from admission.review import reviewer
 from admission.review.caches import Memory
-from admission.webhook import quick
+from admission.webhook import codec
 from tests.unit.claims.policies import a_policy
 from tests.unit.webhook.cases import RULES, MemoryView, World, a_pod, exactly
 
@@ -60,7 +60,7 @@ def _review(pod: dict[str, Any]) -> Any:
         "object": pod,
     }
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    review = quick.read(json.dumps(body).encode())
+    review = codec.read(json.dumps(body).encode())
     assert review is not None
     return review
 

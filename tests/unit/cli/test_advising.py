@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from admission.api.values.reasons import Hold, HoldReason
-from admission.cli import advising
+from admission.cli.why import advice
 
 
 @pytest.mark.parametrize("reason", list(HoldReason))
 def test_every_reason_has_advice(reason: HoldReason) -> None:
-    assert len(advising.advice(Hold(reason, ""), "team")) > 20
+    assert len(advice.advice(Hold(reason, ""), "team")) > 20
 
 
 ADVICE: dict[str, tuple[HoldReason, dict[str, Any], str]] = {
@@ -71,4 +71,4 @@ ADVICE: dict[str, tuple[HoldReason, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("reason", "details", "said"), ADVICE.values(), ids=ADVICE)
 def test_advice_counts(reason: HoldReason, details: dict[str, Any], said: str) -> None:
-    assert advising.advice(Hold(reason, "", details), "team") == said
+    assert advice.advice(Hold(reason, "", details), "team") == said

@@ -9,10 +9,11 @@ import pytest
 from admission.api.kubernetes import pods
 from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json
-from admission.cli import clusters, explaining
-from admission.cluster import kinds
-from admission.cluster.kinds import Kind
+from admission.cli import cluster_options
+from admission.cli.why import command
 from admission.errors import ForbiddenError, MendError
+from admission.kube.cache import watched_resources
+from admission.kube.cache.watched_resources import Kind
 from admission.workloads import gang_key
 from tests import standins
 from tests.standins import Manifest
@@ -22,7 +23,7 @@ TEMPLATE: Manifest = {"metadata": {"labels": {"muster.dev/queue": "q"}}, "spec":
 FORBIDDEN = "jobsets.jobset.x-k8s.io"
 
 
-class Served(clusters.Cluster):
+class Served(cluster_options.Cluster):
     """Objects of one namespace, each in the version that it was created in, and the Gangs that a leader has made."""
 
     def __init__(self, forbidden: str = "") -> None:
@@ -52,7 +53,7 @@ class Served(clusters.Cluster):
         self.gangs.append(gang)
 
     async def every(self, kind: Kind, namespace: str = "") -> list[Json]:
-        assert (kind, namespace) == (kinds.GANGS, SPACE)
+        assert (kind, namespace) == (watched_resources.GANGS, SPACE)
         return self.gangs
 
     async def one(self, kind: Kind, name: str, namespace: str = "") -> Json | None:
@@ -62,7 +63,7 @@ class Served(clusters.Cluster):
         return self.objects.get((kind.path, name))
 
     def found(self, pod: Manifest) -> Any:
-        return asyncio.run(explaining._find(self, SPACE, pod["metadata"]["name"]))
+        return asyncio.run(command._find(self, SPACE, pod["metadata"]["name"]))
 
 
 def an_object(api_version: str, kind: str, name: str, **spec: Any) -> Manifest:

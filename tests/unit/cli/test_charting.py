@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from admission.cli import charting
+from admission.cli.simulate import charts
 from admission.simulation.replay.player import Moment, Play, Policy
 
 
@@ -15,15 +15,15 @@ def play(*moments: tuple[float, int]) -> Play:
 
 
 def waiting(found: Play) -> list[tuple[float, float]]:
-    return charting.points(found, lambda moment: moment.waiting)
+    return charts.points(found, lambda moment: moment.waiting)
 
 
 def test_each_point_is_the_mean_of_its_time() -> None:
-    half = 1 / charting.POINTS / 2
+    half = 1 / charts.POINTS / 2
 
     found = waiting(play((0, 4), (half, 8), (1, 0)))
 
-    assert len(found) == charting.POINTS
+    assert len(found) == charts.POINTS
     assert found[0][0] == pytest.approx(half)
     assert [value for _, value in found[:2]] == pytest.approx([6.0, 8.0])
     assert sum(value for _, value in found) / len(found) == pytest.approx(4 * half + 8 * (1 - half))

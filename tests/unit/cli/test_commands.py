@@ -11,7 +11,7 @@ import structlog
 from typer.testing import CliRunner, Result
 
 from admission import cli
-from admission.cluster import connecting
+from admission.kube.client import connection
 from admission.telemetry import logs
 from tests.controlplane import fleet
 from tests.unit.cli.conftest import Muster
@@ -283,7 +283,7 @@ def test_serve_without_an_api_server_says_what_it_tried_and_ends_with_1(
     }
     path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(config))
-    monkeypatch.setattr(connecting, "PATIENT", connecting.Patience(tries=3, base=0.001))
+    monkeypatch.setattr(connection, "PATIENT", connection.Patience(tries=3, base=0.001))
     monkeypatch.setattr(logs, "configure", lambda **_: None)
 
     with structlog.testing.capture_logs() as told:

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from admission.cli import configuring, reloading
+from admission.cli import config_command
+from admission.cli.serve import reload
 from admission.errors import MendError
 from admission.settings import Settings
-from admission.settings.holding import Held
+from admission.settings.live import Held
 from tests.unit.cli.conftest import Muster
 
 PASSWORD = "hush"
@@ -83,7 +84,7 @@ def test_a_set_without_a_value_is_told_how_it_is_written(muster: Muster) -> None
 
 
 def read(config: Path) -> Callable[[], Settings]:
-    return lambda: configuring.chosen(config, {}).settings
+    return lambda: config_command.chosen(config, {}).settings
 
 
 async def followed(
@@ -91,7 +92,7 @@ async def followed(
 ) -> tuple[Held, list[str]]:
     """Let things happen to a file, one after the other, each once the log tells of the one before."""
     held = Held(read(config)())
-    news = reloading.News(config, read(config), look_seconds=look_seconds)
+    news = reload.News(config, read(config), look_seconds=look_seconds)
     with capture_logs() as logs:
         news.listen()
         following = asyncio.create_task(news.follow(held))
@@ -152,4 +153,4 @@ def test_an_environment_that_is_wrong_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("MUSTER_WEBHOOK_PROT", "1")
 
     with pytest.raises(MendError, match=r"did you mean webhook\.port"):
-        configuring.chosen(None, {})
+        config_command.chosen(None, {})

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from admission.cli import doctoring, examining, permissions
-from admission.cli.clusters import Cluster
-from admission.cli.examining import Exam
-from admission.cli.findings import Finding, Verdict
-from admission.cluster.connecting import Connection
-from admission.cluster.credentials import Place
-from admission.ledger import migrating
+from admission.cli.cluster_options import Cluster
+from admission.cli.doctor import checks, command, permissions
+from admission.cli.doctor.checks import Exam
+from admission.cli.doctor.findings import Finding, Verdict
+from admission.kube.client.connection import Connection
+from admission.kube.client.credentials import Place
+from admission.ledger.db import migrations
 from admission.settings import Settings
-from admission.settings.fields import replaced
-from admission.webhook import certificates
+from admission.settings.schema import replaced
+from admission.webhook.tls import certificate
 from tests.unit.cli.conftest import Muster
 from tests.unit.cluster.conftest import QUICK
 from tests.unit.cluster.fake_api import FakeApi
@@ -75,7 +75,7 @@ async def examined(api: FakeApi, kubeconfig: Callable[[str], Path]) -> AsyncIter
 
         async def make(check: str, **changes: Any) -> list[Finding]:
             settings = replaced(Settings(), {name.replace("__", "."): value for name, value in changes.items()})
-            return await examining.CHECKS[check](Exam(cluster=Cluster(connection), settings=settings))
+            return await checks.CHECKS[check](Exam(cluster=Cluster(connection), settings=settings))
 
         yield make
 
@@ -145,8 +145,8 @@ def condition(collection: str, kind: str) -> Callable[[FakeApi], None]:
     return put
 
 
-ENDED = certificates.authority(now=LONG_AGO, validity=timedelta(days=1)).certificate
-LASTING = certificates.authority(now=datetime.now(UTC), validity=timedelta(days=90)).certificate
+ENDED = certificate.authority(now=LONG_AGO, validity=timedelta(days=1)).certificate
+LASTING = certificate.authority(now=datetime.now(UTC), validity=timedelta(days=90)).certificate
 NOW = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.000000Z}"
 DAY = 86_400
 NOTHING: Callable[[FakeApi], None] = lambda _: None  # noqa: E731 - one of many in a table
@@ -275,20 +275,20 @@ def test_only_rights_that_the_settings_need_are_asked_about() -> None:
 
 
 async def ledger(url: str, **changes: Any) -> Finding:
-    [found] = await doctoring._ledger(replaced(Settings(), {"ledger.url": url, **changes}))
+    [found] = await command._ledger(replaced(Settings(), {"ledger.url": url, **changes}))
     return found
 
 
 async def test_a_ledger_that_is_up_to_date_is_fine(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
-    await migrating.migrate(url)
+    await migrations.migrate(url)
 
     assert (await ledger(url)).verdict is Verdict.OK
 
 
 async def test_a_ledger_of_an_earlier_muster_is_told_with_its_mend(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
-    await migrating.migrate(url, revision=(await migrating.known_revisions())[0])
+    await migrations.migrate(url, revision=(await migrations.known_revisions())[0])
 
     found = await ledger(url)
 
@@ -311,7 +311,7 @@ async def test_a_database_that_does_not_answer_is_told_without_its_password() ->
 def test_a_cluster_that_does_not_answer_is_one_finding(
     muster: Muster, kubeconfig: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctoring, "PATIENCE", QUICK)
+    monkeypatch.setattr(command, "PATIENCE", QUICK)
 
     done = muster("doctor", "--kubeconfig", str(kubeconfig("http://127.0.0.1:1")), "--format", "json")
 

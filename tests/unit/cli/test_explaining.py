@@ -9,10 +9,10 @@ import pytest
 from admission.api.muster import status_views
 from admission.api.muster.gangs import GangReport
 from admission.api.values.decoding import Json
-from admission.cli import clusters, explaining
-from admission.cluster.kinds import GANGS, Kind
-from admission.cluster.kinds import PODS as PODS_KIND
+from admission.cli import cluster_options
+from admission.cli.why import command
 from admission.errors import MendError
+from admission.kube.cache.watched_resources import GANGS, PODS as PODS_KIND, Kind
 
 NOW = datetime(2026, 5, 1, 12, 3, tzinfo=UTC)
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u-1"}
@@ -47,7 +47,7 @@ PODS = {
 }
 
 
-class FakeCluster(clusters.Cluster):
+class FakeCluster(cluster_options.Cluster):
     """A namespace `a` with two gangs and four pods."""
 
     def __init__(self) -> None: ...
@@ -62,7 +62,7 @@ class FakeCluster(clusters.Cluster):
 
 
 def found(name: str) -> Any:
-    return asyncio.run(explaining._find(FakeCluster(), "a", name))
+    return asyncio.run(command._find(FakeCluster(), "a", name))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_what_has_no_gang_is_told(name: str, message: str) -> None:
 
 
 def test_a_gang_that_waits_is_shown_with_its_numbers_and_what_would_help(capsys: pytest.CaptureFixture[str]) -> None:
-    explaining.show(status_views.gang(WAITING), now=NOW)
+    command.show(status_views.gang(WAITING), now=NOW)
     text = capsys.readouterr().out
 
     assert text.startswith(
@@ -132,13 +132,13 @@ def test_a_gang_that_waits_is_shown_with_its_numbers_and_what_would_help(capsys:
 def test_a_gang_that_stays_together_is_shown_with_its_domain(
     topology: Json, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    explaining.show(status_views.gang(RUNNING | {"status": {"phase": "Running", "topology": topology}}), now=NOW)
+    command.show(status_views.gang(RUNNING | {"status": {"phase": "Running", "topology": topology}}), now=NOW)
 
     assert sentence in capsys.readouterr().out.splitlines()
 
 
 def test_a_gang_that_runs_is_shown_with_its_plan_and_charge(capsys: pytest.CaptureFixture[str]) -> None:
-    explaining.show(status_views.gang(RUNNING), now=NOW)
+    command.show(status_views.gang(RUNNING), now=NOW)
     text = capsys.readouterr().out
 
     assert text.startswith("Gang a/named (1 pod) of queue team: Running.")

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from admission import cli
-from admission.cli import clusters
-from admission.cluster import fencing
-from admission.cluster.fencing import Standing
+from admission.cli import cluster_options
+from admission.kube import fence_controller
+from admission.kube.fence_controller import Standing
 
 GPU = "gpu.example.com"
 
@@ -34,9 +34,9 @@ def lifted(monkeypatch: pytest.MonkeyPatch) -> list[Collection[str]]:
         asked.append(drivers)
         return [f"DeviceTaintRule muster-fence-{GPU}"] if not drivers or GPU in drivers else []
 
-    monkeypatch.setattr(clusters, "Connection", lambda *_, **__: Connection())
-    monkeypatch.setattr(fencing, "standing", standing)
-    monkeypatch.setattr(fencing, "lift", lift)
+    monkeypatch.setattr(cluster_options, "Connection", lambda *_, **__: Connection())
+    monkeypatch.setattr(fence_controller, "standing", standing)
+    monkeypatch.setattr(fence_controller, "lift", lift)
     return asked
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from admission.cli import books
-from admission.ledger.ledger import SqlLedger
+from admission.cli.ledger import options
+from admission.ledger.sql_ledger import SqlLedger
 from tests.integration import ledgers
 from tests.integration.lives import a_long_life
 from tests.unit.cli.conftest import Ended, Muster
@@ -130,7 +130,7 @@ def test_what_still_runs_counts_up_to_now(
         def now(cls, tz: object = None) -> datetime:  # type: ignore[override]  # noqa: ARG003
             return ledgers.minutes(60)
 
-    monkeypatch.setattr(books, "datetime", Clock)
+    monkeypatch.setattr(options, "datetime", Clock)
     words = ("--by", "gang", "--from", "2026-03-01T12:50", "--to", "2030-01-01", "--format", "json")
     answer = json.loads(muster("ledger", "report", *words, *database).stdout)
 

@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 
 from admission import cli
 from admission.api.muster import status_views
-from admission.cli import clusters, gangs, queues
+from admission.cli import cluster_options, gang as cli_gang
+from admission.cli.queue import list_command
 
 QUEUE = {
     "metadata": {"name": "team"},
@@ -47,8 +48,8 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
         async def __aexit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr(clusters.Cluster, "every", every)
-    monkeypatch.setattr(clusters, "Connection", lambda *_, **__: Connection())
+    monkeypatch.setattr(cluster_options.Cluster, "every", every)
+    monkeypatch.setattr(cluster_options, "Connection", lambda *_, **__: Connection())
 
 
 def run(*words: str) -> str:
@@ -77,7 +78,7 @@ def test_a_row_has_the_short_form_of_the_reason() -> None:
 
 
 def test_no_gangs_are_said_to_be_none(capsys: pytest.CaptureFixture[str]) -> None:
-    gangs.show([])
+    cli_gang.show([])
 
     assert capsys.readouterr().out == "Gangs: none\n"
 
@@ -98,7 +99,7 @@ def test_what_is_reserved_counts_as_used() -> None:
 
 
 def test_a_queue_that_admits_nothing_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
-    queues.show([status_views.queue(QUEUE)])
+    list_command.show([status_views.queue(QUEUE)])
     written = capsys.readouterr()
 
     assert written.out.splitlines()[1].split() == [
@@ -115,7 +116,7 @@ def test_budgets_stand_in_a_table_of_their_own_and_what_is_exhausted_is_noted(
     condition = {"type": "BudgetLeft", "status": "False", "reason": "BudgetExhausted", "message": "nothing is left"}
     obj = {"metadata": {"name": "team"}, "status": {"conditions": [condition], "budgets": [budget]}}
 
-    queues.show([status_views.queue(obj)])
+    list_command.show([status_views.queue(obj)])
 
     written = capsys.readouterr()
     assert ["team", "gpus", "Day", "10", "9.5", "1", "0", "-0.5", "-", "-"] in map(str.split, written.out.splitlines())

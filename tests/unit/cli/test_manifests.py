@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from admission.cli import manifests
-from admission.cli.manifests import BadInputError, Manifest
+from admission.cli import manifest_reader
+from admission.cli.manifest_reader import BadInputError, Manifest
 from admission.errors import Flaw
 
 TWO = """\
@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 def read(folder: Path, text: str, name: str = "in.yaml") -> list[Manifest]:
     path = folder / name
     path.write_text(text)
-    return manifests.read([str(path)])
+    return manifest_reader.read([str(path)])
 
 
 def refused(folder: Path, text: str, name: str = "in.yaml") -> list[str]:
@@ -110,7 +110,7 @@ def test_folders_are_read_with_all_below_them_but_not_what_is_hidden(folder: Pat
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text('{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}')
 
-    found = manifests.read([str(folder)])
+    found = manifest_reader.read([str(folder)])
 
     assert [Path(manifest.source.name).name for manifest in found] == ["c.json", "b.yaml"]
 
@@ -118,7 +118,7 @@ def test_folders_are_read_with_all_below_them_but_not_what_is_hidden(folder: Pat
 def test_a_dash_is_the_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TWO.encode())))
 
-    assert manifests.read(["-"])[0].place() == "(standard input):2"
+    assert manifest_reader.read(["-"])[0].place() == "(standard input):2"
 
 
 REFUSED = {
@@ -146,15 +146,15 @@ def test_everything_wrong_is_told_at_once(folder: Path) -> None:
 
 def test_a_file_that_is_not_there_is_named(folder: Path) -> None:
     with pytest.raises(BadInputError, match=r"gone\.yaml: No such file"):
-        manifests.read([str(folder / "gone.yaml")])
+        manifest_reader.read([str(folder / "gone.yaml")])
 
 
 def test_a_folder_without_manifests_is_named(folder: Path) -> None:
     with pytest.raises(BadInputError, match=r"no file in this folder ends in"):
-        manifests.read([str(folder)])
+        manifest_reader.read([str(folder)])
 
 
 def test_text_that_is_not_utf8_is_named_with_its_line(folder: Path) -> None:
     (folder / "in.yaml").write_bytes(b"kind: Pod\nname: \xff\n")
     with pytest.raises(BadInputError, match=r"in\.yaml:2: is not UTF-8"):
-        manifests.read([str(folder / "in.yaml")])
+        manifest_reader.read([str(folder / "in.yaml")])

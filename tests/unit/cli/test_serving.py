@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from admission.cli import serving
+from admission.cli.serve import command
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +23,6 @@ def test_answers_wait_for_a_deciding_cycle_but_shortly() -> None:
         seen.append(sys.getswitchinterval())
         await asyncio.sleep(0)
 
-    serving.run(serve)
+    command.run(serve)
 
-    assert seen == [pytest.approx(serving.SWITCH_SECONDS)]
+    assert seen == [pytest.approx(command.SWITCH_SECONDS)]

@@ -21,7 +21,7 @@ from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
-from admission.cluster import statuses as written
+from admission.kube.writers import status_encoding
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 NOON = datetime(2026, 4, 1, 12, tzinfo=UTC)
@@ -68,7 +68,7 @@ DENIED = replace(WAITS, hold=Denial(DenyReason.UNMETERED_CLASS, "not counted", {
 
 @pytest.mark.parametrize("report", [RUNS, WAITS, DENIED], ids=["runs", "waits", "denied"])
 def test_a_gang_is_read_back_as_it_was_written(report: GangReport) -> None:
-    obj = {**written.gang(report), "status": written.gang_status(report, {}, now=NOW)}
+    obj = {**status_encoding.gang(report), "status": status_encoding.gang_status(report, {}, now=NOW)}
 
     assert status_views.gang(obj) == report
 
@@ -85,7 +85,7 @@ def test_a_queue_is_read_back_as_it_was_written() -> None:
         ),
         gangs={phase: 1 for phase in Phase if phase is not Phase.FINISHED},
     )
-    obj = {"metadata": {"name": "team", "generation": 4}, "status": written.queue_status(report, {}, now=NOW)}
+    obj = {"metadata": {"name": "team", "generation": 4}, "status": status_encoding.queue_status(report, {}, now=NOW)}
 
     assert status_views.queue(obj) == report
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from admission.cli import completing, refreshing
+from admission.cli import completion, refreshing
 from admission.errors import ClusterAwayError
 from tests.unit.cli.conftest import Muster
 from tests.unit.cluster.fake_api import FakeApi
@@ -232,4 +232,4 @@ def test_without_a_cluster_there_are_no_names_and_no_errors(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
 
     assert completed(muster, monkeypatch, "muster queue stop ") == []
-    assert completing.QUICK.timeout <= 2
+    assert completion.QUICK.timeout <= 2

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from admission.cluster.connecting import Connection, Patience
-from admission.cluster.credentials import Place
+from admission.kube.client.connection import Connection, Patience
+from admission.kube.client.credentials import Place
 from tests.unit.cluster.fake_api import FakeApi
 
 QUICK = Patience(tries=3, timeout=5.0, base=0.001, longest=0.01)

@@ -14,11 +14,12 @@ from typing import Any
 
 from aiohttp import web
 
-from admission.cluster import fencing, kinds
+from admission.kube import fence_controller
+from admission.kube.cache import watched_resources
 
 Json = dict[str, Any]
 
-PLURALS = {kind.plural for kind in (*kinds.ALL, *fencing.KINDS)}
+PLURALS = {kind.plural for kind in (*watched_resources.ALL, *fence_controller.KINDS)}
 """What can be listed."""
 
 

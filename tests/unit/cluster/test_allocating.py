@@ -10,9 +10,9 @@ import pytest
 from admission.api.kubernetes import claims
 from admission.api.kubernetes.claims import Claim
 from admission.api.values import names
-from admission.cluster.allocating import ClaimWriter
-from admission.cluster.connecting import Connection
 from admission.errors import ConflictError, GoneError, MendError
+from admission.kube.client.connection import Connection
+from admission.kube.writers.claims import ClaimWriter
 from tests.unit.cluster.fake_api import FakeApi, status
 
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"

@@ -9,10 +9,6 @@ import aiohttp
 import pytest
 import structlog
 
-from admission.cluster import failures
-from admission.cluster.connecting import Connection, PatchKind, Patience
-from admission.cluster.credentials import Place
-from admission.cluster.sessions import Session
 from admission.errors import (
     ClusterAwayError,
     ConflictError,
@@ -22,6 +18,10 @@ from admission.errors import (
     MusterError,
     RetryError,
 )
+from admission.kube.client import errors
+from admission.kube.client.connection import Connection, PatchKind, Patience
+from admission.kube.client.credentials import Place
+from admission.kube.client.session import Session
 from tests.unit.cluster.conftest import QUICK
 from tests.unit.cluster.fake_api import FakeApi, status
 
@@ -54,11 +54,11 @@ REFUSALS: dict[str, tuple[int, dict[str, object], type[MusterError], str]] = {
         "refused by a policy of the cluster",
     ),
     "a missing object is gone": (404, status(404, "NotFound", 'pods "a" not found', name="a"), GoneError, "not found"),
-    "a missing resource is told apart": (404, {}, failures.AbsentEndpointError, "404"),
+    "a missing resource is told apart": (404, {}, errors.AbsentEndpointError, "404"),
     "a change in between is a conflict": (409, status(409, "Conflict", "modified"), ConflictError, "modified"),
-    "an object of that name is there": (409, status(409, "AlreadyExists", "exists"), failures.ExistsError, "exists"),
-    "an old version has expired": (410, status(410, "Expired", "too old"), failures.ExpiredError, "too old"),
-    "a method that is not taken": (405, status(405, "MethodNotAllowed", "no"), failures.RefusedMethodError, "no"),
+    "an object of that name is there": (409, status(409, "AlreadyExists", "exists"), errors.ExistsError, "exists"),
+    "an old version has expired": (410, status(410, "Expired", "too old"), errors.ExpiredError, "too old"),
+    "a method that is not taken": (405, status(405, "MethodNotAllowed", "no"), errors.RefusedMethodError, "no"),
 }
 
 
@@ -317,4 +317,4 @@ TARGETS = {
 
 @pytest.mark.parametrize(("call", "text"), TARGETS.items(), ids=TARGETS.values())
 def test_a_call_is_named_in_the_words_of_rbac(call: tuple[str, str], text: str) -> None:
-    assert str(failures.target(*call)) == text
+    assert str(errors.target(*call)) == text

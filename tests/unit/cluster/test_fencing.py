@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from admission.api.values.selectors import LabelSelector
-from admission.cluster import fencing, policies, registering, upkeep
-from admission.cluster.connecting import Connection
-from admission.cluster.fencing import Fencer, Wish
-from admission.cluster.reaching import Client
-from admission.cluster.registering import Registration
+from admission.kube import admission_policies, desired_state, fence_controller
+from admission.kube.client.connection import Connection
+from admission.kube.fence_controller import Fencer, Wish
+from admission.kube.webhook_config import registration as webhook_config_registration
+from admission.kube.webhook_config.client_config import Client
+from admission.kube.webhook_config.registration import Registration
 from tests.builders import CLASS, NOON
 from tests.unit.cluster.fake_api import FakeApi
 
@@ -22,7 +23,7 @@ RULES = "/apis/resource.k8s.io/v1/devicetaintrules"
 ROOT = "/apis/admissionregistration.k8s.io/v1"
 POLICIES = f"{ROOT}/validatingadmissionpolicies"
 BINDINGS = f"{ROOT}/validatingadmissionpolicybindings"
-WEBHOOKS = {kind: f"{ROOT}/{plural}" for kind, plural in registering.KINDS.items()}
+WEBHOOKS = {kind: f"{ROOT}/{plural}" for kind, plural in webhook_config_registration.KINDS.items()}
 PROBES = "/apis/resource.k8s.io/v1/namespaces/muster-system/resourceclaims"
 NAME = f"muster-fence-{CLASS}"
 MUSTER = "system:serviceaccount:muster-system:muster"
@@ -61,7 +62,7 @@ async def until(true: Callable[[], object]) -> None:
 
 @pytest.fixture(autouse=True)
 def heeded(api: FakeApi) -> None:
-    api.refusing = policies.FENCE
+    api.refusing = admission_policies.FENCE
 
 
 @pytest.fixture
@@ -152,7 +153,7 @@ async def test_what_the_api_server_adds_to_a_taint_is_no_change(api: FakeApi, fe
         timed = copy.deepcopy(api.objects[RULES][NAME])
         timed["spec"]["taint"]["timeAdded"] = "2026-11-21T12:00:00Z"
         version = api.put(RULES, timed)["metadata"]["resourceVersion"]
-        table = fencer.store.tables[fencing.RULES]
+        table = fencer.store.tables[fence_controller.RULES]
         await until(lambda: (rule := table.find(NAME)) and rule.meta.resource_version == version)
 
         assert fencer.seen().rules
@@ -232,7 +233,7 @@ async def test_what_is_forbidden_is_a_trouble_with_its_mend_until_it_is_allowed(
 async def test_a_policy_that_lets_everything_through_does_not_count(
     api: FakeApi, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fencing, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(fence_controller, "AGAIN_SECONDS", 0.01)
     api.refusing, clock = "another policy", Clock()
     fencer = Fencer(connection, FENCE, clock=clock)
     async with running(fencer):
@@ -244,7 +245,7 @@ async def test_a_policy_that_lets_everything_through_does_not_count(
         await until(lambda: "admission plugin ValidatingAdmissionPolicy" in fencer.seen().trouble)
         assert fencer.seen().policy is None
 
-        api.refusing = policies.FENCE
+        api.refusing = admission_policies.FENCE
         await until(lambda: fencer.seen().policy)
 
 
@@ -253,7 +254,7 @@ async def test_an_old_object_has_stood_for_long_and_one_that_was_changed_has_not
 ) -> None:
     old, clock = (NOON - timedelta(hours=1)).isoformat(), Clock()
     metadata = {"name": NAME, "creationTimestamp": old, "generation": 1}
-    api.put(RULES, {"metadata": metadata, "spec": fencing.rule(CLASS)})
+    api.put(RULES, {"metadata": metadata, "spec": fence_controller.rule(CLASS)})
     fencer = Fencer(connection, FENCE, clock=clock)
     fencer.want(frozenset({CLASS}))
     async with running(fencer):
@@ -261,13 +262,13 @@ async def test_an_old_object_has_stood_for_long_and_one_that_was_changed_has_not
         assert fencer.seen().rules == {CLASS: NOON - timedelta(hours=1)}
 
         clock.now = NOON + timedelta(minutes=1)
-        api.put(RULES, {"metadata": metadata | {"generation": 3}, "spec": fencing.rule(CLASS)})
+        api.put(RULES, {"metadata": metadata | {"generation": 3}, "spec": fence_controller.rule(CLASS)})
         await until(lambda: fencer.seen().rules == {CLASS: clock.now})
 
 
 async def test_without_any_wish_what_is_left_of_earlier_ones_goes(api: FakeApi, connection: Connection) -> None:
-    api.put(RULES, {"metadata": {"name": NAME}, "spec": fencing.rule(CLASS)})
-    api.put(RULES, {"metadata": {"name": "theirs"}, "spec": fencing.rule(CLASS)})
+    api.put(RULES, {"metadata": {"name": NAME}, "spec": fence_controller.rule(CLASS)})
+    api.put(RULES, {"metadata": {"name": "theirs"}, "spec": fence_controller.rule(CLASS)})
     for collection in (POLICIES, BINDINGS):
         for name in ("muster-fence", "muster-coverage", "theirs"):
             api.put(collection, {"metadata": {"name": name}, "spec": {}})
@@ -282,17 +283,17 @@ async def test_without_any_wish_what_is_left_of_earlier_ones_goes(api: FakeApi, 
 
 async def test_the_fence_of_one_driver_can_be_lifted_alone(api: FakeApi, connection: Connection) -> None:
     for driver in (CLASS, "nic.example.com"):
-        api.put(RULES, {"metadata": {"name": f"muster-fence-{driver}"}, "spec": fencing.rule(driver)})
+        api.put(RULES, {"metadata": {"name": f"muster-fence-{driver}"}, "spec": fence_controller.rule(driver)})
     api.put(POLICIES, {"metadata": {"name": "muster-fence"}, "spec": {}})
 
     api.put(BINDINGS, {"metadata": {"name": "muster-coverage"}, "spec": {}})
-    found = await fencing.standing(connection)
+    found = await fence_controller.standing(connection)
     assert [driver for driver, _ in found.fences] == [CLASS, "nic.example.com"]
     assert found.policies == ["muster-coverage"]
 
-    assert await fencing.lift(connection, [CLASS]) == [f"DeviceTaintRule {NAME}"]
+    assert await fence_controller.lift(connection, [CLASS]) == [f"DeviceTaintRule {NAME}"]
     assert set(api.objects[RULES]) == {"muster-fence-nic.example.com"}
-    assert await fencing.lift(connection) == [
+    assert await fence_controller.lift(connection) == [
         "DeviceTaintRule muster-fence-nic.example.com",
         "ValidatingAdmissionPolicyBinding muster-coverage",
         "ValidatingAdmissionPolicy muster-fence",
@@ -305,7 +306,13 @@ async def test_the_fence_of_one_driver_can_be_lifted_alone(api: FakeApi, connect
 def configurations(*selectors: LabelSelector) -> dict[str, dict[str, Any]]:
     client = Client(authority=b"PEM", url="https://muster:8443/")
     registration = Registration(client=client, selectors=selectors, namespace="muster-system", controller=MUSTER)
-    return {body["kind"]: body for body in (registering.mutating(registration), registering.validating(registration))}
+    return {
+        body["kind"]: body
+        for body in (
+            webhook_config_registration.mutating(registration),
+            webhook_config_registration.validating(registration),
+        )
+    }
 
 
 def register(api: FakeApi, *selectors: LabelSelector) -> None:
@@ -316,14 +323,14 @@ def register(api: FakeApi, *selectors: LabelSelector) -> None:
 async def test_coverage_is_there_at_once_for_a_leader_that_finds_both_webhooks(
     api: FakeApi, connection: Connection
 ) -> None:
-    api.refusing = policies.COVERAGE
+    api.refusing = admission_policies.COVERAGE
     register(api, LabelSelector())
     async with running(Fencer(connection, COVERAGE, clock=Clock())) as fencer:
         await until(lambda: (seen := fencer.seen().webhooks) and seen.since == NOON)
 
 
 async def test_coverage_needs_both_webhooks_to_see_all_pods(api: FakeApi, connection: Connection) -> None:
-    api.refusing = policies.COVERAGE
+    api.refusing = admission_policies.COVERAGE
     fencer = Fencer(connection, COVERAGE, clock=Clock())
     async with running(fencer):
         await until(lambda: (seen := fencer.seen().webhooks) and seen.kept_out)
@@ -354,20 +361,20 @@ WEAKER: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("change", WEAKER.values(), ids=WEAKER)
-@pytest.mark.parametrize("kind", registering.KINDS)
+@pytest.mark.parametrize("kind", webhook_config_registration.KINDS)
 def test_a_webhook_does_not_see_all_pods_if(kind: str, change: dict[str, Any]) -> None:
     body = configurations(LabelSelector())[kind]
-    assert registering.shows_all(kind, body, namespace="muster-system", controller=MUSTER)
+    assert webhook_config_registration.shows_all(kind, body, namespace="muster-system", controller=MUSTER)
 
-    name = f"queued-{registering.digest(LabelSelector())}.pods.muster.dev"
+    name = f"queued-{webhook_config_registration.digest(LabelSelector())}.pods.muster.dev"
     next(webhook for webhook in body["webhooks"] if webhook["name"] == name).update(change)
 
-    assert not registering.shows_all(kind, body, namespace="muster-system", controller=MUSTER)
-    assert not registering.shows_all(kind, {}, namespace="muster-system", controller=MUSTER)
+    assert not webhook_config_registration.shows_all(kind, body, namespace="muster-system", controller=MUSTER)
+    assert not webhook_config_registration.shows_all(kind, {}, namespace="muster-system", controller=MUSTER)
 
 
 def test_times_are_no_part_of_what_an_object_says() -> None:
     added = {"spec": {"taints": [{"key": "k", "timeAdded": datetime(2026, 1, 1, tzinfo=UTC).isoformat()}]}}
 
-    assert upkeep.says(added, {"taints": [{"key": "k"}]})
-    assert not upkeep.says({}, {"taints": []})
+    assert desired_state.says(added, {"taints": [{"key": "k"}]})
+    assert not desired_state.says({}, {"taints": []})

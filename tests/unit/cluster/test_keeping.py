@@ -8,9 +8,9 @@ from admission.api.kubernetes import meta
 from admission.api.kubernetes.meta import Meta
 from admission.api.values import names
 from admission.api.values.decoding import Reader
-from admission.cluster.connecting import Connection
-from admission.cluster.keeping import TRIES, QueueKeeper
 from admission.errors import ConflictError, ForbiddenError
+from admission.kube.client.connection import Connection
+from admission.kube.writers.queue_finalizer import TRIES, QueueKeeper
 from tests.unit.cluster.fake_api import FakeApi, status
 
 PATH = "/apis/muster.dev/v1alpha1/queues/q"

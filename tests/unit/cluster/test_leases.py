@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from admission.cluster.connecting import Connection
-from admission.cluster.leases import Durations, Lease, Term
+from admission.kube.client.connection import Connection
+from admission.kube.leader_election import Durations, Lease, Term
 from tests.unit.cluster.fake_api import Asked, FakeApi, status
 
 LEASES = "/apis/coordination.k8s.io/v1/leases"

@@ -5,7 +5,7 @@ import sys
 
 CODE = """
 import sys
-from admission.cluster import library
+from admission.kube.client import library
 assert library.ApiClient is not None
 assert library.config.load_kube_config
 loaded = [name for name in sys.modules if name.startswith("kubernetes_asyncio.client.models.")]

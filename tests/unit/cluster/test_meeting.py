@@ -9,7 +9,7 @@ from admission.cel import environment, expressions
 from admission.cel.core import types, values
 from admission.cel.environment import Profile
 from admission.cel.expressions import Budget
-from admission.cluster import meeting
+from admission.kube.webhook_config import match_conditions
 from tests.unit.webhook.cases import GATES, a_pod, held
 
 VARIABLES = ("object", "oldObject", "request")
@@ -20,7 +20,7 @@ JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "one", "
 
 def matters(new: dict[str, Any], old: dict[str, Any] | None = None) -> bool:
     """Evaluate the condition for a pod that is created, or changed from `old`."""
-    expression = expressions.compile_text(meeting.MATTERS, ENVIRONMENT)
+    expression = expressions.compile_text(match_conditions.MATTERS, ENVIRONMENT)
     assert isinstance(expression, expressions.Expression), str(expression)
     request = {"operation": "CREATE" if old is None else "UPDATE"}
     answer = expression.evaluate([values.of_json(one) for one in (new, old or {}, request)], Budget())

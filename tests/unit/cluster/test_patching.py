@@ -6,10 +6,10 @@ import pytest
 
 from admission.api.values import names
 from admission.api.values.names import NodeName
-from admission.cluster import pins
-from admission.cluster.connecting import Connection
-from admission.cluster.patching import PodWriter
 from admission.errors import ConflictError, ForbiddenError, GoneError, MendError, RetryError
+from admission.kube.client.connection import Connection
+from admission.kube.writers import pod_patch
+from admission.kube.writers.pods import PodWriter
 from tests.unit.cluster.builders import PODS, a_pod, read, required
 from tests.unit.cluster.fake_api import FakeApi, status
 
@@ -48,7 +48,7 @@ def test_a_pin_demands_the_node_besides_what_the_author_demands(
 ) -> None:
     pod = read(a_pod(affinity=affinity) if affinity else a_pod())
 
-    patch = pins.opened(pod, NODE)
+    patch = pod_patch.opened(pod, NODE)
 
     assert patch["spec"]["affinity"] == required(*terms)
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from admission.cluster import failures, paths
-from admission.cluster.connecting import Connection
 from admission.errors import MendError
+from admission.kube.client import errors, paths
+from admission.kube.client.connection import Connection
 from tests.unit.cluster.fake_api import FakeApi
 
 PATHS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -39,6 +39,6 @@ async def test_a_quoted_name_is_sent_as_it_is(api: FakeApi, connection: Connecti
 
 
 def test_a_quoted_name_is_shown_as_it_was_given() -> None:
-    target: Any = failures.target("GET", paths.within("/api/v1", "team", "pods", "a/b"))
+    target: Any = errors.target("GET", paths.within("/api/v1", "team", "pods", "a/b"))
 
     assert (target.namespace, target.resource, target.name) == ("team", "pods", "a/b")

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from admission.cluster import failures, fencing, kinds
-from admission.cluster.kinds import Kind
+from admission.kube import fence_controller
+from admission.kube.cache import watched_resources
+from admission.kube.cache.watched_resources import Kind
+from admission.kube.client import errors
 
 MANIFEST = Path(__file__).parents[3] / "deploy" / "manifests" / "rbac.yaml"
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
@@ -100,28 +102,28 @@ CALLS: dict[str, tuple[str, str]] = {
 }
 
 
-WATCHED = (*kinds.ALL, *fencing.KINDS)
+WATCHED = (*watched_resources.ALL, *fence_controller.KINDS)
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_the_shipped_roles_allow(call: tuple[str, str]) -> None:
-    target = failures.target(*call)
+    target = errors.target(*call)
 
     assert any(_allows(rule, target) for rule in _rules(target.namespace)), target.permission
 
 
-@pytest.mark.parametrize("kind", kinds.ALL, ids=str)
+@pytest.mark.parametrize("kind", watched_resources.ALL, ids=str)
 def test_the_shipped_roles_allow_to_read_every_kind(kind: Kind) -> None:
     for path in kind.paths:
         for watch in (False, True):
-            target = failures.target("GET", path, watch=watch)
+            target = errors.target("GET", path, watch=watch)
             assert any(_allows(rule, target) for rule in _rules("")), target.permission
 
 
 def test_the_shipped_roles_allow_nothing_else() -> None:
     reads = [("GET", path, watch) for kind in WATCHED for path in kind.paths for watch in (False, True)]
-    made = [failures.target(*call) for call in CALLS.values()]
-    made += [failures.target(verb, path, watch=watch) for verb, path, watch in reads]
+    made = [errors.target(*call) for call in CALLS.values()]
+    made += [errors.target(verb, path, watch=watch) for verb, path, watch in reads]
 
     idle = [
         f"{verb} {resource}.{group} {name}".strip()
@@ -156,7 +158,7 @@ def _rules(namespace: str) -> Iterator[dict[str, Any]]:
             yield from document["rules"]
 
 
-def _allows(rule: dict[str, Any], target: failures.Target) -> bool:
+def _allows(rule: dict[str, Any], target: errors.Target) -> bool:
     return (
         target.group in rule["apiGroups"]
         and target.resource in rule["resources"]

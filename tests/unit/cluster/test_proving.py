@@ -9,10 +9,12 @@ from structlog.testing import capture_logs
 
 from admission.api.kubernetes.admission_review import Review
 from admission.api.values import names
-from admission.cluster import kinds, pauses, proving, registering
-from admission.cluster.connecting import Connection
-from admission.cluster.reaching import Client, Terms
-from admission.cluster.store import Store
+from admission.kube.cache import watched_resources
+from admission.kube.cache.store import Store
+from admission.kube.client import backoff
+from admission.kube.client.connection import Connection
+from admission.kube.webhook_config import dry_run_probe, registration as webhook_config_registration
+from admission.kube.webhook_config.client_config import Client, Terms
 from admission.webhook import proofs
 from tests.unit.cluster.fake_api import FakeApi
 
@@ -25,7 +27,7 @@ REACHED = {"metadata": {"annotations": {names.PROOF: names.SEEN}}}
 
 @pytest.fixture(autouse=True)
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pauses, "backoff", lambda *_, **__: 0.001)
+    monkeypatch.setattr(backoff, "backoff", lambda *_, **__: 0.001)
 
 
 def a_client() -> Client:
@@ -42,13 +44,15 @@ class Keeping:
     def __init__(self, api: FakeApi, connection: Connection, *, proved: bool = False) -> None:
         self.api = api
         self.terms = Terms(a_client(), proved=proved)
-        store = Store((kinds.QUEUES,))
-        store.tables[kinds.QUEUES].put(QUEUE)
+        store = Store((watched_resources.QUEUES,))
+        store.tables[watched_resources.QUEUES].put(QUEUE)
         self._tasks = [
             asyncio.create_task(
-                registering.keep(connection, store, self.terms, namespace="muster-system", controller="muster")
+                webhook_config_registration.keep(
+                    connection, store, self.terms, namespace="muster-system", controller="muster"
+                )
             ),
-            asyncio.create_task(proving.keep(connection, self.terms, namespace="muster-system")),
+            asyncio.create_task(dry_run_probe.keep(connection, self.terms, namespace="muster-system")),
         ]
 
     async def until(self, *, writes: int = 0, looks: int = 0) -> None:
@@ -86,10 +90,10 @@ async def test_namespaces_are_closed_once_a_dry_run_comes_back_with_the_webhooks
 
 async def test_what_is_closed_stays_closed_whoever_starts(api: FakeApi, connection: Connection) -> None:
     """A process that is new, and not proved yet, finds what another one has closed."""
-    registration = registering.Registration(
+    registration = webhook_config_registration.Registration(
         client=a_client(), selectors=(), namespace="muster-system", controller="muster"
     )
-    await registering.register(connection, registration)
+    await webhook_config_registration.register(connection, registration)
     keeping = Keeping(api, connection)
 
     await keeping.until(writes=2, looks=1)
@@ -103,7 +107,7 @@ async def test_a_webhook_that_is_no_longer_reached_is_said_and_stays_closed(
 ) -> None:
     with capture_logs() as logs:
         keeping = Keeping(api, connection, proved=True)
-        await keeping.until(looks=proving.TELLING + 4)
+        await keeping.until(looks=dry_run_probe.TELLING + 4)
         await keeping.end()
 
     [warning] = [entry for entry in logs if entry["event"] == "the API server does not reach the webhook"]
@@ -119,7 +123,7 @@ async def test_a_webhook_that_is_no_longer_reached_is_registered_again(api: Fake
     looks = api.count("POST", LEASES)
     await keeping.end()
 
-    assert looks > proving.TELLING
+    assert looks > dry_run_probe.TELLING
     first, again, *_ = (asked.body for asked in api.asked if (asked.method, asked.path) == ("PATCH", VALIDATING))
     assert again == first
 
@@ -135,9 +139,11 @@ def test_the_mark_is_what_is_looked_for() -> None:
 
 async def test_others_may_write_the_bundle(api: FakeApi, connection: Connection) -> None:
     client = Client(authority=None, inject="muster-system/webhook", url="https://muster:8443")
-    registration = registering.Registration(client=client, selectors=(), namespace="muster-system", controller="muster")
+    registration = webhook_config_registration.Registration(
+        client=client, selectors=(), namespace="muster-system", controller="muster"
+    )
 
-    await registering.register(connection, registration)
+    await webhook_config_registration.register(connection, registration)
 
     written = api.last("PATCH", MUTATING).body
     assert written["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "muster-system/webhook"}

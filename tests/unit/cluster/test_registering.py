@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 
 from admission.api.values.selectors import LabelSelector, Requirement
-from admission.cluster import installing, kinds, meeting, registering
-from admission.cluster.connecting import Connection
-from admission.cluster.reaching import Client, Terms
-from admission.cluster.registering import Registration
-from admission.cluster.store import Store
 from admission.errors import ClusterAwayError, MendError
+from admission.kube import crd_installer
+from admission.kube.cache import watched_resources
+from admission.kube.cache.store import Store
+from admission.kube.client.connection import Connection
+from admission.kube.webhook_config import match_conditions, registration as webhook_config_registration
+from admission.kube.webhook_config.client_config import Client, Terms
+from admission.kube.webhook_config.registration import Registration
 from tests.unit.cluster.fake_api import FakeApi
 
 ROOT = "/apis/admissionregistration.k8s.io/v1"
@@ -34,12 +36,12 @@ def by_name(configuration: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {webhook["name"]: webhook for webhook in configuration["webhooks"]}
 
 
-@pytest.mark.parametrize("encode", [registering.mutating, registering.validating])
+@pytest.mark.parametrize("encode", [webhook_config_registration.mutating, webhook_config_registration.validating])
 def test_queued_namespaces_are_closed_while_muster_is_down_and_others_open(encode: Any) -> None:
     webhooks = by_name(encode(a_registration(VISION)))
 
     webhooks = {name: webhook for name, webhook in webhooks.items() if name.endswith(".pods.muster.dev")}
-    queued = webhooks.pop(f"queued-{registering.digest(VISION)}.pods.muster.dev")
+    queued = webhooks.pop(f"queued-{webhook_config_registration.digest(VISION)}.pods.muster.dev")
     labelled = webhooks.pop("labelled.pods.muster.dev")
     assert not webhooks
     spared = {
@@ -88,7 +90,7 @@ def test_a_namespace_with_a_webhook_of_its_own_is_not_shown_by_label_as_well(
     selectors: list[LabelSelector], labels: dict[str, str]
 ) -> None:
     """But for selectors of several requirements, the opposite of which is no selector."""
-    labelled = by_name(registering.mutating(a_registration(*selectors)))["labelled.pods.muster.dev"]
+    labelled = by_name(webhook_config_registration.mutating(a_registration(*selectors)))["labelled.pods.muster.dev"]
     *opposite, _ = labelled["namespaceSelector"]["matchExpressions"]
     requirements = [
         Requirement(key=o["key"], operator=o["operator"], values=tuple(o.get("values", ()))) for o in opposite
@@ -100,7 +102,7 @@ def test_a_namespace_with_a_webhook_of_its_own_is_not_shown_by_label_as_well(
 
 
 def test_where_every_namespace_is_shown_none_is_by_label() -> None:
-    webhooks = by_name(registering.mutating(a_registration(LabelSelector(), VISION)))
+    webhooks = by_name(webhook_config_registration.mutating(a_registration(LabelSelector(), VISION)))
 
     assert "labelled.pods.muster.dev" not in webhooks
 
@@ -109,15 +111,15 @@ def test_a_user_whose_name_would_end_the_text_of_a_condition_does_not() -> None:
     client = Client(authority=b"", url="https://muster")
     odd = Registration(client=client, selectors=(), namespace="muster", controller='a"\\ || "é')
 
-    webhook = registering.validating(odd)["webhooks"][0]
+    webhook = webhook_config_registration.validating(odd)["webhooks"][0]
 
     expression = webhook["matchConditions"][0]["expression"]
     assert expression == 'request.operation != \'UPDATE\' || request.userInfo.username != "a\\"\\\\ || \\"é"'
 
 
 def test_both_configurations_ask_as_they_should() -> None:
-    [_, mutating, _] = registering.mutating(a_registration())["webhooks"]
-    [validating, _] = registering.validating(a_registration())["webhooks"]
+    [_, mutating, _] = webhook_config_registration.mutating(a_registration())["webhooks"]
+    [validating, _] = webhook_config_registration.validating(a_registration())["webhooks"]
 
     for webhook in (mutating, validating):
         assert webhook["sideEffects"] == "None"
@@ -138,7 +140,7 @@ def test_both_configurations_ask_as_they_should() -> None:
 
 
 def test_musters_own_objects_are_shown_and_can_be_mended_while_muster_is_down() -> None:
-    own = by_name(registering.validating(a_registration(VISION)))[OWN]
+    own = by_name(webhook_config_registration.validating(a_registration(VISION)))[OWN]
 
     assert own["failurePolicy"] == "Ignore"
     shown = [(rule["scope"], rule["resources"], rule["operations"]) for rule in own["rules"]]
@@ -179,23 +181,23 @@ def test_a_selector_is_one_entry_however_it_is_written() -> None:
     one = LabelSelector(requirements=(*VISION.requirements, *SPEECH.requirements))
     other = LabelSelector(requirements=(*SPEECH.requirements, *VISION.requirements))
 
-    assert len(registering.validating(a_registration(one, other))["webhooks"]) == 4
-    assert len(registering.mutating(a_registration(one, other))["webhooks"]) == 5
+    assert len(webhook_config_registration.validating(a_registration(one, other))["webhooks"]) == 4
+    assert len(webhook_config_registration.mutating(a_registration(one, other))["webhooks"]) == 5
     both = replace(a_registration(one), policies=(other,), of_pods=(other,), rewriting=(other,))
-    for configuration in (registering.validating(both), registering.mutating(both)):
+    for configuration in (webhook_config_registration.validating(both), webhook_config_registration.mutating(both)):
         written = [webhook["name"] for webhook in configuration["webhooks"]]
         assert len(set(written)) == len(written)
 
 
 def test_jobs_are_never_hindered_save_those_that_name_their_maker_themselves() -> None:
-    webhooks = registering.mutating(a_registration(VISION))["webhooks"]
+    webhooks = webhook_config_registration.mutating(a_registration(VISION))["webhooks"]
     named, queued = webhooks[:2]
 
     assert named["name"] == "named.jobs.muster.dev"
     assert named["failurePolicy"] == "Fail"
     assert [(rule["resources"], rule["operations"]) for rule in named["rules"]] == [(["jobs"], ["CREATE", "UPDATE"])]
     assert [condition["name"] for condition in named["matchConditions"]] == ["named"]
-    assert queued["name"] == f"queued-{registering.digest(VISION)}.jobs.muster.dev"
+    assert queued["name"] == f"queued-{webhook_config_registration.digest(VISION)}.jobs.muster.dev"
     assert queued["failurePolicy"] == "Ignore"
     assert [(rule["resources"], rule["operations"]) for rule in queued["rules"]] == [(["jobs"], ["CREATE"])]
     assert {"key": "team", "operator": "In", "values": ["vision"]} in queued["namespaceSelector"]["matchExpressions"]
@@ -204,10 +206,13 @@ def test_jobs_are_never_hindered_save_those_that_name_their_maker_themselves() -
 def test_workloads_are_shown_and_closed_where_a_queue_holds_them_and_nowhere_else() -> None:
     registration = replace(a_registration(VISION, SPEECH), holding=(SPEECH,))
 
-    for encode, path in ((registering.mutating, "/hold"), (registering.validating, "/validate")):
+    for encode, path in (
+        (webhook_config_registration.mutating, "/hold"),
+        (webhook_config_registration.validating, "/validate"),
+    ):
         webhooks = by_name(encode(registration))
         shown = {name: one for name, one in webhooks.items() if name.endswith(".workloads.muster.dev")}
-        assert list(shown) == [f"held-{registering.digest(SPEECH)}.workloads.muster.dev"]
+        assert list(shown) == [f"held-{webhook_config_registration.digest(SPEECH)}.workloads.muster.dev"]
         (one,) = shown.values()
         assert one["failurePolicy"] == "Fail"
         assert one["clientConfig"]["url"].endswith(path)
@@ -226,10 +231,12 @@ def test_claims_are_shown_where_a_queue_or_a_policy_is_and_nowhere_else() -> Non
             for name, webhook in by_name(encode(registration)).items()
             if name.endswith(".claims.muster.dev")
         }
-        for encode in (registering.mutating, registering.validating)
+        for encode in (webhook_config_registration.mutating, webhook_config_registration.validating)
     )
 
-    speech, vision = (f"selected-{registering.digest(one)}.claims.muster.dev" for one in (SPEECH, VISION))
+    speech, vision = (
+        f"selected-{webhook_config_registration.digest(one)}.claims.muster.dev" for one in (SPEECH, VISION)
+    )
     assert list(changed) == [speech]
     assert sorted(judged) == sorted([speech, vision])
     assert [rule["operations"] for rule in changed[speech]["rules"]] == [["CREATE", "UPDATE"]]
@@ -249,34 +256,34 @@ def test_claims_are_shown_where_a_queue_or_a_policy_is_and_nowhere_else() -> Non
 def test_pods_with_claims_are_shown_where_a_rule_reads_them_and_no_queue_shows_them_anyway() -> None:
     registration = replace(a_registration(VISION), policies=(VISION, SPEECH), of_pods=(VISION, SPEECH))
 
-    webhooks = by_name(registering.validating(registration))
+    webhooks = by_name(webhook_config_registration.validating(registration))
 
     shown = [name for name in webhooks if name.startswith("selected-") and name.endswith(".pods.muster.dev")]
-    assert shown == [f"selected-{registering.digest(SPEECH)}.pods.muster.dev"]
+    assert shown == [f"selected-{webhook_config_registration.digest(SPEECH)}.pods.muster.dev"]
     (name,) = shown
     assert webhooks[name]["failurePolicy"] == "Fail"
-    assert webhooks[name]["matchConditions"][0]["expression"] == meeting.WITH_CLAIMS
+    assert webhooks[name]["matchConditions"][0]["expression"] == match_conditions.WITH_CLAIMS
     assert [rule["operations"] for rule in webhooks[name]["rules"]] == [["CREATE"]]
     expressions = webhooks[name]["namespaceSelector"]["matchExpressions"]
     assert {"key": "team", "operator": "NotIn", "values": ["vision"]} in expressions
     everywhere = replace(registration, selectors=(LabelSelector(),))
-    assert name not in by_name(registering.validating(everywhere))
+    assert name not in by_name(webhook_config_registration.validating(everywhere))
 
 
 def test_pods_that_ask_for_devices_in_our_words_are_shown_where_no_queue_shows_them_anyway() -> None:
     registration = replace(a_registration(VISION), rewriting=(VISION, SPEECH), resources=("a.example/x", "b.example/y"))
 
-    webhooks = by_name(registering.mutating(registration))
+    webhooks = by_name(webhook_config_registration.mutating(registration))
 
     shown = [name for name in webhooks if name.startswith("selected-")]
-    assert shown == [f"selected-{registering.digest(SPEECH)}.pods.muster.dev"]
+    assert shown == [f"selected-{webhook_config_registration.digest(SPEECH)}.pods.muster.dev"]
     webhook = webhooks[shown[0]]
     assert (webhook["failurePolicy"], webhook["reinvocationPolicy"]) == ("Fail", "IfNeeded")
     mirror, asking = webhook["matchConditions"]
-    assert mirror["expression"] == meeting.NO_MIRROR
+    assert mirror["expression"] == match_conditions.NO_MIRROR
     assert asking["expression"].startswith("'muster.dev/claims' in object.metadata.?annotations.orValue({}) || ")
     assert '["a.example/x", "b.example/y"].exists(r, r in c.?resources.?limits' in asking["expression"]
-    unconverted = by_name(registering.mutating(replace(registration, resources=())))[shown[0]]
+    unconverted = by_name(webhook_config_registration.mutating(replace(registration, resources=())))[shown[0]]
     assert "resources" not in unconverted["matchConditions"][1]["expression"]
 
 
@@ -294,26 +301,30 @@ READS_PODS = {
 async def test_a_policy_that_reads_pods_is_asked_about_them(
     api: FakeApi, connection: Connection, spec: dict[str, Any]
 ) -> None:
-    store = Store((kinds.POLICIES,))
-    store.tables[kinds.POLICIES].put(a_queue("p", "1", **selects("a"), **spec))
+    store = Store((watched_resources.POLICIES,))
+    store.tables[watched_resources.POLICIES].put(a_queue("p", "1", **selects("a"), **spec))
 
     async with asyncio.TaskGroup() as group:
         keeping = group.create_task(
-            registering.keep(connection, store, Terms(CLIENT, proved=True), namespace="muster", controller="muster")
+            webhook_config_registration.keep(
+                connection, store, Terms(CLIENT, proved=True), namespace="muster", controller="muster"
+            )
         )
         assert await entries(api, 3) == {"a"}
         keeping.cancel()
 
 
 async def test_claims_are_shown_for_policies_that_say_something_of_them(api: FakeApi, connection: Connection) -> None:
-    store = Store((kinds.POLICIES,))
-    table = store.tables[kinds.POLICIES]
+    store = Store((watched_resources.POLICIES,))
+    table = store.tables[watched_resources.POLICIES]
     table.put(a_queue("templates", "1", **selects("a"), templates=[{"name": "t", "spec": {}}]))
     table.put(a_queue("defaults", "1", **selects("b"), defaults=[{"labels": {"x": "y"}}]))
 
     async with asyncio.TaskGroup() as group:
         keeping = group.create_task(
-            registering.keep(connection, store, Terms(CLIENT, proved=True), namespace="muster", controller=MUSTER)
+            webhook_config_registration.keep(
+                connection, store, Terms(CLIENT, proved=True), namespace="muster", controller=MUSTER
+            )
         )
         assert await entries(api, 2) == {"b"}
 
@@ -324,12 +335,12 @@ async def test_claims_are_shown_for_policies_that_say_something_of_them(api: Fak
 
 
 async def test_both_are_registered_and_removed(api: FakeApi, connection: Connection) -> None:
-    await registering.register(connection, a_registration(VISION))
+    await webhook_config_registration.register(connection, a_registration(VISION))
     assert api.last("PATCH", MUTATING).body["kind"] == "MutatingWebhookConfiguration"
     assert api.last("PATCH", VALIDATING).query == {"fieldManager": "muster", "force": "true"}
 
     for _ in range(2):
-        await registering.unregister(connection)
+        await webhook_config_registration.unregister(connection)
     assert api.count("DELETE", VALIDATING) == 2
 
 
@@ -359,8 +370,8 @@ async def entries(api: FakeApi, wanted: int) -> set[str]:
 
 
 async def test_the_entries_follow_the_queues(api: FakeApi, connection: Connection) -> None:
-    store = Store((kinds.QUEUES,))
-    table = store.tables[kinds.QUEUES]
+    store = Store((watched_resources.QUEUES,))
+    table = store.tables[watched_resources.QUEUES]
     table.put(a_queue("a", "1", **selects("a")))
     table.put(a_queue("also-a", "1", **selects("a")))
     table.put(a_queue("root", "1"))
@@ -368,7 +379,9 @@ async def test_the_entries_follow_the_queues(api: FakeApi, connection: Connectio
 
     async with asyncio.TaskGroup() as group:
         keeping = group.create_task(
-            registering.keep(connection, store, Terms(CLIENT, proved=True), namespace="muster", controller=MUSTER)
+            webhook_config_registration.keep(
+                connection, store, Terms(CLIENT, proved=True), namespace="muster", controller=MUSTER
+            )
         )
         assert await entries(api, 3) == {"a"}
 
@@ -393,7 +406,7 @@ metadata: {name: queues.muster.dev}
 apiVersion: v1
 kind: ConfigMap
 """
-CRD_PATH = f"{installing.COLLECTION}/queues.muster.dev"
+CRD_PATH = f"{crd_installer.COLLECTION}/queues.muster.dev"
 
 
 def established(holds: str, **names: str) -> dict[str, Any]:
@@ -411,11 +424,11 @@ def crd(tmp_path: Path) -> Path:
 async def test_crds_are_applied_and_waited_for(
     api: FakeApi, connection: Connection, crd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installing, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(crd_installer, "POLL_SECONDS", 0.01)
     api.answer("GET", CRD_PATH, 200, established("False"))
     api.answer("GET", CRD_PATH, 200, established("True"))
 
-    await installing.install(connection, [crd])
+    await crd_installer.install(connection, [crd])
 
     assert api.count("PATCH", CRD_PATH) == 1
     assert api.count("GET", CRD_PATH) == 2
@@ -425,16 +438,16 @@ async def test_a_crd_that_is_never_served_is_named(api: FakeApi, connection: Con
     api.answer("GET", CRD_PATH, 200, established("False"))
 
     with pytest.raises(ClusterAwayError, match=r"queues\.muster\.dev"):
-        await installing.install(connection, [crd], within=0.05)
+        await crd_installer.install(connection, [crd], within=0.05)
 
 
 async def test_a_name_that_is_taken_is_said(api: FakeApi, connection: Connection, crd: Path) -> None:
     api.answer("GET", CRD_PATH, 200, established("False", status="False", message="mq is taken"))
 
     with pytest.raises(MendError, match="mq is taken"):
-        await installing.install(connection, [crd])
+        await crd_installer.install(connection, [crd])
 
 
 async def test_crds_that_cannot_be_read_are_named(connection: Connection, tmp_path: Path) -> None:
     with pytest.raises(MendError, match="nowhere"):
-        await installing.install(connection, [tmp_path / "nowhere"])
+        await crd_installer.install(connection, [tmp_path / "nowhere"])

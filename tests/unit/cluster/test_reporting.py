@@ -18,17 +18,18 @@ from admission.api.schemas import crds
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
-from admission.cluster import kinds, notices, statuses
-from admission.cluster.connecting import Connection
-from admission.cluster.reporting import Reporter
-from admission.cluster.store import Store
 from admission.errors import MendError
+from admission.kube.cache import watched_resources
+from admission.kube.cache.store import Store
+from admission.kube.client.connection import Connection
+from admission.kube.writers import events, status_encoding
+from admission.kube.writers.status import Reporter
 from tests.unit.cluster.fake_api import FakeApi, status
 
-GANGS = kinds.GANGS.path
+GANGS = watched_resources.GANGS.path
 GANG = "/apis/muster.dev/v1alpha1/namespaces/team/gangs/train"
 COLLECTION = GANG.rpartition("/")[0]
-QUEUE = f"{kinds.QUEUES.path}/q"
+QUEUE = f"{watched_resources.QUEUES.path}/q"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/team/events"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 JOB = Owner(api_version="batch/v1", kind="Job", name="train", uid=Uid("job-1"), controller=True)
@@ -158,8 +159,8 @@ async def test_a_gang_that_is_another_s_to_remove_is_left_alone(api: FakeApi, co
 @pytest.fixture
 def store() -> Store:
     """A store that has listed the Gangs: there are none."""
-    store = Store((kinds.GANGS,))
-    store.tables[kinds.GANGS].keep_only(set())
+    store = Store((watched_resources.GANGS,))
+    store.tables[watched_resources.GANGS].keep_only(set())
     return store
 
 
@@ -168,11 +169,11 @@ async def test_with_a_store_a_gang_that_was_deleted_is_made_anew_while_it_has_po
 ) -> None:
     reporter = Reporter(connection, store)
     await reporter.gang(a_report())
-    store.tables[kinds.GANGS].put(api.objects[GANGS]["team/train"])
+    store.tables[watched_resources.GANGS].put(api.objects[GANGS]["team/train"])
     await reporter.gang(a_report())
     assert api.count("GET", GANG) == 0, "what is not there is not read, nor what is there"
 
-    store.tables[kinds.GANGS].drop(api.objects[GANGS]["team/train"])
+    store.tables[watched_resources.GANGS].drop(api.objects[GANGS]["team/train"])
     api.delete(GANGS, "team/train")
     await reporter.gang(a_report(pods=0, phase=Phase.FINISHED))
     assert api.count("POST", COLLECTION) == 1
@@ -215,7 +216,7 @@ async def test_no_gang_is_made_in_a_namespace_that_ends(api: FakeApi, reporter: 
 
 
 async def test_a_queue_shows_its_use(api: FakeApi, reporter: Reporter) -> None:
-    api.put(kinds.QUEUES.path, {"metadata": {"name": "q"}})
+    api.put(watched_resources.QUEUES.path, {"metadata": {"name": "q"}})
     use = {MeterName("gpus"): MeterUse(nominal=8, used=2**40, pending=3), MeterName("bytes"): MeterUse()}
     report = QueueReport(
         name=QueueName("q"), generation=4, conditions=(a_condition(),), meters=use, gangs={Phase.RUNNING: 2}
@@ -223,7 +224,7 @@ async def test_a_queue_shows_its_use(api: FakeApi, reporter: Reporter) -> None:
 
     await reporter.queue(report)
 
-    shown = api.objects[kinds.QUEUES.path]["q"]["status"]
+    shown = api.objects[watched_resources.QUEUES.path]["q"]["status"]
     assert shown == {
         "observedGeneration": 4,
         "conditions": [
@@ -283,8 +284,8 @@ def test_every_field_of_a_report_is_in_the_schema() -> None:
         next_try=START,
     )
     written = {
-        "gangs": statuses.gang_status(report, {}, now=START),
-        "queues": statuses.queue_status(
+        "gangs": status_encoding.gang_status(report, {}, now=START),
+        "queues": status_encoding.queue_status(
             QueueReport(name=QueueName("q"), conditions=(a_condition(),), meters={MeterName("m"): MeterUse()}),
             {},
             now=START,
@@ -294,7 +295,7 @@ def test_every_field_of_a_report_is_in_the_schema() -> None:
     for plural, shown in written.items():
         schema = crds.schema_of(crds.all_definitions()[plural])
         assert unknown(shown, schema["properties"]["status"]) == []
-    assert unknown(statuses.gang(report)["spec"], gang_spec()) == []
+    assert unknown(status_encoding.gang(report)["spec"], gang_spec()) == []
     assert written["gangs"]["plan"][0]["pod"] == "train-0"
 
 
@@ -319,7 +320,7 @@ def unknown(value: Any, schema: dict[str, Any], path: str = "") -> list[str]:
 def test_a_denial_is_shown_like_a_hold() -> None:
     report = a_report(hold=Denial(DenyReason.NEVER_FITS, "never"))
 
-    shown = statuses.gang_status(report, {}, now=START)
+    shown = status_encoding.gang_status(report, {}, now=START)
 
     assert shown["hold"]["reason"] == "NeverFits"
     assert {condition["reason"] for condition in shown["conditions"]} == {"NeverFits"}
@@ -364,7 +365,7 @@ async def test_what_is_said_again_later_is_counted_in_its_event(
 ) -> None:
     await reporter.notify(a_notice())
     await reporter.notify(a_notice())
-    monkeypatch.setattr(notices, "REPEAT_SECONDS", 0)
+    monkeypatch.setattr(events, "REPEAT_SECONDS", 0)
     name = api.last("POST", EVENTS).body["metadata"]["name"]
 
     await reporter.notify(a_notice())
@@ -385,25 +386,25 @@ async def test_a_failure_to_publish_is_logged_and_no_more(api: FakeApi, reporter
 
 
 def test_a_flood_of_news_is_thinned_out() -> None:
-    sieve = notices.Sieve()
+    sieve = events.Sieve()
 
     sent = [sieve.admit(a_notice(str(number)), now=1000.0) for number in range(200)]
     later = [sieve.admit(a_notice(f"later {number}"), now=1002.0) for number in range(200)]
 
-    assert sum(said is not None for said in sent) == notices.BURST
-    assert sum(said is not None for said in later) == 2 * notices.PER_SECOND
+    assert sum(said is not None for said in sent) == events.BURST
+    assert sum(said is not None for said in later) == 2 * events.PER_SECOND
 
 
 def test_an_event_says_by_its_uid_which_gang_it_tells_of() -> None:
-    of_a_gang = notices.event(a_notice(gang_uid="job-train"), "n", instance="i", at=START)
-    of_none = notices.event(a_notice(), "n", instance="i", at=START)
+    of_a_gang = events.event(a_notice(gang_uid="job-train"), "n", instance="i", at=START)
+    of_none = events.event(a_notice(), "n", instance="i", at=START)
 
     assert of_a_gang["metadata"]["annotations"] == {"muster.dev/gang-uid": "job-train"}
     assert "annotations" not in of_none["metadata"]
 
 
 def test_a_long_note_is_cut_in_bytes() -> None:
-    body = notices.event(a_notice("é" * 3000), "n", instance="i", at=START)
+    body = events.event(a_notice("é" * 3000), "n", instance="i", at=START)
 
-    assert len(body["note"].encode()) <= notices.LONGEST_NOTE
+    assert len(body["note"].encode()) <= events.LONGEST_NOTE
     assert body["note"].endswith("…")

@@ -7,9 +7,9 @@ from admission.api.kubernetes.jobs import Job, Suspendable
 from admission.api.kubernetes.meta import Meta
 from admission.api.values import names
 from admission.api.values.names import Uid
-from admission.cluster.connecting import Connection
-from admission.cluster.requeuing import WorkloadWriter
 from admission.errors import GoneError
+from admission.kube.client.connection import Connection
+from admission.kube.writers.workloads import WorkloadWriter
 from tests.unit.cluster.fake_api import FakeApi, status
 
 PATH = "/apis/batch/v1/namespaces/team/jobs/train"

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from admission.cluster.connecting import Connection
-from admission.cluster.credentials import Place
-from admission.webhook import certificates
+from admission.kube.client.connection import Connection
+from admission.kube.client.credentials import Place
+from admission.webhook.tls import certificate
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -24,8 +24,8 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding:
 @pytest.fixture
 def silent() -> Iterator[str]:
     """The URL of a server that begins its answers, and from then on neither reads nor writes."""
-    context = certificates.server_context()
-    certificates.load(context, certificates.self_made(["127.0.0.1"], now=datetime.now(UTC)))
+    context = certificate.server_context()
+    certificate.load(context, certificate.self_made(["127.0.0.1"], now=datetime.now(UTC)))
     ended = threading.Event()
 
     def serve(listening: socket.socket) -> None:

@@ -8,15 +8,15 @@ import pytest
 
 from admission.api.values import names
 from admission.claimpolicy.pods.extended_resources import Recipe
-from admission.cluster import kinds
-from admission.cluster.connecting import Connection
-from admission.cluster.kinds import Kind
-from admission.cluster.store import Store
-from admission.cluster.templates import AGAIN_SECONDS, IDLE_SECONDS, TemplateKeeper
 from admission.errors import RetryError
+from admission.kube.cache import watched_resources
+from admission.kube.cache.store import Store
+from admission.kube.cache.watched_resources import Kind
+from admission.kube.client.connection import Connection
+from admission.kube.writers.claim_templates import AGAIN_SECONDS, IDLE_SECONDS, TemplateKeeper
 from tests.unit.cluster.fake_api import FakeApi, status
 
-TEMPLATES = kinds.TEMPLATES.path
+TEMPLATES = watched_resources.TEMPLATES.path
 IN_ML = "/apis/resource.k8s.io/v1/namespaces/ml/resourceclaimtemplates"
 GPU = "nvidia.com/gpu"
 CONVERTS = {"conversions": [{"extendedResource": GPU, "deviceClassName": "gpu"}]}
@@ -36,25 +36,33 @@ class Cluster:
     def __init__(self, api: FakeApi, connection: Connection) -> None:
         self.api = api
         self.now = 1000.0
-        self.store = Store((kinds.POLICIES, kinds.NAMESPACES, kinds.QUEUES, kinds.TEMPLATES, kinds.PODS))
+        self.store = Store(
+            (
+                watched_resources.POLICIES,
+                watched_resources.NAMESPACES,
+                watched_resources.QUEUES,
+                watched_resources.TEMPLATES,
+                watched_resources.PODS,
+            )
+        )
         self.keeper = TemplateKeeper(connection, self.store, spared=["kube-system"], clock=lambda: self.now)
         self._versions: Iterator[int] = iter(range(1, 10_000))
         for kind in self.store.tables:
             self.store.tables[kind].keep_only(set())
         for namespace in ("ml", "kube-system"):
-            self.put(kinds.NAMESPACES, {"metadata": {"name": namespace, "uid": namespace}})
+            self.put(watched_resources.NAMESPACES, {"metadata": {"name": namespace, "uid": namespace}})
 
     def put(self, kind: Kind, obj: dict[str, Any]) -> None:
         obj["metadata"]["resourceVersion"] = str(next(self._versions))
         self.store.tables[kind].put(obj)
 
     def policy(self, spec: dict[str, Any]) -> None:
-        self.put(kinds.POLICIES, {"metadata": {"name": "p", "uid": "uid-p"}, "spec": spec})
+        self.put(watched_resources.POLICIES, {"metadata": {"name": "p", "uid": "uid-p"}, "spec": spec})
 
     async def keep(self) -> None:
         """Have it done what is to be done, and seen."""
         await self.keeper.keep()
-        table = self.store.tables[kinds.TEMPLATES]
+        table = self.store.tables[watched_resources.TEMPLATES]
         table.keep_only({table.put(obj) for obj in self.api.objects[TEMPLATES].values()})
 
     @property
@@ -164,17 +172,17 @@ async def test_templates_of_converted_pods_stay_for_a_while(cluster: Cluster) ->
         "metadata": {"name": "x", "namespace": "ml", "uid": "x", "annotations": {names.CONVERTED: str(recipe)}},
         "spec": {"containers": [], "resourceClaims": [{"name": "g", "resourceClaimTemplateName": "other"}]},
     }
-    cluster.put(kinds.PODS, pod)
+    cluster.put(watched_resources.PODS, pod)
     await cluster.keep()
     assert cluster.counts == {}, "the pod refers to another template"
 
     (claim,) = pod["spec"]["resourceClaims"]
     claim["resourceClaimTemplateName"] = recipe.template
-    cluster.put(kinds.PODS, pod)
+    cluster.put(watched_resources.PODS, pod)
     await cluster.keep()
     assert list(cluster.counts.values()) == [2]
 
-    cluster.store.tables[kinds.PODS].drop(pod)
+    cluster.store.tables[watched_resources.PODS].drop(pod)
     await cluster.keep()
     cluster.now += IDLE_SECONDS - 1
     await cluster.keep()
@@ -205,7 +213,7 @@ async def test_a_new_namespace_has_its_templates_at_once(cluster: Cluster, api: 
     try:
         while api.count("POST", IN_ML) == 0:
             await api.next_request()
-        cluster.put(kinds.NAMESPACES, {"metadata": {"name": "new", "uid": "new"}})
+        cluster.put(watched_resources.NAMESPACES, {"metadata": {"name": "new", "uid": "new"}})
         await woken.wait()
     finally:
         running.cancel()

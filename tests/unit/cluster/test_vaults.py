@@ -4,9 +4,9 @@ import base64
 
 import pytest
 
-from admission.cluster.connecting import Connection
-from admission.cluster.vaults import SecretVault
 from admission.errors import ConflictError, MendError
+from admission.kube.client.connection import Connection
+from admission.kube.secret_store import SecretVault
 from tests.unit.cluster.fake_api import FakeApi
 
 COLLECTION = "/api/v1/namespaces/muster-system/secrets"

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import structlog
 
-from admission.cluster.connecting import Connection
-from admission.cluster.versions import Versions
 from admission.dra import compatibility
 from admission.dra.compatibility import Release
 from admission.errors import ClusterAwayError
+from admission.kube.client.connection import Connection
+from admission.kube.server_version import Versions
 from tests.unit.cluster.conftest import QUICK
 from tests.unit.cluster.fake_api import FakeApi, status
 

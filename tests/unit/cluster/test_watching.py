@@ -11,16 +11,16 @@ import structlog
 
 from admission.api.kubernetes import pods
 from admission.api.values.names import Uid
-from admission.cluster import kinds, watching
-from admission.cluster.connecting import Connection, Kept
-from admission.cluster.kinds import Kind
-from admission.cluster.store import Store
-from admission.cluster.watching import Pace
 from admission.errors import ClusterAwayError
+from admission.kube.cache import reflector, watched_resources
+from admission.kube.cache.reflector import Pace
+from admission.kube.cache.store import Store
+from admission.kube.cache.watched_resources import Kind
+from admission.kube.client.connection import Connection, Kept
 from tests.unit.cluster.builders import PODS, a_pod
 from tests.unit.cluster.fake_api import FakeApi, status
 
-QUEUES = kinds.QUEUES.path
+QUEUES = watched_resources.QUEUES.path
 PACE = Pace(page=2, shortest_watch=30, longest_watch=30, base=0.01, longest_pause=0.02)
 
 
@@ -30,9 +30,9 @@ def a_queue(name: str, **spec: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def watched(connection: Connection, *only: Kind, pace: Pace = PACE, synced: bool = True) -> AsyncIterator[Store]:
-    store = Store(only or (kinds.PODS, kinds.QUEUES))
+    store = Store(only or (watched_resources.PODS, watched_resources.QUEUES))
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(watching.watch(connection, store, pace=pace), name="watch")
+        task = group.create_task(reflector.watch(connection, store, pace=pace), name="watch")
         if synced:
             await store.wait_synced(within=5)
         yield store
@@ -93,7 +93,7 @@ async def test_nothing_is_synced_before_every_kind_is_listed(api: FakeApi, conne
 
 async def test_a_lost_connection_resumes_from_where_it_was(api: FakeApi, connection: Connection) -> None:
     api.put(PODS, a_pod("a"))
-    async with watched(connection, kinds.PODS) as store:
+    async with watched(connection, watched_resources.PODS) as store:
         await asked(api, 1, watch="true")
 
         api.break_watches()
@@ -122,7 +122,7 @@ async def test_a_version_that_is_too_old_is_listed_again_and_what_is_gone_is_rem
 ) -> None:
     api.put(PODS, a_pod("a"))
     api.put(PODS, a_pod("b"))
-    async with watched(connection, kinds.PODS) as store:
+    async with watched(connection, watched_resources.PODS) as store:
         before = store.snapshot().pods
         with store.subscribe() as changed:
             await api.stop()
@@ -132,7 +132,7 @@ async def test_a_version_that_is_too_old_is_listed_again_and_what_is_gone_is_rem
             await api.start()
 
             async with asyncio.timeout(5):
-                assert await changed.next() == {kinds.PODS: {gone}}, "what stayed the same is no change"
+                assert await changed.next() == {watched_resources.PODS: {gone}}, "what stayed the same is no change"
         assert names_in(store) == {"b"}
 
 
@@ -144,7 +144,7 @@ async def test_a_version_that_is_too_old_is_listed_again_and_what_is_gone_is_rem
 async def test_an_error_in_the_stream_has_everything_listed_again(
     api: FakeApi, connection: Connection, told: dict[str, Any]
 ) -> None:
-    async with watched(connection, kinds.PODS) as store:
+    async with watched(connection, watched_resources.PODS) as store:
         await asked(api, 1, watch="true")
         api.event(PODS, "ERROR", told)
         await asked(api, 2, limit="2")
@@ -159,13 +159,13 @@ async def test_pages_that_expire_are_read_again_as_a_whole(api: FakeApi, connect
     api.answer("GET", PODS, 200, {"metadata": {"resourceVersion": "1", "continue": "2"}, "items": [a_pod("x")]})
     api.answer("GET", PODS, 410, status(410, "Expired", "the continue token is too old"))
 
-    async with watched(connection, kinds.PODS) as store:
+    async with watched(connection, watched_resources.PODS) as store:
         assert names_in(store) == set("abc")
         assert api.count("GET", PODS, limit="2") == 2
 
 
 async def test_a_bookmark_moves_the_version_that_is_resumed_from(api: FakeApi, connection: Connection) -> None:
-    async with watched(connection, kinds.PODS):
+    async with watched(connection, watched_resources.PODS):
         await asked(api, 1, watch="true")
         api.event(PODS, "BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": "900"}})
         await asyncio.sleep(0.05)
@@ -181,7 +181,7 @@ async def test_an_object_that_cannot_be_read_is_set_aside_until_it_can(api: Fake
     api.put(QUEUES, a_queue("worse", quotas=[{"meter": []}]))
     bad = ("Queue", "bad")
 
-    async with watched(connection, kinds.QUEUES) as store:
+    async with watched(connection, watched_resources.QUEUES) as store:
         snapshot = store.snapshot()
         assert set(snapshot.queues) == {"good"}
         assert set(snapshot.malformed) == {bad, ("Queue", "worse")}
@@ -214,7 +214,7 @@ async def test_a_decoder_that_breaks_takes_nothing_else_down(api: FakeApi, conne
 async def test_nonsense_in_the_stream_is_asked_for_again(api: FakeApi, connection: Connection) -> None:
     broken = '{"type":"ADDED","object":{"metadata":{"na\n'
     api.put(PODS, a_pod("a"))
-    async with watched(connection, kinds.PODS, synced=False) as store:
+    async with watched(connection, watched_resources.PODS, synced=False) as store:
         await asked(api, 1, limit="2")
         api.answer("GET", PODS, 200, broken)
         api.break_watches()
@@ -226,7 +226,7 @@ async def test_nonsense_in_the_stream_is_asked_for_again(api: FakeApi, connectio
 async def test_a_silent_watch_is_taken_for_dead(api: FakeApi, connection: Connection) -> None:
     quiet = Pace(shortest_watch=30, longest_watch=30, quiet=0.05, base=0.01, longest_pause=0.02)
 
-    async with watched(connection, kinds.PODS, pace=quiet):
+    async with watched(connection, watched_resources.PODS, pace=quiet):
         await asked(api, 3, watch="true")
 
     assert api.count("GET", PODS, limit="500") == 1
@@ -236,7 +236,7 @@ async def test_a_role_that_is_missing_is_waited_for(api: FakeApi, connection: Co
     refusal = status(403, "Forbidden", 'User "muster" cannot list resource "pods" in API group ""')
     api.answer("GET", PODS, 403, refusal)
     with structlog.testing.capture_logs() as logs:
-        async with watched(connection, kinds.PODS) as store:
+        async with watched(connection, watched_resources.PODS) as store:
             assert store.synced
     assert "grant verb list on resource pods" in logs[0]["error"]
     assert logs[0]["log_level"] == "warning"
@@ -244,7 +244,7 @@ async def test_a_role_that_is_missing_is_waited_for(api: FakeApi, connection: Co
 
 async def test_a_pod_made_anew_under_its_name_is_another(api: FakeApi, connection: Connection) -> None:
     first = api.put(PODS, a_pod("a"))["metadata"]["uid"]
-    async with watched(connection, kinds.PODS) as store:
+    async with watched(connection, watched_resources.PODS) as store:
         await asked(api, 1, watch="true")
         api.delete(PODS, "team/a")
         second = api.put(PODS, a_pod("a"))["metadata"]["uid"]
@@ -253,10 +253,10 @@ async def test_a_pod_made_anew_under_its_name_is_another(api: FakeApi, connectio
 
 
 async def test_every_kind_is_asked_for_at_its_place(api: FakeApi, connection: Connection) -> None:
-    api.put(kinds.POLICIES.path, {"metadata": {"name": "p", "labels": {"a": "b"}}})
-    api.put(kinds.NODES.path, {"metadata": {"name": "n"}})
+    api.put(watched_resources.POLICIES.path, {"metadata": {"name": "p", "labels": {"a": "b"}}})
+    api.put(watched_resources.NODES.path, {"metadata": {"name": "n"}})
 
-    async with watched(connection, *kinds.ALL) as store:
+    async with watched(connection, *watched_resources.ALL) as store:
         assert store.policies["p"].meta.labels == {"a": "b"}
         assert set(store.snapshot().nodes) == {"n"}
 
@@ -266,7 +266,7 @@ async def test_every_kind_is_asked_for_at_its_place(api: FakeApi, connection: Co
         *("/apis/resource.k8s.io/v1/deviceclasses", "/apis/resource.k8s.io/v1/devicetaintrules"),
         "/apis/scheduling.k8s.io/v1/priorityclasses",
         *(f"/apis/muster.dev/v1alpha1/{kind}" for kind in ("queues", "meters", "gangs", "claimpolicies")),
-        *(kind.path for kind in kinds.PARENTS),
+        *(kind.path for kind in watched_resources.PARENTS),
     }
 
 
@@ -282,14 +282,14 @@ def absent(api: FakeApi, *paths: str) -> None:
             api.answer("GET", path, 404, "404 page not found")
 
 
-RULES = kinds.TAINT_RULES.paths
+RULES = watched_resources.TAINT_RULES.paths
 SOON = replace(PACE, absent=0.01)
 
 
 async def test_a_kind_that_is_served_in_an_older_version_is_read_there(api: FakeApi, connection: Connection) -> None:
     absent(api, RULES[0])
     api.put(RULES[1], a_rule("first"))
-    async with watched(connection, kinds.TAINT_RULES) as store:
+    async with watched(connection, watched_resources.TAINT_RULES) as store:
         assert set(store.snapshot().taint_rules) == {"first"}
 
         api.put(RULES[1], a_rule("second"))
@@ -302,7 +302,7 @@ async def test_a_kind_that_is_served_in_an_older_version_is_read_there(api: Fake
 async def test_a_kind_that_is_not_served_is_empty_and_no_trouble(api: FakeApi, connection: Connection) -> None:
     absent(api, *RULES)
     with structlog.testing.capture_logs() as logs:
-        async with watched(connection, kinds.TAINT_RULES, pace=SOON) as store:
+        async with watched(connection, watched_resources.TAINT_RULES, pace=SOON) as store:
             assert store.snapshot().taint_rules == {}
             async with asyncio.timeout(5):
                 while api.count("GET", RULES[-1]) < 4:
@@ -317,7 +317,7 @@ async def test_a_kind_that_is_not_served_is_empty_and_no_trouble(api: FakeApi, c
 
 async def test_a_kind_that_comes_to_be_served_is_watched_from_then_on(api: FakeApi, connection: Connection) -> None:
     absent(api, *RULES)
-    async with watched(connection, kinds.TAINT_RULES, pace=SOON) as store:
+    async with watched(connection, watched_resources.TAINT_RULES, pace=SOON) as store:
         assert store.synced
         api.put(RULES[0], a_rule("a"))
         api.answers.clear()
@@ -329,7 +329,7 @@ async def test_a_kind_that_comes_to_be_served_is_watched_from_then_on(api: FakeA
 
 async def test_a_kind_that_is_served_no_more_is_empty(api: FakeApi, connection: Connection) -> None:
     api.put(RULES[0], a_rule("a"))
-    async with watched(connection, kinds.TAINT_RULES, pace=SOON) as store:
+    async with watched(connection, watched_resources.TAINT_RULES, pace=SOON) as store:
         async with asyncio.timeout(5):
             while not api.count("GET", RULES[0], watch="true"):
                 await api.next_request()
@@ -338,7 +338,7 @@ async def test_a_kind_that_is_served_no_more_is_empty(api: FakeApi, connection: 
         await until(store, lambda: store.snapshot().taint_rules == {})
 
 
-JOBSETS = next(kind for kind in kinds.PARENTS if kind.name == "JobSet")
+JOBSETS = next(kind for kind in watched_resources.PARENTS if kind.name == "JobSet")
 REFUSAL = status(403, "Forbidden", 'User "muster" cannot list resource "jobsets" in API group "jobset.x-k8s.io"')
 
 
@@ -347,7 +347,7 @@ async def test_who_may_not_read_what_gangs_are_read_from_works_on_and_is_told(
 ) -> None:
     api.answer("GET", JOBSETS.path, 403, REFUSAL)
     api.put(JOBSETS.path, {"metadata": {"name": "train", "namespace": "team", "uid": "js-1"}, "spec": {}})
-    async with watched(connection, kinds.QUEUES, JOBSETS, pace=SOON) as store:
+    async with watched(connection, watched_resources.QUEUES, JOBSETS, pace=SOON) as store:
         await until(store, lambda: store.snapshot().unwatched != {})
         (why,) = store.snapshot().unwatched.values()
         assert "grant verb list on resource jobsets of API group jobset.x-k8s.io in the whole cluster" in why
@@ -365,7 +365,7 @@ async def test_an_api_server_that_has_yet_to_read_its_roles_makes_nobody_blind(
     api.put(JOBSETS.path, {"metadata": {"name": "train", "namespace": "team", "uid": "js-1"}, "spec": {}})
     async with watched(connection, JOBSETS) as store:
         (table,) = store.tables.values()
-        for _ in range(watching.CERTAIN - 1):
+        for _ in range(reflector.CERTAIN - 1):
             api.answer("GET", JOBSETS.path, 403, REFUSAL)
         api.break_watches()
         async with asyncio.timeout(5):
@@ -376,7 +376,7 @@ async def test_an_api_server_that_has_yet_to_read_its_roles_makes_nobody_blind(
         assert store.snapshot().unwatched == {}
 
         # But a role that was taken away is missed.
-        for _ in range(watching.CERTAIN):
+        for _ in range(reflector.CERTAIN):
             api.answer("GET", JOBSETS.path, 403, REFUSAL)
         api.break_watches()
         await until(store, lambda: store.snapshot().unwatched != {})
@@ -398,7 +398,7 @@ async def test_kinds_that_gangs_are_read_from_need_not_be_served(api: FakeApi, c
 
 
 async def test_a_webhook_does_not_watch_nodes_and_pods(api: FakeApi, connection: Connection) -> None:
-    async with watched(connection, *kinds.DOOR) as store:
+    async with watched(connection, *watched_resources.DOOR) as store:
         assert store.synced
 
     assert not listed(api) & {"/api/v1/pods", "/api/v1/nodes", "/apis/resource.k8s.io/v1/resourceslices"}
@@ -411,13 +411,13 @@ def listed(api: FakeApi) -> set[str]:
 
 async def test_a_new_leader_waits_until_its_watches_show_what_there_is(api: FakeApi, connection: Connection) -> None:
     api.put(PODS, a_pod("known"))
-    async with watched(connection, kinds.PODS) as store:
-        await watching.caught_up(connection, store, (kinds.PODS,), within=5)
+    async with watched(connection, watched_resources.PODS) as store:
+        await reflector.caught_up(connection, store, (watched_resources.PODS,), within=5)
 
     # Nobody feeds the store any more: it stays behind for ever.
     api.put(PODS, a_pod("new"))
     with pytest.raises(ClusterAwayError, match="do not show all"):
-        await watching.caught_up(connection, store, (kinds.PODS,), within=0.3)
+        await reflector.caught_up(connection, store, (watched_resources.PODS,), within=0.3)
 
 
 async def test_to_see_whether_the_watches_have_caught_up_only_versions_are_read(
@@ -449,7 +449,7 @@ async def test_an_object_of_the_wrong_shape_does_not_hide_the_others(api: FakeAp
     labelled = a_pod("c")
     labelled["metadata"]["ownerReferences"] = 7
     api.put(PODS, labelled)
-    async with watched(connection, kinds.PODS) as store:
+    async with watched(connection, watched_resources.PODS) as store:
         snapshot = store.snapshot()
 
     assert [pod.meta.name for pod in snapshot.pods.values()] == ["a"]
@@ -458,12 +458,12 @@ async def test_an_object_of_the_wrong_shape_does_not_hide_the_others(api: FakeAp
 
 async def test_an_object_in_an_older_version_is_behind_too(api: FakeApi, connection: Connection) -> None:
     api.put(PODS, a_pod("a"))
-    async with watched(connection, kinds.PODS) as store:
+    async with watched(connection, watched_resources.PODS) as store:
         pass
     api.put(PODS, a_pod("a", gates=()))
 
     with pytest.raises(ClusterAwayError):
-        await watching.caught_up(connection, store, (kinds.PODS,), within=0.3)
+        await reflector.caught_up(connection, store, (watched_resources.PODS,), within=0.3)
 
 
 async def test_a_kind_that_is_served_in_an_older_version_is_compared_there(
@@ -471,9 +471,9 @@ async def test_a_kind_that_is_served_in_an_older_version_is_compared_there(
 ) -> None:
     absent(api, RULES[0])
     api.put(RULES[1], a_rule("first"))
-    async with watched(connection, kinds.TAINT_RULES) as store:
-        await watching.caught_up(connection, store, (kinds.TAINT_RULES,), within=5)
+    async with watched(connection, watched_resources.TAINT_RULES) as store:
+        await reflector.caught_up(connection, store, (watched_resources.TAINT_RULES,), within=5)
 
     api.put(RULES[1], a_rule("second"))
     with pytest.raises(ClusterAwayError):
-        await watching.caught_up(connection, store, (kinds.TAINT_RULES,), within=0.3)
+        await reflector.caught_up(connection, store, (watched_resources.TAINT_RULES,), within=0.3)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from admission.control import admitting
+from admission.controller import admission_loop
 from admission.cycle.state.leader import Result
 from admission.errors import ClusterAwayError
 from admission.scheduling.checks import demand
@@ -44,9 +44,9 @@ async def cycles(ledger: Ledger, *steps: tuple[Callable[[], None], datetime]) ->
     def observe(result: Result, seconds: float) -> None:
         left.pop(0)
 
-    pace = admitting.Pace(resync=0.0, debounce=0.0)
+    pace = admission_loop.Pace(resync=0.0, debounce=0.0)
     with capture_logs() as logs, contextlib.suppress(Enough):
-        await admitting.admit(desk, Always(), pace=lambda: pace, clock=clock, observe=observe)
+        await admission_loop.admit(desk, Always(), pace=lambda: pace, clock=clock, observe=observe)
     return [str(log["event"]) for log in logs]
 
 
@@ -60,9 +60,9 @@ async def test_every_decision_is_one_line_with_the_gangs_uid() -> None:
         if len(results) == 3:
             raise Enough
 
-    pace = admitting.Pace(resync=0.0, debounce=0.0)
+    pace = admission_loop.Pace(resync=0.0, debounce=0.0)
     with capture_logs() as logs, contextlib.suppress(Enough):
-        await admitting.admit(desk, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe)
+        await admission_loop.admit(desk, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe)
 
     admitted, held = logs
     known = {"log_level": "info", "queue": "q"}
@@ -86,9 +86,9 @@ async def test_who_is_taken_back_is_one_line_with_the_reason_and_for_whom() -> N
         if result.evicted:
             raise Enough
 
-    pace = admitting.Pace(resync=0.0, debounce=0.0)
+    pace = admission_loop.Pace(resync=0.0, debounce=0.0)
     with capture_logs() as logs, contextlib.suppress(Enough):
-        await admitting.admit(play.desk, Always(), pace=lambda: pace, clock=lambda: cluster.now, observe=observe)
+        await admission_loop.admit(play.desk, Always(), pace=lambda: pace, clock=lambda: cluster.now, observe=observe)
     [evicted] = [log for log in logs if log["event"] == "evicted"]
 
     assert evicted.items() >= {"queue": "q", "gang_uid": "job-low", "reason": "Preempted"}.items()
@@ -108,9 +108,11 @@ async def test_a_first_cycle_runs_before_it_is_asked_whether_the_view_has_caught
     async def confirm() -> None:
         steps.append("confirmed")
 
-    pace = admitting.Pace(resync=60.0, debounce=0.0)
+    pace = admission_loop.Pace(resync=60.0, debounce=0.0)
     with contextlib.suppress(Enough):
-        await admitting.admit(desk, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe, confirm=confirm)
+        await admission_loop.admit(
+            desk, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe, confirm=confirm
+        )
 
     assert steps == ["granted 1, uncertain", "confirmed", "granted 0, certain", "granted 0, certain"]
 
@@ -121,9 +123,9 @@ async def test_a_view_that_does_not_catch_up_ends_the_term() -> None:
     async def confirm() -> None:
         raise ClusterAwayError("behind")
 
-    pace = admitting.Pace(resync=0.0, debounce=0.0)
+    pace = admission_loop.Pace(resync=0.0, debounce=0.0)
     with pytest.raises(ClusterAwayError):
-        await admitting.admit(
+        await admission_loop.admit(
             desk, Always(), pace=lambda: pace, clock=lambda: NOON, observe=lambda *_: None, confirm=confirm
         )
     assert not desk.caught_up
@@ -138,7 +140,9 @@ async def test_a_view_that_does_not_catch_up_ends_the_term() -> None:
         raise Enough
 
     with contextlib.suppress(Enough):
-        await admitting.admit(desk, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe, confirm=confirmed)
+        await admission_loop.admit(
+            desk, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe, confirm=confirmed
+        )
     assert asked == [False, True], "the next term does nothing before it has"
 
 
@@ -179,9 +183,9 @@ async def test_what_muster_fails_of_is_logged_once_with_its_traceback(monkeypatc
         if len(results) == 3:
             raise Enough
 
-    pace = admitting.Pace(resync=0.0, debounce=0.0)
+    pace = admission_loop.Pace(resync=0.0, debounce=0.0)
     with capture_logs() as logs, contextlib.suppress(Enough):
-        await admitting.admit(desk, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe)
+        await admission_loop.admit(desk, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe)
 
     (log,) = [log for log in logs if log["event"] == "a gang could not be dealt with"]
     assert (log["log_level"], log["during"]) == ("error", "planning")

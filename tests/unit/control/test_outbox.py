@@ -7,7 +7,7 @@ from admission.api.muster.status_reports import EventType, Notice
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import EventReason
-from admission.control.outbox import MOST_NOTICES, Outbox
+from admission.controller.status_writer import MOST_NOTICES, Outbox
 from admission.errors import RetryError
 from admission.simulation import in_memory
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from admission.control import rehearsing
-from admission.control.rehearsing import Understudy
+from admission.controller import standby
+from admission.controller.standby import Understudy
 from admission.errors import RetryError
 
 
@@ -16,8 +16,8 @@ class Desk:
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rehearsing, "PAUSE", 0.0)
-    monkeypatch.setattr(rehearsing, "REST", 0)
+    monkeypatch.setattr(standby, "PAUSE", 0.0)
+    monkeypatch.setattr(standby, "REST", 0)
 
 
 async def turns() -> None:

@@ -11,9 +11,9 @@ import pytest
 from cryptography import x509
 from structlog.testing import capture_logs
 
-from admission.dashboard.certificates import Files, Shown
+from admission.dashboard.tls import Files, Shown
 from admission.errors import MendError
-from admission.webhook.certificates import Certificate, self_made
+from admission.webhook.tls.certificate import Certificate, self_made
 from tests.integration.serving import eventually
 
 pytestmark = pytest.mark.enable_socket

@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import pytest
 
-from admission.dashboard import charting
-from admission.dashboard.accounts import Use, Window
+from admission.dashboard import usage_chart
+from admission.dashboard.ledger_queries import Use, Window
 
 HOUR = 3_600
 START = datetime(2026, 11, 1, tzinfo=UTC)
@@ -20,7 +20,7 @@ def used(**amounts: list[int]) -> Use:
 
 @pytest.mark.parametrize("hours", [0, 1, 2, 3, 5, 6, 11, 24, 99, 1_000, 123_456])
 def test_the_axis_is_marked_at_round_numbers_of_hours_up_to_the_largest_column(hours: int) -> None:
-    chart = charting.chart(used(vision=[hours * HOUR, 0]))
+    chart = usage_chart.chart(used(vision=[hours * HOUR, 0]))
 
     marks = [Fraction(mark.text) for mark in chart.marks_y]
     step = marks[1]
@@ -30,7 +30,7 @@ def test_the_axis_is_marked_at_round_numbers_of_hours_up_to_the_largest_column(h
 
 
 def test_a_column_is_as_high_as_its_groups_together() -> None:
-    chart = charting.chart(used(vision=[2 * HOUR, HOUR], nlp=[3 * HOUR, 0]))
+    chart = usage_chart.chart(used(vision=[2 * HOUR, HOUR], nlp=[3 * HOUR, 0]))
 
     heights: dict[float, float] = {}
     for bar in chart.bars:
@@ -41,7 +41,7 @@ def test_a_column_is_as_high_as_its_groups_together() -> None:
 
 
 def test_more_groups_than_colours_are_drawn_together() -> None:
-    chart = charting.chart(used(**{f"team-{number}": [HOUR] for number in range(charting.SERIES + 3)}))
+    chart = usage_chart.chart(used(**{f"team-{number}": [HOUR] for number in range(usage_chart.SERIES + 3)}))
 
     assert [group.name for group in chart.groups][-1] == "all others (3)"
     assert chart.groups[-1].total == 3 * HOUR

@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 from yarl import URL
 
 from admission.api.kubernetes.access_review import Visitor
-from admission.dashboard import access, doors, sessions
-from admission.dashboard.doors import Proxies
-from admission.dashboard.sessions import Sessions
+from admission.dashboard.auth import authentication, rbac, session as auth_session
+from admission.dashboard.auth.authentication import Proxies
+from admission.dashboard.auth.session import Sessions
 from admission.errors import ClusterAwayError, ForbiddenError, MendError
 from tests import dashboards
 from tests.dashboards import ADMIN, NOBODY, Site
@@ -95,7 +95,7 @@ async def test_a_token_begins_a_session_and_leads_back(browser: Browser) -> None
 
 async def test_the_cookie_is_of_this_host_alone_and_no_script_reads_it(browser: Browser) -> None:
     await browser.sign_in()
-    cookie = browser.set[sessions.COOKIE]
+    cookie = browser.set[auth_session.COOKIE]
 
     assert cookie.key.startswith("__Host-")
     assert (cookie["secure"], cookie["httponly"], cookie["path"], cookie["domain"]) == (True, True, "/", "")
@@ -111,7 +111,7 @@ async def test_signing_out_ends_the_session(browser: Browser) -> None:
 
     await browser.post("/logout", {"form": form[1]})
 
-    assert sessions.COOKIE not in browser.cookies
+    assert auth_session.COOKIE not in browser.cookies
     assert (await browser.get("/")).status == 303
 
 
@@ -153,14 +153,14 @@ async def test_a_form_of_another_site_is_refused(browser: Browser, headers: dict
     answer = await browser.sign_in(**headers)
 
     assert answer.status == 400
-    assert sessions.COOKIE not in browser.cookies
+    assert auth_session.COOKIE not in browser.cookies
 
 
 async def test_a_form_without_our_secret_is_refused(browser: Browser) -> None:
     answer = await browser.post("/login", {"token": ADMIN, "form": ""})
 
     assert answer.status == 400
-    assert sessions.COOKIE not in browser.cookies
+    assert auth_session.COOKIE not in browser.cookies
 
 
 LEADING_AWAY = [
@@ -180,7 +180,7 @@ async def test_signing_in_never_leads_elsewhere(browser: Browser, goes_to: str) 
 
 
 async def test_a_session_that_is_made_up_is_none(browser: Browser) -> None:
-    browser.cookies[sessions.COOKIE] = "gAAAAABmade-up"
+    browser.cookies[auth_session.COOKIE] = "gAAAAABmade-up"
 
     assert (await browser.get("/")).status == 303
 
@@ -192,7 +192,7 @@ async def test_a_session_ends_with_its_time() -> None:
     ):
         browser = Browser(site, session)
         await browser.sign_in()
-        browser.cookies[sessions.COOKIE] = browser.set[sessions.COOKIE].value
+        browser.cookies[auth_session.COOKIE] = browser.set[auth_session.COOKIE].value
 
         assert (await browser.get("/")).status == 303
 
@@ -201,18 +201,18 @@ async def test_a_session_ends_when_the_token_is_withdrawn(browser: Browser) -> N
     await browser.sign_in()
     del browser.site.reviews.known[ADMIN]
     before = await browser.get("/")
-    browser.site.clock.seconds += access.REMEMBERED
+    browser.site.clock.seconds += rbac.REMEMBERED
     after = await browser.get("/")
 
     assert (before.status, after.status) == (200, 303)
-    assert sessions.COOKIE not in browser.cookies
+    assert auth_session.COOKIE not in browser.cookies
 
 
 async def test_a_right_that_is_withdrawn_holds_no_longer_than_it_is_remembered(browser: Browser) -> None:
     await browser.sign_in()
     before = await browser.get("/queues")
     browser.site.reviews.known[ADMIN] = ("ada", frozenset())
-    browser.site.clock.seconds += access.REMEMBERED
+    browser.site.clock.seconds += rbac.REMEMBERED
     after = await browser.get("/queues")
 
     assert (before.status, after.status) == (200, 403)
@@ -229,7 +229,7 @@ async def test_answers_are_remembered_so_that_a_page_asks_little(browser: Browse
 
 async def test_while_the_api_server_is_away_nothing_is_shown(browser: Browser) -> None:
     await browser.sign_in()
-    browser.site.clock.seconds += access.REMEMBERED
+    browser.site.clock.seconds += rbac.REMEMBERED
     browser.site.reviews.error = ClusterAwayError("https://10.0.0.1 does not answer")
 
     answer = await browser.get("/gangs")
@@ -319,7 +319,7 @@ async def test_groups_are_passed_on_to_the_review() -> None:
 def test_common_names_are_those_of_the_subject() -> None:
     certificate = {"subject": ((("organizationName", "o"),), (("commonName", "proxy"),))}
 
-    assert doors.common_names(certificate) == {"proxy"}
+    assert authentication.common_names(certificate) == {"proxy"}
 
 
 # Headers.
@@ -392,7 +392,7 @@ def test_secrets_are_long_enough(tmp_path: Any) -> None:
     path.write_text("short\n")
 
     with pytest.raises(MendError, match="at least one line of 32 characters"):
-        sessions.read_secrets(path)
+        auth_session.read_secrets(path)
 
 
 def test_a_session_outlives_a_change_of_secrets() -> None:
@@ -401,7 +401,7 @@ def test_a_session_outlives_a_change_of_secrets() -> None:
     sealed = web.Response()
     first.begin(sealed, "token")
     request = test_utils.make_mocked_request(
-        "GET", "/", headers={"Cookie": f"{sessions.COOKIE}={sealed.cookies[sessions.COOKIE].value}"}
+        "GET", "/", headers={"Cookie": f"{auth_session.COOKIE}={sealed.cookies[auth_session.COOKIE].value}"}
     )
 
     assert both.token(request) == "token"
@@ -410,10 +410,10 @@ def test_a_session_outlives_a_change_of_secrets() -> None:
 
 async def test_who_may_see_too_many_namespaces_one_by_one_names_one() -> None:
     cluster = dashboards.Cluster().queue("q")
-    for number in range(access.MOST_NAMESPACES + 1):
+    for number in range(rbac.MOST_NAMESPACES + 1):
         cluster.gang(f"ns-{number}/g", "q")
     reviews = dashboards.Reviews()
-    reviews.known[NOBODY] = ("eve", frozenset({access.GANGS._replace(namespace="ns-7")}))
+    reviews.known[NOBODY] = ("eve", frozenset({rbac.GANGS._replace(namespace="ns-7")}))
     async with dashboards.a_site(cluster=cluster, reviews=reviews) as site, aiohttp.ClientSession() as session:
         headers = {"Authorization": f"Bearer {NOBODY}"}
         async with session.get(f"{site.url}/gangs", headers=headers) as answer:

@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 from admission.api.muster.observed import Sights
-from admission.dashboard.inventories import Custody, Holder
+from admission.dashboard.devices.inventory import Custody, Holder
 from tests import dashboards
 
 V = TypeVar("V")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import aiohttp
 import pytest
 
-from admission.dashboard.access import LEDGERS
+from admission.dashboard.auth.rbac import LEDGERS
 from admission.errors import LedgerAwayError
 from tests import dashboards
 from tests.dashboards import ADMIN, MEMBER, NOBODY, Books, Site

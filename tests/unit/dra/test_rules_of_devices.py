@@ -17,8 +17,7 @@ from admission.dra.compatibility import Features, Profile, Release
 from admission.dra.inventory import counters, device_taints
 from admission.dra.inventory.counters import Stock
 from admission.dra.inventory.selectors import Selectors
-from admission.dra.requests import capacity as requests_capacity
-from admission.dra.requests import constraints
+from admission.dra.requests import capacity as requests_capacity, constraints
 from admission.dra.requests.capacity import Unfit, Unrepresentable
 from admission.dra.requests.constraints import Rule
 from admission.dra.requests.requests import Fatal

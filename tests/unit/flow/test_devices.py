@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from admission.accounting.books import Book
-from admission.api.kubernetes import claims, devices
-from admission.api.kubernetes import pods as kubernetes_pods
+from admission.api.kubernetes import claims, devices, pods as kubernetes_pods
 from admission.api.kubernetes.claims import Claim
 from admission.api.muster import meters
 from admission.api.muster.ledger_entries import Kind

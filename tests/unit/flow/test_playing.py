@@ -13,8 +13,7 @@ import pytest
 from admission.api import traces
 from admission.api.traces import Arrival, Row
 from admission.api.values.reasons import DenyReason, HoldReason
-from admission.simulation.replay import cluster, player
-from admission.simulation.replay import figures as replay_figures
+from admission.simulation.replay import cluster, figures as replay_figures, player
 from admission.simulation.replay.cluster import Town
 from admission.simulation.replay.player import Play, Policy
 from tests.bench import trace as traced

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from admission.accounting.books import Book
-from admission.api.kubernetes import devices
-from admission.api.kubernetes import pods as kubernetes_pods
+from admission.api.kubernetes import devices, pods as kubernetes_pods
 from admission.api.muster import meters
 from admission.api.muster.ledger_entries import Holding, Kind
 from admission.api.snapshot import Snapshot

@@ -8,8 +8,7 @@ import pytest
 from admission.api.muster import gangs
 from admission.api.values import names
 from admission.api.values.names import Uid
-from admission.workloads import gangs as workloads_gangs
-from admission.workloads import name_conflicts
+from admission.workloads import gangs as workloads_gangs, name_conflicts
 from tests import standins
 from tests.builders import a_cluster, let_in
 from tests.standins import Manifest

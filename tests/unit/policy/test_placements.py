@@ -12,8 +12,7 @@ from admission.api.muster.queues import PlacementMode, Queue
 from admission.api.values import names
 from admission.api.values.names import QueueName, Uid
 from admission.api.values.reasons import Hold, HoldReason
-from admission.scheduling.placement import mode as placement_mode
-from admission.scheduling.placement import protection
+from admission.scheduling.placement import mode as placement_mode, protection
 from admission.scheduling.placement.mode import Chosen
 from admission.scheduling.placement.protection import Means, Protection, Protections
 

@@ -8,8 +8,7 @@ import pytest
 
 from admission.api.muster.policy_rules import Action, Rule, Variable
 from admission.cel.expressions import Budget
-from admission.claimpolicy import cel_subject
-from admission.claimpolicy import rules as claimpolicy_rules
+from admission.claimpolicy import cel_subject, rules as claimpolicy_rules
 from admission.claimpolicy.cel_subject import Subject, User
 from admission.claimpolicy.rules import Rulebook, Ruling
 from admission.errors import MalformedObjectError

@@ -3,8 +3,8 @@
 import asyncio
 
 from admission.settings import Settings
-from admission.settings.fields import replaced
-from admission.settings.holding import Held, Taken
+from admission.settings.live import Held, Taken
+from admission.settings.schema import replaced
 
 
 def test_what_is_live_holds_at_once_and_is_told() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from admission.settings.fields import fields
-from admission.settings.masking import shown
+from admission.settings.redaction import shown
+from admission.settings.schema import fields
 
 URLS = {
     "before the host": ("postgresql://muster:hush@db/muster", "postgresql://muster:***@db/muster"),

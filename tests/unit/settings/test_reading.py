@@ -9,8 +9,8 @@ import pytest
 from admission import settings
 from admission.cycle import profile
 from admission.errors import MendError
-from admission.settings import Settings, reading
-from admission.settings.reading import Flag
+from admission.settings import Settings, load
+from admission.settings.load import Flag
 from tests import tomls
 
 
@@ -25,7 +25,7 @@ def written(tmp_path: Path) -> Any:
 
 
 def test_without_anything_said_all_are_defaults() -> None:
-    found = reading.read()
+    found = load.read()
 
     assert found.settings == Settings()
     assert str(found.origin("webhook.port")) == "default"
@@ -35,7 +35,7 @@ def test_each_source_goes_before_the_one_above_it(written: Any) -> None:
     file = written({"controller": {"steps": 1, "writes": 1, "debounce": 1.0}})
     environment = {"MUSTER_CONTROLLER_STEPS": "2", "MUSTER_CONTROLLER_WRITES": "2"}
 
-    found = reading.read(file, environment, [Flag("--set", "controller.steps", "3")])
+    found = load.read(file, environment, [Flag("--set", "controller.steps", "3")])
 
     controller = found.settings.controller
     assert (controller.steps, controller.writes, controller.debounce, controller.resync) == (3, 2, 1.0, 15.0)
@@ -50,7 +50,7 @@ def test_each_source_goes_before_the_one_above_it(written: Any) -> None:
 def test_a_value_over_several_lines_stands_where_it_begins(written: Any) -> None:
     file = written('log_level = "debug"\n\nfence = [\n  # ours\n  "a.example",\n]\n[lease]\nname = "x"\n')
 
-    found = reading.read(file)
+    found = load.read(file)
 
     assert found.settings.fence == ("a.example",)
     assert [str(found.origin(path)) for path in ("fence", "lease.name")] == [f"{file}:3", f"{file}:8"]
@@ -69,14 +69,14 @@ TEXTS: dict[str, tuple[str, str, Any]] = {
 
 @pytest.mark.parametrize(("path", "text", "value"), TEXTS.values(), ids=TEXTS)
 def test_options_are_read_from_text(path: str, text: str, value: Any) -> None:
-    found = reading.read(flags=[Flag("--set", path, text)]).settings
+    found = load.read(flags=[Flag("--set", path, text)]).settings
     section, _, name = path.rpartition(".")
 
     assert getattr(getattr(found, section) if section else found, name) == value
 
 
 def test_an_empty_variable_says_nothing() -> None:
-    assert reading.read(None, {"MUSTER_LEDGER_URL": ""}).settings == Settings()
+    assert load.read(None, {"MUSTER_LEDGER_URL": ""}).settings == Settings()
 
 
 KUBELET = {
@@ -91,24 +91,24 @@ KUBELET = {
 
 
 def test_what_kubelet_tells_of_a_service_is_no_setting() -> None:
-    assert reading.read(None, KUBELET).settings == Settings()
+    assert load.read(None, KUBELET).settings == Settings()
 
 
 def test_variables_of_others_are_left_alone() -> None:
     others = {"MUSTER_CACHE": "/cache", "MUSTER_REGENERATE": "1", "PATH": "/bin", "MUSTER_CONFIG": "muster.toml"}
 
-    assert reading.read(None, others).settings == Settings()
+    assert load.read(None, others).settings == Settings()
 
 
 def test_helm_writes_whole_numbers_with_a_point(written: Any) -> None:
-    found = reading.read(written("[controller]\nsteps = 2e+06\nresync = 10.0\n[webhook]\nreviews = 8.0\n")).settings
+    found = load.read(written("[controller]\nsteps = 2e+06\nresync = 10.0\n[webhook]\nreviews = 8.0\n")).settings
 
     assert (found.controller.steps, found.controller.resync, found.webhook.reviews) == (2_000_000, 10.0, 8)
 
 
 @pytest.mark.parametrize("profile", ["auto", "1.36", 1.37])
 def test_a_profile_may_be_written_as_a_number_too(written: Any, profile: str | float) -> None:
-    assert str(reading.read(written({"controller": {"profile": profile}})).settings.controller.profile) == str(profile)
+    assert str(load.read(written({"controller": {"profile": profile}})).settings.controller.profile) == str(profile)
 
 
 def test_every_release_that_is_known_may_be_chosen() -> None:
@@ -178,7 +178,7 @@ WRONG: dict[str, tuple[dict[str, Any] | str, str]] = {
 @pytest.mark.parametrize(("values", "named"), WRONG.values(), ids=WRONG)
 def test_a_mistake_is_named(written: Any, values: dict[str, Any] | str, named: str) -> None:
     with pytest.raises(MendError) as caught:
-        reading.read(written(values))
+        load.read(written(values))
 
     assert re.search(named, str(caught.value))
 
@@ -193,26 +193,26 @@ WRONG_VARIABLES = {
 @pytest.mark.parametrize(("environment", "named"), WRONG_VARIABLES.values(), ids=WRONG_VARIABLES)
 def test_a_wrong_variable_is_named(environment: dict[str, str], named: str) -> None:
     with pytest.raises(MendError, match=named):
-        reading.read(None, environment)
+        load.read(None, environment)
 
 
 def test_all_mistakes_are_named_at_once(written: Any) -> None:
     with pytest.raises(MendError) as caught:
-        reading.read(written({"xyz": 1, "log_level": 3}), {"MUSTER_WEBHOOK_PROT": "1"})
+        load.read(written({"xyz": 1, "log_level": 3}), {"MUSTER_WEBHOOK_PROT": "1"})
 
     assert all(name in str(caught.value) for name in ("xyz", "log_level", "webhook.prot"))
 
 
 def test_a_password_is_told_to_nobody(written: Any) -> None:
     with pytest.raises(MendError) as caught:
-        reading.read(None, {"MUSTER_LEDGER_URLS": "postgresql://muster:hush@db/muster"})
+        load.read(None, {"MUSTER_LEDGER_URLS": "postgresql://muster:hush@db/muster"})
 
     assert "hush" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(MendError, match=r"muster\.toml: No such file"):
-        reading.read(tmp_path / "muster.toml")
+        load.read(tmp_path / "muster.toml")
 
 
 def test_a_file_of_yaml_is_told_what_settings_are(tmp_path: Path) -> None:
@@ -220,4 +220,4 @@ def test_a_file_of_yaml_is_told_what_settings_are(tmp_path: Path) -> None:
     path.write_text("ledger:\n  url: x\n")
 
     with pytest.raises(MendError, match=r"is not TOML: .*; settings are TOML, as docs/settings.md shows it"):
-        reading.read(path)
+        load.read(path)

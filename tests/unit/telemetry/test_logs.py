@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import structlog
 
-from admission.settings import Ledger, Settings, masking
+from admission.settings import Ledger, Settings, redaction
 from admission.telemetry import logs
 
 
@@ -117,7 +117,7 @@ def test_secrets_are_not_written(stream: io.StringIO, values: dict[str, Any]) ->
     structlog.get_logger("x").info("connecting", **values)
 
     assert "hunter2" not in stream.getvalue()
-    assert masking.MASK in stream.getvalue()
+    assert redaction.MASK in stream.getvalue()
 
 
 PLAIN: dict[str, dict[str, Any]] = {

@@ -10,7 +10,7 @@ from admission.api.values.reasons import Hold, HoldReason
 from admission.cycle.outcome import Kind, Outcome
 from admission.cycle.state.leader import Result
 from admission.scheduling.checks.faults import Defect, During
-from admission.telemetry import catalogue
+from admission.telemetry import metric_catalog
 from admission.telemetry.collectors import Watched
 from admission.telemetry.metrics import Metrics
 
@@ -266,7 +266,7 @@ def test_what_the_process_needs_of_the_machine_is_shown() -> None:
 
 def test_no_label_names_a_gang_a_namespace_or_a_person() -> None:
     """Whoever reaches the port reads the page."""
-    labels = {label for one in catalogue.ALL for label in one.label_names}
+    labels = {label for one in metric_catalog.ALL for label in one.label_names}
 
     assert {"queue", "meter", "reason"} <= labels
     assert not labels & {"gang", "gang_uid", "namespace", "pod", "claim", "name", "user", "on_behalf_of"}

@@ -1,8 +1,7 @@
 """Objects from files are refused for what the API server refuses, with the field that is at fault."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from admission.api.validation import objects
 from admission.dra import compatibility

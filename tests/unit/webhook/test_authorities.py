@@ -9,9 +9,9 @@ import pytest
 from cryptography import x509
 
 from admission.errors import ConflictError, MendError
-from admission.webhook import authorities, certificates
-from admission.webhook.authorities import Terms
-from admission.webhook.rotating import TRIES, OwnAuthorities, Shown
+from admission.webhook.tls import ca_rotation, certificate
+from admission.webhook.tls.ca_rotation import Terms
+from admission.webhook.tls.rotation import TRIES, OwnAuthorities, Shown
 
 NOW = datetime(2026, 8, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -188,12 +188,12 @@ async def test_after_a_sleep_longer_than_all_authorities_there_is_a_new_one_that
 
 
 def test_the_list_is_read_as_it_was_written() -> None:
-    known = tuple(certificates.authority(now=NOW, validity=DAY) for _ in range(2))
+    known = tuple(certificate.authority(now=NOW, validity=DAY) for _ in range(2))
 
-    assert authorities.read(authorities.written(known)) == known
+    assert ca_rotation.read(ca_rotation.written(known)) == known
 
 
-A, B = (authorities.written((certificates.authority(now=NOW, validity=DAY),)) for _ in range(2))
+A, B = (ca_rotation.written((certificate.authority(now=NOW, validity=DAY),)) for _ in range(2))
 WRONG = {
     "nothing": ({}, "cannot be read"),
     "no certificate": (A | {"ca.crt": b"x"}, "cannot be read"),
@@ -209,7 +209,7 @@ WRONG = {
 @pytest.mark.parametrize(("data", "message"), WRONG.values(), ids=WRONG)
 def test_a_secret_that_is_no_list_of_authorities_is_refused(data: dict[str, bytes], message: str) -> None:
     with pytest.raises(MendError, match=message):
-        authorities.read(data)
+        ca_rotation.read(data)
 
 
 def test_a_leaf_that_outlives_the_overlap_is_refused_with_what_would_do() -> None:

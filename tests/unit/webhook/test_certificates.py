@@ -11,24 +11,24 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from admission.errors import MendError
-from admission.webhook import certificates
+from admission.webhook.tls import certificate
 
 NOW = datetime(2026, 8, 1, tzinfo=UTC)
 NAMES = ["muster.muster-system.svc", "127.0.0.1", "::1"]
 
 
 @pytest.fixture(scope="module")
-def made() -> certificates.Certificate:
-    return certificates.self_made(NAMES, now=NOW)
+def made() -> certificate.Certificate:
+    return certificate.self_made(NAMES, now=NOW)
 
 
 @pytest.fixture(scope="module")
-def leaf(made: certificates.Certificate) -> x509.Certificate:
+def leaf(made: certificate.Certificate) -> x509.Certificate:
     return x509.load_pem_x509_certificate(made.certificate)
 
 
 @pytest.fixture(scope="module")
-def authority(made: certificates.Certificate) -> x509.Certificate:
+def authority(made: certificate.Certificate) -> x509.Certificate:
     return x509.load_pem_x509_certificate(made.authority)
 
 
@@ -75,36 +75,36 @@ def test_keys_are_on_the_curve_p_256(leaf: x509.Certificate) -> None:
 
 
 def test_validity_starts_early_enough_for_a_clock_that_is_behind(leaf: x509.Certificate) -> None:
-    assert leaf.not_valid_before_utc == NOW - certificates.CLOCK_SKEW
-    assert leaf.not_valid_after_utc == NOW + certificates.VALIDITY
+    assert leaf.not_valid_before_utc == NOW - certificate.CLOCK_SKEW
+    assert leaf.not_valid_after_utc == NOW + certificate.VALIDITY
 
 
-def test_two_are_never_the_same(made: certificates.Certificate) -> None:
-    other = certificates.self_made(NAMES, now=NOW)
+def test_two_are_never_the_same(made: certificate.Certificate) -> None:
+    other = certificate.self_made(NAMES, now=NOW)
 
     assert other.key != made.key
     assert other.authority != made.authority
 
 
-def test_the_key_is_not_shown(made: certificates.Certificate) -> None:
+def test_the_key_is_not_shown(made: certificate.Certificate) -> None:
     assert "PRIVATE" not in repr(made)
 
 
 @pytest.mark.parametrize(("names", "message"), [([], "at least one"), (["bücher.example"], "neither a DNS name")])
 def test_names_that_cannot_be_used_are_refused(names: list[str], message: str) -> None:
     with pytest.raises(MendError, match=message):
-        certificates.self_made(names, now=NOW)
+        certificate.self_made(names, now=NOW)
 
 
-def test_a_key_of_another_certificate_is_refused(made: certificates.Certificate) -> None:
-    other = certificates.self_made(NAMES, now=NOW)
-    mixed = certificates.Certificate(certificate=made.certificate, key=other.key, authority=made.authority)
+def test_a_key_of_another_certificate_is_refused(made: certificate.Certificate) -> None:
+    other = certificate.self_made(NAMES, now=NOW)
+    mixed = certificate.Certificate(certificate=made.certificate, key=other.key, authority=made.authority)
 
     with pytest.raises(MendError, match="cannot be used"):
-        certificates.load(certificates.server_context(), mixed)
+        certificate.load(certificate.server_context(), mixed)
 
 
-def test_the_key_file_is_private_and_gone_afterwards(made: certificates.Certificate) -> None:
+def test_the_key_file_is_private_and_gone_afterwards(made: certificate.Certificate) -> None:
     seen: list[tuple[Path, int, int]] = []
 
     class Context(ssl.SSLContext):
@@ -112,7 +112,7 @@ def test_the_key_file_is_private_and_gone_afterwards(made: certificates.Certific
             path = Path(str(files[1]))
             seen.append((path, path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777))
 
-    certificates.load(Context(ssl.PROTOCOL_TLS_SERVER), made)
+    certificate.load(Context(ssl.PROTOCOL_TLS_SERVER), made)
 
     ((path, file_mode, folder_mode),) = seen
     assert (file_mode, folder_mode) == (0o600, 0o700)
@@ -120,12 +120,12 @@ def test_the_key_file_is_private_and_gone_afterwards(made: certificates.Certific
 
 
 def test_tls_before_1_2_is_not_spoken() -> None:
-    assert certificates.server_context().minimum_version == ssl.TLSVersion.TLSv1_2
+    assert certificate.server_context().minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
 def test_openssl_accepts_the_chain_in_its_strict_mode(tmp_path: Path) -> None:
-    made = certificates.self_made(["muster.muster-system.svc"], now=datetime.now(UTC))
+    made = certificate.self_made(["muster.muster-system.svc"], now=datetime.now(UTC))
     (tmp_path / "ca.pem").write_bytes(made.authority)
     (tmp_path / "leaf.pem").write_bytes(made.certificate)
 
@@ -161,7 +161,7 @@ func main() {
 @pytest.mark.e2e
 @pytest.mark.skipif(shutil.which("go") is None, reason="needs the Go toolchain")
 def test_gos_own_verifier_accepts_the_chain_among_other_authorities(tmp_path: Path) -> None:
-    first, made = (certificates.self_made(NAMES, now=datetime.now(UTC)) for _ in range(2))
+    first, made = (certificate.self_made(NAMES, now=datetime.now(UTC)) for _ in range(2))
     (tmp_path / "ca.pem").write_bytes(first.authority + made.authority)
     (tmp_path / "leaf.pem").write_bytes(made.certificate)
     (tmp_path / "main.go").write_text(GO_VERIFIER)
@@ -171,13 +171,13 @@ def test_gos_own_verifier_accepts_the_chain_among_other_authorities(tmp_path: Pa
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_certificate_says_when_it_expires(made: certificates.Certificate) -> None:
+def test_a_certificate_says_when_it_expires(made: certificate.Certificate) -> None:
     assert made.expires - NOW == timedelta(days=365)
 
 
 def test_of_a_bundle_the_end_of_that_authority_counts_which_signed_the_leaf() -> None:
-    short, long = (certificates.authority(now=NOW, validity=timedelta(days=days)) for days in (30, 90))
-    leaf = certificates.issue(short, NAMES, now=NOW, validity=timedelta(days=7))
+    short, long = (certificate.authority(now=NOW, validity=timedelta(days=days)) for days in (30, 90))
+    leaf = certificate.issue(short, NAMES, now=NOW, validity=timedelta(days=7))
 
     def ends(bundle: bytes) -> datetime | None:
         return replace(leaf, authority=bundle).authority_expires

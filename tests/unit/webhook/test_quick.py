@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from admission.api.kubernetes import admission_review
 from admission.api.kubernetes.admission_review import ALLOWED, Review, Verdict
@@ -15,7 +14,7 @@ from admission.api.values import names
 from admission.api.values.reasons import Denial, DenyReason
 from admission.errors import MalformedObjectError
 from admission.podpolicy import pod_view
-from admission.webhook import quick
+from admission.webhook import codec
 from tests.bench import cluster
 
 
@@ -26,7 +25,7 @@ def arrival_of(review: Review) -> pod_view.Arrival:
 @pytest.mark.parametrize("door", ["mutate", "validate"])
 def test_ordinary_reviews_go_the_quick_way(door: str) -> None:
     for sent in cluster.reviews(door)[:4]:
-        found, wanted = quick.read(json.dumps(sent).encode()), admission_review.decode(sent)
+        found, wanted = codec.read(json.dumps(sent).encode()), admission_review.decode(sent)
 
         assert found is not None
         assert arrival_of(found) == arrival_of(wanted)
@@ -88,7 +87,7 @@ def test_what_is_read_the_quick_way_is_read_alike_the_thorough_way(place: Any, v
     else:
         target[last] = value
 
-    found = quick.read(json.dumps(sent).encode())
+    found = codec.read(json.dumps(sent).encode())
 
     if found is not None:
         try:
@@ -105,7 +104,7 @@ def test_what_is_read_the_quick_way_is_read_alike_the_thorough_way(place: Any, v
     "body", [b"", b"{", b"null", b"[]", b"[" * 100_000, b'{"kind":' * 100_000, b"\xff", b'"\\ud800"', b"1" * 10_000]
 )
 def test_what_is_odd_is_left_to_the_thorough_way(body: bytes) -> None:
-    assert quick.read(body) is None
+    assert codec.read(body) is None
 
 
 VERDICTS = {
@@ -120,7 +119,7 @@ VERDICTS = {
 
 @pytest.mark.parametrize("verdict", VERDICTS.values(), ids=VERDICTS)
 def test_what_is_written_the_quick_way_says_the_same(verdict: Verdict) -> None:
-    written, wanted = quick.write("u-1", verdict), admission_review.encode("u-1", verdict)
+    written, wanted = codec.write("u-1", verdict), admission_review.encode("u-1", verdict)
 
     if verdict.denial is not None or verdict.warnings:
         assert written is None

@@ -9,12 +9,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from admission.errors import MendError
-from admission.webhook import certificates, rotating
-from admission.webhook.certificates import Certificate
-from admission.webhook.rotating import Files, Shown
+from admission.webhook.tls import certificate, rotation
+from admission.webhook.tls.certificate import Certificate
+from admission.webhook.tls.rotation import Files, Shown
 
 NOW = datetime(2026, 8, 1, tzinfo=UTC)
-FIRST, SECOND = (certificates.self_made(["localhost"], now=NOW) for _ in range(2))
+FIRST, SECOND = (certificate.self_made(["localhost"], now=NOW) for _ in range(2))
 
 
 @dataclass
@@ -46,7 +46,7 @@ async def test_only_what_is_new_is_shown_and_published_and_failures_are_outlived
         happened.append(certificate)
 
     with capture_logs() as logs:
-        keeping = asyncio.create_task(rotating.keep(source, first, show=show, publish=happened.append))
+        keeping = asyncio.create_task(rotation.keep(source, first, show=show, publish=happened.append))
         await source.done.wait()
         keeping.cancel()
 
@@ -65,7 +65,7 @@ async def test_what_could_not_be_shown_is_shown_at_the_next_look() -> None:
             raise MendError("not now")
 
     with capture_logs():
-        keeping = asyncio.create_task(rotating.keep(source, first, show=show, publish=lambda _: None))
+        keeping = asyncio.create_task(rotation.keep(source, first, show=show, publish=lambda _: None))
         await source.done.wait()
         keeping.cancel()
 
@@ -105,8 +105,8 @@ async def test_files_that_are_missing_or_no_certificate_are_named(files: Path) -
 
 
 async def test_a_leaf_says_when_it_expires() -> None:
-    authority = certificates.authority(now=NOW, validity=timedelta(days=1))
+    authority = certificate.authority(now=NOW, validity=timedelta(days=1))
 
-    leaf = certificates.issue(authority, ["localhost"], now=NOW, validity=timedelta(days=9))
+    leaf = certificate.issue(authority, ["localhost"], now=NOW, validity=timedelta(days=9))
 
     assert leaf.expires == authority.expires == NOW + timedelta(days=1)

@@ -19,9 +19,10 @@ from admission.api.values import names
 from admission.errors import MendError, RetryError
 from admission.review import reviewer
 from admission.review.caches import Memory
-from admission.webhook import certificates, server
-from admission.webhook.answering import Outcome
+from admission.webhook import server
+from admission.webhook.handler import Outcome
 from admission.webhook.server import MAX_BODY, Handlers, Server, Settings
+from admission.webhook.tls import certificate
 from tests.controlplane.processes import FreePorts
 from tests.unit.webhook.cases import RULES, MemoryView, a_pod, a_world, held
 
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.enable_socket
 
 VIEW = MemoryView(a_world().build())
 MEMORY = Memory()
-CERTIFICATE = certificates.self_made(["localhost", "127.0.0.1"], now=datetime.now(UTC))
+CERTIFICATE = certificate.self_made(["localhost", "127.0.0.1"], now=datetime.now(UTC))
 QUICK = Settings(
     host="127.0.0.1", port=0, linger=timedelta(0), drain=timedelta(seconds=5), read_timeout=timedelta(seconds=5)
 )
@@ -63,7 +64,7 @@ def as_json(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-def trusting(certificate: certificates.Certificate) -> ssl.SSLContext:
+def trusting(certificate: certificate.Certificate) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=certificate.authority.decode())
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     return context
@@ -158,7 +159,7 @@ async def test_a_pod_of_no_queue_is_let_through(client: Client) -> None:
 
 
 async def test_a_client_that_does_not_trust_the_authority_is_not_served(client: Client) -> None:
-    other = certificates.self_made(["127.0.0.1"], now=datetime.now(UTC))
+    other = certificate.self_made(["127.0.0.1"], now=datetime.now(UTC))
 
     with pytest.raises(aiohttp.ClientConnectorCertificateError):
         await client.post("/mutate", review_of(a_pod()), ssl=trusting(other))
@@ -441,7 +442,7 @@ async def test_where_it_cannot_listen_is_said_with_the_mend(settings: dict[str, 
 
 
 async def test_an_expired_certificate_makes_the_server_unready() -> None:
-    old = certificates.self_made(["127.0.0.1"], now=datetime.now(UTC) - timedelta(days=400))
+    old = certificate.self_made(["127.0.0.1"], now=datetime.now(UTC) - timedelta(days=400))
 
     async with server.serving(QUICK, Handlers(mutate=mutate, validate=validate), old) as running:
         assert any("expired" in what for what in running.waiting_for())
@@ -456,7 +457,7 @@ async def test_metrics_are_told_whether_it_is_ready_and_when_certificates_expire
         told.append((list(waiting), dict(expiries)))
         return b"", "text/plain"
 
-    old = certificates.self_made(["127.0.0.1"], now=datetime.now(UTC) - timedelta(days=400))
+    old = certificate.self_made(["127.0.0.1"], now=datetime.now(UTC) - timedelta(days=400))
     async with server.serving(QUICK, Handlers(mutate=mutate, metrics=page), old) as running:
         running.page(server.METRICS)
         await running.renew(replace(CERTIFICATE, authority=b""))
@@ -473,7 +474,7 @@ async def test_metrics_are_told_whether_it_is_ready_and_when_certificates_expire
 
 
 async def test_a_renewed_certificate_is_shown_to_new_connections(client: Client) -> None:
-    fresh = certificates.self_made(["127.0.0.1"], now=datetime.now(UTC))
+    fresh = certificate.self_made(["127.0.0.1"], now=datetime.now(UTC))
 
     await client.server.renew(fresh)
 

@@ -15,8 +15,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from admission.errors import MendError, RetryError
-from admission.webhook import links, workers
-from admission.webhook.links import Ask, Line, Link, Message, Page, Report, Tally, Task
+from admission.webhook import worker_ipc, workers
+from admission.webhook.worker_ipc import Ask, Line, Link, Message, Page, Report, Tally, Task
 from admission.webhook.workers import Crew, Orders, Pace
 
 pytestmark = pytest.mark.enable_socket
@@ -69,7 +69,7 @@ async def test_a_process_that_nobody_tells_a_task_says_how_workers_are_started()
 
 
 async def test_a_worker_reports_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "REPORT_SECONDS", 0.001)
+    monkeypatch.setattr(worker_ipc, "REPORT_SECONDS", 0.001)
     waiting = ["pods"]
     async with connected() as (line, link), asyncio.TaskGroup() as tasks:
         reporting = tasks.create_task(link.report(lambda: waiting, lambda: [TALLY]))
@@ -101,7 +101,7 @@ async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(monke
     async with connected() as (line, link), asyncio.TaskGroup() as tasks:
         listening = tasks.create_task(link.listen(ignored))
         with monkeypatch.context() as hasty:
-            hasty.setattr(links, "ANSWER_SECONDS", 0.001)
+            hasty.setattr(worker_ipc, "ANSWER_SECONDS", 0.001)
             with pytest.raises(RetryError, match="does not answer"):
                 await link.ask("/metrics")
         asked = tasks.create_task(link.ask("/readyz"))

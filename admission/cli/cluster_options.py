@@ -1,0 +1,73 @@
+"""How the commands reach a cluster, and the options that say which one."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from admission.api.values.decoding import Json
+from admission.errors import GoneError, MendError
+from admission.kube.cache.watched_resources import Kind
+from admission.kube.client import paths
+from admission.kube.client.connection import Connection, Patience
+from admission.kube.client.credentials import Place
+
+T = TypeVar("T")
+
+PATIENCE = Patience(tries=3, timeout=15.0)
+"""A person waits: two more tries within seconds, then the reason."""
+
+PAGE = 500
+
+KubeconfigOption = Annotated[
+    Path | None,
+    typer.Option("--kubeconfig", help="By default $KUBECONFIG, else the pod's service account, else ~/.kube/config."),
+]
+ContextOption = Annotated[str | None, typer.Option("--context", help="The kubeconfig's context to use.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """An open connection, asked for whole objects."""
+
+    connection: Connection
+
+    async def every(self, kind: Kind, namespace: str = "") -> list[Json]:
+        """Return all objects of a kind, of one namespace if one is named. Raises MendError when it is not installed."""
+        path = kind.path if not namespace else _within(kind, namespace)
+        found: list[Json] = []
+        try:
+            async for page in self.connection.pages(path, limit=PAGE):
+                found += page.get("items") or ()
+        except GoneError as error:
+            raise MendError(
+                f"the cluster at {self.connection.server} does not know {kind}: is Muster installed there?"
+            ) from error
+        return found
+
+    async def one(self, kind: Kind, name: str, namespace: str = "") -> Json | None:
+        """Return an object, or None where there is none."""
+        path = kind.path if not namespace else _within(kind, namespace)
+        try:
+            return await self.connection.get(paths.of(path, name))
+        except GoneError:
+            return None
+
+
+def ask(question: Callable[[Cluster], Awaitable[T]], *, kubeconfig: Path | None, context: str | None) -> T:
+    """Connect, ask, and hang up."""
+
+    async def connected() -> T:
+        place = Place(kubeconfig=kubeconfig, context=context)
+        async with Connection(place, patience=PATIENCE, warns=False) as connection:
+            return await question(Cluster(connection))
+
+    return asyncio.run(connected())
+
+
+def _within(kind: Kind, namespace: str) -> str:
+    root, _, plural = kind.path.rpartition("/")
+    return paths.within(root, namespace, plural)

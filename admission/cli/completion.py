@@ -1,0 +1,51 @@
+"""Names that the shell completes: those of the cluster's queues and gangs.
+
+Whoever presses Tab waits for it, so the cluster is asked once and for a moment; without an answer there are no names.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from admission.api.values.decoding import Json
+from admission.cli.cluster_options import Cluster
+from admission.kube.cache import watched_resources
+from admission.kube.cache.watched_resources import Kind
+from admission.kube.client.connection import Connection, Patience
+from admission.kube.client.credentials import Place
+
+QUICK = Patience(tries=1, timeout=1.5)
+"""Seconds that a person waits for Tab at most."""
+
+
+def queues(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of queues that begin so."""
+    return _beginning(incomplete, [found["metadata"]["name"] for found in _found(ctx, watched_resources.QUEUES)])
+
+
+def gangs(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of gangs that begin so, with their namespace unless the command line names one."""
+    namespace = ctx.params.get("namespace")
+    named = "" if namespace in (None, "", "default") else str(namespace)
+    found = [obj["metadata"] for obj in _found(ctx, watched_resources.GANGS, named)]
+    return _beginning(incomplete, [one["name"] if named else f"{one['namespace']}/{one['name']}" for one in found])
+
+
+def _beginning(incomplete: str, found: list[str]) -> list[str]:
+    return sorted(name for name in found if name.startswith(incomplete))
+
+
+def _found(ctx: typer.Context, kind: Kind, namespace: str = "") -> list[Json]:
+    try:
+        return asyncio.run(_asked(ctx.params, kind, namespace))
+    except Exception:  # noqa: BLE001 - a prompt is no place for errors; the command itself will tell them
+        return []
+
+
+async def _asked(params: dict[str, Any], kind: Kind, namespace: str) -> list[Json]:
+    kubeconfig, context = params.get("kubeconfig"), params.get("context")
+    place = Place(kubeconfig=Path(kubeconfig) if kubeconfig else None, context=context)
+    async with asyncio.timeout(QUICK.timeout), Connection(place, patience=QUICK, warns=False) as connection:
+        return await Cluster(connection).every(kind, namespace)

@@ -1,0 +1,280 @@
+"""What `muster doctor` looks at in a cluster, in order. Each check returns what it finds, and raises what stops it."""
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cryptography import x509
+
+from admission.api.kubernetes.meta import ConditionStatus
+from admission.api.muster import status_views
+from admission.api.values.decoding import Json
+from admission.cli.cluster_options import Cluster
+from admission.cli.doctor import findings, permissions
+from admission.cli.doctor.findings import Finding
+from admission.dra import compatibility
+from admission.errors import GoneError
+from admission.kube import fence_controller
+from admission.kube.cache import watched_resources
+from admission.kube.client import paths
+from admission.kube.client.connection import Connection
+from admission.kube.webhook_config import dry_run_probe
+from admission.settings import Settings
+
+OLDEST = (1, 34)
+"""Kubernetes with resource.k8s.io/v1."""
+
+GATES = ("DynamicResourceAllocation",)
+"""Without these the API server knows no claims."""
+
+FENCE_GATES = ("DRADeviceTaints", "DRADeviceTaintRules")
+"""Without these the rules of fences have no effect."""
+
+SKEW = timedelta(seconds=3)
+"""The API server tells its time in whole seconds; more than this is no rounding."""
+
+LATE = 6
+"""An authority with less than this part of its life left should have been replaced: Muster does so at a third."""
+
+_GATE = re.compile(rb'^kubernetes_feature_enabled\{name="(?P<name>\w+)",[^}]*\} (?P<value>[01])')
+_REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
+_CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exam:
+    """What the checks need. account: the user that Muster is; empty for the chart's."""
+
+    cluster: Cluster
+    settings: Settings
+    account: str = ""
+
+    @property
+    def connection(self) -> Connection:
+        return self.cluster.connection
+
+
+async def version(exam: Exam) -> list[Finding]:
+    """Look at the release of Kubernetes."""
+    seen = await exam.connection.versions()
+    said = f"Kubernetes {seen} at {exam.connection.server}"
+    if seen.own < OLDEST:
+        return [findings.wrong("version", f"{said} has no resource.k8s.io/v1", "upgrade it to 1.36 or 1.37")]
+    if compatibility.of_version(str(seen)) is None and exam.settings.controller.profile == "auto":
+        mend = "upgrade it to 1.36 or 1.37; until then gangs that need devices wait"
+        return [findings.odd("version", f"{said}: what its kube-scheduler does with devices is not predicted", mend)]
+    return [findings.fine("version", said)]
+
+
+async def apis(exam: Exam) -> list[Finding]:
+    """Look at which kinds the API server serves: DRA, and Muster's own."""
+    found = []
+    for kind in (watched_resources.CLAIMS, watched_resources.SLICES, watched_resources.CLASSES):
+        if not await _is_served(exam.connection, kind.path):
+            mend = "serve resource.k8s.io/v1 (API server: --runtime-config=resource.k8s.io/v1=true)"
+            found.append(findings.wrong("apis", f"the API server does not serve {kind}", mend))
+    own = (watched_resources.QUEUES, watched_resources.METERS, watched_resources.POLICIES, watched_resources.GANGS)
+    absent = [str(kind) for kind in own if not await _is_served(exam.connection, kind.path)]
+    if absent:
+        mend = "start Muster with install_crds, or `kubectl apply --server-side --force-conflicts -f config/crds`"
+        found.append(findings.wrong("apis", f"these CRDs are not installed: {', '.join(absent)}", mend))
+    return found or [findings.fine("apis", "resource.k8s.io/v1 and muster.dev/v1alpha1 are served")]
+
+
+async def gates(exam: Exam) -> list[Finding]:
+    """Look at the API server's feature gates, as its metrics tell them; kube-scheduler's are taken for the same."""
+    seen = await _gates(exam.connection)
+    wanted = (*GATES, *(FENCE_GATES if exam.settings.fence else ()))
+    off = [name for name in wanted if seen.get(name) is False]
+    if off:
+        mend = f"switch it on in API server, controller manager and kube-scheduler: --feature-gates={off[0]}=true"
+        return [findings.wrong("feature gates", f"off: {', '.join(off)}", mend)]
+    if not seen:
+        return [findings.unknown("feature gates", "the API server's metrics do not tell them")]
+    on = sorted(name for name, is_on in seen.items() if is_on and name.startswith("DRA"))
+    return [findings.fine("feature gates", f"on: {', '.join(dict.fromkeys((*wanted, *on)))}")]
+
+
+async def rights(exam: Exam) -> list[Finding]:
+    """Look at what Muster's account may do."""
+    return await permissions.look(exam.connection, exam.settings, exam.account)
+
+
+async def webhooks(exam: Exam) -> list[Finding]:
+    """Look at the webhooks' configurations, whom they trust, and whether the API server reaches them."""
+    found: list[Finding] = []
+    for plural in _CONFIGURATIONS:
+        try:
+            body = await exam.connection.get(paths.of(f"{_REGISTRATION}/{plural}", "muster"))
+        except GoneError:
+            mend = "start a Muster with the role webhook; its log says why it does not register"
+            return [findings.wrong("webhook", f"there is no {plural} muster: no pod is held", mend)]
+        found += _trust(plural, body)
+    trouble = await dry_run_probe.look(exam.connection, exam.settings.lease.namespace)
+    if trouble:
+        mend = "mend what is named; see docs/webhook.md: Service, NetworkPolicy (networkPolicy.apiServer), certificates"
+        return [*found, findings.wrong("webhook", f"the API server does not reach it: {trouble}", mend)]
+    return [
+        *found,
+        findings.fine("webhook", "a dry run came back through it: address, certificate and answer are right"),
+    ]
+
+
+def _trust(plural: str, body: Json) -> Iterator[Finding]:
+    """Judge the authorities of a configuration: one that is current is enough, as a new one stands beside the old."""
+    bundles = {hook["clientConfig"].get("caBundle", "") for hook in body.get("webhooks") or ()}
+    now = datetime.now(UTC)
+    for bundle in sorted(filter(None, bundles)):
+        last = max(x509.load_pem_x509_certificates(base64.b64decode(bundle)), key=lambda one: one.not_valid_after_utc)
+        ends = last.not_valid_after_utc
+        if ends - now < (ends - last.not_valid_before_utc) / LATE:
+            mend = "see why Muster, or who makes them, does not renew them: its log, the Secret muster-webhook"
+            yield findings.wrong(
+                "certificates",
+                f"the authority of {plural} {'ended' if ends < now else 'ends'} at {ends:%Y-%m-%d %H:%MZ}",
+                mend,
+            )
+    if not any(bundles):
+        yield findings.wrong(
+            "certificates",
+            f"{plural} muster trusts nobody: it has no caBundle",
+            "with webhook.certificate, set webhook.authority or webhook.inject; else see the webhook's log",
+        )
+
+
+async def leader(exam: Exam) -> list[Finding]:
+    """Look at whether a controller leads."""
+    lease = exam.settings.lease
+    path = paths.of(paths.within("/apis/coordination.k8s.io/v1", lease.namespace, "leases"), lease.name)
+    mend = f"see why no controller leads: `kubectl -n {lease.namespace} logs deployment/muster-controller`"
+    try:
+        spec = (await exam.connection.get(path)).get("spec") or {}
+    except GoneError:
+        return [findings.wrong("leader", f"there is no Lease {lease.namespace}/{lease.name}: none ever led", mend)]
+    holder, renewed = spec.get("holderIdentity"), _time(spec.get("renewTime"))
+    if not holder or renewed is None:
+        return [findings.wrong("leader", "nobody holds the lease", mend)]
+    silent = (await _now(exam.connection) or datetime.now(UTC)) - renewed
+    if silent > timedelta(seconds=float(spec.get("leaseDurationSeconds") or lease.duration)) + SKEW:
+        return [findings.wrong("leader", f"{holder} was last heard of {silent.total_seconds():.0f} s ago", mend)]
+    return [findings.fine("leader", f"{holder} leads")]
+
+
+async def clock(exam: Exam) -> list[Finding]:
+    """Look at how far this machine's clock is from the API server's."""
+    before = datetime.now(UTC)
+    theirs = await _now(exam.connection)
+    if theirs is None:
+        return [findings.unknown("clock", "the API server does not tell its time")]
+    after = datetime.now(UTC)
+    # They cut the fraction off, and the answer was on its way for a while: a clock in between is right.
+    early, late = before - (theirs + timedelta(seconds=1)), theirs - after
+    skew = max(early, late, timedelta(0))
+    said = f"this machine's is {skew.total_seconds():.0f} s {'ahead of' if early > late else 'behind'} the API server's"
+    if skew > SKEW:
+        return [
+            findings.wrong("clock", said, "set both by NTP: budgets and the ledger's times are those of the leader")
+        ]
+    return [findings.fine("clock", "this machine's and the API server's agree to seconds")]
+
+
+async def drivers(exam: Exam) -> list[Finding]:
+    """Look at what keeps kube-scheduler off the devices of each driver, where the settings ask for that."""
+    slices = await exam.cluster.every(watched_resources.SLICES)
+    known = sorted({str(one["spec"]["driver"]) for one in slices})
+    if not known:
+        mend = "install a DRA driver, or see why it publishes no ResourceSlices"
+        return [findings.odd("devices", "no DRA driver has published a device", mend)]
+    standing = await fence_controller.standing(exam.connection)
+    fenced = {driver for driver, _ in standing.fences}
+    found = [_driver(driver, fenced, exam.settings) for driver in known]
+    for driver in exam.settings.fence:
+        if driver not in known:
+            mend = f"name one of {', '.join(known)}, or start the driver"
+            found.append(findings.odd("devices", f"the settings fence {driver}, which has published no device", mend))
+    return found
+
+
+def _driver(driver: str, fenced: set[str], settings: Settings) -> Finding:
+    if driver in settings.fence and driver not in fenced:
+        return findings.wrong(
+            "devices", f"{driver}: the settings ask for a fence, and none stands", "see the leader's log"
+        )
+    if driver in fenced and driver not in settings.fence:
+        mend = f"name it in the setting fence, or `muster fence lift {driver}`: while it stands, nobody else gets them"
+        return findings.odd("devices", f"{driver}: a fence stands that the settings do not ask for", mend)
+    if driver in fenced:
+        return findings.fine("devices", f"{driver}: fenced; Muster may allocate")
+    if settings.coverage:
+        return findings.fine("devices", f"{driver}: Muster may allocate where its webhook sees all pods (coverage)")
+    return findings.fine("devices", f"{driver}: shared with kube-scheduler; Muster pins pods to nodes")
+
+
+async def queues(exam: Exam) -> list[Finding]:
+    """Look at the conditions of queues and meters."""
+    reports = [status_views.queue(obj) for obj in await exam.cluster.every(watched_resources.QUEUES)]
+    found = [
+        findings.odd("queues", f"{report.name}: {condition.message}", "mend its spec, as it says")
+        for report in reports
+        for condition in report.conditions
+        if condition.type == "Active" and condition.status is ConditionStatus.FALSE
+    ]
+    for obj in await exam.cluster.every(watched_resources.METERS):
+        found += _meter(obj)
+    if not reports:
+        mend = "make one: docs/install.md, config/examples"
+        return [*found, findings.odd("queues", "there is no queue: Muster holds nothing", mend)]
+    return found or [findings.fine("queues", f"all {len(reports)} are active, and every Meter is ready")]
+
+
+def _meter(obj: Json) -> Iterator[Finding]:
+    conditions: list[Mapping[str, Any]] = (obj.get("status") or {}).get("conditions") or []
+    for condition in conditions:
+        if condition.get("type") == "Ready" and condition.get("status") == "False":
+            name = obj["metadata"]["name"]
+            yield findings.odd("queues", f"Meter {name}: {condition.get('message')}", "mend its spec, as it says")
+
+
+async def _is_served(connection: Connection, path: str) -> bool:
+    try:
+        await connection.get(path, {"limit": 1})
+    except GoneError:
+        return False
+    return True
+
+
+async def _gates(connection: Connection) -> dict[str, bool]:
+    found: dict[str, bool] = {}
+    async for line in connection.lines("/metrics", {}, quiet=5.0, whole=15.0):
+        gate = _GATE.match(line)
+        if gate:
+            found[gate["name"].decode()] = gate["value"] == b"1"
+    return found
+
+
+async def _now(connection: Connection) -> datetime | None:
+    """Return the API server's time, which it gives to whatever it makes. Everybody may make a SelfSubjectReview."""
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    answer = await connection.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+    return _time((answer.get("metadata") or {}).get("creationTimestamp"))
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+CHECKS = {
+    "version": version,
+    "apis": apis,
+    "feature gates": gates,
+    "rights": rights,
+    "clock": clock,
+    "webhook": webhooks,
+    "leader": leader,
+    "devices": drivers,
+    "queues": queues,
+}
+"""Name of a check → the check, in the order in which they are made."""

@@ -1,0 +1,149 @@
+"""`muster doctor`: looks at an installation from end to end; says how each thing is, and what would mend it."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from admission.cli import apps, config_command, terminal
+from admission.cli.cluster_options import PATIENCE, Cluster, ContextOption, KubeconfigOption
+from admission.cli.config_command import ConfigOption, SetOption
+from admission.cli.doctor import checks, findings
+from admission.cli.doctor.checks import Exam
+from admission.cli.doctor.findings import Finding, Verdict
+from admission.cli.terminal import Format
+from admission.errors import ForbiddenError, MusterError, RetryError
+from admission.kube.client.connection import Connection
+from admission.kube.client.credentials import Place
+from admission.ledger.db import database_url, migrations, trying
+from admission.settings import Settings
+from admission.settings.schema import fields
+
+app = apps.single()
+
+UNWELL = 3
+
+ASK = "ask as an administrator, from a machine with such a kubeconfig"
+"""What helps where Muster's own account may not look, since Muster itself need not."""
+
+WHOLE = timedelta(minutes=2)
+"""What all checks together may take."""
+
+EPILOG = apps.epilog(
+    (
+        "muster doctor",
+        "kubectl -n muster-system exec deployment/muster-controller -- muster doctor",
+        "muster doctor --format json | jq '.findings[] | select(.verdict == \"failed\")'",
+    ),
+    "Run it where the controller runs, so that it has the same settings and reaches the ledger. It changes nothing: "
+    "what it writes are dry runs, and an entry for the ledger that is rolled back. Exit codes: 0 nothing has failed, 3 "
+    "something has, 2 the settings are wrong.",
+)
+
+
+@app.command(epilog=EPILOG)
+def doctor(
+    *,
+    account: Annotated[
+        str,
+        typer.Option(help="Muster's user; by default the service account muster of its namespace.", show_default=False),
+    ] = "",
+    output: Annotated[Format, typer.Option("--format", "-o", help="A table, or one JSON object.")] = Format.TEXT,
+    config: ConfigOption = None,
+    changes: SetOption = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+) -> None:
+    """Check the installation: Kubernetes, rights, webhook, certificates, leader, clocks, devices, queues, ledger."""
+    settings = config_command.chosen(config, {}, changes).settings
+    place = Place(kubeconfig=kubeconfig or _file(settings.kubeconfig), context=context)
+    found = asyncio.run(_looked(place, settings, account))
+    if output is Format.JSON:
+        told = [
+            {"check": one.check, "verdict": str(one.verdict), "message": one.message, "mend": one.mend} for one in found
+        ]
+        terminal.as_json({"findings": told})
+    else:
+        rows = [(one.check, one.verdict, one.message, one.mend) for one in found]
+        terminal.table("Findings", ("check", "verdict", "what was seen", "mend"), rows)
+    raise typer.Exit(UNWELL if any(one.verdict is Verdict.FAILED for one in found) else 0)
+
+
+def _file(name: str | None) -> Path | None:
+    return Path(name) if name else None
+
+
+async def _looked(place: Place, settings: Settings, account: str) -> list[Finding]:
+    found = [findings.fine("settings", "they can be read; `muster config show` tells them")]
+    async with asyncio.timeout(WHOLE.total_seconds()):
+        found += await _cluster(place, settings, account)
+        found += await _ledger(settings)
+    return found
+
+
+async def _cluster(place: Place, settings: Settings, account: str) -> list[Finding]:
+    """Make every check of the cluster; where it does not answer, none but the first says so."""
+    found: list[Finding] = []
+    try:
+        async with Connection(place, patience=PATIENCE, warns=False) as connection:
+            exam = Exam(cluster=Cluster(connection), settings=settings, account=account)
+            for name, check in checks.CHECKS.items():
+                try:
+                    found += await check(exam)
+                except ForbiddenError as error:
+                    found.append(findings.unknown(name, f"whoever asks may not look: {error}", ASK))
+                except RetryError as error:
+                    if not found:
+                        raise
+                    found.append(findings.wrong(name, str(error), "see that the API server answers, and ask again"))
+                except MusterError as error:
+                    found.append(findings.wrong(name, str(error), "mend what is named"))
+    except MusterError as error:
+        found.append(
+            findings.wrong("cluster", str(error), "see that --kubeconfig and --context name a cluster that answers")
+        )
+    return found
+
+
+async def _ledger(settings: Settings) -> list[Finding]:
+    """Look at the database: that it answers, has the tables that this Muster knows, and takes a write."""
+    if "controller" not in settings.roles:
+        return [findings.unknown("ledger", "this role does not use it; ask where the controller runs")]
+    url = settings.ledger.url
+    try:
+        named = database_url.shown(database_url.parsed(url))
+        revision = await migrations.current_revision(url)
+    except RetryError as error:
+        return [findings.wrong("ledger", str(error), "see that the database runs and lets this machine in (5432)")]
+    except MusterError as error:
+        return [findings.wrong("ledger", str(error), f"mend {fields()['ledger.url'].variable}")]
+    found = _revision(named, revision, await migrations.known_revisions())
+    return [found if found.verdict is not Verdict.OK else await _written(url, found)]
+
+
+async def _written(url: str, fine: Finding) -> Finding:
+    """Return what is fine if a write is taken as well: a database that only reads, or is full, answers all the same."""
+    try:
+        await trying.write(url)
+    except RetryError as error:
+        mend = "see that it takes writes: that it is no standby, has room on its disk, and is locked by nobody"
+        return findings.wrong("ledger", str(error), mend)
+    except MusterError as error:
+        return findings.wrong("ledger", str(error), "give its user the right to write all tables, or name another one")
+    return fine
+
+
+def _revision(named: str, revision: str | None, known: Sequence[str]) -> Finding:
+    if revision is None:
+        mend = "ask where the controller runs; or `muster ledger migrate`, if this is a new one"
+        return findings.unknown("ledger", f"there are no books in {named}", mend)
+    if revision not in known:
+        mend = "run the Muster that upgraded it, or a later one"
+        return findings.wrong("ledger", f"{named} is at revision {revision}, which this Muster does not know", mend)
+    if revision != known[-1]:
+        mend = "`muster ledger migrate`, or start a controller with ledger.migrate"
+        return findings.wrong("ledger", f"{named} is at revision {revision}, and not at {known[-1]}", mend)
+    return findings.fine("ledger", f"{named} answers, at revision {revision}, and takes a write")

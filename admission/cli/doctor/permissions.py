@@ -1,0 +1,122 @@
+"""Whether Muster's account may do all that it does: the API server is asked about each right of the shipped roles.
+
+Whoever is Muster asks for itself (SelfSubjectAccessReview); anybody else asks about Muster's account
+(SubjectAccessReview), since what an administrator may do says nothing.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from admission import resources
+from admission.cli.doctor import findings
+from admission.cli.doctor.findings import Finding
+from admission.kube.client.connection import Connection
+from admission.settings import Settings
+
+CHECK = "rights"
+MOST_NAMED = 5
+
+_API = "authorization.k8s.io/v1"
+_ACCOUNT = "system:serviceaccount:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Right:
+    """One call that RBAC has to allow. namespace: empty for the whole cluster."""
+
+    group: str
+    resource: str
+    verb: str
+    name: str = ""
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        of = f" {self.name}" if self.name else ""
+        where = f" in {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {self.resource}{f'.{self.group}' if self.group else ''}{of}{where}"
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """Return it as `resourceAttributes`."""
+        resource, _, subresource = self.resource.partition("/")
+        given = {
+            "group": self.group,
+            "resource": resource,
+            "subresource": subresource,
+            "verb": self.verb,
+            "name": self.name,
+            "namespace": self.namespace,
+        }
+        return {key: value for key, value in given.items() if value}
+
+
+async def look(connection: Connection, settings: Settings, account: str) -> list[Finding]:
+    """Ask about every right. account: the user that Muster is; empty for the chart's in the lease's namespace."""
+    asker = await connection.who_am_i()
+    meant = account or (asker if asker.startswith(_ACCOUNT) else f"{_ACCOUNT}{settings.lease.namespace}:muster")
+    wanted = sorted(set(rights(settings)))
+    allowed = await asyncio.gather(*(_is_allowed(connection, right, meant, asker=asker) for right in wanted))
+    missing = [right for right, is_allowed in zip(wanted, allowed, strict=True) if not is_allowed]
+    if not missing:
+        return [findings.fine(CHECK, f"{meant} may do all {len(wanted)} things that Muster does")]
+    named = ", ".join(map(str, missing[:MOST_NAMED]))
+    more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+    mend = "apply the roles of the chart again (deploy/manifests/rbac.yaml, `muster install --print`)"
+    return [findings.wrong(CHECK, f"{meant} may not {named}{more}", f"{mend}, or name Muster's user in --account")]
+
+
+def rights(settings: Settings) -> Iterator[Right]:
+    """Yield the rights of the shipped roles that these settings need."""
+    text = (resources.manifests() / "rbac.yaml").read_text()
+    for document in yaml.safe_load_all(text):
+        if document["kind"] in ("ClusterRole", "Role"):
+            namespace = settings.lease.namespace if document["kind"] == "Role" else ""
+            for rule in document["rules"]:
+                yield from _of_rule(rule, namespace, settings)
+
+
+def _of_rule(rule: Mapping[str, Any], namespace: str, settings: Settings) -> Iterator[Right]:
+    for group in rule["apiGroups"]:
+        for resource in rule["resources"]:
+            for verb in rule["verbs"]:
+                for name in rule.get("resourceNames", [""]):
+                    right = Right(group=group, resource=resource, verb=verb, name=name, namespace=namespace)
+                    if _is_needed(right, settings):
+                        yield right
+
+
+def _is_needed(right: Right, settings: Settings) -> bool:
+    """Whether Muster makes the call with these settings; what it reads it always reads."""
+    if right.group == "apiextensions.k8s.io":
+        return settings.install_crds
+    if right.resource.endswith("webhookconfigurations"):
+        return settings.coverage if right.verb in ("list", "watch") else settings.webhook.register
+    # What an earlier setting has left is taken away whatever the settings say.
+    fences = (right.resource.startswith("validatingadmissionpolic") and right.verb not in ("list", "delete")) or (
+        right.resource == "devicetaintrules" and right.verb in ("create", "update")
+    )
+    proofs = right.resource == "resourceclaims" and bool(right.namespace)
+    return bool(settings.fence) or settings.coverage if fences or proofs else True
+
+
+async def _is_allowed(connection: Connection, right: Right, account: str, *, asker: str) -> bool:
+    spec: dict[str, Any] = {"resourceAttributes": right.attributes}
+    kind = "SelfSubjectAccessReview"
+    if account != asker:
+        kind = "SubjectAccessReview"
+        spec |= {"user": account, "groups": _groups(account)}
+    path = f"/apis/{_API}/{kind.lower()}s"
+    answer = await connection.post(path, {"apiVersion": _API, "kind": kind, "spec": spec})
+    return bool((answer.get("status") or {}).get("allowed"))
+
+
+def _groups(account: str) -> list[str]:
+    """Return the groups that the API server gives an account by itself."""
+    if not account.startswith(_ACCOUNT):
+        return ["system:authenticated"]
+    namespace = account.removeprefix(_ACCOUNT).partition(":")[0]
+    return ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]

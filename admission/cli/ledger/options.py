@@ -1,0 +1,133 @@
+"""What the commands on the books share: which ledger, which clusters, which time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.api.values import time_zones
+from admission.cli import config_command
+from admission.errors import MendError
+from admission.ledger.journal import base
+from admission.ledger.journal.base import Window
+from admission.ledger.sql_ledger import SqlLedger
+from admission.settings import Ledger
+
+T = TypeVar("T")
+
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option("--database", "-d", help="SQLAlchemy URL; by default that of the settings."),
+]
+ClusterOption = Annotated[
+    str | None, typer.Option("--cluster", help="The cluster's name in the ledger; by default that of the settings.")
+]
+ClustersOption = Annotated[
+    list[str] | None,
+    typer.Option("--cluster", help="A cluster's name in the ledger, repeatable; by default that of the settings."),
+]
+AllClustersOption = Annotated[bool, typer.Option("--all-clusters", help="All clusters that share the ledger.")]
+FromOption = Annotated[str | None, typer.Option("--from", help="Date or time; by default 30 days before --to.")]
+ToOption = Annotated[str | None, typer.Option("--to", help="Date or time, not included; by default now.")]
+ZoneOption = Annotated[
+    str, typer.Option("--time-zone", help="IANA name of the zone of dates and times that say none: Europe/Berlin.")
+]
+
+_USUAL = timedelta(days=30)
+_LISTED = 20
+
+
+def settings(config: Path | None, database: str | None, cluster: str | None = None) -> Ledger:
+    """Return which ledger the options and the settings name."""
+    return config_command.chosen(config, {"--database": database, "--cluster": cluster}).settings.ledger
+
+
+def ask(chosen: Ledger, question: Callable[[SqlLedger], Awaitable[T]]) -> T:
+    """Open the ledger and return its answer."""
+
+    async def answered() -> T:
+        async with SqlLedger.open(chosen.url, chosen.cluster) as ledger:
+            return await question(ledger)
+
+    return asyncio.run(answered())
+
+
+def zone(name: str) -> tzinfo:
+    """Return the zone that --time-zone names. Raises MendError when there is none of this name."""
+    found = time_zones.find(name)
+    if found is None:
+        meant = " or ".join(time_zones.near(name))
+        raise MendError(
+            f"--time-zone: there is no time zone {name[: time_zones.LONGEST]!r};"
+            f" {f'did you mean {meant}?' if meant else 'use an IANA name such as Europe/Berlin'}"
+        )
+    return found
+
+
+def window(start: str | None, end: str | None, in_zone: tzinfo) -> Window:
+    """Return the time that --from and --to name. Raises MendError when one of them is no time, or they enclose none."""
+    until = time("--to", end, in_zone) if end else datetime.now(UTC)
+    try:
+        since = time("--from", start, in_zone) if start else until - _USUAL
+    except OverflowError as error:
+        raise MendError(f"--to: {end!r} has no 30 days before it; say --from too") from error
+    if since >= until:
+        stated = f"--to {end}" if end else "now"
+        raise MendError(f"--from {start or _written(since)} is not before {stated}: a period ends after it starts")
+    return Window(since, until)
+
+
+def past(asked: Window) -> Window:
+    """Return a time without what of it has not come yet. Raises MendError when none of it has."""
+    found = Window(asked.start, min(asked.end, datetime.now(UTC)))
+    if found.start >= found.end:
+        raise MendError(f"--from {_written(found.start)} has not come yet: nothing can have been used")
+    return found
+
+
+def time(option: str, text: str, in_zone: tzinfo) -> datetime:
+    """Return the time that an option names, in UTC. Raises MendError when it names none."""
+    try:
+        said = datetime.fromisoformat(text)
+        return (said if said.tzinfo else said.replace(tzinfo=in_zone)).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise MendError(f"{option}: {text!r} is no date or time such as 2026-01-31 or 2026-01-31T12:00Z") from error
+
+
+async def opened(connection: AsyncConnection, names: Sequence[str], asked: Window, *, start: str | None) -> Window:
+    """Return the time asked for; where no start was, not from before the books of any of the clusters begin."""
+    begun = [at for name in names if (at := (await base.base(connection, name)).at) is not None]
+    if start is not None or not begun:
+        return asked
+    return Window(min(max(asked.start, *begun), asked.end), asked.end)
+
+
+async def clusters(connection: AsyncConnection, names: Sequence[str], *, all_of_them: bool = False) -> list[str]:
+    """Return which clusters are meant. Raises MendError when one of them has no books, though others have."""
+    known = await base.known(connection)
+    if all_of_them:
+        return known
+    for name in names:
+        if known and name not in known:
+            raise MendError(f"--cluster: the ledger has no books of cluster {name!r}; it has those of {listed(known)}")
+    return list(dict.fromkeys(names))
+
+
+def listed(names: Iterable[str]) -> str:
+    """Write names in a sentence: the first of them, and how many more there are."""
+    found = sorted(names)
+    more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    return f"{', '.join(found[:_LISTED])}{more}"
+
+
+def instant(at: datetime) -> str:
+    """Write a moment for programs: in UTC, to the microsecond where it has any."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _written(at: datetime) -> str:
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,191 @@
+"""`muster ledger reconcile`: the books against the cluster."""
+
+import asyncio
+import getpass
+import socket
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from admission.accounting.books import Book
+from admission.api.snapshot import Snapshot
+from admission.cli import apps, cluster_options, terminal
+from admission.cli.cluster_options import ContextOption, KubeconfigOption
+from admission.cli.config_command import ConfigOption
+from admission.cli.ledger import options
+from admission.cli.ledger.options import ClusterOption, DatabaseOption
+from admission.cli.terminal import Format
+from admission.cycle import reconcile as cycle_reconcile
+from admission.cycle.reconcile import Outcome
+from admission.errors import ClusterAwayError, MendError
+from admission.kube.cache import reflector, watched_resources
+from admission.kube.cache.store import Store
+from admission.kube.client.connection import Connection
+from admission.kube.client.credentials import Place
+from admission.ledger.sql_ledger import SqlLedger
+from admission.lifecycle.reconciliation import Author, Difference
+
+T = TypeVar("T")
+
+DIFFERS = 3
+
+SYNC_SECONDS = 60.0
+
+WATCHED = (
+    watched_resources.PODS,
+    watched_resources.CLAIMS,
+    watched_resources.CLASSES,
+    watched_resources.SLICES,
+    watched_resources.JOBS,
+    *watched_resources.PARENTS,
+    watched_resources.GANGS,
+    watched_resources.QUEUES,
+    watched_resources.METERS,
+)
+"""The kinds that the books are about."""
+
+EPILOG = apps.epilog(
+    (
+        "muster ledger reconcile",
+        "muster ledger reconcile --format json | jq '.differences[] | {what, subject, books, cluster}'",
+        "muster ledger reconcile --fix --reason 'nodes were lost, see ticket 4711'",
+    ),
+    "Looks twice, and tells what differs both times: what a running controller is about to post is none of it. It may "
+    "be run at any time; the controller goes on, and takes over what was posted.",
+    "Exit codes: 0 nothing differs, or all of it was mended; 3 something differs; 1 the cluster or the database does "
+    "not answer, or the books are damaged; 2 the installation is wrong.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """The port Cluster of a running watch."""
+
+    connection: Connection
+    store: Store
+
+    async def now(self) -> Snapshot:
+        await reflector.caught_up(self.connection, self.store, WATCHED)
+        return self.store.snapshot()
+
+
+def reconcile(
+    *,
+    fix: Annotated[bool, typer.Option("--fix", help="Post what makes the books say what the cluster shows.")] = False,
+    reason: Annotated[str, typer.Option("--reason", help="Why, for those who read the books; --fix needs it.")] = "",
+    grace: Annotated[float, typer.Option("--grace", min=0.0, help="Seconds between the two looks.")] = 10.0,
+    output: Annotated[Format, typer.Option("--format", "-o", help="A table, or one JSON object.")] = Format.TEXT,
+    database: DatabaseOption = None,
+    cluster: ClusterOption = None,
+    config: ConfigOption = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+) -> None:
+    """Compare the ledger with the cluster's claims, pods and queues; with --fix, post what mends the differences."""
+    if fix and not reason.strip():
+        raise MendError("--fix: say with --reason why the books are corrected; it stands in every entry")
+    settings = options.settings(config, database, cluster)
+
+    async def compared(ledger: SqlLedger, seen: _Watched) -> Outcome:
+        found = await cycle_reconcile.compare(ledger, seen, lambda: asyncio.sleep(grace))
+        wanted = [one for one in found if one.mendable]
+        if not fix or not wanted:
+            return Outcome(differences=found, left=found)
+        author = _author(await seen.connection.who_am_i(), reason.strip())
+        outcome = await cycle_reconcile.mend(ledger, seen, wanted, author)
+        return Outcome(
+            differences=found,
+            posted=outcome.posted,
+            left=(*outcome.left, *(one for one in found if not one.mendable)),
+        )
+
+    async def opened(seen: _Watched) -> Outcome:
+        async with SqlLedger.open(settings.url, settings.cluster) as ledger:
+            return await compared(ledger, seen)
+
+    outcome = asyncio.run(_watching(opened, Place(kubeconfig=kubeconfig, context=context)))
+    if output is Format.JSON:
+        terminal.as_json(_json(settings.cluster, outcome))
+    else:
+        _show(settings.cluster, outcome, fix=fix)
+    raise typer.Exit(DIFFERS if outcome.left else 0)
+
+
+async def _watching(question: Callable[[_Watched], Awaitable[T]], place: Place) -> T:
+    """Watch the cluster while a question is answered."""
+    store = Store(WATCHED)
+    async with Connection(place, patience=cluster_options.PATIENCE, warns=False) as connection:
+        await connection.version()  # so that an API server which is not there is told at once
+        watch = asyncio.create_task(reflector.watch(connection, store), name="watch the cluster")
+        try:
+            await _synced(connection, store)
+            return await question(_Watched(connection, store))
+        finally:
+            watch.cancel()
+            with suppress(asyncio.CancelledError):
+                await watch
+
+
+async def _synced(connection: Connection, store: Store) -> None:
+    try:
+        await store.wait_synced(SYNC_SECONDS)
+    except ClusterAwayError as error:
+        raise ClusterAwayError(f"{connection.server}: {error}") from error
+
+
+def _author(user: str, reason: str) -> Callable[[Book], Author]:
+    """Return who corrects: the user of the cluster and of this machine. The time of the books never goes back."""
+    actor = f"{user} by {getpass.getuser()}@{socket.gethostname()}"
+
+    def author(book: Book) -> Author:
+        now = datetime.now(UTC)
+        return Author(at=max(now, book.at or now), actor=actor, reason=reason)
+
+    return author
+
+
+def _show(cluster: str, outcome: Outcome, *, fix: bool) -> None:
+    headings = ("what", "object", "gang", "the books say", "the cluster says", "done" if fix else "--fix would")
+    rows = [_row(one, outcome.left, fix=fix) for one in outcome.differences]
+    terminal.table("Differences", headings, rows, empty=f"the books of {cluster} say what the cluster shows")
+    if outcome.posted:
+        terminal.say(f"posted {len(outcome.posted)} entries: transactions {_numbers(outcome)}")
+
+
+def _row(one: Difference, left: Iterable[Difference], *, fix: bool) -> tuple[object, ...]:
+    mend = "not yet" if fix and one.mendable and one in left else one.mend
+    return (one.what, one.subject, one.gang or "-", one.books, one.cluster, mend)
+
+
+def _numbers(outcome: Outcome) -> str:
+    numbers = [place.sequence for _, place in outcome.posted]
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
+
+
+def _json(cluster: str, outcome: Outcome) -> dict[str, Any]:
+    return {
+        "cluster": cluster,
+        "differences": [
+            {
+                "what": one.what,
+                "subject": one.subject,
+                "uid": one.uid,
+                "queue": one.queue,
+                "gang": one.gang,
+                "meter": one.meter or None,
+                "books": one.books,
+                "cluster": one.cluster,
+                "fix": one.mend,
+                "fixed": one not in outcome.left,
+            }
+            for one in outcome.differences
+        ],
+        "entries": [
+            {"sequence": place.sequence, "kind": entry.kind, "queue": entry.queue, "gang": entry.gang}
+            for entry, place in outcome.posted
+        ],
+    }

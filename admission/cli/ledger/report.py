@@ -1,0 +1,175 @@
+"""`muster ledger report`: device-hours and meter-hours between two times, by whom and for what."""
+
+import csv
+import sys
+from collections.abc import Sequence
+from datetime import tzinfo
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.api.values import quantities
+from admission.api.values.names import MeterName
+from admission.cli import apps, progress_bar, terminal
+from admission.cli.config_command import ConfigOption
+from admission.cli.ledger import options
+from admission.cli.ledger.options import (
+    AllClustersOption,
+    ClustersOption,
+    DatabaseOption,
+    FromOption,
+    ToOption,
+    ZoneOption,
+)
+from admission.cli.terminal import Number
+from admission.errors import MendError
+from admission.ledger.journal import base
+from admission.ledger.reports import hours, usage_report
+from admission.ledger.reports.usage_report import Key, Report, Use
+from admission.ledger.sql_ledger import SqlLedger
+
+EPILOG = apps.epilog(
+    (
+        "muster ledger report --from 2026-09-01 --to 2026-10-01",
+        "muster ledger report --by queue,user --from 2026-09-01 --to 2026-10-01 --time-zone Europe/Berlin",
+        "muster ledger report --by class --all-clusters --format csv > classes.csv",
+        "muster ledger report --by gang --format json | jq -r '.rows[] | [.gang, .deviceHours] | @tsv'",
+    ),
+    "A claim counts from the entry that settled it to the one that closed it, in whole seconds; one that is still "
+    "allocated counts up to --to, or now. Hours have four decimals, which tell every second from the next; JSON and "
+    "CSV have the exact seconds too. A charge is one for the whole claim, so by class there are device-hours and no "
+    "meter-hours. 'unknown' is the user or class of entries that do not say it.",
+    "Exit codes: 0 done, 1 the database does not answer or its books are damaged, 2 the ledger, a time or another "
+    "option is wrong.",
+)
+
+BY = tuple(key for key in Key if key is not Key.CLUSTER)
+
+
+class Format(StrEnum):
+    """What the command writes."""
+
+    TEXT = "text"
+    JSON = "json"
+    CSV = "csv"
+
+
+def report(
+    *,
+    by: Annotated[
+        str, typer.Option("--by", help=f"What to group by, of {','.join(BY)}; several with commas.")
+    ] = Key.QUEUE.value,
+    start: FromOption = None,
+    end: ToOption = None,
+    time_zone: ZoneOption = "UTC",
+    meter: Annotated[
+        list[str] | None, typer.Option("--meter", help="Show the hours of this meter, repeatable; by default of all.")
+    ] = None,
+    output: Annotated[
+        Format, typer.Option("--format", "-o", help="A table, one JSON object, or CSV with a heading.")
+    ] = Format.TEXT,
+    database: DatabaseOption = None,
+    cluster: ClustersOption = None,
+    all_clusters: AllClustersOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Show device-hours and meter-hours between two times, from settled allocations."""
+    keys = _keys(by)
+    zone = options.zone(time_zone)
+    asked = options.past(options.window(start, end, zone))
+    chosen = options.settings(config, database)
+
+    async def question(ledger: SqlLedger) -> Report:
+        async with ledger.snapshot() as connection:
+            names = await options.clusters(connection, cluster or [chosen.cluster], all_of_them=all_clusters)
+            await _check_meters(connection, names, meter or [])
+            window = await options.opened(connection, names, asked, start=start)
+            grouped = (Key.CLUSTER, *keys) if all_clusters or len(names) > 1 else keys
+            with progress_bar.shown("reading the books") as watch:
+                return await usage_report.report(connection, names, grouped, window, watch)
+
+    found = options.ask(chosen, question)
+    _WRITERS[output](found, _meters(found, meter or []), zone)
+
+
+def _keys(by: str) -> tuple[Key, ...]:
+    names = [name.strip() for name in by.split(",")]
+    for name in names:
+        if name not in BY:
+            raise MendError(f"--by: there is no {name!r} to group by; use one or more of {','.join(BY)}")
+        if names.count(name) > 1:
+            raise MendError(f"--by: names {name} twice")
+    return tuple(map(Key, names))
+
+
+async def _check_meters(connection: AsyncConnection, clusters: Sequence[str], asked: Sequence[str]) -> None:
+    known = {meter for _, meter in await base.accounts(connection, clusters)}
+    for name in asked:
+        if name not in known:
+            there = f"there are {options.listed(known)}" if known else "there are none yet"
+            raise MendError(f"--meter: the books know no meter {name!r}; {there}")
+
+
+def _meters(found: Report, asked: Sequence[str]) -> list[MeterName]:
+    return [MeterName(name) for name in dict.fromkeys(asked)] or sorted(found.total.meters)
+
+
+def _as_text(found: Report, meters: Sequence[MeterName], zone: tzinfo) -> None:
+    shown = [] if Key.CLASS in found.keys else list(meters)
+    headings = (*found.keys, Number("device-hours"), *(Number(f"{meter}-hours") for meter in shown))
+    rows = [(*group, *_hours(use, shown)) for group, use in found.rows.items()]
+    if rows:
+        rows.append(("total", *[""] * (len(found.keys) - 1), *_hours(found.total, shown)))
+    times = (f"{at.astimezone(zone):%Y-%m-%d %H:%M:%S}" for at in found.window)
+    terminal.table(f"Use from {' to '.join(times)} {zone}", headings, rows, empty="nothing was used in this time")
+
+
+def _hours(use: Use, meters: Sequence[MeterName]) -> list[str]:
+    return [_hour(use.devices), *(_hour(use.meters.get(meter, 0)) for meter in meters)]
+
+
+def _hour(seconds: int) -> str:
+    """Write hours, whole ones as a quantity: so large meters, as of memory, can be read."""
+    return hours.decimal(seconds) if seconds % 3600 else quantities.render(seconds // 3600)
+
+
+def _as_json(found: Report, meters: Sequence[MeterName], zone: tzinfo) -> None:  # noqa: ARG001 - times are in UTC
+    start, end = map(options.instant, found.window)
+    terminal.as_json(
+        {
+            "start": start,
+            "end": end,
+            "by": list(found.keys),
+            "rows": [
+                {**dict(zip(found.keys, group, strict=True)), **_use(use, [] if Key.CLASS in found.keys else meters)}
+                for group, use in found.rows.items()
+            ],
+            "total": _use(found.total, meters),
+        }
+    )
+
+
+def _use(use: Use, meters: Sequence[MeterName]) -> dict[str, Any]:
+    seconds = {meter: use.meters.get(meter, 0) for meter in meters}
+    return {
+        "deviceSeconds": str(use.devices),
+        "deviceHours": hours.decimal(use.devices),
+        "meters": {
+            meter: {"seconds": str(amount), "hours": hours.decimal(amount)} for meter, amount in seconds.items()
+        },
+    }
+
+
+def _as_csv(found: Report, meters: Sequence[MeterName], zone: tzinfo) -> None:  # noqa: ARG001 - it has no times
+    shown = [] if Key.CLASS in found.keys else list(meters)
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    columns = [f"{meter}_{unit}" for meter in ("device", *shown) for unit in ("seconds", "hours")]
+    writer.writerow([*found.keys, *columns])
+    for group, use in found.rows.items():
+        amounts = [use.devices, *(use.meters.get(meter, 0) for meter in shown)]
+        writer.writerow([*group, *(text for amount in amounts for text in (str(amount), hours.decimal(amount)))])
+
+
+_WRITERS = {Format.TEXT: _as_text, Format.JSON: _as_json, Format.CSV: _as_csv}

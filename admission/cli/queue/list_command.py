@@ -1,0 +1,212 @@
+"""`muster queue`: what the queues use, from the status that the controller keeps."""
+
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from admission.api.kubernetes.meta import ConditionStatus
+from admission.api.muster import queues, status_views
+from admission.api.muster.gangs import GangReport, Phase
+from admission.api.muster.queues import Queue, StopPolicy
+from admission.api.muster.status_reports import QueueReport
+from admission.cli import apps, cluster_options, gang as cli_gang, refreshing, terminal
+from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
+from admission.cli.queue import stop as queue_stop
+from admission.cli.queue.stop import QueueArgument
+from admission.cli.refreshing import FollowOption, WatchOption
+from admission.cli.terminal import Format, Number
+from admission.kube.cache import watched_resources
+
+app = apps.group()
+
+EPILOG = apps.epilog(
+    (
+        "muster queue list",
+        "muster queue list --watch",
+        "muster queue list --format json | jq '.queues[] | {name, gpus: .meters.gpus}'",
+    ),
+    "Exit codes: 0 done, 1 the cluster does not answer, 2 it cannot be reached as told.",
+)
+
+SHOWING = apps.epilog(
+    ("muster queue show research", "muster queue show research --watch", "muster queue show research -o json"),
+    "Exit codes: 0 done, 1 the cluster does not answer, 2 it cannot be reached as told, or has no such queue.",
+)
+
+_COUNTED = (Phase.PENDING, Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING)
+
+
+@app.callback()
+def _group() -> None:
+    """Queues: use against quota, and whether they let gangs in."""
+
+
+@app.command("list", epilog=EPILOG)
+def listed(
+    *,
+    again: WatchOption = False,
+    output: Annotated[Format, typer.Option("--format", "-o", help="A table, or one JSON object.")] = Format.TEXT,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+) -> None:
+    """Show what every queue is entitled to, uses, borrows and lends, and what waits in it."""
+
+    def write(reports: list[QueueReport]) -> None:
+        if output is Format.JSON:
+            terminal.as_json({"queues": [_json(report) for report in reports]})
+        else:
+            show(reports)
+
+    refreshing.shown(lambda: cluster_options.ask(_reports, kubeconfig=kubeconfig, context=context), write, again=again)
+
+
+@app.command("show", epilog=SHOWING)
+def one(
+    name: QueueArgument,
+    *,
+    again: WatchOption = False,
+    output: Annotated[Format, typer.Option("--format", "-o", help="Tables, or one JSON object.")] = Format.TEXT,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+) -> None:
+    """Show one queue: its place in the tree, use and budgets, what is wrong with it, and its gangs in their order."""
+    _look(name, again=again, output=output, kubeconfig=kubeconfig, context=context)
+
+
+@app.command(epilog=queue_stop.STOPPING)
+def stop(
+    name: QueueArgument,
+    *,
+    drain: Annotated[bool, typer.Option("--drain", help="Evict what runs, too (HoldAndDrain).")] = False,
+    again: FollowOption = False,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+) -> None:
+    """Stop a queue: no gang of it, or of a queue below it, starts any more."""
+    wanted = StopPolicy.HOLD_AND_DRAIN if drain else StopPolicy.HOLD
+    cluster_options.ask(
+        lambda cluster: queue_stop.change(cluster, name, wanted), kubeconfig=kubeconfig, context=context
+    )
+    if again:
+        _look(name, again=True, kubeconfig=kubeconfig, context=context)
+
+
+@app.command(epilog=queue_stop.RESUMING)
+def resume(
+    name: QueueArgument,
+    *,
+    again: FollowOption = False,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+) -> None:
+    """Let a stopped queue let gangs in again."""
+    cluster_options.ask(
+        lambda cluster: queue_stop.change(cluster, name, StopPolicy.NONE), kubeconfig=kubeconfig, context=context
+    )
+    if again:
+        _look(name, again=True, kubeconfig=kubeconfig, context=context)
+
+
+class Sight(NamedTuple):
+    """What is seen of one queue: as it was written, what it reports, its gangs, and the names of those below it."""
+
+    queue: Queue
+    report: QueueReport
+    gangs: list[GangReport]
+    below: list[str]
+
+
+def _look(
+    name: str, *, again: bool, output: Format = Format.TEXT, kubeconfig: Path | None, context: str | None
+) -> None:
+    def write(seen: Sight) -> None:
+        if output is Format.JSON:
+            terminal.as_json(_sight_json(seen))
+        else:
+            _show_sight(seen)
+
+    refreshing.shown(
+        lambda: cluster_options.ask(lambda cluster: _sight(cluster, name), kubeconfig=kubeconfig, context=context),
+        write,
+        again=again,
+    )
+
+
+async def _sight(cluster: Cluster, name: str) -> Sight:
+    found = {obj["metadata"]["name"]: obj for obj in await cluster.every(watched_resources.QUEUES)}
+    known = {called: queues.decode(obj) for called, obj in found.items()}
+    if name not in known:
+        raise queue_stop.absent(name, known.values())
+    members = [
+        gang for gang in await cli_gang.reports(cluster) if gang.queue == name and gang.phase is not Phase.FINISHED
+    ]
+    below = sorted(queue.name for queue in known.values() if queue.parent == name)
+    return Sight(known[name], status_views.queue(found[name]), members, list(below))
+
+
+def _show_sight(seen: Sight) -> None:
+    queue = seen.queue
+    place = f"below {queue.parent}" if queue.parent else "a root"
+    below = f"; below it: {', '.join(seen.below)}" if seen.below else ""
+    stopped = f"; stopped: {queue.stop_policy}" if queue.stop_policy is not StopPolicy.NONE else ""
+    terminal.say(f"Queue {queue.name} ({place}{below}); {queue.strategy}{stopped}")
+    show([seen.report])
+    cli_gang.show(seen.gangs)
+
+
+def _sight_json(seen: Sight) -> dict[str, Any]:
+    return {
+        **_json(seen.report),
+        "parent": seen.queue.parent,
+        "children": seen.below,
+        "stopPolicy": str(seen.queue.stop_policy),
+        "members": [cli_gang.as_json(gang) for gang in seen.gangs],
+    }
+
+
+def show(reports: list[QueueReport]) -> None:
+    """Write the tables, and a note for each thing that is wrong with a queue."""
+    headings = (
+        "queue",
+        "meter",
+        *map(Number, ("nominal", "used", "borrowed", "lent", "pending")),
+        Number("waiting"),
+        Number("running"),
+    )
+    terminal.table("Queues", headings, [row for report in reports for row in _rows(report)])
+    if any(report.budgets for report in reports):
+        terminal.table("Budgets", terminal.BUDGET_HEADINGS, [row for r in reports for row in terminal.budget_rows(r)])
+    for report in reports:
+        for condition in report.conditions:
+            if condition.status is not ConditionStatus.TRUE:
+                active = " is not active" if condition.type == "Active" else ""
+                terminal.note(f"queue {report.name}{active}: {condition.message}")
+
+
+async def _reports(cluster: Cluster) -> list[QueueReport]:
+    found = await cluster.every(watched_resources.QUEUES)
+    return sorted((status_views.queue(obj) for obj in found), key=lambda report: report.name)
+
+
+def _rows(report: QueueReport) -> list[tuple[str, ...]]:
+    """Return a row for each meter; what is counted by gangs stands in the first."""
+    waiting, running = report.gangs.get(Phase.PENDING, 0), report.gangs.get(Phase.RUNNING, 0)
+    counts = (str(waiting or "-"), str(running or "-"))
+    rows = terminal.use_rows(report) or [(report.name, *("-" for _ in range(6)))]
+    return [(*row, *(counts if at == 0 else ("", ""))) for at, row in enumerate(rows)]
+
+
+def _json(report: QueueReport) -> dict[str, Any]:
+    active = next((c for c in report.conditions if c.type == "Active"), None)
+    return {
+        "name": report.name,
+        "active": active is not None and active.status is ConditionStatus.TRUE,
+        "message": active.message if active else "",
+        "conditions": {
+            c.type: {"status": c.status, "reason": c.reason, "message": c.message} for c in report.conditions
+        },
+        "meters": {meter: terminal.use(use) for meter, use in sorted(report.meters.items())},
+        "budgets": [terminal.budget(budget) for budget in report.budgets],
+        "gangs": {phase: report.gangs.get(phase, 0) for phase in _COUNTED},
+    }

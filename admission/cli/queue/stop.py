@@ -1,0 +1,83 @@
+"""`muster queue stop` and `resume`: whether a queue lets gangs in, by its `spec.stopPolicy`."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated
+
+import typer
+
+from admission.api.muster import queues
+from admission.api.muster.queues import Queue, StopPolicy
+from admission.api.values.names import QueueName
+from admission.cli import apps, completion, terminal
+from admission.cli.cluster_options import Cluster
+from admission.errors import GoneError, MendError
+from admission.kube.cache import watched_resources
+from admission.kube.client import paths
+from admission.kube.client.connection import PatchKind
+
+QueueArgument = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="Its name.", autocompletion=completion.queues, show_default=False)
+]
+
+EXITS = "Exit codes: 0 it is as was asked for, 1 the cluster does not answer, 2 there is no such queue, or it refuses."
+
+STOPPING = apps.epilog(
+    ("muster queue stop research", "muster queue stop research --drain --watch"),
+    "Neither the queue nor any below it lets a gang in until `muster queue resume`. What runs goes on, unless it is "
+    "drained: then gangs are evicted whole and wait in the queue. It takes the right to patch queues.",
+    EXITS,
+)
+
+RESUMING = apps.epilog(("muster queue resume research",), EXITS)
+
+_SAID = {
+    StopPolicy.NONE: "lets gangs in",
+    StopPolicy.HOLD: "lets no gang in; what runs goes on",
+    StopPolicy.HOLD_AND_DRAIN: "lets no gang in, and evicts what it has let in",
+}
+
+
+async def change(cluster: Cluster, name: str, wanted: StopPolicy) -> None:
+    """Set the policy of a queue, and say what holds then. Raises MendError where there is no such queue."""
+    known = {queue.name: queue for queue in map(queues.decode, await cluster.every(watched_resources.QUEUES))}
+    queue = known.get(QueueName(name))
+    if queue is None:
+        raise absent(name, known.values())
+    already = "" if queue.stop_policy is not wanted else " as before"
+    if not already:
+        body = {"spec": {"stopPolicy": str(wanted)}}
+        try:
+            await cluster.connection.patch(paths.of(watched_resources.QUEUES.path, name), body, PatchKind.MERGE)
+        except GoneError as error:
+            raise absent(name, known.values()) from error
+    terminal.say(f"queue {name} {_SAID[wanted]}{already}")
+    for line in _remarks(queue, wanted, known.values()):
+        terminal.note(line)
+
+
+def absent(name: str, known: Iterable[Queue]) -> MendError:
+    """Return the error of a queue that there is not."""
+    names = ", ".join(sorted(queue.name for queue in known)) or "none"
+    return MendError(f"there is no queue {name}; there are: {names}")
+
+
+def _remarks(queue: Queue, wanted: StopPolicy, known: Iterable[Queue]) -> Iterator[str]:
+    """Yield what follows for others: queues below are stopped with it, and those above may stop it still."""
+    by_name = {other.name: other for other in known}
+    below = sorted(other.name for other in by_name.values() if queue.name in _above(other, by_name))
+    if wanted is not StopPolicy.NONE and below:
+        yield f"so do the queues below it: {', '.join(below)}"
+    if wanted is StopPolicy.NONE:
+        for name in _above(queue, by_name):
+            if by_name[name].stop_policy is not StopPolicy.NONE:
+                yield f"queue {name} above it is stopped still: `muster queue resume {name}`"
+
+
+def _above(queue: Queue, known: Mapping[QueueName, Queue]) -> list[QueueName]:
+    """Return the names of the queues above one, the nearest first; parents may go in a circle."""
+    found: list[QueueName] = []
+    parent = queue.parent
+    while parent is not None and parent in known and parent not in found:
+        found.append(parent)
+        parent = known[parent].parent
+    return found

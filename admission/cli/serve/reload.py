@@ -1,0 +1,85 @@
+"""Settings anew while Muster runs: on SIGHUP, and when the file has changed, as a mounted ConfigMap does."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from admission.cli import config_command
+from admission.errors import MendError
+from admission.settings import Settings
+from admission.settings.live import Held
+from admission.settings.schema import value
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 5.0
+"""Between two looks at the file. kubelet takes up to a minute to bring a ConfigMap's change into a pod."""
+
+Sight = tuple[int, int, int] | None
+
+
+class News:
+    """What is known of new settings: the file, how all is read, and whether somebody asked to."""
+
+    def __init__(
+        self, config: Path | None, read: Callable[[], Settings], *, look_seconds: float = LOOK_SECONDS
+    ) -> None:
+        self._file = config or config_command.file()
+        self._read = read
+        self._seconds = look_seconds
+        self._asked = asyncio.Event()
+        self._seen = _sight(self._file)
+        self._waiting: tuple[str, ...] = ()
+
+    def listen(self) -> None:
+        """Read on SIGHUP, from now on."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._asked.set)
+
+    async def follow(self, held: Held) -> None:
+        """Hand over new settings whenever there are any, until cancelled."""
+        while True:
+            asked = await self._wait()
+            seen = await asyncio.to_thread(_sight, self._file)
+            if not asked and seen == self._seen:
+                continue
+            self._seen = seen
+            try:
+                wanted = await asyncio.to_thread(self._read)
+            except MendError as error:
+                log.error("new settings cannot be used; the old ones hold on", error=str(error))  # noqa: TRY400 - a mistake
+                continue
+            self._take(held, wanted, asked=asked)
+
+    async def _wait(self) -> bool:
+        """Wait for the next look; return whether somebody asked for it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._seconds):
+                await self._asked.wait()
+        asked = self._asked.is_set()
+        self._asked.clear()
+        return asked
+
+    def _take(self, held: Held, wanted: Settings, *, asked: bool) -> None:
+        taken = held.take(wanted)
+        if taken.changed:
+            log.info("settings have changed", **{path: value(held.now, path) for path in taken.changed})
+        elif asked:
+            log.info("settings were read again; none that is live has changed")
+        if taken.waiting and taken.waiting != self._waiting:
+            log.warning("settings have changed that need a restart", settings=list(taken.waiting))
+        self._waiting = taken.waiting
+
+
+def _sight(file: Path | None) -> Sight:
+    """Return what tells one state of the file from another; None where there is no file to be seen."""
+    if file is None:
+        return None
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size

@@ -1,0 +1,241 @@
+"""`muster simulate`: what Muster would decide about these manifests, or about a trace of jobs, without a cluster."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import MAXYEAR, MINYEAR, datetime
+from typing import Annotated, Any
+
+import typer
+
+from admission.api.values.reasons import Denial
+from admission.cli import apps, manifest_reader, terminal
+from admission.cli.manifest_reader import BadInputError, Manifest
+from admission.cli.simulate import replay
+from admission.cli.terminal import Format, Number
+from admission.dra import compatibility
+from admission.dra.compatibility import Release
+from admission.errors import MendError
+from admission.simulation import expand, offline
+from admission.simulation.claim_defaults import Act, Effect
+from admission.simulation.expand import Expanded
+from admission.simulation.offline import GangOutcome, Outcome, Verdict
+from admission.simulation.replay.player import Policy
+
+app = apps.single()
+
+ALL_ADMITTED, SOME_HELD, SOME_DENIED = 0, 3, 4
+
+NOUNS = {"meters": "meter", "claimpolicies": "ClaimPolicy"}
+TELLING = ("ClassMissing", "GivesWay", "Doubtful")
+"""Reasons of conditions that hold, and that people have to know about."""
+
+EPILOG = apps.epilog(
+    (
+        "muster simulate config/examples jobs.yaml",
+        "kubectl get nodes,resourceslices,deviceclasses,queues,meters -o yaml | muster simulate - jobs.yaml",
+        "muster simulate cluster.yaml --arrivals trace.jsonl --compare fifo-count --chart trace.svg",
+        "muster simulate cluster/ --until-empty --format json | jq '.gangs[] | select(.decision != \"Admitted\")'",
+    ),
+    "Exit codes: 0 all gangs are admitted (with --arrivals: all jobs start), 3 some are held (never start), 4 some are"
+    " denied, 2 the input is wrong.",
+)
+
+
+@app.command(epilog=EPILOG)
+def simulate(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Files, folders, or - for standard input.")],
+    *,
+    output: Annotated[Format, typer.Option("--format", "-o", help="Tables, or one JSON object.")] = Format.TEXT,
+    until_empty: Annotated[
+        bool, typer.Option("--until-empty", help="Let gangs end in the order of their start, and try what waits again.")
+    ] = False,
+    now: Annotated[
+        str | None, typer.Option(help="The time, RFC 3339; by default a minute after the latest time in the input.")
+    ] = None,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="For objects that name none.")] = "default",
+    profile: Annotated[Release, typer.Option(help="The Kubernetes whose kube-scheduler decides.")] = Release.V1_37,
+    policy: Annotated[
+        list[str] | None, typer.Option("--policy", metavar="FILE", help="ClaimPolicies to try beside those of PATH.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Bound of the search, per gang and question.")] = 50_000,
+    arrivals: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Play a trace of jobs in virtual time (.csv, else JSON lines)."),
+    ] = None,
+    compare: Annotated[
+        Policy | None, typer.Option(help="With --arrivals: play it so as well, and show both side by side.")
+    ] = None,
+    chart: Annotated[
+        str | None, typer.Option(metavar="FILE", help="With --arrivals: draw use and waiting over time, as SVG.")
+    ] = None,
+) -> None:
+    """Show which gangs would start, where and on which devices, and why the others wait. Needs no cluster.
+
+    Reads any manifests: nodes, slices, classes, claims, templates, Jobs, pods and Muster's objects. Jobs become their
+    pods. Pods that are bound and claims that are allocated count as in use.
+    """
+    _refuse_options(arrivals, compare, chart, until_empty=until_empty)
+    found = [*manifest_reader.read(paths), *_policies(policy or [])]
+    bodies = [manifest.body for manifest in found]
+    world = expand.expand(bodies, now=_time(now), namespace=namespace, profile=compatibility.profile(profile))
+    _refuse_flaws(world, found)
+
+    if arrivals is not None:
+        raise typer.Exit(_play(world, arrivals, compare, chart, output, steps))
+    outcome = asyncio.run(offline.simulate(world, until_empty=until_empty, steps=steps))
+
+    for text in (*world.notes, *_warnings(outcome)):
+        terminal.note(text)
+    if output is Format.JSON:
+        terminal.as_json(as_json(outcome, world.effects))
+    else:
+        show(outcome, world.effects)
+    raise typer.Exit(exit_code(outcome, world.effects))
+
+
+def _refuse_options(arrivals: str | None, compare: Policy | None, chart: str | None, *, until_empty: bool) -> None:
+    for option, value in (("--compare", compare), ("--chart", chart)):
+        if value is not None and arrivals is None:
+            raise MendError(f"{option} is about a trace; add --arrivals FILE")
+    if until_empty and arrivals is not None:
+        raise MendError("--until-empty is without times; a trace that --arrivals plays says when its jobs end")
+
+
+def _play(  # noqa: PLR0917 - as the command has them
+    world: Expanded, path: str, compare: Policy | None, chart: str | None, output: Format, steps: int
+) -> int:
+    """Play a trace and show what it comes to; return the exit code."""
+    for text in world.notes:
+        terminal.note(text)
+    policies = dict.fromkeys(one for one in (Policy.MUSTER, compare) if one is not None)
+    plays = replay.play(world, path, list(policies), steps=steps)
+    if chart is not None:
+        replay.draw(chart, plays)
+    if output is Format.JSON:
+        terminal.as_json(replay.as_json(plays))
+    else:
+        replay.show(plays)
+    left = [job.why for job in replay.unstarted(plays[0])]
+    if any(isinstance(why, Denial) for why in left):
+        return SOME_DENIED
+    return SOME_HELD if left else ALL_ADMITTED
+
+
+def exit_code(outcome: Outcome, effects: Sequence[Effect] = ()) -> int:
+    """Return 0, 3 or 4: the worst that happened to a gang, or to a claim or template at the door."""
+    if Verdict.DENIED in outcome.verdicts or any(effect.act is Act.DENY for effect in effects):
+        return SOME_DENIED
+    return SOME_HELD if Verdict.HELD in outcome.verdicts else ALL_ADMITTED
+
+
+def as_json(outcome: Outcome, effects: Sequence[Effect] = ()) -> dict[str, Any]:
+    """Return the documented JSON (docs/commands.md)."""
+    return {
+        "gangs": [_gang(gang) for gang in outcome.gangs],
+        "queues": [
+            {
+                "name": queue.name,
+                "meters": {meter: terminal.use(use) for meter, use in sorted(queue.meters.items())},
+                "budgets": [terminal.budget(budget) for budget in queue.budgets],
+            }
+            for queue in outcome.queues
+        ],
+        "claims": [{"object": one.source, "action": one.act, "message": one.message} for one in effects],
+    }
+
+
+def show(outcome: Outcome, effects: Sequence[Effect] = ()) -> None:
+    """Write the tables."""
+    if effects:
+        acts = [(one.source, one.act, one.message) for one in effects]
+        terminal.table("Claims at the door", ("object", "action", "what"), acts)
+    terminal.table(
+        "Gangs",
+        (Number("order"), "gang", "queue", "decision", "charges", "where, or why not"),
+        [
+            (gang.order, f"{gang.namespace}/{gang.name}", gang.queue, gang.verdict, _charges(gang), _fate(gang))
+            for gang in outcome.gangs
+        ],
+        empty="no pod of the input enters a queue",
+    )
+    planned = [gang for gang in outcome.gangs if gang.plan]
+    if planned:
+        terminal.table(
+            "Plans",
+            ("gang", "pod", "node", "devices"),
+            [(f"{gang.namespace}/{gang.name}", *row) for gang in planned for row in terminal.plan_rows(gang.plan)],
+        )
+    headings = ("queue", "meter", *map(Number, ("nominal", "used", "borrowed", "lent", "pending")))
+    terminal.table("Queues", headings, [row for queue in outcome.queues for row in terminal.use_rows(queue)])
+    if any(queue.budgets for queue in outcome.queues):
+        rows = [row for queue in outcome.queues for row in terminal.budget_rows(queue)]
+        terminal.table("Budgets", terminal.BUDGET_HEADINGS, rows)
+
+
+def _policies(paths: Sequence[str]) -> list[Manifest]:
+    """Read the policies that are to be tried; one that PATH has, too, is replaced."""
+    found = manifest_reader.read(paths)
+    others = [manifest for manifest in found if manifest.body.get("kind") != "ClaimPolicy"]
+    if others:
+        raise BadInputError([f"{one.place()}: {one.label}: is no ClaimPolicy; name it as a PATH" for one in others])
+    return found
+
+
+def _time(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise MendError(f"--now: {text!r} is not a time such as 2026-01-31T12:00:00Z") from error
+    if time.tzinfo is None:
+        raise MendError(f"--now: {text!r} has no time zone; add Z or an offset such as +02:00")
+    if not MINYEAR < time.year < MAXYEAR:
+        raise MendError(
+            f"--now: {text!r} leaves no time before or after it; name a year from {MINYEAR + 1} to {MAXYEAR - 1}"
+        )
+    return time
+
+
+def _refuse_flaws(world: Expanded, found: Sequence[Manifest]) -> None:
+    problems = [found[index].problem(flaw) for index, error in world.flaws for flaw in error.flaws]
+    if problems:
+        raise BadInputError(problems)
+
+
+def _warnings(outcome: Outcome) -> list[str]:
+    """Return what is wrong with queues and meters: without it a hold may be hard to understand."""
+    reports = [(f"queue {queue.name}", queue.conditions) for queue in outcome.queues]
+    reports += [(f"{NOUNS[report.plural]} {report.name}", report.conditions) for report in outcome.conditions]
+    bad = [(name, c) for name, conditions in reports for c in conditions if c.status != "True" or c.reason in TELLING]
+    notes = [f"{name}: {condition.message}" for name, condition in bad]
+    if any(queue.budgets for queue in outcome.queues):
+        notes.append("budgets: the input has no history, so nothing counts as spent before the simulation")
+    return notes
+
+
+def _gang(gang: GangOutcome) -> dict[str, Any]:
+    return {
+        "namespace": gang.namespace,
+        "name": gang.name,
+        "queue": gang.queue,
+        "decision": gang.verdict,
+        "reason": gang.reason,
+        "message": gang.message,
+        "details": dict(gang.details),
+        "placement": gang.placement or None,
+        "topology": terminal.topology(gang.topology),
+        "order": gang.order,
+        "plan": terminal.plan(gang.plan),
+        "charges": terminal.amounts(gang.charges),
+    }
+
+
+def _charges(gang: GangOutcome) -> str:
+    return terminal.charge(gang.charges)
+
+
+def _fate(gang: GangOutcome) -> str:
+    if gang.verdict is Verdict.ADMITTED:
+        return terminal.nodes_of(gang.plan) or gang.message
+    return f"{gang.reason}: {gang.message}"

@@ -1,0 +1,222 @@
+"""`muster simulate --arrivals`: a trace played against a cluster, and what it comes to."""
+
+import gc
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from admission.api.traces import Arrival
+from admission.api.values import durations
+from admission.api.values.reasons import Denial
+from admission.cli import progress_bar, terminal
+from admission.cli.simulate import charts, trace_reader
+from admission.cli.terminal import Number
+from admission.errors import MendError
+from admission.simulation.expand import Expanded
+from admission.simulation.replay import cluster, figures, player
+from admission.simulation.replay.cluster import Town
+from admission.simulation.replay.figures import Figures, Tally
+from admission.simulation.replay.player import Play, Played, Policy, Watch
+
+MOST_TOLD = 20
+"""Jobs that never start that a table lists."""
+
+
+def play(world: Expanded, path: str, policies: Sequence[Policy], *, steps: int) -> list[Play]:
+    """Play the trace of a file under each policy. Raises MendError and BadInputError."""
+    town = cluster.town(world, steps=steps)
+    arrivals = trace_reader.read(path)
+    trace_reader.check(path, arrivals, town)
+    for text in notes(town):
+        terminal.note(text)
+    plays: list[Play] = []
+    # What is read lives as long as the process, and need not be looked through again and again.
+    gc.collect()
+    gc.freeze()
+    for policy in policies:
+        with progress_bar.shown(f"playing {policy}") as watch:
+            plays.append(_played(town, arrivals, policy, watch))
+    gc.unfreeze()
+    return plays
+
+
+def _played(town: Town, arrivals: Sequence[Arrival], policy: Policy, watch: Watch) -> Play:
+    try:
+        return player.play(town, arrivals, policy, watch)
+    except OverflowError as error:
+        raise MendError(
+            "--arrivals: the trace goes on beyond the year 9999, where time ends; make it shorter"
+        ) from error
+
+
+def notes(town: Town) -> list[str]:
+    """Return what of the input takes no part."""
+    found: list[str] = []
+    if town.left_out:
+        some = ", ".join(town.left_out[:3]) + (" and others" if len(town.left_out) > 3 else "")
+        found.append(f"gangs of the input that wait take no part: {some}")
+    if any(queue.budgets for queue in town.tree.queues.values()):
+        found.append("budgets are not played: jobs are not held for want of one")
+    if any(queue.max_runtime is not None for queue in town.tree.queues.values()):
+        found.append("maxRuntime is not played: jobs run for as long as the trace says")
+    if any(town.rules.sharing.half_lives.values()):
+        found.append("half-lives are not played: fair shares are those of present use")
+    return found
+
+
+def as_json(plays: Sequence[Play]) -> dict[str, Any]:
+    """Return the documented JSON (docs/simulation.md)."""
+    return {"jobs": len(plays[0].jobs), "results": [_result(play) for play in plays]}
+
+
+def show(plays: Sequence[Play]) -> None:
+    """Write the tables: every figure of one policy beside the same one of the other."""
+    found = [(play, figures.figures(play)) for play in plays]
+    terminal.table(
+        "Jobs",
+        (
+            *("queue", "policy"),
+            *map(Number, ("jobs", "started", "wait mean", "p50", "p95", "p99", "longest", "slowdown")),
+            *map(Number, ("device-hours", "served")),
+        ),
+        [
+            *(
+                (queue, play.policy, *_cells(figures.queues[queue]))
+                for queue in found[0][1].queues
+                for play, figures in found
+            ),
+            *(("all", play.policy, *_cells(figures.whole)) for play, figures in found),
+        ],
+    )
+    terminal.table(
+        "Cluster",
+        ("policy", "driver", *map(Number, ("devices", "utilisation", "to the end", "makespan", "fairness"))),
+        [
+            (
+                *(play.policy, driver, count),
+                *(_percent(figures.utilisation.get(driver)), _percent(figures.overall.get(driver))),
+                *(durations.render(figures.makespan), f"{figures.fairness:.4f}"),
+            )
+            for play, figures in found
+            for driver, count in sorted(play.devices.items())
+        ],
+    )
+    _show_promises(found)
+    _show_left(plays)
+
+
+def draw(path: str, plays: Sequence[Play]) -> None:
+    """Write a chart of the plays. Raises MendError where it cannot be written."""
+    charts.write(Path(path), plays)
+
+
+def unstarted(play: Play) -> list[Played]:
+    """Return the jobs that never start."""
+    return [job for job in play.jobs if job.start is None]
+
+
+def _show_promises(found: Sequence[tuple[Play, Figures]]) -> None:
+    """Write what became of reservations where some job ran longer than it said, or said nothing."""
+    told = [(play, figures.promises) for play, figures in found]
+    if any(one.overran or one.silent or one.late for _, one in told):
+        terminal.table(
+            "Reservations",
+            ("policy", *map(Number, ("overran", "said nothing", "promised", "late", "delay mean", "longest"))),
+            [
+                (
+                    *(play.policy, str(one.overran), str(one.silent), str(one.promised), str(one.late)),
+                    *(durations.render(timedelta(seconds=seconds)) for seconds in (one.delay, one.longest)),
+                )
+                for play, one in told
+            ],
+        )
+
+
+def _show_left(plays: Sequence[Play]) -> None:
+    for play in plays:
+        left = unstarted(play)
+        if left:
+            terminal.table(
+                f"Jobs that never start ({play.policy})",
+                ("job", "queue", "decision", "why"),
+                [(job.arrival.name, job.arrival.queue, _decision(job), _why(job)) for job in left[:MOST_TOLD]],
+            )
+            if len(left) > MOST_TOLD:
+                terminal.note(f"{play.policy}: {len(left) - MOST_TOLD} more never start")
+
+
+def _cells(tally: Tally) -> tuple[str, ...]:
+    wait = tally.wait
+    times = (wait.mean, wait.p50, wait.p95, wait.p99, wait.longest)
+    return (
+        *(str(tally.jobs), str(tally.started)),
+        *(durations.render(timedelta(seconds=seconds)) for seconds in times),
+        *(f"{tally.slowdown:.2f}", f"{tally.hours:.1f}", _percent(tally.served)),
+    )
+
+
+def _percent(part: float | None) -> str:
+    return "-" if part is None else f"{100 * part:.1f} %"
+
+
+def _decision(job: Played) -> str:
+    return "Denied" if isinstance(job.why, Denial) else "Held"
+
+
+def _why(job: Played) -> str:
+    return f"{job.why.reason}: {job.why.message}" if job.why is not None else ""
+
+
+def _result(play: Play) -> dict[str, Any]:
+    found: Figures = figures.figures(play)
+    return {
+        "policy": str(play.policy),
+        "makespanSeconds": found.makespan.total_seconds(),
+        "fairness": found.fairness,
+        "utilisation": {
+            driver: {
+                "devices": count,
+                "whileJobsArrive": found.utilisation.get(driver),
+                "toTheEnd": found.overall.get(driver),
+            }
+            for driver, count in sorted(play.devices.items())
+        },
+        "all": _tally(found.whole),
+        "queues": {str(name): _tally(tally) for name, tally in found.queues.items()},
+        "reservations": {
+            "overran": found.promises.overran,
+            "silent": found.promises.silent,
+            "promised": found.promises.promised,
+            "late": found.promises.late,
+            "delaySeconds": {"mean": found.promises.delay, "longest": found.promises.longest},
+        },
+        "unstarted": [
+            {
+                "name": job.arrival.name,
+                "queue": job.arrival.queue,
+                "decision": _decision(job),
+                "reason": str(job.why.reason) if job.why is not None else None,
+                "message": job.why.message if job.why is not None else "",
+            }
+            for job in unstarted(play)
+        ],
+    }
+
+
+def _tally(tally: Tally) -> dict[str, Any]:
+    wait = tally.wait
+    return {
+        "jobs": tally.jobs,
+        "started": tally.started,
+        "waitSeconds": {
+            "mean": wait.mean,
+            "p50": wait.p50,
+            "p95": wait.p95,
+            "p99": wait.p99,
+            "longest": wait.longest,
+        },
+        "slowdown": tally.slowdown,
+        "deviceHours": tally.hours,
+        "served": tally.served,
+    }

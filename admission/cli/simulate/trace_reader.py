@@ -1,0 +1,73 @@
+"""Reading traces: one JSON object in each line, or CSV with a line of headings; what is wrong is told with its line."""
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from admission.api import traces
+from admission.api.traces import Arrival, Row
+from admission.cli.manifest_reader import BadInputError
+from admission.errors import Flaw, MendError
+from admission.simulation.replay import cluster
+from admission.simulation.replay.cluster import Town
+
+MOST_TOLD = 20
+"""Things that are wrong with a trace that are told one by one."""
+
+
+def read(path: str) -> tuple[Arrival, ...]:
+    """Return the jobs of a trace. Raises BadInputError with everything that is wrong, or MendError."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MendError(f"--arrivals {path}: cannot be read: {error}") from error
+    broken: list[tuple[int, Flaw]] = []
+    rows = _csv(text, broken) if path.endswith(".csv") else _lines(text, broken)
+    trace = traces.decode(rows)
+    _refuse(path, sorted([*broken, *trace.flaws], key=lambda one: one[0]))
+    if not trace.arrivals:
+        raise MendError(f"--arrivals {path}: has no jobs; docs/simulation.md says how one is written")
+    return trace.arrivals
+
+
+def check(path: str, arrivals: tuple[Arrival, ...], town: Town) -> None:
+    """Refuse a trace that asks for what the cluster does not have. Raises BadInputError."""
+    _refuse(path, cluster.lacks(town, arrivals))
+
+
+def _refuse(path: str, flaws: list[tuple[int, Flaw]]) -> None:
+    problems = [f"{path}:{line}: {flaw}" for line, flaw in flaws[:MOST_TOLD]]
+    if len(flaws) > MOST_TOLD:
+        problems.append(f"{path}: and {len(flaws) - MOST_TOLD} more")
+    if problems:
+        raise BadInputError(problems)
+
+
+def _lines(text: str, broken: list[tuple[int, Flaw]]) -> Iterator[Row]:
+    """Yield the objects of a file of JSON lines; lines that are empty are left out."""
+    decoder = msgspec.json.Decoder()
+    # Not splitlines(): strings of JSON may hold what else Unicode ends lines with.
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                yield Row(number, decoder.decode(line))
+            except (msgspec.DecodeError, RecursionError) as error:
+                broken.append((number, Flaw(".", f"is no JSON: {error}")))
+
+
+def _csv(text: str, broken: list[tuple[int, Flaw]]) -> Iterator[Row]:
+    """Yield the lines of a table up to the first that is none."""
+    reader = csv.DictReader(io.StringIO(text), restkey="(cells without a heading)", restval="")
+    try:
+        headings = reader.fieldnames or ()
+        twice = dict.fromkeys(name for name in headings if name and headings.count(name) > 1)
+        broken += ((1, Flaw(name, "is the heading of more than one column")) for name in twice)
+        for columns in reader:
+            given = {str(name): cell if isinstance(cell, str) else ",".join(cell) for name, cell in columns.items()}
+            if any(given.values()):
+                yield Row(reader.line_num, traces.from_columns(given))
+    except csv.Error as error:
+        broken.append((reader.line_num, Flaw(".", f"is no line of a table: {error}")))

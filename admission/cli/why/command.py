@@ -1,0 +1,199 @@
+"""`muster why`: why a pod or gang waits, with the numbers behind it and what would have to change."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from admission.api.kubernetes import pods
+from admission.api.kubernetes.meta import Owner
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import DomainReport, GangReport, Phase, TopologyReport
+from admission.api.values import durations
+from admission.api.values.reasons import Denial, Detail
+from admission.cli import apps, cluster_options, completion, gang, terminal
+from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
+from admission.cli.terminal import Format
+from admission.cli.why import advice, gang_lookup
+from admission.cli.why.gang_lookup import Belonging
+from admission.errors import MendError
+from admission.kube.cache import watched_resources
+
+app = apps.single()
+
+ADMITTED, HELD = 0, 3
+
+MOST_NAMED = 4
+"""Members of a list that are shown to a person."""
+
+EPILOG = apps.epilog(
+    (
+        "muster why team-a/train",
+        "muster why train-0-x7k2p --namespace team-a",
+        "muster why team-a/train --format json | jq .details",
+    ),
+    "NAME is a pod, a gang, or the workload that makes its pods. Exit codes: 0 it is admitted or in no "
+    "queue, 3 it is held, 1 the cluster does not answer, 2 there is no such pod or gang.",
+)
+
+
+@app.command(epilog=EPILOG)
+def why(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="A pod, gang or workload: name, or namespace/name.",
+            autocompletion=completion.gangs,
+            show_default=False,
+        ),
+    ],
+    *,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Where NAME names none.")] = "default",
+    output: Annotated[Format, typer.Option("--format", "-o", help="Sentences, or one JSON object.")] = Format.TEXT,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+) -> None:
+    """Say why a pod or gang waits, in words and numbers, and what would have to change."""
+    space, _, short = name.rpartition("/")
+
+    async def question(cluster: Cluster) -> GangReport | Pod:
+        return await _find(cluster, space or namespace, short)
+
+    found = cluster_options.ask(question, kubeconfig=kubeconfig, context=context)
+    if isinstance(found, Pod):
+        terminal.say(f"pod {found.meta.key} is in no queue: Muster does not hold it")
+        raise typer.Exit(ADMITTED)
+    if output is Format.JSON:
+        terminal.as_json(gang.as_json(found) | {"advice": _advice(found)})
+    else:
+        show(found, now=datetime.now(UTC))
+    raise typer.Exit(HELD if found.phase in (Phase.PENDING, Phase.EVICTED) else ADMITTED)
+
+
+def show(gang: GangReport, *, now: datetime) -> None:
+    """Write what is known of one gang."""
+    terminal.say(_headline(gang, now))
+    if gang.evicted is not None:
+        terminal.say(f"It was taken back ({gang.evicted.reason}): {gang.evicted.message}.")
+    if gang.topology is not None:
+        for line in _together(gang.topology):
+            terminal.say(line)
+    if gang.hold is not None:
+        terminal.say(f"{gang.hold.reason}: {gang.hold.message}.")
+        terminal.table("The numbers behind it", ("what", "value"), _numbers(gang.hold.details))
+        terminal.say(f"What would have to change: {_advice(gang)}.")
+        if gang.start_reason:
+            terminal.say(_estimate(gang))
+    elif gang.plan:
+        terminal.table("Plan", ("pod", "node", "devices"), terminal.plan_rows(gang.plan))
+        terminal.say(f"Charged to queue {gang.queue}: {terminal.charge(gang.charges)}.")
+
+
+async def _find(cluster: Cluster, namespace: str, name: str) -> GangReport | Pod:
+    """Look for a gang of that name, for one that a workload of that name makes, and for a pod."""
+    known = await gang.reports(cluster, namespace)
+    meant = next((gang for gang in known if gang.name == name or _makes(gang.workload, name)), None)
+    if meant is not None:
+        return meant
+    pod = await _pod(cluster, namespace, name)
+    if pod is None:
+        raise MendError(
+            f"there is no gang, workload of a gang, or pod {name} in namespace {namespace}; try `muster gang list`"
+        )
+    meant = _gang_of(await gang_lookup.of(pod, cluster), known)
+    if meant is not None:
+        return meant
+    if not pod.queue:
+        return pod
+    raise MendError(f"pod {pod.meta.key} is in queue {pod.queue}, but its gang is not known yet: is Muster running?")
+
+
+async def _pod(cluster: Cluster, namespace: str, name: str) -> Pod | None:
+    found = await cluster.one(watched_resources.PODS, name, namespace)
+    return pods.decode(found) if found else None
+
+
+def _makes(workload: Owner | None, name: str) -> bool:
+    return workload is not None and workload.name == name
+
+
+def _gang_of(found: Belonging, known: Sequence[GangReport]) -> GangReport | None:
+    """Return the gang of a pod: the one that is called so, has a place for it, or that something above it makes.
+
+    The last is for gangs that are not what they will be: where Muster may not read what is above the pod.
+    """
+    tests: tuple[Callable[[GangReport], bool], ...] = (
+        lambda gang: gang.name == found.gang,
+        lambda gang: any(planned.pod == found.pod.meta.key for planned in gang.plan),
+        lambda gang: gang.workload is not None and gang.workload.uid in found.above,
+    )
+    return next((gang for fits in tests for gang in known if fits(gang)), None)
+
+
+def _headline(gang: GangReport, now: datetime) -> str:
+    pods_ = _pods(gang)
+    if gang.hold is None:
+        return f"Gang {gang.key} ({pods_}) of queue {gang.queue}: {gang.phase}."
+    place = f", place {gang.position}" if gang.position else ""
+    since = f", for {durations.render(now - gang.queued_since)} now" if gang.queued_since else ""
+    return f"Gang {gang.key} ({pods_}) waits in queue {gang.queue}{place}{since}."
+
+
+def _pods(gang: GangReport) -> str:
+    """Say how many pods a gang has, of how many; or that there are none before its workload is resumed."""
+    size = f"{gang.size} pod{'s'[: gang.size != 1]}"
+    if gang.expected and gang.workload is not None:
+        return f"{size} to come; {gang.workload.kind} {gang.workload.name} is suspended until it may start"
+    return size if gang.pods == gang.size else f"{gang.pods} of {size}"
+
+
+def _together(topology: TopologyReport) -> Iterator[str]:
+    if topology.gang is not None:
+        yield _domains("Its pods", topology.gang)
+    for name, own in topology.subgroups[:MOST_SUBGROUPS]:
+        yield _domains(f"Those of subgroup {name}", own)
+    if len(topology.subgroups) > MOST_SUBGROUPS:
+        yield f"So with {len(topology.subgroups) - MOST_SUBGROUPS} more subgroups; see status.topology of the Gang."
+
+
+MOST_SUBGROUPS = 16
+"""Subgroups of which is told one by one where they are."""
+
+
+def _domains(who: str, report: DomainReport) -> str:
+    wish = report.wish
+    where = f"; they are in {', '.join(report.domains)}" if report.domains else ""
+    if not wish.required:
+        return f"{who} would rather be in one domain of {wish.preferred}{where}."
+    asks = f"{who} have to be in one domain of {wish.required}"
+    if not wish.preferred:
+        return f"{asks}{where}."
+    rather = f" ({', '.join(report.preferred)})" if report.preferred else ""
+    return f"{asks}, and would rather be in one of {wish.preferred}{where}{rather}."
+
+
+def _estimate(gang: GangReport) -> str:
+    """Say when a gang is to start, as far as that was reckoned."""
+    if gang.start_estimate is None:
+        return f"When it may start is not known: {gang.start_reason}."
+    return f"It is to start at {terminal.moment(gang.start_estimate)}, {gang.start_reason}."
+
+
+def _advice(gang: GangReport) -> str:
+    if isinstance(gang.hold, Denial):
+        return "what the sentence above names; until then it never starts"
+    return advice.advice(gang.hold, gang.queue) if gang.hold else ""
+
+
+def _numbers(details: Mapping[str, Detail]) -> list[tuple[str, str]]:
+    return [
+        (name, _shortened(value) if isinstance(value, list) else str(value)) for name, value in sorted(details.items())
+    ]
+
+
+def _shortened(values: list[str]) -> str:
+    """Name the first few; `--format json` has them all."""
+    more = len(values) - MOST_NAMED
+    return ", ".join(values[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,99 @@
+"""Which gang a pod is in: found as the controller finds it, from what is above the pod and from what it names."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from admission.api.kubernetes.meta import Owner
+from admission.api.kubernetes.owners import UNSERVED
+from admission.api.kubernetes.pods import Pod
+from admission.api.snapshot import Snapshot
+from admission.api.values.names import Uid
+from admission.cli.cluster_options import Cluster
+from admission.errors import MusterError
+from admission.kube.cache import watched_resources
+from admission.kube.cache.watched_resources import Kind
+from admission.workloads import gang_key, owner_chain
+from admission.workloads.kinds import podgroup
+from admission.workloads.kinds.registry import Family, key, kind_of
+
+_OWNERS = {
+    key(kind.name, kind.group): kind
+    for kind in (watched_resources.PODS, watched_resources.JOBS, *watched_resources.PARENTS)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Belonging:
+    """A pod, the name that the Gang object of its gang has, and the UIDs of all that is known above the pod."""
+
+    pod: Pod
+    gang: str
+    above: frozenset[Uid]
+
+
+@dataclass(slots=True)
+class _Sight:
+    """What was read for one pod. Whoever asks may not read everything; that is taken for absent."""
+
+    pods: dict[Uid, Any] = field(default_factory=dict)
+    jobs: dict[Uid, Any] = field(default_factory=dict)
+    parents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    unwatched: dict[str, str] = field(default_factory=dict)
+
+    def add(self, kind: Kind, found: Any) -> None:
+        if kind.family:
+            by_key = found.meta.uid if kind.by_uid else found.meta.key
+            self.parents.setdefault(kind.family, {})[by_key] = found
+        else:
+            (self.pods if kind is watched_resources.PODS else self.jobs)[found.meta.uid] = found
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return Snapshot(pods=self.pods, jobs=self.jobs, parents=self.parents, unwatched=self.unwatched)
+
+
+async def of(pod: Pod, cluster: Cluster) -> Belonging:
+    """Return where a pod belongs, by what the API server shows of it."""
+    sight, above = _Sight(pods={pod.meta.uid: pod}), {pod.meta.uid}
+    owner = pod.meta.controller
+    while owner is not None and owner.uid not in above and len(above) <= owner_chain.LONGEST:
+        above.add(owner.uid)
+        owner = await _take(owner, pod.meta.namespace, sight, cluster)
+    named = [(podgroup.GANGS, pod.group), *((family, name_of(pod)) for family, name_of in podgroup.NAMED)]
+    for family, name in named:
+        if name:
+            await _take_group(family, name, pod.meta.namespace, sight, cluster)
+    return Belonging(pod=pod, gang=gang_key.identify(pod, sight.snapshot).name, above=frozenset(above))
+
+
+async def _take(owner: Owner, namespace: str, sight: _Sight, cluster: Cluster) -> Owner | None:
+    """Read an owner, and return what controls it, if that is known."""
+    kind = _OWNERS.get(kind_of(owner))
+    if kind is None:
+        return None
+    found = await _read(replace(kind, version=owner.api_version.rpartition("/")[2]), owner.name, namespace, cluster)
+    if found is None or found.meta.uid != owner.uid:
+        return None
+    sight.add(kind, found)
+    controller: Owner | None = found.meta.controller
+    return controller
+
+
+async def _take_group(family: Family, name: str, namespace: str, sight: _Sight, cluster: Cluster) -> None:
+    """Read a PodGroup that a pod names."""
+    kind = _OWNERS[family.key]
+    for version in (kind.version, *kind.older):
+        found = await _read(replace(kind, version=version), name, namespace, cluster)
+        if found is not None:
+            sight.add(kind, found)
+            return
+    sight.unwatched[family.key] = UNSERVED
+
+
+async def _read(kind: Kind, name: str, namespace: str, cluster: Cluster) -> Any | None:
+    """Read one object; None where there is none, or whoever asks may not see it or cannot make sense of it."""
+    try:
+        found = await cluster.one(kind, name, namespace)
+        return None if found is None else kind.decode(found)
+    except MusterError:
+        return None

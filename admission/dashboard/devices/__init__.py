@@ -1,0 +1,1 @@
+"""The devices of a node as the dashboard shows them."""

@@ -1,0 +1,132 @@
+"""The books: a search through the transactions, statements of queues, and device-hours over time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from admission.api.muster.ledger_entries import Kind
+from admission.api.values.names import QueueName
+from admission.dashboard import pagination, request_context, usage_chart
+from admission.dashboard.auth.rbac import GANGS, LEDGERS, Seen
+from admission.dashboard.ledger_queries import Grouping, Search, Step, Transaction
+from admission.dashboard.pages import times
+from admission.dashboard.request_context import DESK, RIGHTS
+
+SIZE = 50
+LINES = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A transaction as the visitor may see it. hidden: whether it is of a gang that they may not."""
+
+    transaction: Transaction
+    hidden: bool
+
+
+async def search(request: web.Request) -> web.StreamResponse:
+    """Show the transactions that match, the newest first."""
+    rights, query, desk = request[RIGHTS], request.query, request.app[DESK]
+    queue = pagination.word(query, "queue")
+    wanted = {name: pagination.word(query, name) for name in ("queue", "namespace", "gang", "user", "kind")}
+    if not (queue or await rights.may(LEDGERS)):
+        return request_context.shown(request, "ledger_closed.html", status=403)
+    await rights.need_account(queue)
+    asked = times.asked(query, now=desk.clock(), extent=await desk.ledger.extent())
+    notes = list(asked.notes)
+    named = wanted["namespace"] or wanted["gang"] or wanted["user"]
+    sees_all = await rights.may(GANGS)
+    found: Sequence[Transaction] = ()
+    if named and not sees_all and not await _may_name(request, wanted["namespace"]):
+        # What is found would tell of gangs that this visitor may not see by name.
+        notes.append("To search by namespace, gang or user, name a namespace whose gangs you may list.")
+    else:
+        kind = Kind(wanted["kind"]) if wanted["kind"] in set(Kind) else None
+        conditions = {name: wanted[name] for name in ("queue", "namespace", "gang", "user")}
+        before = pagination.integer(query, "before")
+        found = await desk.ledger.search(
+            Search(window=asked.window, kind=kind, before=before, limit=SIZE + 1, **conditions)
+        )
+    shown = found[:SIZE]
+    seen = await rights.seen_of({one.entry.gang.partition("/")[0] for one in shown if one.entry.gang})
+    return request_context.shown(
+        request,
+        "ledger.html",
+        found=[Found(transaction=one, hidden=not seen.sees(one.entry.gang)) for one in shown],
+        before=shown[-1].sequence if len(found) > SIZE else None,
+        wanted=wanted,
+        kinds=list(Kind),
+        asked=asked,
+        notes=notes,
+        sees_all=await rights.may(LEDGERS),
+    )
+
+
+async def _may_name(request: web.Request, namespace: str) -> bool:
+    return bool(namespace) and namespace in await request[RIGHTS].seen_of({namespace})
+
+
+async def statement(request: web.Request) -> web.StreamResponse:
+    """Show what moved on a queue's account, and what stood there afterwards."""
+    rights, query, desk = request[RIGHTS], request.query, request.app[DESK]
+    queue = request.match_info["queue"]
+    await rights.need_account(queue)
+    asked = times.asked(query, now=desk.clock(), extent=await desk.ledger.extent())
+    found = await desk.ledger.statement(QueueName(queue), asked.window)
+    page = pagination.page(list(reversed(found.lines)), query, size=LINES)
+    seen = await rights.seen_of({line.gang.partition("/")[0] for line in page.items if line.gang})
+    return request_context.shown(
+        request,
+        "statement.html",
+        statement=found,
+        page=page,
+        hidden={line.sequence for line in page.items if not seen.sees(line.gang)},
+        asked=asked,
+        notes=asked.notes,
+        queue=queue,
+    )
+
+
+async def use(request: web.Request) -> web.StreamResponse:
+    """Show device-hours over time, by queue, class, namespace or user."""
+    rights, query, desk = request[RIGHTS], request.query, request.app[DESK]
+    queue = pagination.word(query, "queue")
+    if not (queue or await rights.may(LEDGERS)):
+        return request_context.shown(request, "ledger_closed.html", status=403)
+    await rights.need_account(queue)
+    groupings = _groupings(await rights.seen_of(()))
+    by = query.get("by", "")
+    grouping = Grouping(by) if by in groupings else Grouping.QUEUE
+    asked = times.asked(query, now=desk.clock(), extent=await desk.ledger.extent(), days=14)
+    step = _step(query.get("step", ""), asked)
+    found = await desk.ledger.use(grouping, asked.window, step, queue)
+    return request_context.shown(
+        request,
+        "use.html",
+        chart=usage_chart.chart(found),
+        asked=asked,
+        notes=asked.notes,
+        queue=queue,
+        grouping=grouping,
+        groupings=groupings,
+        step=step,
+        steps=list(Step),
+    )
+
+
+def _groupings(seen: Seen) -> list[Grouping]:
+    """Return by what use may be shown: by namespace and user only to who may see all gangs."""
+    return list(Grouping) if seen.all else [Grouping.QUEUE, Grouping.CLASS]
+
+
+MOST_BARS = 400
+
+
+def _step(text: str, asked: times.Asked) -> Step:
+    """Return the bars that are asked for, unless they would be too many; else what suits the time."""
+    length = asked.window.end - asked.window.start
+    hours = length.total_seconds() / 3_600
+    if text in set(Step) and (Step(text) is not Step.HOUR or hours <= MOST_BARS):
+        return Step(text)
+    return Step.HOUR if hours <= 48 else Step.DAY

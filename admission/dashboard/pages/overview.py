@@ -1,0 +1,82 @@
+"""The first page: what waits, why and since when, and which queues are under pressure."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from admission.api.kubernetes.meta import ConditionStatus
+from admission.api.muster.gangs import Phase
+from admission.api.muster.observed import GangSight, QueueSight
+from admission.dashboard import request_context, view_model
+from admission.dashboard.auth.rbac import QUEUES
+from admission.dashboard.request_context import RIGHTS
+
+SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why gangs wait. longest: the one that has waited longest."""
+
+    reason: str
+    count: int
+    longest: GangSight
+
+
+async def overview(request: web.Request) -> web.StreamResponse:
+    """Show what a person on duty asks first."""
+    scene = request_context.scene(request)
+    sight = await request_context.seen(request)
+    gangs = sight.seen.of(scene.gangs)
+    waiting = view_model.waiting(gangs)
+    sees_queues = await request[RIGHTS].may(QUEUES)
+    return request_context.shown(
+        request,
+        "overview.html",
+        crowded=sight.crowded,
+        nothing=not (sees_queues or sight.seen.all or sight.seen.namespaces or sight.crowded),
+        counts=Counter(gang.report.phase for gang in gangs),
+        waiting=waiting[:SHOWN],
+        waits=len(waiting),
+        causes=_causes(waiting),
+        sees_queues=sees_queues,
+        pressed=_pressed(list(scene.queues.values())) if sees_queues else (),
+        wrong=_wrong(list(scene.queues.values())) if sees_queues else (),
+        malformed=sorted(f"{kind} {name}" for kind, name in scene.sights.malformed) if sight.seen.all else (),
+        troubles=scene.sights.troubles,
+    )
+
+
+def _causes(waiting: Sequence[GangSight]) -> list[Cause]:
+    """Return the reasons, the most frequent first. The gangs come longest first."""
+    found: dict[str, list[GangSight]] = {}
+    for gang in waiting:
+        found.setdefault(reason(gang), []).append(gang)
+    causes = [Cause(name, len(gangs), gangs[0]) for name, gangs in found.items()]
+    return sorted(causes, key=lambda cause: (-cause.count, cause.reason))
+
+
+def reason(gang: GangSight) -> str:
+    """Return why a gang waits, in a word."""
+    report = gang.report
+    if report.hold is not None:
+        return str(report.hold.reason)
+    return str(report.evicted.reason) if report.evicted is not None else "NotJudgedYet"
+
+
+def _pressed(queues: Sequence[QueueSight]) -> list[QueueSight]:
+    """Return the queues in which most gangs wait."""
+    waiting = [sight for sight in queues if sight.report.gangs.get(Phase.PENDING)]
+    return sorted(waiting, key=lambda sight: (-sight.report.gangs[Phase.PENDING], sight.queue.name))[:SHOWN]
+
+
+def _wrong(queues: Sequence[QueueSight]) -> Sequence[tuple[str, str]]:
+    """Return queues with a condition that does not hold, and what it says."""
+    return [
+        (sight.queue.name, condition.message)
+        for sight in sorted(queues, key=lambda sight: sight.queue.name)
+        for condition in sight.report.conditions
+        if condition.status is ConditionStatus.FALSE
+    ][:SHOWN]

@@ -1,0 +1,98 @@
+"""What every page starts from: who asks, what is asked, and the parts that the server holds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from aiohttp import web
+
+from admission.dashboard.auth.authentication import Proxies
+from admission.dashboard.auth.rbac import Judge, Rights, Seen, TooManyNamespacesError
+from admission.dashboard.auth.session import Sessions
+from admission.dashboard.jinja_environment import Templates
+from admission.dashboard.ports import Ledger
+from admission.dashboard.view_model import Scene, Scenes
+
+
+class Way(StrEnum):
+    """How a visitor was recognised."""
+
+    SESSION = "session"
+    BEARER = "bearer"
+    PROXY = "proxy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What the server holds. cluster: its name in the books. ledger: the books."""
+
+    cluster: str
+    scenes: Scenes
+    judge: Judge
+    ledger: Ledger
+    sessions: Sessions
+    templates: Templates
+    proxies: Proxies | None
+    clock: Callable[[], datetime]
+
+
+DESK = web.AppKey("desk", Desk)
+RIGHTS = web.RequestKey("rights", Rights)
+WAY = web.RequestKey("way", Way)
+FORM = web.RequestKey("form", str)
+
+THEMES = ("light", "dark")
+THEME_COOKIE = "muster-theme"
+
+NAVIGATION = (
+    ("/", "Overview"),
+    ("/queues", "Queues"),
+    ("/gangs", "Gangs"),
+    ("/devices", "Devices"),
+    ("/ledger", "Ledger"),
+    ("/past", "Time travel"),
+)
+
+
+def scene(request: web.Request) -> Scene:
+    """Return how the cluster looks."""
+    return request.app[DESK].scenes.now()
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """Whose gangs the visitor sees; crowded: nothing, since they have to name a namespace first."""
+
+    seen: Seen
+    crowded: bool = False
+
+
+async def seen(request: web.Request, namespace: str = "") -> Sight:
+    """Return whose gangs the visitor sees: of one namespace, or of all that have any."""
+    wanted = [namespace] if namespace else scene(request).namespaces
+    try:
+        return Sight(await request[RIGHTS].seen(wanted))
+    except TooManyNamespacesError:
+        return Sight(Seen(), crowded=True)
+
+
+def shown(request: web.Request, template: str, *, status: int = 200, **values: Any) -> web.Response:
+    """Return a page."""
+    desk = request.app[DESK]
+    rights = request.get(RIGHTS)
+    theme = request.cookies.get(THEME_COOKIE, "")
+    common = {
+        "cluster": desk.cluster,
+        "visitor": rights.visitor.name if rights is not None else "",
+        "may_leave": request.get(WAY) is Way.SESSION,
+        "form": request.get(FORM, ""),
+        "theme": theme if theme in THEMES else "",
+        "navigation": NAVIGATION if rights is not None else (),
+        "path": request.path,
+        "query": request.query,
+        "now": desk.clock(),
+    }
+    text = desk.templates.render(template, {**common, **values})
+    return web.Response(text=text, status=status, content_type="text/html")

@@ -1,0 +1,128 @@
+"""Bars of use over time, stacked by group: places and words, of which a template makes SVG."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from admission.dashboard import formatting
+from admission.dashboard.ledger_queries import Use
+
+WIDTH, HEIGHT = 960, 240
+LEFT, BOTTOM, TOP = 64, 24, 8
+SERIES = 7
+"""Groups with a colour of their own; the rest is drawn together."""
+OTHERS = "all others"
+_LABELS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A part of a column. series: which colour, from 0 on."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    series: int
+    said: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A label on an axis, at a place along it."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A row of the table beside the chart: device-seconds in all, and in each period."""
+
+    name: str
+    series: int
+    total: int
+    amounts: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A chart and the table that says the same."""
+
+    width: int
+    height: int
+    left: int
+    base: int
+    bars: tuple[Bar, ...]
+    marks_x: tuple[Mark, ...]
+    marks_y: tuple[Mark, ...]
+    groups: tuple[Group, ...]
+    periods: Sequence[datetime]
+    total: int
+
+
+def chart(use: Use) -> Chart:
+    """Draw the use of a time. Amounts are device-seconds, shown as device-hours."""
+    groups = _groups(use)
+    sums = [sum(group.amounts[at] for group in groups) for at in range(len(use.periods))]
+    top, steps = _round_up(max(sums, default=0))
+    base = HEIGHT - BOTTOM
+    room = base - TOP
+    wide = (WIDTH - LEFT) / max(1, len(use.periods))
+    bars: list[Bar] = []
+    for at, period in enumerate(use.periods):
+        y = float(base)
+        for group in groups:
+            height = room * group.amounts[at] / top if top else 0.0
+            if height:
+                y -= height
+                said = f"{period.start:%Y-%m-%d %H:%M}: {group.name} {formatting.hours(group.amounts[at])} device-hours"
+                gap = min(2.0, wide / 4)
+                bars.append(
+                    Bar(x=LEFT + at * wide, y=y, width=wide - gap, height=height, series=group.series, said=said)
+                )
+    return Chart(
+        width=WIDTH,
+        height=HEIGHT,
+        left=LEFT,
+        base=base,
+        bars=tuple(bars),
+        marks_x=_marks_x(use, wide),
+        marks_y=tuple(
+            Mark(at=base - room * part / steps, text=formatting.hours(top * part // steps)) for part in range(steps + 1)
+        ),
+        groups=tuple(groups),
+        periods=[period.start for period in use.periods],
+        total=sum(sums),
+    )
+
+
+def _groups(use: Use) -> list[Group]:
+    """Return the groups, the largest first, and what is left of them as one."""
+    ranked = sorted(use.amounts.items(), key=lambda item: (-sum(item[1]), item[0]))
+    found = [
+        Group(name=name or "unknown", series=at, total=sum(amounts), amounts=amounts)
+        for at, (name, amounts) in enumerate(ranked[:SERIES])
+    ]
+    if rest := ranked[SERIES:]:
+        amounts = [sum(of[at] for _, of in rest) for at in range(len(use.periods))]
+        found.append(Group(name=f"{OTHERS} ({len(rest)})", series=SERIES, total=sum(amounts), amounts=amounts))
+    return found
+
+
+def _round_up(seconds: int) -> tuple[int, int]:
+    """Return the next amount that is 1, 2 or 5 times a power of ten hours, and in how many round parts it is marked."""
+    step = 3_600
+    while True:
+        for factor, parts in ((1, 5), (2, 4), (5, 5)):
+            if step * factor >= seconds:
+                return step * factor, parts
+        step *= 10
+
+
+def _marks_x(use: Use, wide: float) -> tuple[Mark, ...]:
+    count = len(use.periods)
+    every = max(1, -(-count // _LABELS))
+    short = bool(use.periods) and (use.periods[-1].end - use.periods[0].start).days < 3
+    form = "%d %b %H:%M" if short else "%d %b"
+    return tuple(Mark(at=LEFT + at * wide, text=f"{use.periods[at].start:{form}}") for at in range(0, count, every))

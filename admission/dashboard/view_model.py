@@ -1,0 +1,147 @@
+"""The cluster in the order in which pages ask for it: queues by parent, gangs by queue, devices by node.
+
+A scene is made from one frozen view and never changes. `Scenes` makes a new one at most once a second: with thousands
+of gangs there is always one that has just changed, and nobody sees the difference.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+
+from admission.api.muster.gangs import Phase
+from admission.api.muster.observed import GangSight, QueueSight, Sights
+from admission.api.values.names import QueueName
+from admission.dashboard.devices import inventory
+from admission.dashboard.devices.inventory import Custody, Holders, Inventory
+from admission.dashboard.ports import View
+
+REST = 1.0
+"""Seconds for which a scene is shown though something has changed."""
+
+WAITING = (Phase.PENDING, Phase.EVICTED)
+STARTED = (Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING)
+
+
+class Scene:
+    """One view of the cluster, ordered."""
+
+    def __init__(self, sights: Sights, before: "Scene | None" = None) -> None:
+        self.sights = sights
+        self._inventory: Inventory | None = None
+        self._custody = Custody()
+        """Who held which device when somebody last asked."""
+        if before is not None:
+            self._custody = before._custody  # noqa: SLF001 - of this class
+            if before.sights.slices is sights.slices:
+                self._inventory = before._inventory  # noqa: SLF001 - of this class
+
+    @property
+    def queues(self) -> Mapping[QueueName, QueueSight]:
+        return self.sights.queues
+
+    @cached_property
+    def children(self) -> Mapping[str, Sequence[QueueSight]]:
+        """Queues by their parent, in the order of their names; under "" those without one, or whose parent is gone."""
+        found: dict[str, list[QueueSight]] = {}
+        for name in sorted(self.queues):
+            sight = self.queues[name]
+            parent = sight.queue.parent
+            known = parent is not None and parent in self.queues
+            found.setdefault(parent if parent and known else "", []).append(sight)
+        return found
+
+    def path(self, name: str) -> list[str]:
+        """Return the names from the root to a queue; one that is its own ancestor ends where it begins again."""
+        found: list[str] = []
+        at: QueueName | None = QueueName(name)
+        while at is not None and at in self.queues and at not in found:
+            found.append(at)
+            at = self.queues[at].queue.parent
+        return found[::-1]
+
+    @cached_property
+    def gangs(self) -> Sequence[GangSight]:
+        """All gangs: those that wait, the longest first, and then the others by name."""
+        return sorted(self.sights.gangs.values(), key=_rank)
+
+    @cached_property
+    def by_queue(self) -> Mapping[str, Sequence[GangSight]]:
+        """Gangs by their queue: those that wait in the order in which they are to start, and then the others."""
+        found: dict[str, list[GangSight]] = {}
+        for gang in self.gangs:
+            found.setdefault(gang.report.queue, []).append(gang)
+        for gangs in found.values():
+            gangs.sort(key=lambda gang: (gang.report.phase not in WAITING, gang.report.position or _LAST))
+        return found
+
+    @cached_property
+    def namespaces(self) -> frozenset[str]:
+        """Namespaces that have gangs."""
+        return frozenset(gang.report.namespace for gang in self.sights.gangs.values())
+
+    @cached_property
+    def meters(self) -> Sequence[str]:
+        """Meters that queues report on, those of most queues first."""
+        counts: dict[str, int] = {}
+        for sight in self.queues.values():
+            for meter in sight.report.meters:
+                counts[meter] = counts.get(meter, 0) + 1
+        return sorted(counts, key=lambda meter: (-counts[meter], meter))
+
+    @property
+    def inventory(self) -> Inventory:
+        """Every device at its node. It is kept from scene to scene as long as no slice changes."""
+        if self._inventory is None:
+            self._inventory = inventory.inventory(self.sights.slices.values())
+        return self._inventory
+
+    @cached_property
+    def holders(self) -> Holders:
+        """Who holds which device."""
+        self._custody = self._custody.after(self.sights.claims, self.sights.gangs)
+        return self._custody.holders
+
+
+class Scenes:
+    """The present scene."""
+
+    def __init__(self, view: View, clock: Callable[[], float]) -> None:
+        self._view = view
+        self._clock = clock
+        self._made = 0.0
+        self._scene: Scene | None = None
+
+    @property
+    def synced(self) -> bool:
+        return self._view.synced
+
+    def now(self) -> Scene:
+        """Return how the cluster looks, at most `REST` seconds ago."""
+        at = self._clock()
+        if self._scene is None or at - self._made >= REST:
+            self._scene = Scene(self._view.sights(), self._scene)
+            self._made = at
+        return self._scene
+
+
+def since(gang: GangSight) -> datetime:
+    """Return since when a gang waits, or else since when there is one."""
+    return gang.report.queued_since or gang.meta.created
+
+
+def waiting(gangs: Iterable[GangSight]) -> list[GangSight]:
+    """Return those that wait."""
+    return [gang for gang in gangs if gang.report.phase in WAITING]
+
+
+_LAST = 1 << 62
+
+
+def _rank(gang: GangSight) -> tuple[int, object, str]:
+    phase = gang.report.phase
+    if phase in WAITING:
+        return 0, since(gang), gang.key
+    return (1 if phase in STARTED else 2), _NEVER, gang.key
+
+
+_NEVER = datetime.max.replace(tzinfo=datetime.fromisoformat("1970-01-01T00:00:00+00:00").tzinfo)

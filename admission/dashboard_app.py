@@ -1,0 +1,240 @@
+"""The wiring of the role `dashboard`: a second page of the composition root.
+
+It holds no lease and writes nothing, so any number of processes may run it.
+"""
+
+import asyncio
+import ipaddress
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.accounting.books import Book
+from admission.api.values.names import MeterName, QueueName
+from admission.dashboard import ledger_queries, server, tls as dashboard_tls
+from admission.dashboard.auth import session
+from admission.dashboard.auth.authentication import Proxies
+from admission.dashboard.auth.rbac import Judge
+from admission.dashboard.auth.session import Sessions
+from admission.dashboard.jinja_environment import Templates
+from admission.dashboard.ledger_queries import Extent, Grouping, Line, Statement, Step, Transaction, Use, Window
+from admission.dashboard.request_context import Desk
+from admission.dashboard.server import Listening
+from admission.dashboard.view_model import Scenes
+from admission.errors import LedgerAwayError, MusterError
+from admission.kube.cache import dashboard_store, reflector
+from admission.kube.cache.dashboard_store import Showcase
+from admission.kube.cache.store import Store
+from admission.kube.client.connection import Connection
+from admission.kube.webhook_config.access_review import Reviewer
+from admission.ledger.audit.point_in_time import Histories
+from admission.ledger.journal import base, read
+from admission.ledger.reports import time_series, transaction_search, usage_report
+from admission.ledger.reports.statement import StatementLine
+from admission.ledger.sql_ledger import SqlLedger
+from admission.settings import Dashboard, Settings
+
+log = structlog.get_logger(__name__)
+
+RETRY = 2.0
+LONGEST_RETRY = 60.0
+"""Seconds before books that could not be opened are tried again."""
+
+
+class Ledger:
+    """The books of a cluster as the pages ask for them.
+
+    `keep` opens them, and tries again where that fails: meanwhile every question raises LedgerAwayError, and the pages
+    of the cluster are shown all the same.
+    """
+
+    def __init__(self, url: str, cluster: str) -> None:
+        self._url = url
+        self._cluster = cluster
+        self._histories = Histories(cluster)
+        self._opened: SqlLedger | None = None
+        self._trouble = "the books are being opened"
+
+    async def keep(self) -> None:
+        """Open the books, and hold them open until this is cancelled."""
+        pause = RETRY
+        while True:
+            try:
+                async with SqlLedger.open(self._url, self._cluster) as opened:
+                    self._opened = opened
+                    await asyncio.Event().wait()
+            except MusterError as error:
+                self._trouble = str(error)
+                log.warning("the books cannot be opened", error=str(error))
+            finally:
+                self._opened = None
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_RETRY)
+
+    async def extent(self) -> Extent:
+        """Return the time that the books tell of."""
+        async with self._connection() as connection:
+            begun = await base.base(connection, self._cluster)
+            return Extent(begun.at, await read.latest(connection, self._cluster))
+
+    async def search(self, search: ledger_queries.Search) -> Sequence[Transaction]:
+        """Return the transactions that match, the newest first."""
+        wanted = transaction_search.Search(
+            window=base.Window(*search.window),
+            queue=search.queue,
+            namespace=search.namespace,
+            gang=search.gang,
+            gang_uid=search.gang_uid,
+            user=search.user,
+            kind=search.kind,
+            before=search.before,
+            limit=search.limit,
+        )
+        async with self._connection() as connection:
+            found = await transaction_search.search(connection, self._cluster, wanted)
+        return [Transaction(record.sequence, record.entry) for record in found]
+
+    async def statement(self, queue: QueueName, window: Window) -> Statement:
+        """Return what moved on a queue's account."""
+        found = await self._ledger().statement(queue, *window)
+        return Statement(
+            queue=queue,
+            window=window,
+            opening={meter: ledger_queries.Amounts(*of) for (_, meter), of in found.opening.items()},
+            lines=[_line(line) for line in found.lines],
+            closing={meter: ledger_queries.Amounts(*of) for (_, meter), of in found.closing.items()},
+        )
+
+    async def use(self, grouping: Grouping, window: Window, step: Step, queue: str) -> Use:
+        """Return device-seconds by group and period."""
+        async with self._connection() as connection:
+            found = await time_series.series(
+                connection,
+                self._cluster,
+                key=usage_report.Key(grouping.value),
+                window=base.Window(*(at.replace(microsecond=0) for at in window)),
+                after=_AFTER[step],
+                queue=queue,
+            )
+        return Use(periods=[Window(*period) for period in found.periods], amounts=found.amounts)
+
+    async def at(self, moment: datetime) -> Book:
+        """Return the books as they stood at a moment."""
+        async with self._connection() as connection:
+            return await self._histories.at(connection, moment)
+
+    def _ledger(self) -> SqlLedger:
+        if self._opened is None:
+            raise LedgerAwayError(self._trouble)
+        return self._opened
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[AsyncConnection]:
+        async with self._ledger().snapshot() as connection:
+            yield connection
+
+
+def _line(line: StatementLine) -> Line:
+    return Line(
+        sequence=line.sequence,
+        at=line.at,
+        kind=line.kind,
+        gang=line.gang,
+        user=line.user,
+        reason=line.reason,
+        meter=MeterName(line.meter),
+        change=ledger_queries.Amounts(*line.change),
+        balance=ledger_queries.Amounts(*line.balance),
+    )
+
+
+def _next_hour(at: datetime) -> datetime:
+    return at.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+
+
+def _next_day(at: datetime) -> datetime:
+    return at.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+
+
+def _next_month(at: datetime) -> datetime:
+    first = at.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return (first + timedelta(days=32)).replace(day=1)
+
+
+_AFTER: dict[Step, Callable[[datetime], datetime]] = {
+    Step.HOUR: _next_hour,
+    Step.DAY: _next_day,
+    Step.MONTH: _next_month,
+}
+
+
+async def serve(settings: Settings, connection: Connection, store: Store) -> None:
+    """Serve the pages until cancelled.
+
+    store: what this process watches. Where that is made for others, whose queues and gangs have no status, the
+    dashboard watches one of its own. Raises MendError when the settings or what they name are wrong.
+    """
+    its = settings.dashboard
+    shown = store if set(store.tables) == set(dashboard_store.WATCHED) else Store(dashboard_store.WATCHED)
+    ledger = Ledger(settings.ledger.url, settings.ledger.cluster)
+    desk = await _prepared(settings, connection, shown, ledger)
+    files = _files(its)
+    tls = await asyncio.to_thread(dashboard_tls.Shown, files) if files is not None else None
+    listening = Listening(host=its.host, port=its.port, context=tls.context if tls is not None else None)
+    async with asyncio.TaskGroup() as tasks:
+        if shown is not store:
+            tasks.create_task(reflector.watch(connection, shown), name="watch what the dashboard shows")
+        if tls is not None:
+            tasks.create_task(tls.keep(), name="keep the dashboard's certificate fresh")
+        tasks.create_task(ledger.keep(), name="keep the books open")
+        async with server.serving(listening, desk) as port:
+            log.info("the dashboard listens", host=its.host, port=port, tls=tls is not None)
+            await asyncio.Event().wait()
+
+
+async def _prepared(settings: Settings, connection: Connection, shown: Store, ledger: Ledger) -> Desk:
+    its = settings.dashboard
+    return Desk(
+        cluster=settings.ledger.cluster,
+        scenes=Scenes(Showcase(shown), time.monotonic),
+        judge=Judge(Reviewer(connection, its.audiences), time.monotonic),
+        ledger=ledger,
+        sessions=await asyncio.to_thread(_sessions, its),
+        templates=await asyncio.to_thread(Templates),
+        proxies=_proxies(its),
+        clock=lambda: datetime.now(UTC),
+    )
+
+
+def _sessions(its: Dashboard) -> Sessions:
+    if its.session_keys is None:
+        log.info("sessions end with this process, and hold on no other: dashboard.session_keys is not set")
+        keys = [secrets.token_urlsafe(32)]
+    else:
+        keys = session.read_secrets(Path(its.session_keys))
+    return Sessions(keys, timedelta(hours=its.session_hours))
+
+
+def _proxies(its: Dashboard) -> Proxies | None:
+    if its.user_header is None:
+        return None
+    return Proxies(
+        user_header=its.user_header,
+        groups_header=its.groups_header or "",
+        trusted=tuple(map(ipaddress.ip_network, its.trusted)),
+        certified=its.authority is not None,
+        client_names=its.client_names,
+    )
+
+
+def _files(its: Dashboard) -> dashboard_tls.Files | None:
+    if its.certificate is None or its.key is None:
+        return None
+    authority = Path(its.authority) if its.authority is not None else None
+    return dashboard_tls.Files(certificate=Path(its.certificate), key=Path(its.key), authority=authority)

@@ -1,0 +1,117 @@
+"""The ValidatingAdmissionPolicies that Muster keeps, as JSON: pure, written by `fence_controller`.
+
+They are evaluated inside the API server, in every namespace and for everybody, so that no outage of Muster's webhook
+opens them. Whoever wants to lift one has to delete its binding, which is seen. Every field is written out, also those
+that the API server would default: what is kept is compared with what is wanted word by word.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from admission.api.kubernetes import device_taint_rules
+from admission.api.values.decoding import Json
+
+FENCE = "muster-fence"
+"""Refuses claims and templates that tolerate a fence."""
+
+COVERAGE = "muster-coverage"
+"""Refuses claims and templates in the namespaces that the webhook does not see."""
+
+_FENCE = device_taint_rules.FENCE
+
+DEVICES = "dyn(object).spec.?spec.orValue(dyn(object).spec).?devices.orValue({})"
+"""CEL: what a claim asks for, or what the claims of a template do."""
+
+PATH = "request.kind.kind == 'ResourceClaimTemplate' ? 'spec.spec.devices' : 'spec.devices'"
+
+REQUESTS = "variables.devices.?requests.orValue([])"
+
+TOLERATES = (
+    f"t.?effect.orValue('') in ['', '{_FENCE.effect}'] && t.?key.orValue('') in ['', '{_FENCE.key}']"
+    f" && (t.?operator.orValue('') == 'Exists' || t.?value.orValue('') == '{_FENCE.value}')"
+)
+"""CEL over a toleration `t`: whether it tolerates a fence."""
+
+EXACT = (
+    f"{REQUESTS}.transformList(i, r, !r.?exactly.?adminAccess.orValue(false)"
+    f" && r.?exactly.?tolerations.orValue([]).exists(t, {TOLERATES}),"
+    " variables.path + '.requests[' + string(i) + '].exactly.tolerations['"
+    f" + r.exactly.tolerations.transformList(k, t, {TOLERATES}, string(k))[0] + ']')"
+)
+"""CEL: the first toleration of each request that tolerates a fence, as the path of a field."""
+
+ALTERNATIVES = (
+    f"{REQUESTS}.transformList(i, r,"
+    f" r.?firstAvailable.orValue([]).exists(o, o.?tolerations.orValue([]).exists(t, {TOLERATES})),"
+    " variables.path + '.requests[' + string(i) + '].firstAvailable[' + r.firstAvailable.transformList(j, o,"
+    f" o.?tolerations.orValue([]).exists(t, {TOLERATES}), string(j) + '].tolerations['"
+    f" + o.tolerations.transformList(k, t, {TOLERATES}, string(k))[0])[0] + ']')"
+)
+"""CEL: the same of requests with alternatives."""
+
+
+def fence() -> Json:
+    """Return the spec of the policy that refuses what tolerates a fence.
+
+    Requests with admin access are let through: they take their devices from nobody. As kube-scheduler judges
+    tolerations: `k8s.io/dynamic-resource-allocation/resourceclaim/devicetoleration.go` (v0.37.1).
+    """
+    variables = {"devices": DEVICES, "path": PATH, "exact": EXACT, "alternatives": ALTERNATIVES}
+    message = (
+        "(variables.exact + variables.alternatives)[0] + ': tolerates taint"
+        f" {_FENCE.key}={_FENCE.value}:{_FENCE.effect}, by which Muster keeps devices for the gangs of its queues; name"
+        " the key of the taint that you mean, or leave the toleration out'"
+    )
+    return _spec(variables, "size(variables.exact) == 0 && size(variables.alternatives) == 0", message)
+
+
+def coverage(namespaces: Sequence[str]) -> Json:
+    """Return the spec of the policy that keeps claims out of these namespaces, but for admin access."""
+    admin = f"{REQUESTS}.all(r, r.?exactly.?adminAccess.orValue(false))"
+    message = (
+        "variables.path + '.requests: Muster hands out all devices of this cluster, and does not see the pods of"
+        " namespace ' + request.namespace + '; make the claim in another namespace'"
+    )
+    spec = _spec({"devices": DEVICES, "path": PATH}, admin, message)
+    among = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
+    spec["matchConstraints"]["namespaceSelector"] = {"matchExpressions": [among]}
+    return spec
+
+
+def binding(policy: str) -> Json:
+    """Return the spec of the binding that has a policy deny what it does not let through, everywhere."""
+    return {"policyName": policy, "validationActions": ["Deny"]}
+
+
+def probe(policy: str) -> Json:
+    """Return a claim that a policy refuses, to be created as a dry run in Muster's own namespace."""
+    exactly: dict[str, Any] = {"deviceClassName": "probe.muster.dev", "count": 1}
+    if policy == FENCE:
+        exactly["tolerations"] = [{"key": _FENCE.key, "operator": "Exists", "effect": _FENCE.effect}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"generateName": "muster-probe-"},
+        "spec": {"devices": {"requests": [{"name": "probe", "exactly": exactly}]}},
+    }
+
+
+def _spec(variables: dict[str, str], expression: str, message: str) -> dict[str, Any]:
+    rule = {
+        "apiGroups": ["resource.k8s.io"],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["resourceclaims", "resourceclaimtemplates"],
+        "scope": "*",
+    }
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "matchPolicy": "Equivalent",
+            "namespaceSelector": {},
+            "objectSelector": {},
+            "resourceRules": [rule],
+        },
+        "variables": [{"name": name, "expression": text} for name, text in variables.items()],
+        "validations": [{"expression": expression, "messageExpression": message}],
+    }

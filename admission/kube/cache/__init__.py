@@ -1,0 +1,1 @@
+"""The local store of what the API server's watches deliver."""

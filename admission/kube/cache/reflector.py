@@ -1,0 +1,331 @@
+"""Keeps the tables of a store true to the cluster: one watcher for each kind, for as long as the process runs.
+
+A watcher lists in pages of one moment, then watches from there. When the connection is lost it resumes from the last
+version that it saw; when that is too old, or the API server refuses, it lists again, and what is missing then was
+deleted meanwhile. A kind that not every API server knows is empty where it is not served, and looked for again from
+time to time. This mirrors the reflector of client-go (tools/cache/reflector.go, v0.37), without its streaming lists.
+"""
+
+import asyncio
+import gc
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import structlog
+
+from admission.api.kubernetes.owners import UNSERVED
+from admission.errors import ClusterAwayError, ForbiddenError, MusterError, RetryError
+from admission.kube.cache.indexer import Table
+from admission.kube.cache.store import Store
+from admission.kube.cache.watched_resources import Kind
+from admission.kube.client import backoff, errors
+from admission.kube.client.connection import Connection, Kept
+
+log = structlog.get_logger(__name__)
+
+BEHIND_SECONDS = 0.2
+"""Between two looks at whether the watches have caught up."""
+
+HEADS = 2_000
+"""Objects of a page of which only the versions are read."""
+
+SYNC_WARNING = 30.0
+"""Seconds after which a start that still waits for the cluster says what it waits for."""
+
+CERTAIN = 4
+"""Refusals in a row after which a kind that was read before may really be read no more: an API server that has just
+started refuses everything until it has read its roles."""
+
+SELDOM = (200_000, 50, 1_000)
+"""Objects that are made before the garbage collector looks at the young ones while a cluster is read, and how many such
+looks before it looks at older ones (gc.set_threshold)."""
+
+SLICE = 50
+"""Objects read before other tasks get their turn: 50 pods take about 5 ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How a watcher asks. Seconds, but for `page`, which is objects."""
+
+    page: int = 500
+    shortest_watch: float = 240.0
+    longest_watch: float = 480.0
+    quiet: float = 150.0
+    """A watch without even a bookmark for this long is taken for dead; the API server sends one about every minute."""
+    grace: float = 15.0
+    base: float = 0.5
+    longest_pause: float = 10.0
+    absent: float = 60.0
+    """Until a kind that is not served is looked for again; at most, until one is that may be left unread."""
+
+
+async def watch(connection: Connection, store: Store, *, pace: Pace | None = None) -> None:
+    """Keep all tables of the store true until cancelled."""
+    async with asyncio.TaskGroup() as group:
+        for kind, table in store.tables.items():
+            watcher = Watcher(connection, store, table, pace=pace or Pace())
+            group.create_task(watcher.run(), name=f"watch {kind}")
+
+
+class Watcher:
+    """Watches one kind."""
+
+    def __init__(self, connection: Connection, store: Store, table: Table, *, pace: Pace) -> None:
+        self._connection = connection
+        self._store = store
+        self._table = table
+        self._pace = pace
+        self._version = ""
+        """resourceVersion up to which the table is true; empty when it has to be listed."""
+        self._path = table.kind.path
+        """Where the kind is served: one version of several."""
+        self._failed = 0
+        self._expired = 0
+        self._absent = False
+        self._refused = 0
+
+    async def run(self) -> None:
+        """List, watch, and begin again, until cancelled."""
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                if self._absent:
+                    await asyncio.sleep(self._pace.absent)
+                    continue
+                await self._watch()
+            except errors.ExpiredError:
+                # Whoever says so is there, however long it was away before: begin the back-off anew. An API server that
+                # has restarted says it of nearly every version (its watch cache begins with the present).
+                self._version = ""
+                self._expired += 1
+                self._failed = self._expired - 1
+                self._fail("the watch fell behind and lists again")
+            except RetryError as error:
+                self._fail(str(error))
+            except ForbiddenError as error:
+                self._version = ""
+                self._fail(str(error))
+                self._refused += 1
+                if self._kind.family and (self._refused >= CERTAIN or not self._table.lists or self._table.unseen):
+                    self._do_without(str(error))
+                    await asyncio.sleep(backoff.backoff(self._refused, base=self._pace.base, longest=self._pace.absent))
+                    continue
+            except MusterError as error:
+                # Refused: for want of a role or of a CRD, both of which may come, and then a list is due.
+                self._version = ""
+                self._fail(str(error))
+            if self._failed:
+                await asyncio.sleep(
+                    backoff.backoff(self._failed, base=self._pace.base, longest=self._pace.longest_pause)
+                )
+
+    async def _list(self) -> None:
+        """Make the table equal to the cluster at one moment; empty where the API server does not know the kind."""
+        found = await self._read()
+        # Most clusters know few of the kinds that gangs are read from.
+        if found is None and not self._absent and not self._kind.family:
+            log.info("the API server does not serve this kind", kind=str(self._kind), again=self._pace.absent)
+        self._absent = found is None
+        self._refused = 0
+        if self._absent:
+            self._failed = self._expired = 0
+        self._see(UNSERVED if self._absent else "")
+        self._version, keys = found or ("", set[str]())
+        self._table.keep_only(keys)
+        self._table.trouble = ""
+        self._table.lists += 1
+        self._table.hear()
+        self._store.note_listed()
+
+    def _do_without(self, why: str) -> None:
+        """Go on as if there were none of a kind that gangs are read from; whose pods belong to one is told why."""
+        self._table.hear()
+        self._see(why)
+        self._table.keep_only(set())
+        self._store.note_listed()
+
+    def _see(self, unseen: str) -> None:
+        if self._table.unseen != unseen:
+            self._table.unseen = unseen
+            self._store.note_seen(self._kind)
+
+    async def _read(self) -> tuple[str, set[str]] | None:
+        """Read all objects in the best version that is served; None where none of an optional kind is."""
+        for path in self._kind.paths:
+            self._path = path
+            try:
+                return await self._read_all()
+            except errors.AbsentEndpointError:
+                if not self._kind.optional:
+                    raise
+        return None
+
+    async def _read_all(self) -> tuple[str, set[str]]:
+        try:
+            return await self._read_pages(self._pace.page)
+        except errors.ExpiredError:
+            # The pages' moment was compacted away while we read: take all at once, as client-go does.
+            return await self._read_pages(0)
+
+    async def _read_pages(self, limit: int) -> tuple[str, set[str]]:
+        version, keys = "", set[str]()
+        kept = Kept.ALL if self._kind.whole else Kept.READ
+        async with aclosing(self._connection.pages(self._path, limit=limit, kept=kept)) as pages:
+            async for page in pages:
+                version = str(page["metadata"]["resourceVersion"])
+                self._table.hear()
+                for number, item in enumerate(page.get("items") or (), start=1):
+                    keys.add(self._table.put(item))
+                    if number % SLICE == 0:
+                        await asyncio.sleep(0)
+        return version, keys
+
+    async def _watch(self) -> None:
+        """Follow changes until the API server ends the watch, as it does every few minutes."""
+        seconds = round(backoff.spread(self._pace.shortest_watch, self._pace.longest_watch))
+        params: dict[str, str | int | bool] = {
+            "watch": True,
+            "allowWatchBookmarks": True,
+            "resourceVersion": self._version,
+            "timeoutSeconds": seconds,
+        }
+        began = asyncio.get_running_loop().time()
+        seen = 0
+        stream = self._connection.lines(self._path, params, quiet=self._pace.quiet, whole=seconds + self._pace.grace)
+        async with aclosing(stream) as lines:
+            async for line in lines:
+                self._table.trouble = ""
+                self._table.hear()
+                if not line:
+                    continue
+                self._take(line)
+                # Only what was learnt counts as success: a list alone does not, or a watch that is always refused
+                # would have everything listed again and again.
+                self._failed = self._expired = 0
+                seen += 1
+                if seen % SLICE == 0:
+                    await asyncio.sleep(0)
+        if not seen and asyncio.get_running_loop().time() - began < 1:
+            self._fail("the API server ended the watch at once")
+        else:
+            self._failed = self._expired = 0
+
+    def _take(self, line: bytes) -> None:
+        """Apply one event."""
+        event = _parsed(line)
+        self._table.events += 1
+        obj = event.get("object") or {}
+        match event.get("type"):
+            case "ADDED" | "MODIFIED":
+                self._table.put(obj)
+            case "DELETED":
+                self._table.drop(obj)
+            case "BOOKMARK":
+                pass
+            case _:
+                raise self._told(obj, line)
+        version = (obj.get("metadata") or {}).get("resourceVersion")
+        self._version = str(version or self._version)
+
+    def _told(self, status: Any, line: bytes) -> MusterError:
+        """Return the error of an ERROR event. Unless it is of the past, the version may be at fault: list again."""
+        self._version = ""
+        call = errors.target("GET", self._path, watch=True)
+        code = status.get("code") if isinstance(status, dict) else None
+        return errors.translate(call, code if isinstance(code, int) else 500, json.dumps(status) if code else line)
+
+    def _fail(self, trouble: str) -> None:
+        self._failed += 1
+        self._table.trouble = trouble
+        # A dozen watchers would fill the log while the API server is away: each speaks up after 1, 2, 4, 8 … failures.
+        say = log.warning if self._failed.bit_count() == 1 else log.debug
+        say("the watch failed", kind=str(self._kind), failures=self._failed, error=trouble)
+
+    @property
+    def _kind(self) -> Kind:
+        return self._table.kind
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    """Return an event; one that is no JSON was cut off by a lost connection, and is asked for again."""
+    try:
+        event = msgspec.json.decode(line)
+    except ValueError as error:
+        raise RetryError(f"a watch event is not JSON: {errors.cut(line)}") from error
+    if not isinstance(event, dict):
+        raise RetryError(f"a watch event is not an object: {errors.cut(line)}")
+    return event
+
+
+async def until_synced(store: Store) -> None:
+    """Say once in a while what the start is waiting for; then take what was read out of the garbage collector's sight.
+
+    A full collection over tens of thousands of objects that live as long as the process would stop the loop each time.
+    """
+    with _seldom_collected():
+        while not store.synced:
+            try:
+                await store.wait_synced(SYNC_WARNING)
+            except ClusterAwayError as error:
+                log.warning("waiting for the cluster's objects", error=str(error))
+    gc.collect()
+    gc.freeze()
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Look for garbage less often meanwhile: nearly all that is made while a cluster is read stays.
+
+    With what the interpreter sets itself, half of the time of reading goes into looking through it again and again.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(*SELDOM)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+async def caught_up(connection: Connection, store: Store, kinds: Iterable[Kind], *, within: float = 30.0) -> None:
+    """Wait until the store shows every object of these kinds as the API server has it now.
+
+    A new leader does so before it concludes that something is gone: its watches may be behind what its predecessor
+    saw. An object that is deleted meanwhile may never be shown; the collection is read again then. Raises
+    ClusterAwayError after `within` seconds.
+    """
+    try:
+        async with asyncio.timeout(within):
+            for kind in kinds:
+                while behind := await _behind(connection, store.tables[kind]):
+                    log.info("the watch is behind", kind=str(kind), objects=behind)
+                    await asyncio.sleep(BEHIND_SECONDS)
+    except TimeoutError:
+        raise ClusterAwayError(f"after {within} s the watches still do not show all that there is") from None
+
+
+async def _behind(connection: Connection, table: Table) -> int:
+    """Return how many objects the API server has that the table has not, or has in an older version.
+
+    It is asked in the version that it serves; of a kind that need not be there, and is not, it has none.
+    """
+    for path in table.kind.paths:
+        try:
+            return await _behind_at(connection, table, path)
+        except errors.AbsentEndpointError:
+            if not table.kind.optional:
+                raise
+    return 0
+
+
+async def _behind_at(connection: Connection, table: Table, path: str) -> int:
+    behind = 0
+    async with aclosing(connection.pages(path, limit=HEADS, kept=Kept.HEADS)) as pages:
+        async for page in pages:
+            behind += sum(map(table.is_behind, page.get("items") or ()))
+    return behind

@@ -1,0 +1,144 @@
+"""The cluster as it was last seen, in memory: the real `flow.ports.View`.
+
+Fed by `reflector`, one table for each kind. Everything runs on one event loop and no method awaits between reading and
+writing, so a snapshot is of one moment for each kind. Between kinds there is no order, as in any Kubernetes client: a
+pod may be seen before its claim.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from admission.api.muster.claim_policies import ClaimPolicy
+from admission.api.snapshot import Snapshot
+from admission.errors import ClusterAwayError
+from admission.kube.cache import watched_resources
+from admission.kube.cache.indexer import Table
+from admission.kube.cache.watched_resources import Kind
+
+Changes = Mapping[Kind, frozenset[str]]
+"""Kind → keys of the objects that were added, changed or removed."""
+
+
+class Store:
+    """All watched kinds. A kind that is not watched is empty in every snapshot and does not delay `synced`."""
+
+    def __init__(self, watched: Iterable[Kind] = watched_resources.ALL) -> None:
+        self.tables: Mapping[Kind, Table] = {kind: Table(kind, self._changed) for kind in watched}
+        self._subscriptions: list[Subscription] = []
+        self._snapshot: Snapshot | None = None
+        self._synced = asyncio.Event()
+
+    @property
+    def synced(self) -> bool:
+        """Whether every watched kind has been listed once; nothing is decided before."""
+        return self._synced.is_set()
+
+    @property
+    def policies(self) -> Mapping[str, ClaimPolicy]:
+        """ClaimPolicies by name."""
+        table = self.tables.get(watched_resources.POLICIES)
+        return table.freeze() if table else {}
+
+    def snapshot(self) -> Snapshot:
+        """Freeze what is known now; the same object as before when nothing has changed since."""
+        if self._snapshot is None:
+            whole = ((kind, table) for kind, table in self.tables.items() if kind.field and not kind.family)
+            fields: dict[str, Any] = {kind.field: table.freeze() for kind, table in whole}
+            of_families = [(kind.family, table) for kind, table in self.tables.items() if kind.family]
+            fields["parents"] = {family: table.freeze() for family, table in of_families}
+            fields["unwatched"] = {family: table.unseen for family, table in of_families if table.unseen}
+            malformed = {key: error for table in self.tables.values() for key, error in table.malformed().items()}
+            queues = self.tables.get(watched_resources.QUEUES)
+            fields["unread_queues"] = queues.unread() if queues else {}
+            self._snapshot = Snapshot(**fields, malformed=malformed)
+        return self._snapshot
+
+    def uid_of(self, kind: Kind, key: str) -> str | None:
+        """Return the UID of an object; None when it is not known. Freezes nothing."""
+        found = self.tables[kind].find(key)
+        return None if found is None else str(getattr(found, "meta", found).uid)
+
+    def troubles(self) -> dict[str, str]:
+        """Return why kinds may be out of date, by `plural.group`; empty when all is well. For readiness and doctor."""
+        return {str(kind): table.trouble for kind, table in self.tables.items() if table.trouble}
+
+    def heard(self) -> Iterator[tuple[str, int, int, int, float]]:
+        """Yield for each kind: `plural.group`, how many objects, changes and lists, and the seconds of silence."""
+        now = time.monotonic()
+        for kind, table in self.tables.items():
+            yield str(kind), len(table), table.events, table.lists, now - table.heard
+
+    def subscribe(self, *watched: Kind) -> "Subscription":
+        """Return what tells of changes of these kinds, all when none is named, while it is used in `with`."""
+        return Subscription(self._subscriptions, frozenset(watched))
+
+    async def wait_synced(self, within: float | None = None) -> None:
+        """Wait until every watched kind has been listed. Raises ClusterAwayError after `within` seconds."""
+        try:
+            async with asyncio.timeout(within):
+                await self._synced.wait()
+        except TimeoutError:
+            missing = (f"{kind} ({table.trouble})" for kind, table in self.tables.items() if not table.listed)
+            raise ClusterAwayError(f"after {within} s these kinds are not listed: {'; '.join(missing)}") from None
+
+    def note_listed(self) -> None:
+        """Say that a table was listed; the last of them makes the store synced."""
+        if not self.synced and all(table.listed for table in self.tables.values()):
+            self._synced.set()
+            for subscription in self._subscriptions:
+                subscription.wake()
+
+    def note_seen(self, kind: Kind) -> None:
+        """Say that the objects of a kind are seen from now on, or are not any more."""
+        self._changed(kind, "", news=True)
+
+    def _changed(self, kind: Kind, key: str, *, news: bool) -> None:
+        self._snapshot = None
+        for subscription in self._subscriptions if news else ():
+            subscription.note(kind, key)
+
+
+class Subscription:
+    """One reader's changes since it last asked: `with store.subscribe() as changed: await changed.next()`.
+
+    Nobody is woken by a change of what is not read, such as the heartbeat in a node's status.
+    """
+
+    def __init__(self, among: "list[Subscription]", watched: frozenset[Kind]) -> None:
+        self._among = among
+        self._watched = watched
+        self._pending: dict[Kind, set[str]] = {}
+        self._event = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        self._among.append(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._among.remove(self)
+
+    async def next(self) -> Changes:
+        """Wait for a change, then return all of them since the last call. Empty when the store has just synced."""
+        await self._event.wait()
+        self._event.clear()
+        pending, self._pending = self._pending, {}
+        return {kind: frozenset(keys) for kind, keys in pending.items()}
+
+    async def wait(self) -> None:
+        """Wait for a change, and forget which it was: the port `control.admitting.Changes`."""
+        await self.next()
+
+    def note(self, kind: Kind, key: str) -> None:
+        """Remember a change and wake the reader."""
+        if not self._watched or kind in self._watched:
+            self._pending.setdefault(kind, set()).add(key)
+            self.wake()
+
+    def wake(self) -> None:
+        """Let the reader look, whether or not something has changed."""
+        self._event.set()

@@ -1,0 +1,394 @@
+"""Requests to the API server as raw JSON: authenticated, retried, and with failures translated once.
+
+kubernetes-asyncio is used for credentials. Its typed models are not: making one for each of 20000 pods takes longer
+than everything else that Muster does with them.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypedDict
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+import structlog
+
+import admission
+from admission.api.values import names
+from admission.errors import ClusterAwayError, MendError
+from admission.kube.client import backoff, credentials, errors
+from admission.kube.client.credentials import Place
+from admission.kube.client.session import Session
+
+log = structlog.get_logger(__name__)
+
+Json = dict[str, Any]
+Params = Mapping[str, str | int | bool]
+
+IN_FLIGHT = 64
+"""Requests at a time. The pool has 100 connections: the rest is for watches and the lease, which must never queue."""
+
+CONNECT_SECONDS = 5.0
+
+
+class PatchKind(StrEnum):
+    """Content types of PATCH."""
+
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long one request may take, and how often it is tried while the API server is away or busy. Seconds."""
+
+    tries: int = 5
+    timeout: float = 30.0
+    base: float = 0.2
+    longest: float = 10.0
+
+    def pause(self, failed: int, asked: float | None) -> float:
+        """Return how long to wait after so many failures; not less than the server asked for, within reason."""
+        own = backoff.backoff(failed, base=self.base, longest=self.longest)
+        return own if asked is None else min(self.longest, max(own, asked))
+
+
+PATIENT = Patience()
+ONCE = Patience(tries=1, timeout=5.0)
+
+
+BRIEF = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
+"""Accept: an object's metadata will do as an answer."""
+
+
+class ServerVersions(NamedTuple):
+    """Major and minor version of the API server, and of the earliest that it has to work with, where it says so."""
+
+    own: tuple[int, int]
+    compatible: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.own[0]}.{self.own[1]}"
+
+
+BRIEF_LIST = BRIEF.replace("PartialObjectMetadata", "PartialObjectMetadataList")
+"""Accept: the same of a collection."""
+
+
+class _MetaHead(TypedDict, total=False):
+    name: str
+    namespace: str
+    uid: str
+    resourceVersion: str
+
+
+class _Head(TypedDict, total=False):
+    metadata: _MetaHead
+
+
+class _Heads(TypedDict, total=False):
+    """A page of a collection, of which the parser keeps no more than which versions of which objects there are."""
+
+    metadata: dict[str, Any]
+    items: list[_Head] | None
+
+
+class _MetaRead(TypedDict, total=False):
+    name: Any
+    generateName: Any
+    namespace: Any
+    uid: Any
+    resourceVersion: Any
+    generation: Any
+    labels: Any
+    annotations: Any
+    ownerReferences: Any
+    finalizers: Any
+    creationTimestamp: Any
+    deletionTimestamp: Any
+
+
+class _ObjectRead(TypedDict, total=False):
+    apiVersion: Any
+    kind: Any
+    metadata: _MetaRead
+    spec: Any
+    status: Any
+    value: Any
+    globalDefault: Any
+
+
+class _Lean(TypedDict, total=False):
+    """A page of a collection without what no decoder reads: managedFields are half of what is sent of a claim."""
+
+    metadata: dict[str, Any]
+    items: list[_ObjectRead] | None
+
+
+class Kept(Enum):
+    """What the parser keeps of the objects of a collection."""
+
+    ALL = None
+    READ = _Lean
+    """What decoders read of any kind."""
+    HEADS = _Heads
+    """Name, namespace, UID and version: an eighth of the time. The API server is asked for metadata alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request. An urgent one does not wait for others. brief: nobody reads more of the answer than metadata.
+
+    kept: what is of use of a collection.
+    """
+
+    method: str
+    path: str
+    params: Params = field(default_factory=dict)
+    body: Any = None
+    content: str = "application/json"
+    urgent: bool = False
+    watch: bool = False
+    brief: bool = False
+    kept: Kept = Kept.ALL
+
+    @property
+    def url(self) -> str:
+        """Path and query."""
+        query = {key: str(value).lower() if isinstance(value, bool) else value for key, value in self.params.items()}
+        return f"{self.path}?{urlencode(query)}" if query else self.path
+
+    @property
+    def call(self) -> errors.Target:
+        """What the request is about, for messages."""
+        return errors.target(self.method, self.path, watch=self.watch)
+
+
+class Connection:
+    """A connection to one API server, as an async context manager. Entering it reads credentials and sends nothing.
+
+    Every call raises the errors of `admission.errors` that `failures.translate` names, and ClusterAwayError when there
+    is no answer after as many tries as `patience` has. warns: whether tries before the first answer are logged.
+    """
+
+    def __init__(self, place: Place | None = None, *, patience: Patience | None = None, warns: bool = True) -> None:
+        self._place = place or Place()
+        self._patience = patience or PATIENT
+        self._warns = warns
+        self._reached = False
+        self._configuration: Any = None
+        self._session: Session | None = None
+        self._in_flight = asyncio.Semaphore(IN_FLIGHT)
+
+    async def __aenter__(self) -> Self:
+        self._configuration = await credentials.load(self._place)
+        try:
+            self._session = Session(self._configuration)
+        except OSError as error:
+            raise MendError(f"cannot use the certificates of the kubeconfig: {error}") from error
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return str(self._configuration.host)
+
+    async def get(
+        self, path: str, params: Params | None = None, *, patience: Patience | None = None, urgent: bool = False
+    ) -> Json:
+        """Return an object, or a page of a collection."""
+        return await self.send(Request(method="GET", path=path, params=params or {}, urgent=urgent), patience)
+
+    async def post(self, path: str, body: Any, *, patience: Patience | None = None, urgent: bool = False) -> Json:
+        """Create an object. Raises ExistsError when it is there already."""
+        return await self.send(Request(method="POST", path=path, body=body, urgent=urgent), patience)
+
+    async def patch(
+        self, path: str, body: Any, kind: PatchKind, *, patience: Patience | None = None, urgent: bool = False
+    ) -> Json:
+        """Change an object."""
+        return await self.send(Request(method="PATCH", path=path, body=body, content=kind, urgent=urgent), patience)
+
+    async def set(self, path: str, body: Any, kind: PatchKind) -> None:
+        """Change an object where nobody needs to know what it is like then."""
+        await self.send(Request(method="PATCH", path=path, body=body, content=kind, brief=True))
+
+    async def apply(self, path: str, body: Any, *, patience: Patience | None = None) -> Json:
+        """Apply an object on the server side as field manager `muster`, taking over fields that others own."""
+        params = {"fieldManager": names.FIELD_MANAGER, "force": "true"}
+        request = Request(method="PATCH", path=path, params=params, body=body, content=PatchKind.APPLY)
+        return await self.send(request, patience)
+
+    async def delete(self, path: str, body: Any = None) -> Json:
+        """Delete an object. `body`: DeleteOptions."""
+        return await self.send(Request(method="DELETE", path=path, body=body))
+
+    async def pages(self, path: str, *, limit: int, kept: Kept = Kept.ALL) -> AsyncGenerator[Json]:
+        """Yield a collection page by page, all of one moment. Raises ExpiredError when that moment is too long ago."""
+        params: dict[str, str | int | bool] = {"limit": limit} if limit else {}
+        while True:
+            page = await self.send(Request(method="GET", path=path, params=params, kept=kept))
+            yield page
+            token = (page.get("metadata") or {}).get("continue")
+            if not token:
+                return
+            params["continue"] = token
+
+    async def lines(self, path: str, params: Params, *, quiet: float, whole: float) -> AsyncGenerator[bytes]:
+        """Yield the lines of a long answer as they come, and first an empty one when it begins. Not retried.
+
+        quiet: seconds without a byte after which the connection counts as lost; whole: seconds for all of it. Lines
+        may have any length.
+        """
+        request = Request(method="GET", path=path, params=params, watch=True)
+        timeout = aiohttp.ClientTimeout(total=whole, sock_connect=CONNECT_SECONDS, sock_read=quiet)
+        pending: list[bytes] = []
+        async with self._answer(request, timeout) as answer:
+            yield b""
+            async for chunk in answer.content.iter_any():
+                *ends, rest = chunk.split(b"\n")
+                for end in ends:
+                    yield b"".join((*pending, end))
+                    pending.clear()
+                pending.append(rest)
+
+    async def who_am_i(self) -> str:
+        """Return the name that the API server knows us by."""
+        review = await self.post(
+            "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+            {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"},
+        )
+        return str(review["status"]["userInfo"]["username"])
+
+    async def version(self) -> tuple[int, int]:
+        """Return the API server's major and minor version."""
+        return (await self.versions()).own
+
+    async def versions(self) -> ServerVersions:
+        """Return what the API server says of its version."""
+        answer = await self.get(errors.VERSION)
+        own = _version(answer, "major", "minor")
+        if own is None:
+            raise ClusterAwayError(f"{self.server}/version is not that of Kubernetes: {errors.cut(answer)}")
+        return ServerVersions(own, _version(answer, "minCompatibilityMajor", "minCompatibilityMinor"))
+
+    async def send(self, request: Request, patience: Patience | None = None) -> Json:
+        """Send until an answer comes that is worth returning or raising."""
+        patience = patience or self._patience
+        renewed = False
+        failed = 0
+        while True:
+            try:
+                async with nullcontext() if request.urgent else self._in_flight:
+                    return await self._read(request, patience.timeout)
+            except errors.UnauthorizedError:
+                if renewed:
+                    raise
+                renewed = True
+                await self._renew_credentials()
+            except (ClusterAwayError, errors.BusyError) as error:
+                failed += 1
+                if failed >= patience.tries:
+                    raise
+                pause = patience.pause(failed, getattr(error, "after", None))
+                self._tell(error, failed, patience.tries, pause)
+                await asyncio.sleep(pause)
+
+    def _tell(self, error: Exception, failed: int, tries: int, pause: float) -> None:
+        """Warn that a request is tried again. Once there was an answer, whoever asks tells what it means to them."""
+        if self._warns and not self._reached:
+            log.warning("trying again", failed=failed, tries=tries, seconds=round(pause, 3), error=str(error))
+
+    async def _read(self, request: Request, seconds: float) -> Json:
+        async with self._answer(request, aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)) as answer:
+            text = await answer.read()
+        try:
+            parsed = _parsed(text, request.kept)
+        except ValueError as error:
+            raise ClusterAwayError(f"{request.call}: the answer is not JSON: {errors.cut(text)}") from error
+        if not isinstance(parsed, dict):
+            raise ClusterAwayError(f"{request.call}: the answer is not an object: {errors.cut(text)}")
+        return parsed
+
+    @asynccontextmanager
+    async def _answer(
+        self,
+        request: Request,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own: for connecting, for silence, for the whole
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """Yield a successful answer, or raise what went wrong as one of our errors, also while it is being read."""
+        try:
+            answer = await self._sent(request, timeout)
+            self._reached = True
+            async with answer:
+                if answer.status >= 300:
+                    raise errors.translate(request.call, answer.status, await answer.read(), after=_retry_after(answer))
+                yield answer
+        except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
+            raise MendError(f"the certificate of {self.server} cannot be verified: {errors.cut(error)}") from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            reason = errors.cut(error) or type(error).__name__
+            mend = "" if self._reached else "; is the cluster up, and is KUBECONFIG (or --kubeconfig) the right one?"
+            raise ClusterAwayError(
+                f"{request.call}: the API server at {self.server} does not answer: {reason}{mend}"
+            ) from error
+
+    async def _sent(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:  # noqa: ASYNC109 - as above
+        headers = {
+            "Accept": BRIEF if request.brief else BRIEF_LIST if request.kept is Kept.HEADS else "application/json",
+            "Content-Type": request.content,
+            "User-Agent": f"muster/{admission.__version__}",
+        }
+        if self._session is None:
+            raise RuntimeError("the connection is used outside `async with`")
+        try:
+            return await self._session.request(
+                request.method, request.url, headers=headers, body=request.body, timeout=timeout
+            )
+        except RuntimeError as error:
+            # uvloop 0.23 keeps the file number of a socket that was reset during its TLS handshake, and refuses the
+            # next one that gets it (MagicStack/uvloop#653). That is over soon, and no reason to end the process.
+            if "is used by transport" not in str(error):
+                raise
+            raise OSError(str(error)) from error
+
+    async def _renew_credentials(self) -> None:
+        """Read the credentials again: a token file was replaced, or a token from an `exec` program ran out."""
+        fresh = await credentials.load(self._place)
+        self._configuration.api_key.update(fresh.api_key)
+
+
+def _parsed(text: bytes, kept: Kept) -> Any:
+    if kept is Kept.ALL:
+        return msgspec.json.decode(text)
+    try:
+        return msgspec.json.decode(text, type=kept.value)
+    except msgspec.ValidationError:
+        # Something is of another type than Kubernetes promises: decoders say what, object by object.
+        return msgspec.json.decode(text)
+
+
+def _retry_after(answer: aiohttp.ClientResponse) -> float | None:
+    try:
+        return float(answer.headers["Retry-After"])
+    except (KeyError, ValueError):
+        return None
+
+
+def _version(answer: Json, *fields: str) -> tuple[int, int] | None:
+    # Some providers write "33+".
+    major, minor = (re.sub(r"\D.*", "", str(answer.get(field, ""))) for field in fields)
+    return (int(major), int(minor)) if major and minor else None

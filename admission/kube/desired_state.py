@@ -1,0 +1,151 @@
+"""Objects that Muster keeps in a cluster word by word: watched, compared with what they have to say, and written anew.
+
+Server-side apply would not do: what somebody adds to an object, such as an exception to a policy, stays theirs. So an
+object that differs is replaced as a whole. `fence_controller` uses it.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+
+from admission.api.kubernetes import meta
+from admission.api.kubernetes.meta import Meta
+from admission.api.values import names
+from admission.api.values.decoding import Json, Reader
+from admission.errors import GoneError, MendError
+from admission.kube.cache.store import Store
+from admission.kube.cache.watched_resources import Kind
+from admission.kube.client import paths
+from admission.kube.client.connection import Connection, Request
+from admission.kube.client.errors import ExistsError
+
+log = structlog.get_logger(__name__)
+
+AGED = timedelta(seconds=60)
+"""How old an object has to be to be taken for older than this process; clocks differ by less."""
+
+LABELS = {names.MANAGED_BY: names.FIELD_MANAGER}
+
+Identity = tuple[str, int]
+"""UID and generation, which counts the changes of what an object asks for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """An object as it stands: its metadata, and all of it."""
+
+    meta: Meta
+    body: Json
+
+    @property
+    def identity(self) -> Identity:
+        return self.meta.uid, self.meta.generation
+
+
+def kind(name: str, group: str, plural: str, *older: str, optional: bool = False) -> Kind:
+    """Return a kind of which `Objects` keeps some. older, optional: as in `Kind`."""
+    return Kind(
+        name=name,
+        group=group,
+        version="v1",
+        plural=plural,
+        field="",
+        decode=_decode,
+        older=older,
+        optional=optional,
+        whole=True,
+    )
+
+
+class Objects:
+    """The objects of some kinds. store: what is watched of them, by somebody else. clock: for `since`."""
+
+    def __init__(self, connection: Connection, kinds: Iterable[Kind], clock: Callable[[], datetime]) -> None:
+        self.store = Store(kinds)
+        self._connection = connection
+        self._clock = clock
+        self._since: dict[tuple[str, str], tuple[Identity, datetime]] = {}
+
+    def all(self, kind: Kind) -> Mapping[str, Kept]:
+        """Return the objects of a kind by name."""
+        found: Mapping[str, Kept] = self.store.tables[kind].freeze()
+        return found
+
+    def find(self, kind: Kind, name: str) -> Kept | None:
+        """Return one that stands, and is not being deleted."""
+        found: Kept | None = self.store.tables[kind].find(name)
+        return None if found is None or found.meta.deleted is not None else found
+
+    def since(self, kind: Kind, name: str) -> datetime | None:
+        """Return since when an object has stood as it is now: as far as was seen, or as its age proves."""
+        found = self.find(kind, name)
+        if found is None:
+            return None
+        known = self._since.get((kind.name, name))
+        if known is None or known[0] != found.identity:
+            now, created = self._clock(), found.meta.created
+            unchanged = found.meta.generation == 1 and now - created > AGED
+            known = (found.identity, created if unchanged else now)
+            self._since[kind.name, name] = known
+        return known[1]
+
+    async def put(self, kind: Kind, name: str, spec: Json, *, version: str = "v1") -> None:
+        """Create an object, or replace one whose spec says something else.
+
+        Raises MendError when it is not kept as it was written, ConflictError when it is changed at the same time.
+        """
+        found = self.find(kind, name)
+        if found is not None and says(found.body, spec):
+            return
+        metadata: dict[str, Any] = {"name": name, "labels": LABELS}
+        body = {"apiVersion": f"{kind.group}/{version}", "kind": kind.name, "metadata": metadata, "spec": spec}
+        path = collection(kind, version)
+        if found is None:
+            try:
+                answer = await self._connection.post(path, body)
+            except ExistsError:
+                return  # it was made a moment ago, and the watch is about to show it
+        else:
+            metadata["resourceVersion"] = found.meta.resource_version
+            answer = await self._connection.send(Request(method="PUT", path=paths.of(path, name), body=body))
+        log.info("written", object=f"{kind.name} {name}", instead=found is not None)
+        if not says(answer, spec):
+            raise MendError(f"{kind.name} {name} is not kept as Muster writes it: see who changes it, and stop that")
+
+    async def remove(self, kind: Kind, name: str, *, version: str = "v1") -> None:
+        """Delete an object. Harmless when it is gone."""
+        found = self.find(kind, name)
+        if found is None:
+            return
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": found.meta.uid}}
+        with contextlib.suppress(GoneError):
+            await self._connection.delete(paths.of(collection(kind, version), name), options)
+            log.info("removed", object=f"{kind.name} {name}")
+
+
+def collection(kind: Kind, version: str) -> str:
+    """Return where all objects of a kind are, in one of its versions."""
+    return f"/apis/{kind.group}/{version}/{kind.plural}"
+
+
+def says(body: Json, spec: Json) -> bool:
+    """Return whether an object's spec is this one, but for the times in it."""
+    return bool(_timeless(body.get("spec")) == _timeless(spec))
+
+
+def _timeless(value: Any) -> Any:
+    """Return a value without `timeAdded`, which the API server writes into taints."""
+    if isinstance(value, Mapping):
+        return {key: _timeless(item) for key, item in value.items() if key != "timeAdded"}
+    return [_timeless(item) for item in value] if isinstance(value, list) else value
+
+
+def _decode(obj: Json) -> Kept:
+    reader = Reader(obj)
+    values = meta.decode(reader)
+    reader.finish(str(obj.get("kind", "object")), values.key)
+    return Kept(meta=values, body=obj)

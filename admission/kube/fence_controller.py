@@ -1,0 +1,377 @@
+"""Keeps the fences and what makes them hold, and tells what stands: the real `flow.ports.Fences`.
+
+A fence is a DeviceTaintRule on all devices of a driver, and a ValidatingAdmissionPolicy with its binding that refuses
+claims which tolerate it. Where the settings ask for coverage, another policy keeps claims out of the namespaces that
+the webhook does not see, and the webhook's registration is looked at. All of it is watched and mended. That the
+policies are heeded is proved by claims that they have to refuse, as dry runs.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import structlog
+
+from admission.api.kubernetes import device_taint_rules
+from admission.api.kubernetes.device_taint_rules import TaintRule
+from admission.api.values.decoding import Json
+from admission.errors import GoneError, MendError, MusterError, RetryError
+from admission.kube import admission_policies, desired_state
+from admission.kube.cache import reflector
+from admission.kube.cache.store import Store, Subscription
+from admission.kube.cache.watched_resources import Kind
+from admission.kube.client import backoff, errors, paths
+from admission.kube.client.connection import Connection, Request
+from admission.kube.desired_state import Identity, Objects
+from admission.kube.webhook_config import registration
+from admission.scheduling.placement.protection import SETTLING, Barriers, Webhooks
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 30.0
+"""Between two proofs that a policy is heeded, and two looks for whether DeviceTaintRules are served."""
+
+TIDY_SECONDS = 600.0
+"""At most so long until it is tried again to remove what is left of earlier fences."""
+
+AGAIN_SECONDS = 0.5
+"""Until a policy that is not heeded yet is tried again."""
+
+SYNC_SECONDS = 10.0
+"""After how long it is a trouble that something cannot be listed."""
+
+VERSIONS = ("v1", "v1beta2")
+"""Versions of DeviceTaintRule that a fence may be made of, the best first."""
+
+_REGISTRATION = "admissionregistration.k8s.io"
+RULES = desired_state.kind("DeviceTaintRule", "resource.k8s.io", "devicetaintrules", "v1beta2", optional=True)
+POLICIES = desired_state.kind("ValidatingAdmissionPolicy", _REGISTRATION, "validatingadmissionpolicies")
+BINDINGS = desired_state.kind("ValidatingAdmissionPolicyBinding", _REGISTRATION, "validatingadmissionpolicybindings")
+MUTATING = desired_state.kind("MutatingWebhookConfiguration", _REGISTRATION, "mutatingwebhookconfigurations")
+VALIDATING = desired_state.kind("ValidatingWebhookConfiguration", _REGISTRATION, "validatingwebhookconfigurations")
+KINDS = (RULES, POLICIES, BINDINGS, MUTATING, VALIDATING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the settings ask for. fence: drivers; namespace: Muster's own; controller: the name of its user."""
+
+    namespace: str
+    controller: str
+    fence: tuple[str, ...] = ()
+    coverage: bool = False
+
+    @property
+    def any(self) -> bool:
+        return bool(self.fence) or self.coverage
+
+    @property
+    def spared(self) -> tuple[str, ...]:
+        """Return the namespaces whose pods the webhook does not see."""
+        return registration.spared(self.namespace)
+
+    def policies(self) -> Iterator[tuple[str, Json]]:
+        """Yield the policies to keep, by name."""
+        if self.fence:
+            yield admission_policies.FENCE, admission_policies.fence()
+        if self.coverage:
+            yield admission_policies.COVERAGE, admission_policies.coverage(self.spared)
+
+
+class _Proof(NamedTuple):
+    """That a policy was heeded: as it stood then, and when, by the event loop's clock."""
+
+    of: tuple[Identity, Identity]
+    at: float
+
+
+class _NotYetError(RetryError):
+    """Something that was made a moment ago does not count yet, as was to be expected."""
+
+
+class Fencer:
+    """Keeps fences while `run` runs. clock: that of the cycles which ask what is seen."""
+
+    def __init__(
+        self, connection: Connection, wish: Wish, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        kinds = KINDS if wish.coverage else (RULES, POLICIES, BINDINGS)
+        self._connection = connection
+        self._wish = wish
+        self._clock = clock
+        self._objects = Objects(connection, kinds, clock)
+        self._version: str | None = None
+        """In which version rules are written; None where none is served, or nobody has looked yet."""
+        self._looked = False
+        self._wanted: frozenset[str] | None = None
+        """None until it is known what stands: fences of an earlier leader stay until then, and no new one goes up."""
+        self._changes: Subscription | None = None
+        self._proofs: dict[str, _Proof] = {}
+        self._trouble = ""
+        self._troubled: datetime | None = None
+
+    @property
+    def store(self) -> Store:
+        """What is watched, for whoever wants to know of changes."""
+        return self._objects.store
+
+    # The port.
+
+    def seen(self) -> Barriers:
+        """Return what stands now."""
+        if not self._wish.any:
+            return Barriers()
+        trouble = self._trouble or "; ".join(f"{kind}: {why}" for kind, why in self.store.troubles().items())
+        self._troubled = (self._troubled or self._clock()) if trouble else None
+        rules = {driver: self._rule(driver) for driver in self._wish.fence}
+        return Barriers(
+            fence=self._wish.fence,
+            served=self._version is not None or not self._looked,
+            rules={driver: since for driver, since in rules.items() if since is not None},
+            policy=self._policy(admission_policies.FENCE),
+            webhooks=self._webhooks() if self._wish.coverage else None,
+            trouble=trouble,
+            troubled=self._troubled,
+        )
+
+    def want(self, drivers: frozenset[str]) -> None:
+        """Have these fences stand from now on, and no others; unless that was judged before it was seen what stands."""
+        if self.store.synced and drivers != self._wanted:
+            self._wanted = drivers
+            if self._changes is not None:
+                self._changes.wake()
+
+    def _rule(self, driver: str) -> datetime | None:
+        """Return since when a driver's rule stands as it must."""
+        return self._standing(RULES, device_taint_rules.fence_name(driver), rule(driver))
+
+    def _policy(self, name: str) -> datetime | None:
+        """Return since when a policy stands with its binding, and is heeded."""
+        wanted = dict(self._wish.policies()).get(name)
+        if wanted is None:
+            return None
+        policy = self._standing(POLICIES, name, wanted)
+        binding = self._standing(BINDINGS, name, admission_policies.binding(name))
+        proof = self._proofs.get(name)
+        if policy is None or binding is None or proof is None or proof.of != self._identities(name):
+            return None
+        return max(policy, binding)
+
+    def _webhooks(self) -> Webhooks:
+        found = [
+            self._objects.since(kind, registration.NAME)
+            for kind in (MUTATING, VALIDATING)
+            if (one := self._objects.find(kind, registration.NAME)) is not None and self._shows_all(kind, one.body)
+        ]
+        # Both configurations, or nothing: the one adds the gate, the other sees that nobody came without it.
+        shown = [since for since in found if since is not None]
+        return Webhooks(
+            since=max(shown) if len(shown) == 2 else None,
+            spared=self._wish.spared,
+            kept_out=self._policy(admission_policies.COVERAGE),
+        )
+
+    def _shows_all(self, kind: Kind, body: Json) -> bool:
+        wish = self._wish
+        return registration.shows_all(kind.name, body, namespace=wish.namespace, controller=wish.controller)
+
+    def _standing(self, kind: Kind, name: str, spec: Json) -> datetime | None:
+        found = self._objects.find(kind, name)
+        return None if found is None or not desired_state.says(found.body, spec) else self._objects.since(kind, name)
+
+    def _identities(self, name: str) -> tuple[Identity, Identity] | None:
+        """Return which policy and which binding of a name stand."""
+        policy, binding = self._objects.find(POLICIES, name), self._objects.find(BINDINGS, name)
+        return None if policy is None or binding is None else (policy.identity, binding.identity)
+
+    # What keeps it so.
+
+    async def run(self) -> None:
+        """Keep what is wanted until cancelled; where nothing is, take away what an earlier Muster has left."""
+        if not self._wish.any:
+            await self._tidy()
+            return
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(reflector.watch(self._connection, self.store), name="watch the fences")
+            tasks.create_task(self._keep(), name="keep the fences")
+
+    async def _tidy(self) -> None:
+        failed = 0
+        while True:
+            try:
+                for name in await lift(self._connection):
+                    log.info("removed, since the settings do not ask for it", object=name)
+            except MusterError as error:
+                failed += 1
+                if str(error) != self._trouble:
+                    log.warning("what may be left of earlier fences is not removed yet", error=str(error))
+                self._trouble = str(error)
+                await asyncio.sleep(backoff.backoff(failed, base=1.0, longest=TIDY_SECONDS))
+            else:
+                return
+
+    async def _keep(self) -> None:
+        failed = 0
+        with self.store.subscribe() as changes:
+            self._changes = changes
+            while True:
+                pause = LOOK_SECONDS
+                try:
+                    await self._mend()
+                except _NotYetError:
+                    pause = AGAIN_SECONDS
+                except MusterError as error:
+                    failed += 1
+                    pause = backoff.backoff(failed, base=0.2, longest=LOOK_SECONDS)
+                    if str(error) != self._trouble:
+                        log.warning("the fences are not as they should be; it is tried again", error=str(error))
+                    self._trouble = str(error)
+                else:
+                    failed, self._trouble = 0, ""
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await changes.next()
+
+    async def _mend(self) -> None:
+        """Write what differs from what is wanted: policies before rules, so that no fence stands open."""
+        await self.store.wait_synced(SYNC_SECONDS)
+        if self._version is None:
+            self._version, self._looked = await served(self._connection), True
+        if self._version is not None:
+            kept = self._wish.fence if self._wanted is None else self._wanted
+            for name in self._fences() - set(map(device_taint_rules.fence_name, kept)):
+                await self._objects.remove(RULES, name, version=self._version)
+        await self._keep_policies()
+        if self._version is not None:
+            for driver in sorted(self._wanted or ()):
+                await self._put_rule(driver, self._version)
+
+    async def _put_rule(self, driver: str, version: str) -> None:
+        try:
+            await self._objects.put(RULES, device_taint_rules.fence_name(driver), rule(driver), version=version)
+        except errors.AbsentEndpointError:
+            self._version = None  # another release serves other versions: look again
+            raise
+
+    async def _keep_policies(self) -> None:
+        wanted = dict(self._wish.policies())
+        for name in (admission_policies.FENCE, admission_policies.COVERAGE):
+            if name not in wanted:
+                await self._objects.remove(BINDINGS, name)
+                await self._objects.remove(POLICIES, name)
+        for name, spec in wanted.items():
+            await self._objects.put(POLICIES, name, spec)
+            await self._objects.put(BINDINGS, name, admission_policies.binding(name))
+        for name in wanted:
+            await self._prove(name)
+
+    async def _prove(self, name: str) -> None:
+        """See that a policy is heeded as it stands now. Raises RetryError while it is not."""
+        identities, now = self._identities(name), asyncio.get_running_loop().time()
+        proof = self._proofs.get(name)
+        if identities is None or (proof is not None and proof.of == identities and now - proof.at < LOOK_SECONDS):
+            return
+        path = paths.within("/apis/resource.k8s.io/v1", self._wish.namespace, "resourceclaims")
+        request = Request(method="POST", path=path, params={"dryRun": "All"}, body=admission_policies.probe(name))
+        try:
+            await self._connection.send(request)
+        except MendError as error:
+            # Where both stand, either of them may be the one that is named.
+            if not any(
+                f"'{policy}'" in str(error) for policy in (admission_policies.FENCE, admission_policies.COVERAGE)
+            ):
+                raise
+            self._proofs[name] = _Proof(identities, now)
+        else:
+            self._proofs.pop(name, None)
+            self._excuse(name)
+            raise RetryError(
+                f"the API server lets a claim through that ValidatingAdmissionPolicy {name} refuses; should that last,"
+                " switch on its admission plugin ValidatingAdmissionPolicy"
+            )
+
+    def _excuse(self, name: str) -> None:
+        """Have patience with a policy that has just been made: an API server heeds it after a second or two."""
+        since = self._objects.since(BINDINGS, name)
+        if since is not None and self._clock() - since < SETTLING:
+            raise _NotYetError(f"ValidatingAdmissionPolicy {name} is not heeded yet")
+
+    def _fences(self) -> set[str]:
+        """Return the names of the fences that stand."""
+        rules = self._objects.all(RULES)
+        return {
+            name
+            for name, kept in rules.items()
+            if device_taint_rules.fenced(device_taint_rules.decode(kept.body)) is not None
+        }
+
+
+def rule(driver: str) -> Json:
+    """Return the spec of a driver's fence."""
+    fence = device_taint_rules.FENCE
+    taint = {"key": fence.key, "value": fence.value, "effect": fence.effect}
+    return {"deviceSelector": {"driver": driver}, "taint": taint}
+
+
+async def served(connection: Connection) -> str | None:
+    """Return in which version the API server takes the rules of fences; None where it takes none."""
+    for version in VERSIONS:
+        with contextlib.suppress(errors.AbsentEndpointError):
+            await connection.get(desired_state.collection(RULES, version), {"limit": 1})
+            return version
+    return None
+
+
+class Standing(NamedTuple):
+    """What stands in a cluster: fences as driver and time of creation, and the policies that are bound, by name."""
+
+    fences: list[tuple[str, datetime]]
+    policies: list[str]
+
+
+async def standing(connection: Connection) -> Standing:
+    """Return what stands now, whoever has put it up."""
+    bindings = (await connection.get(desired_state.collection(BINDINGS, BINDINGS.version))).get("items") or ()
+    bound = {item["metadata"]["name"] for item in bindings}
+    fences = await _standing_rules(connection, await served(connection))
+    listed = sorted((driver, rule.meta.created) for driver, rule in fences.items())
+    return Standing(listed, [name for name in (admission_policies.FENCE, admission_policies.COVERAGE) if name in bound])
+
+
+async def lift(connection: Connection, drivers: Collection[str] = ()) -> list[str]:
+    """Remove the fences of these drivers; of all, and the policies with them, where none is named.
+
+    Return what was removed. A leader whose settings ask for it puts it up again.
+    """
+    removed: list[str] = []
+    version = await served(connection)
+    for driver in await _standing_rules(connection, version):
+        if not drivers or driver in drivers:
+            removed += await _deleted(
+                connection, RULES, version or RULES.version, device_taint_rules.fence_name(driver)
+            )
+    if not drivers:
+        for kind in (BINDINGS, POLICIES):
+            for name in (admission_policies.FENCE, admission_policies.COVERAGE):
+                removed += await _deleted(connection, kind, kind.version, name)
+    return removed
+
+
+async def _standing_rules(connection: Connection, version: str | None) -> dict[str, TaintRule]:
+    """Return the rules of fences by driver; none where no version is served."""
+    if version is None:
+        return {}
+    items = (await connection.get(desired_state.collection(RULES, version))).get("items") or ()
+    rules = map(device_taint_rules.decode, items)
+    return {driver: rule for rule in rules if (driver := device_taint_rules.fenced(rule)) is not None}
+
+
+async def _deleted(connection: Connection, kind: Kind, version: str, name: str) -> list[str]:
+    try:
+        await connection.delete(paths.of(desired_state.collection(kind, version), name))
+    except GoneError:
+        return []
+    return [f"{kind.name} {name}"]

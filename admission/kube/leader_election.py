@@ -1,0 +1,301 @@
+"""Who leads: one holder at a time of a Lease (coordination.k8s.io/v1).
+
+Nobody's clock but our own is trusted, and of ours only how much time passes: a lease is taken for dead when its record
+has not changed for as long as it promised to be renewed, counted from when we saw it (client-go,
+tools/leaderelection/leaderelection.go, v0.37). A holder counts from before it sent its last good renewal and gives up
+after a shorter time, so it stops before anyone else may begin. What a holder does that was stopped too long to notice
+is refused by the ledger, for which every term has a larger epoch than those before it.
+"""
+
+import asyncio
+import os
+import socket
+import uuid
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from admission.api.values.decoding import Json
+from admission.errors import ConflictError, GoneError, MusterError
+from admission.kube.client import backoff, errors, paths
+from admission.kube.client.connection import Connection, PatchKind, Patience
+from admission.kube.writers import events
+
+log = structlog.get_logger(__name__)
+
+LOOKS = 4
+"""Who stands by counts from when it has seen the last renewal: a look that comes late makes a failover as late."""
+
+FIRST_EPOCH_AT = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durations:
+    """Seconds; retry < renew < lease.
+
+    lease: others wait so long after the last renewal. renew: we give up so long after it. retry: between two renewals;
+    who stands by looks LOOKS times as often.
+    """
+
+    lease: float = 15.0
+    renew: float = 10.0
+    retry: float = 2.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Term:
+    """One time of leading. epoch: larger than that of every term before it, of any process."""
+
+    epoch: int
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    deadline: float
+    """When it is lost unless it is renewed, on the loop's clock."""
+    version: str
+
+    @property
+    def leads(self) -> bool:
+        """Whether we lead at this very moment, also when the loop was too busy to set `lost`."""
+        return not self.lost.is_set() and asyncio.get_running_loop().time() < self.deadline
+
+
+@dataclass(slots=True)
+class _Observed:
+    """A record of another holder, as we last saw it."""
+
+    version: str = ""
+    until: float = 0.0
+    """When it is taken for dead unless it changes."""
+
+
+class Lease:
+    """Our candidacy for one Lease."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        namespace: str,
+        name: str = "muster-controller",
+        durations: Durations | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
+        self._connection = connection
+        self._collection = paths.within("/apis/coordination.k8s.io/v1", namespace, "leases")
+        self._name = name
+        self._durations = durations or Durations()
+        self._clock = clock
+        self._observed = _Observed()
+        self._last_epoch = 0
+        # One slow request must not eat the time in which others could renew.
+        self._patience = Patience(tries=1, timeout=max(0.1, self._durations.renew / 2))
+
+    @asynccontextmanager
+    async def lead(self) -> AsyncGenerator[Term]:
+        """Wait until we lead, renew while the block runs, and give the lease back at its end.
+
+        When `term.lost` is set, someone else may lead soon: leave the block, and ask again.
+        """
+        term = await self._acquire()
+        failure: Exception | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                renewing = group.create_task(self._keep(term), name=f"renew the lease {self._name}")
+                try:
+                    yield term
+                except Exception as error:  # noqa: BLE001 - raised below, where the TaskGroup does not wrap it
+                    failure = error
+                finally:
+                    renewing.cancel()
+        finally:
+            await self._release(term)
+        if failure is not None:
+            raise failure
+
+    async def _acquire(self) -> Term:
+        while True:
+            try:
+                term = await self._try_to_acquire()
+            except MusterError as error:
+                log.warning("the lease cannot be read or taken", lease=self._name, error=str(error))
+                term = None
+            if term is not None:
+                log.info("the lease is ours", lease=self._name, identity=self.identity, epoch=term.epoch)
+                return term
+            await asyncio.sleep(self._pause())
+
+    def _pause(self) -> float:
+        """Return the seconds until the next try: no more than until the holder is dead unless it renews."""
+        usual = backoff.spread(self._durations.retry, self._durations.retry * 1.2) / LOOKS
+        left = self._observed.until - self._now()
+        return min(usual, left + backoff.spread(0.0, self._durations.retry / 20)) if left > 0 else usual
+
+    async def _try_to_acquire(self) -> Term | None:
+        """Take the lease if it is free, given back, or dead."""
+        try:
+            found = await self._connection.get(self._path, patience=self._patience, urgent=True)
+        except errors.AbsentEndpointError:
+            raise
+        except GoneError:
+            return await self._create()
+        if not self._may_take(found):
+            return None
+        transitions = _transitions(found) + 1
+        return await self._take(found["metadata"]["resourceVersion"], transitions)
+
+    async def _create(self) -> Term | None:
+        """Make the lease.
+
+        Its transitions do not begin at 0: somebody may have deleted it, and the ledger would refuse an epoch that is
+        smaller than those before for ever. Seconds since 2025 exceed what any number of takeovers can have counted.
+        """
+        began = self._now()
+        transitions = max(self._last_epoch, int((self._clock() - FIRST_EPOCH_AT).total_seconds()))
+        body = record(self.identity, self._durations, at=self._clock(), transitions=transitions, name=self._name)
+        try:
+            made = await self._connection.post(self._collection, body, patience=self._patience, urgent=True)
+        except errors.ExistsError:
+            return None
+        return self._term(made, began)
+
+    async def _take(self, version: str, transitions: int) -> Term | None:
+        began = self._now()
+        body = record(self.identity, self._durations, at=self._clock(), transitions=transitions, version=version)
+        try:
+            taken = await self._patch(body)
+        except ConflictError:
+            return None
+        return self._term(taken, began)
+
+    def _may_take(self, found: Json) -> bool:
+        spec = found.get("spec") or {}
+        version = str(found["metadata"]["resourceVersion"])
+        if version != self._observed.version:
+            promised = float(spec.get("leaseDurationSeconds") or self._durations.lease)
+            self._observed = _Observed(version, self._now() + promised)
+        if spec.get("holderIdentity") in (None, "", self.identity):
+            return True
+        return self._now() >= self._observed.until
+
+    def _term(self, written: Json, began: float) -> Term:
+        self._last_epoch = _transitions(written) + 1
+        return Term(
+            epoch=self._last_epoch,
+            deadline=began + self._durations.renew,
+            version=str(written["metadata"]["resourceVersion"]),
+        )
+
+    async def _keep(self, term: Term) -> None:
+        """Renew until that fails for too long, then say that the term is lost."""
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(term.deadline) as limit:
+                    # aiohttp takes our cancellation for its own when a request times out in the same moment.
+                    while not limit.expired():
+                        await asyncio.sleep(self._durations.retry)
+                        began = self._now()
+                        if await self._renew(term) and not limit.expired():
+                            term.deadline = began + self._durations.renew
+                            limit.reschedule(term.deadline)
+            log.warning("the lease could not be renewed in time", lease=self._name, epoch=term.epoch)
+        except GoneError as error:
+            log.warning("the lease was taken away", lease=self._name, epoch=term.epoch, error=str(error))
+        term.lost.set()
+
+    async def _renew(self, term: Term) -> bool:
+        """Say that we are still there. Raises GoneError when somebody else holds the lease, or it is gone."""
+        body = renewal(at=self._clock(), version=term.version)
+        try:
+            written = await self._patch(body)
+        except ConflictError:
+            # Somebody touched the record, or it was us and the answer was lost.
+            term.version = await self._still_ours(term)
+            return False
+        except GoneError:
+            raise
+        except MusterError as error:
+            log.warning("the lease was not renewed", lease=self._name, error=str(error))
+            return False
+        term.version = str(written["metadata"]["resourceVersion"])
+        return True
+
+    async def _still_ours(self, term: Term) -> str:
+        """Return the version to renew from; the old one if the record cannot be read now. Raises GoneError."""
+        try:
+            found = await self._connection.get(self._path, patience=self._patience, urgent=True)
+        except GoneError:
+            raise
+        except MusterError:
+            return term.version
+        holder = (found.get("spec") or {}).get("holderIdentity")
+        if holder != self.identity:
+            raise GoneError(f"{holder or 'nobody'} holds the lease now")
+        return str(found["metadata"]["resourceVersion"])
+
+    async def _release(self, term: Term) -> None:
+        """Give the lease back, so that the next leader need not wait. Only while it is surely ours."""
+        if not term.leads:
+            return
+        term.lost.set()
+        try:
+            try:
+                await self._patch(release(at=self._clock(), version=term.version))
+            except ConflictError:
+                # A renewal was under way when the block ended.
+                await self._patch(release(at=self._clock(), version=await self._still_ours(term)))
+        except MusterError as error:
+            log.info("the lease was not given back", lease=self._name, error=str(error))
+        else:
+            log.info("the lease was given back", lease=self._name, epoch=term.epoch)
+
+    async def _patch(self, body: dict[str, Any]) -> Json:
+        return await self._connection.patch(self._path, body, PatchKind.MERGE, patience=self._patience, urgent=True)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    @property
+    def _path(self) -> str:
+        return paths.of(self._collection, self._name)
+
+
+def record(
+    holder: str, durations: Durations, *, at: datetime, transitions: int, version: str = "", name: str = ""
+) -> dict[str, Any]:
+    """Return the Lease of a new holder. With a version, the API server refuses it if the Lease has changed."""
+    meta = {"name": name} if name else {"resourceVersion": version}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": meta,
+        "spec": {
+            "holderIdentity": holder,
+            # Whole seconds are all that the API has; rounding up keeps the others waiting long enough.
+            "leaseDurationSeconds": max(1, -int(-durations.lease // 1)),
+            "acquireTime": events.micro_time(at),
+            "renewTime": events.micro_time(at),
+            "leaseTransitions": transitions,
+        },
+    }
+
+
+def renewal(*, at: datetime, version: str) -> dict[str, Any]:
+    """Return the change of a Lease that its holder renews.
+
+    Never without the version: it would count as renewed although somebody else had taken it.
+    """
+    return {"metadata": {"resourceVersion": version}, "spec": {"renewTime": events.micro_time(at)}}
+
+
+def release(*, at: datetime, version: str) -> dict[str, Any]:
+    """Return the change of a Lease that its holder gives back; the transitions stay, for the next epoch."""
+    spec = {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": events.micro_time(at)}
+    return {"metadata": {"resourceVersion": version}, "spec": spec}
+
+
+def _transitions(lease: Json) -> int:
+    return int((lease.get("spec") or {}).get("leaseTransitions") or 0)

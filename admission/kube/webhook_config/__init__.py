@@ -1,0 +1,1 @@
+"""The webhook configurations in the cluster."""

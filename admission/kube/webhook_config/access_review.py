@@ -1,0 +1,80 @@
+"""Asking the API server who somebody is (TokenReview) and what they may do (SubjectAccessReview).
+
+Needs the rights of the ClusterRole `system:auth-delegator`: create on both.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from admission.api.kubernetes.access_review import Ask, Visitor
+from admission.kube.client.connection import Connection, Patience
+
+TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+SWIFT = Patience(tries=2, timeout=5.0, base=0.1, longest=0.5)
+"""A person waits for the answer."""
+
+
+class Reviewer:
+    """Reviews by one API server. audiences: what tokens must be made for; none: for the API server itself."""
+
+    def __init__(self, connection: Connection, audiences: Sequence[str] = ()) -> None:
+        self._connection = connection
+        self._audiences = tuple(audiences)
+
+    async def recognise(self, token: str) -> Visitor | None:
+        """Return whose token it is; None when the API server does not accept it.
+
+        Raises ClusterAwayError, and ForbiddenError where this process may not ask.
+        """
+        spec: dict[str, Any] = {"token": token}
+        if self._audiences:
+            spec["audiences"] = list(self._audiences)
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+        answer = await self._connection.post(TOKENS, body, patience=SWIFT)
+        status = _mapping(answer.get("status"))
+        if status.get("authenticated") is not True:
+            return None
+        # An authenticator that knows no audiences leaves them out; its yes is then for the API server alone.
+        if self._audiences and not set(self._audiences) & set(status.get("audiences") or ()):
+            return None
+        return _visitor(_mapping(status.get("user")))
+
+    async def allows(self, visitor: Visitor, ask: Ask) -> bool:
+        """Return whether a visitor may do something. Raises as `recognise`."""
+        attributes = {
+            "verb": ask.verb,
+            "group": ask.group,
+            "resource": ask.resource,
+            "namespace": ask.namespace,
+            "name": ask.name,
+        }
+        spec = {
+            "user": visitor.name,
+            "uid": visitor.uid,
+            "groups": list(visitor.groups),
+            "extra": {key: list(values) for key, values in visitor.extra},
+            "resourceAttributes": {key: value for key, value in attributes.items() if value},
+        }
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        answer = await self._connection.post(ACCESS, body, patience=SWIFT)
+        return _mapping(answer.get("status")).get("allowed") is True
+
+
+def _visitor(user: Mapping[str, Any]) -> Visitor | None:
+    name = user.get("username")
+    if not isinstance(name, str) or not name:
+        return None
+    return Visitor(
+        name=name,
+        uid=str(user.get("uid") or ""),
+        groups=tuple(map(str, user.get("groups") or ())),
+        extra=tuple(
+            (str(key), tuple(map(str, values or ()))) for key, values in sorted(_mapping(user.get("extra")).items())
+        ),
+    )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

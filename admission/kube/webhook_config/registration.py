@@ -1,0 +1,494 @@
+"""Tells the API server which pods and claims to show to Muster: one mutating and one validating configuration.
+
+Namespaces that a queue selects are closed while Muster is down (failurePolicy Fail), as a pod that slipped in would
+run beside the quota. Any other pod is created as ever; only where it names a queue is Muster asked, if it is there.
+Claims and claim templates are shown of the namespaces that a queue or a ClaimPolicy selects, and of no others.
+
+Nothing is closed (failurePolicy Ignore) until `dry_run_probe` has seen that the API server reaches the webhook. What
+was closed once stays closed, whatever happens to the webhook: a door that opens by itself is one that can be forced.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+
+from admission.api.muster.claim_policies import ClaimPolicy
+from admission.api.muster.queues import HoldAt, Queue
+from admission.api.values import names
+from admission.api.values.decoding import Json
+from admission.api.values.selectors import LabelSelector, Requirement
+from admission.errors import GoneError, MusterError
+from admission.kube.cache import watched_resources
+from admission.kube.cache.store import Store, Subscription
+from admission.kube.client import backoff
+from admission.kube.client.connection import Connection
+from admission.kube.webhook_config import match_conditions
+from admission.kube.webhook_config.client_config import Client, Terms
+from admission.workloads import suspendable
+
+log = structlog.get_logger(__name__)
+
+NAME = "muster"
+API_VERSION = "admissionregistration.k8s.io/v1"
+KINDS = {"MutatingWebhookConfiguration": "mutatingwebhookconfigurations"} | {
+    "ValidatingWebhookConfiguration": "validatingwebhookconfigurations"
+}
+
+_OPPOSITE = {"NotIn": "In", "Exists": "DoesNotExist", "DoesNotExist": "Exists"}
+
+NEVER = ("kube-system", "kube-node-lease", "kube-public")
+"""Namespaces that Muster never stands in the way of."""
+
+INJECT = "cert-manager.io/inject-ca-from"
+"""Annotation by which cert-manager writes the caBundle, from a Certificate `namespace/name`."""
+
+TIMEOUT_SECONDS = 5
+AGAIN_SECONDS = 600.0
+"""How often the configurations are written although nothing changed: somebody may have edited them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What is registered. selectors: the namespaces of each queue; namespace: Muster's own.
+
+    controller: the name that the API server knows Muster by, whose changes it need not be asked about.
+    holding: the namespaces of queues that hold workloads as a whole.
+    policies: the namespaces of each ClaimPolicy that has defaults or rules; of_pods: of those whose rules read the pod;
+    rewriting: of those that have templates or conversions. resources: the extended resources that become claims.
+    proved: whether the API server is known to reach the webhook; nothing is closed before.
+    """
+
+    client: Client
+    selectors: tuple[LabelSelector, ...]
+    namespace: str
+    controller: str
+    holding: tuple[LabelSelector, ...] = ()
+    policies: tuple[LabelSelector, ...] = ()
+    of_pods: tuple[LabelSelector, ...] = ()
+    rewriting: tuple[LabelSelector, ...] = ()
+    resources: tuple[str, ...] = ()
+    proved: bool = True
+
+
+async def register(connection: Connection, registration: Registration) -> None:
+    """Create or update both configurations; entries of selectors that are gone disappear."""
+    for encode in (mutating, validating):
+        body = encode(registration)
+        if not registration.proved:
+            body["webhooks"] = [webhook | {"failurePolicy": "Ignore"} for webhook in body["webhooks"]]
+        await connection.apply(_path(body["kind"]), body)
+
+
+async def is_closed(connection: Connection) -> bool:
+    """Return whether the configurations close anything as they stand: some process has proved itself before."""
+    try:
+        found = await connection.get(_path("MutatingWebhookConfiguration"))
+    except GoneError:
+        return False
+    return any(webhook.get("failurePolicy") == "Fail" for webhook in found.get("webhooks") or ())
+
+
+async def unregister(connection: Connection) -> None:
+    """Remove both configurations. Harmless when they are gone."""
+    for kind in KINDS:
+        try:
+            await connection.delete(_path(kind))
+        except GoneError:
+            log.debug("the webhook configuration is gone already", kind=kind)
+
+
+async def keep(connection: Connection, store: Store, terms: Terms, *, namespace: str, controller: str) -> None:
+    """Keep the configurations true to queues and policies until cancelled. The store must watch both, and be synced."""
+    written: Registration | None = None
+    failed, stale = 0, True
+    with store.subscribe(watched_resources.QUEUES, watched_resources.POLICIES) as changed:
+        terms.wake = changed.wake
+        while True:
+            wanted = Registration(
+                client=terms.client,
+                selectors=_selectors(store, written.selectors if written else ()),
+                holding=_selectors(store, written.holding if written else (), _holds_workloads),
+                namespace=namespace,
+                controller=controller,
+                policies=_policies(store, _says_something, written.policies if written else ()),
+                of_pods=_policies(store, _reads_pods, written.of_pods if written else ()),
+                rewriting=_policies(store, _rewrites_pods, written.rewriting if written else ()),
+                resources=_resources(store, written.resources if written else ()),
+                proved=terms.proved,
+            )
+            if stale or terms.doubted or wanted != written:
+                terms.doubted = False
+                try:
+                    if not wanted.proved and await is_closed(connection):
+                        terms.proved = True
+                        continue
+                    await register(connection, wanted)
+                except MusterError as error:
+                    failed += 1
+                    log.warning("the webhooks are not registered", error=str(error))
+                    await asyncio.sleep(backoff.backoff(failed, base=0.5, longest=30.0))
+                    continue
+                done = "the webhooks are registered" if wanted.proved else "the webhooks are written, and to be proved"
+                log.info(done, selectors=len(wanted.selectors))
+                written, failed = wanted, 0
+                terms.written.set()
+            stale = not await _changed(changed)
+
+
+async def _changed(changed: Subscription) -> bool:
+    """Wait for a change of queues; return False when none came for so long that it is time to write again."""
+    try:
+        async with asyncio.timeout(AGAIN_SECONDS):
+            await changed.next()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _any_queue(_queue: Queue) -> bool:
+    return True
+
+
+def _holds_workloads(queue: Queue) -> bool:
+    return queue.hold_at is HoldAt.WORKLOAD
+
+
+def _selectors(
+    store: Store, written: Iterable[LabelSelector], wanted: Callable[[Queue], bool] = _any_queue
+) -> tuple[LabelSelector, ...]:
+    """Return the distinct namespace selectors of some queues, in a stable order. written: those of before."""
+    snapshot = store.snapshot()
+    selectors = [one.namespaces for one in snapshot.queues.values() if one.namespaces is not None and wanted(one)]
+    if any(kind == watched_resources.QUEUES.name for kind, _ in snapshot.malformed):
+        # A queue that cannot be read any more still has its namespaces: they stay closed until it is mended.
+        selectors += written
+    return _distinct(selectors)
+
+
+def _policies(
+    store: Store, wanted: Callable[[ClaimPolicy], bool], written: Iterable[LabelSelector]
+) -> tuple[LabelSelector, ...]:
+    """Return the distinct namespace selectors of some policies. written: those of before."""
+    snapshot = store.snapshot()
+    selectors = [policy.namespaces for policy in snapshot.policies.values() if wanted(policy)]
+    if any(kind == watched_resources.POLICIES.name for kind, _ in snapshot.malformed):
+        selectors += written
+    return _distinct(selectors)
+
+
+def _says_something(policy: ClaimPolicy) -> bool:
+    return bool(policy.defaults or policy.rules)
+
+
+def _reads_pods(policy: ClaimPolicy) -> bool:
+    """Whether a rule may read the pod, by way of a variable, too. A mere mention costs a question too many, no more."""
+    texts = [*(rule.cel for rule in policy.rules), *(variable.expression for variable in policy.variables)]
+    return bool(policy.rules) and any("pod" in text for text in texts)
+
+
+def _rewrites_pods(policy: ClaimPolicy) -> bool:
+    return bool(policy.templates or policy.conversions)
+
+
+def _resources(store: Store, written: Iterable[str]) -> tuple[str, ...]:
+    """Return the extended resources that policies turn into claims. written: those of before."""
+    snapshot = store.snapshot()
+    found = {conversion.resource for policy in snapshot.policies.values() for conversion in policy.conversions}
+    unreadable = any(kind == watched_resources.POLICIES.name for kind, _ in snapshot.malformed)
+    return tuple(sorted(found.union(written) if unreadable else found))
+
+
+def _distinct(selectors: Iterable[LabelSelector]) -> tuple[LabelSelector, ...]:
+    by_digest = {digest(selector): selector for selector in selectors}
+    return tuple(by_digest[key] for key in sorted(by_digest))
+
+
+def mutating(registration: Registration) -> dict[str, Any]:
+    """Return the MutatingWebhookConfiguration: pods that are created, Jobs, to say who made them, and claims.
+
+    Jobs come first and are never hindered, save those that name somebody themselves: while Muster is down nobody could
+    take that back, and it would be believed of their pods.
+    """
+    conditions = [match_conditions.NO_MIRROR_CONDITION]
+    entry = {"rules": [_pods("CREATE")], "reinvocationPolicy": "IfNeeded", "matchConditions": conditions}
+    configuration = _configuration("MutatingWebhookConfiguration", registration, "/mutate", entry)
+    claims = {
+        "rules": [_claims("CREATE", "UPDATE")],
+        "reinvocationPolicy": "IfNeeded",
+        "matchConditions": [
+            match_conditions.NOT_ALLOCATED_AT_ONCE,
+            {"name": "new-spec", "expression": match_conditions.NEW_SPEC},
+        ],
+    }
+    of_claims = _of_claims(registration, "/mutate", registration.policies, claims)
+    rewritten = {"name": "asks-for-devices", "expression": match_conditions.asks_for_devices(registration.resources)}
+    of_pods = _of_other_pods(
+        registration, "/mutate", registration.rewriting, match_conditions.NO_MIRROR_CONDITION, rewritten
+    )
+    webhooks = [*_of_jobs(registration), *configuration["webhooks"]]
+    again = {"reinvocationPolicy": "IfNeeded"}
+    configuration["webhooks"] = [*webhooks, *(webhook | again for webhook in of_pods), *of_claims]
+    configuration["webhooks"] += _of_workloads(registration, "/hold")
+    configuration["webhooks"].append(_of_proofs(registration))
+    return configuration
+
+
+def _of_workloads(registration: Registration, path: str) -> Iterator[dict[str, Any]]:
+    """Yield what shows workloads that are created, suspended or resumed where they are held as a whole.
+
+    They are closed there like pods: one that slipped in would have its pods wait one by one.
+    """
+    conditions = [
+        {"name": "not-by-muster", "expression": match_conditions.not_by(registration.controller)},
+        {"name": "resumed", "expression": match_conditions.RESUMED},
+        {"name": "free", "expression": match_conditions.FREE},
+    ]
+    rules = [
+        _rule(kind.group, kind.plural, "CREATE", "UPDATE") | {"apiVersions": list(kind.versions)}
+        for kind in suspendable.ALL
+    ]
+    for selector in _distinct(registration.holding):
+        where = _which(f"held-{digest(selector)}", selector, registration.namespace, "workloads")
+        entry = {"rules": rules, "matchConditions": conditions, "failurePolicy": "Fail"}
+        yield {**_common(registration, path), **where, **entry}
+
+
+def _of_proofs(registration: Registration) -> dict[str, Any]:
+    """Return what shows the Leases by which `dry_run_probe` sees that the webhook is reached. They are dry runs."""
+    here = Requirement(key="kubernetes.io/metadata.name", operator="In", values=(registration.namespace,))
+    own = {"matchExpressions": [_requirement(here)]}
+    marked = {"matchExpressions": [{"key": names.PROOF, "operator": "Exists"}]}
+    where = {"name": f"proof.leases.{names.GROUP}", "namespaceSelector": own, "objectSelector": marked}
+    return {
+        **_common(registration, "/prove"),
+        **where,
+        "rules": [_rule("coordination.k8s.io", "leases", "CREATE")],
+        "failurePolicy": "Ignore",
+    }
+
+
+def _of_claims(
+    registration: Registration, path: str, selectors: Iterable[LabelSelector], entry: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    common = _common(registration, path)
+    for selector in _distinct(selectors):
+        where = _which(f"selected-{digest(selector)}", selector, registration.namespace, "claims")
+        yield {**common, **where, **entry, "failurePolicy": "Fail"}
+
+
+def _of_jobs(registration: Registration) -> Iterator[dict[str, Any]]:
+    common = _common(registration, "/mutate")
+    named = {
+        "rules": [_jobs("CREATE", "UPDATE")],
+        "matchConditions": [{"name": "named", "expression": match_conditions.NAMED}],
+    }
+    anywhere = _which("named", LabelSelector(), registration.namespace, "jobs")
+    yield common | anywhere | named | {"failurePolicy": "Fail"}
+    for selector in _distinct(registration.selectors):
+        queued = _which(f"queued-{digest(selector)}", selector, registration.namespace, "jobs")
+        yield common | queued | {"rules": [_jobs("CREATE")], "failurePolicy": "Ignore"}
+
+
+def validating(registration: Registration) -> dict[str, Any]:
+    """Return the ValidatingWebhookConfiguration: pods that are created, or changed where it matters; and new claims.
+
+    Labels and annotations can be changed by way of the status, too (`pkg/registry/core/pod`, podStatusStrategy). No
+    other subresource that updates a pod takes them.
+    """
+    rules = [_pods("CREATE", "UPDATE"), _pods("UPDATE", resource="pods/status")]
+    conditions = [
+        {"name": "not-by-muster", "expression": match_conditions.not_by(registration.controller)},
+        {"name": "what-matters", "expression": match_conditions.MATTERS},
+    ]
+    entry = {"rules": rules, "matchConditions": conditions}
+    configuration = _configuration("ValidatingWebhookConfiguration", registration, "/validate", entry)
+    claims = {"rules": [_claims("CREATE")], "matchConditions": [match_conditions.NOT_ALLOCATED_AT_ONCE]}
+    configuration["webhooks"] += _of_claims(registration, "/validate", registration.policies, claims)
+    shown = set(map(digest, registration.policies))
+    queued = [selector for selector in registration.selectors if digest(selector) not in shown]
+    authored = claims | {
+        "matchConditions": [match_conditions.NOT_ALLOCATED_AT_ONCE, match_conditions.NOT_FROM_TEMPLATE]
+    }
+    configuration["webhooks"] += _of_claims(registration, "/validate", queued, authored)
+    with_claims = {"name": "with-claims", "expression": match_conditions.WITH_CLAIMS}
+    configuration["webhooks"] += _of_other_pods(registration, "/validate", registration.of_pods, with_claims)
+    configuration["webhooks"] += _of_workloads(registration, "/validate")
+    configuration["webhooks"].append(_of_own(registration))
+    return configuration
+
+
+def _of_other_pods(
+    registration: Registration, path: str, selectors: Iterable[LabelSelector], *conditions: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    """Yield what shows the new pods that meet conditions, of some namespaces, where no queue shows all pods anyway."""
+    queued = _distinct(registration.selectors)
+    elsewhere, shown = _elsewhere(queued), set(map(digest, queued))
+    if elsewhere is None:
+        return
+    entry = {"rules": [_pods("CREATE")], "matchConditions": list(conditions), "failurePolicy": "Fail"}
+    for selector in _distinct(selectors):
+        if digest(selector) not in shown:
+            both = LabelSelector(requirements=(*selector.requirements, *elsewhere.requirements))
+            where = _which(f"selected-{digest(selector)}", both, registration.namespace)
+            yield {**_common(registration, path), **where, **entry}
+
+
+def _of_own(registration: Registration) -> dict[str, Any]:
+    """Return what shows Muster's own objects. Nobody is kept from mending them while Muster is down: Ignore.
+
+    What a cluster holds that was never judged says in its status what is wrong with it.
+    """
+    others = f"request.userInfo.username != {match_conditions.quoted(registration.controller)}"
+    conditions = [
+        {"name": "not-by-muster", "expression": others},
+        {"name": "new-spec", "expression": match_conditions.NEW_SETTINGS},
+    ]
+    common = _common(registration, "/validate")
+    anywhere = _which("written", LabelSelector(), registration.namespace, "objects")
+    return common | anywhere | {"rules": _own(), "matchConditions": conditions, "failurePolicy": "Ignore"}
+
+
+def digest(selector: LabelSelector) -> str:
+    """Return eight hex digits that name a selector, whatever the order in which it was written."""
+    text = json.dumps(sorted(json.dumps(_requirement(r), sort_keys=True) for r in selector.requirements))
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _configuration(kind: str, registration: Registration, path: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    common = {**_common(registration, path), **entry}
+    webhooks = [
+        common | _which(f"queued-{digest(selector)}", selector, registration.namespace) | {"failurePolicy": "Fail"}
+        for selector in _distinct(registration.selectors)
+    ]
+    elsewhere = _elsewhere(_distinct(registration.selectors))
+    if elsewhere is not None:
+        named = {"matchExpressions": [{"key": names.QUEUE, "operator": "Exists"}]}
+        anywhere = _which("labelled", elsewhere, registration.namespace)
+        webhooks.append(common | anywhere | {"objectSelector": named, "failurePolicy": "Ignore"})
+    metadata: dict[str, Any] = {"name": NAME}
+    metadata["labels"] = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "webhook"}
+    if registration.client.inject:
+        metadata["annotations"] = {INJECT: registration.client.inject}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": kind,
+        "metadata": metadata,
+        "webhooks": webhooks,
+    }
+
+
+def _elsewhere(selectors: Iterable[LabelSelector]) -> LabelSelector | None:
+    """Return what leaves out namespaces that are shown by a selector of their own; None when nothing is left.
+
+    Of a selector with several requirements the opposite cannot be written; its pods that name a queue are shown twice.
+    """
+    left: list[Requirement] = []
+    values: dict[str, set[str]] = {}
+    for selector in selectors:
+        match selector.requirements:
+            case ():
+                return None
+            case (Requirement(operator="In") as one,):
+                values.setdefault(one.key, set()).update(one.values)
+            case (one,):
+                left.append(replace(one, operator=_OPPOSITE[one.operator]))
+            case _:
+                continue
+    left += (Requirement(key=key, operator="NotIn", values=tuple(sorted(values[key]))) for key in sorted(values))
+    return LabelSelector(requirements=tuple(left))
+
+
+def _common(registration: Registration, path: str) -> dict[str, Any]:
+    return {
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": registration.client.config(path),
+        "sideEffects": "None",
+        "timeoutSeconds": TIMEOUT_SECONDS,
+        "matchPolicy": "Equivalent",
+    }
+
+
+def spared(namespace: str) -> tuple[str, ...]:
+    """Return the namespaces whose pods Muster never sees. namespace: its own."""
+    return tuple(dict.fromkeys((*NEVER, namespace)))
+
+
+def shows_all(kind: str, configuration: Json, *, namespace: str, controller: str) -> bool:
+    """Return whether a configuration, as it stands, has Muster asked about every pod, or else the pod refused.
+
+    Of every namespace, that is, but those that are spared. Who is asked, and how long for, is left open.
+    """
+    everywhere = LabelSelector()
+    registration = Registration(
+        client=Client(authority=b"", url="https://-"),
+        selectors=(everywhere,),
+        namespace=namespace,
+        controller=controller,
+    )
+    name = f"queued-{digest(everywhere)}.pods.{names.GROUP}"
+    encode = mutating if kind == "MutatingWebhookConfiguration" else validating
+    wanted = next(webhook for webhook in encode(registration)["webhooks"] if webhook["name"] == name)
+    found = next((webhook for webhook in configuration.get("webhooks") or () if webhook.get("name") == name), None)
+    if found is None or found.get("objectSelector"):
+        return False
+    matters = ("rules", "matchConditions", "matchPolicy", "namespaceSelector", "failurePolicy")
+    return all(found.get(field) == wanted[field] for field in matters)
+
+
+def _which(name: str, selector: LabelSelector, namespace: str, plural: str = "pods") -> dict[str, Any]:
+    others = Requirement(key="kubernetes.io/metadata.name", operator="NotIn", values=spared(namespace))
+    return {
+        "name": f"{name}.{plural}.{names.GROUP}",
+        "namespaceSelector": {"matchExpressions": [_requirement(r) for r in (*selector.requirements, others)]},
+    }
+
+
+def _requirement(requirement: Requirement) -> dict[str, Any]:
+    values = {"values": list(requirement.values)} if requirement.values else {}
+    return {"key": requirement.key, "operator": requirement.operator, **values}
+
+
+def _pods(*operations: str, resource: str = "pods") -> dict[str, Any]:
+    return _rule("", resource, *operations)
+
+
+def _claims(*operations: str) -> dict[str, Any]:
+    """Return the rule for claims and templates. Asked by matchPolicy Equivalent, the API server shows all as v1."""
+    return {
+        "apiGroups": ["resource.k8s.io"],
+        "apiVersions": ["v1"],
+        "resources": ["resourceclaims", "resourceclaimtemplates"],
+        "operations": list(operations),
+        "scope": "Namespaced",
+    }
+
+
+def _jobs(*operations: str) -> dict[str, Any]:
+    return _rule("batch", "jobs", *operations)
+
+
+def _rule(group: str, resource: str, *operations: str) -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": ["v1"],
+        "resources": [resource],
+        "operations": list(operations),
+        "scope": "Namespaced",
+    }
+
+
+def _own() -> list[dict[str, Any]]:
+    """Return the rules for Muster's own objects."""
+    common = {"apiGroups": [names.GROUP], "apiVersions": [names.VERSION]}
+    cluster = {"resources": ["queues", "meters", "claimpolicies"], "operations": ["CREATE", "UPDATE", "DELETE"]}
+    namespaced = {"resources": ["gangs"], "operations": ["CREATE", "UPDATE"]}
+    return [common | cluster | {"scope": "Cluster"}, common | namespaced | {"scope": "Namespaced"}]
+
+
+def _path(kind: str) -> str:
+    return f"/apis/{API_VERSION}/{KINDS[kind]}/{NAME}"

@@ -1,0 +1,129 @@
+"""Events: their JSON, and which of them are worth sending. Pure but for what it remembers; sent by `status`."""
+
+import hashlib
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from admission.api.muster.status_reports import Notice
+from admission.api.values import names
+
+REPORTER = "muster.dev/controller"
+
+REPEAT_SECONDS = 300.0
+"""The same said again about the same object within this time is counted and not sent."""
+
+BURST = 50.0
+PER_SECOND = 5.0
+"""Events sent at once, and for long: a broken cluster must not be flooded with news of it."""
+
+MOST_REMEMBERED = 10_000
+LONGEST_NOTE = 1024
+LONGEST_NAME = 230
+
+
+@dataclass(slots=True)
+class Said:
+    """What was said once: under which name, how often, and when it was sent last, in seconds of a monotonic clock."""
+
+    name: str
+    sent: float
+    count: int = 1
+
+
+@dataclass(slots=True)
+class Sieve:
+    """Remembers what was said lately, and how much."""
+
+    _said: dict[tuple[str, ...], Said] = field(default_factory=dict)
+    _tokens: float = BURST
+    _at: float = 0.0
+
+    def admit(self, notice: Notice, *, now: float) -> Said | None:
+        """Return what to send the notice as, None when not at all; a count over 1 says that it is a repetition."""
+        key = _key(notice)
+        said = self._said.get(key)
+        if said is not None:
+            said.count += 1
+            if now - said.sent < REPEAT_SECONDS:
+                return None
+        if not self._take(now):
+            return None
+        if said is None:
+            said = Said(_name(notice, now), now)
+            self._remember(key, said)
+        said.sent = now
+        return said
+
+    def begin_again(self, notice: Notice, *, now: float) -> Said:
+        """Forget that the notice was sent: its Event has expired in the cluster."""
+        said = Said(_name(notice, now), now)
+        self._remember(_key(notice), said)
+        return said
+
+    def _remember(self, key: tuple[str, ...], said: Said) -> None:
+        self._said.pop(key, None)
+        self._said[key] = said
+        if len(self._said) > MOST_REMEMBERED:
+            del self._said[next(iter(self._said))]
+
+    def _take(self, now: float) -> bool:
+        self._tokens = min(BURST, self._tokens + max(0.0, now - self._at) * PER_SECOND)
+        self._at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+def event(notice: Notice, name: str, *, instance: str, at: datetime) -> dict[str, Any]:
+    """Return an Event of events.k8s.io/v1."""
+    about = {"annotations": {names.GANG_UID: notice.gang_uid}} if notice.gang_uid else {}
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": namespace(notice), **about},
+        "eventTime": micro_time(at),
+        "reportingController": REPORTER,
+        "reportingInstance": instance[:128],
+        "action": notice.action[:128],
+        "reason": notice.reason[:128],
+        "regarding": {
+            "apiVersion": notice.api_version,
+            "kind": notice.kind,
+            "name": notice.name,
+            "uid": str(notice.uid),
+            **({"namespace": notice.namespace} if notice.namespace else {}),
+        },
+        "note": _cut_bytes(notice.message),
+        "type": str(notice.type),
+    }
+
+
+def series(count: int, *, at: datetime) -> dict[str, Any]:
+    """Return the change of an Event that was seen again."""
+    return {"series": {"count": count, "lastObservedTime": micro_time(at)}}
+
+
+def namespace(notice: Notice) -> str:
+    """Return where the Event goes; those about cluster-scoped objects live in `default`."""
+    return notice.namespace or "default"
+
+
+def micro_time(moment: datetime) -> str:
+    """Write a time as metav1.MicroTime."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _key(notice: Notice) -> tuple[str, ...]:
+    return (notice.kind, notice.namespace, notice.name, notice.uid, notice.reason, notice.message)
+
+
+def _name(notice: Notice, now: float) -> str:
+    digest = hashlib.sha256("\0".join((*_key(notice), repr(now))).encode()).hexdigest()
+    return f"{notice.name[:LONGEST_NAME]}.{digest[:16]}"
+
+
+def _cut_bytes(text: str) -> str:
+    raw = text.encode()
+    return text if len(raw) <= LONGEST_NOTE else raw[: LONGEST_NOTE - 3].decode(errors="ignore") + "…"

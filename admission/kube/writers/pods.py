@@ -1,0 +1,145 @@
+"""Changes of pods: the real `flow.ports.Pods`.
+
+Every change names the pod's UID, so it never touches another pod that was made under the same name. What a leader
+writes late that does not know of its successor fails: whoever takes a pod's place back marks the pod.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from admission.api.kubernetes import pods
+from admission.api.kubernetes.pods import Pod
+from admission.api.values import names
+from admission.api.values.names import NodeName
+from admission.errors import ConflictError, ForbiddenError, GoneError, MendError
+from admission.kube.client import backoff, errors, paths
+from admission.kube.client.connection import Connection, PatchKind, Patience
+from admission.kube.writers import pod_patch
+
+log = structlog.get_logger(__name__)
+
+TRIES = 4
+"""How often a change is made anew from what the pod has become meanwhile."""
+
+EVICTING = Patience(tries=3, longest=2.0)
+"""A disruption budget may refuse for hours: whoever evicts comes back later rather than wait for it here."""
+
+
+class PodWriter:
+    """Opens gates and evicts."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def open_gate(self, pod: Pod, node: NodeName | None) -> None:
+        """Remove Muster's gate and pin the pod to a node (None: leave it free), in one write."""
+        for attempt in range(1, TRIES + 1):
+            if not pod.gated:
+                return
+            try:
+                await self._connection.set(_path(pod), pod_patch.opened(pod, node), PatchKind.STRATEGIC)
+            except ForbiddenError:
+                raise
+            except (ConflictError, MendError) as error:
+                # Invalid: either for good, or because the pod was seen before somebody else changed it.
+                fresh = await self._again(pod)
+                if _mark(fresh) != _mark(pod):
+                    raise ConflictError(f"the place of pod {pod.meta.key} was taken back since it was seen") from error
+                if attempt == TRIES or (isinstance(error, MendError) and _same_start(pod, fresh)):
+                    raise
+                pod = fresh
+            else:
+                return
+            await asyncio.sleep(backoff.backoff(attempt, base=0.05, longest=1.0))
+
+    async def shut(self, pod: Pod) -> bool:
+        """Mark the pod, so that no gate opens by what was sent before. Return False when it is open already."""
+        for attempt in range(1, TRIES):
+            try:
+                return await self._shut(pod)
+            except ConflictError:
+                await asyncio.sleep(backoff.backoff(attempt, base=0.05, longest=1.0))
+        return await self._shut(pod)
+
+    async def _shut(self, pod: Pod) -> bool:
+        try:
+            fresh = await self._again(pod)
+            if not fresh.gated:
+                return False
+            told = f"withdrawn {datetime.now(UTC).isoformat(timespec='microseconds')}"
+            version = {"uid": fresh.meta.uid, "resourceVersion": fresh.meta.resource_version}
+            body = {"metadata": {**version, "annotations": {names.PLACEMENT: told}}}
+            await self._connection.set(_path(pod), body, PatchKind.MERGE)
+        except GoneError:
+            return True
+        return True
+
+    async def evict(self, pod: Pod, reason: str) -> None:
+        """Have the pod evicted, provided it is still the same one. Harmless when it is gone.
+
+        Raises RetryError while a disruption budget forbids it.
+        """
+        for attempt in range(1, TRIES + 1):
+            # Looked at first: told to evict a pod of another UID, the API server tries for ten seconds before it says
+            # that there is a conflict (pkg/registry/core/pod/storage/eviction.go, v1.37).
+            if await self._is_ending(pod):
+                return
+            try:
+                await self._evict(pod)
+            except GoneError:
+                return
+            except ConflictError:
+                if attempt == TRIES:
+                    raise
+            else:
+                log.info("the pod is evicted", pod=pod.meta.key, uid=pod.meta.uid, reason=reason)
+                return
+            await asyncio.sleep(backoff.backoff(attempt, base=0.05, longest=1.0))
+
+    async def _evict(self, pod: Pod) -> None:
+        """Ask for the eviction; where the API server knows no evictions, delete."""
+        options = {"preconditions": {"uid": pod.meta.uid}}
+        try:
+            await self._connection.post(f"{_path(pod)}/eviction", eviction(pod), patience=EVICTING)
+        except (errors.AbsentEndpointError, errors.RefusedMethodError):
+            await self._connection.delete(_path(pod), {"apiVersion": "v1", "kind": "DeleteOptions", **options})
+
+    async def _again(self, pod: Pod) -> Pod:
+        """Read the pod as it is now. Raises GoneError when another has its name."""
+        fresh = pods.decode(await self._connection.get(_path(pod)))
+        if fresh.meta.uid != pod.meta.uid:
+            raise GoneError(f"pod {pod.meta.key} with UID {pod.meta.uid} is gone; another has its name")
+        return fresh
+
+    async def _is_ending(self, pod: Pod) -> bool:
+        try:
+            fresh = await self._again(pod)
+        except GoneError:
+            return True
+        return fresh.meta.deleted is not None
+
+
+def eviction(pod: Pod) -> dict[str, Any]:
+    """Return the Eviction of exactly this pod."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.meta.name, "namespace": pod.meta.namespace},
+        "deleteOptions": {"preconditions": {"uid": pod.meta.uid}},
+    }
+
+
+def _same_start(tried: Pod, pod: Pod) -> bool:
+    """Return whether a patch made from either would be the same."""
+    return (tried.affinity, tried.gates) == (pod.affinity, pod.gates)
+
+
+def _mark(pod: Pod) -> str | None:
+    return pod.meta.annotations.get(names.PLACEMENT)
+
+
+def _path(pod: Pod) -> str:
+    return paths.within("/api/v1", pod.meta.namespace, "pods", pod.meta.name)

@@ -1,0 +1,99 @@
+"""The finalizer of Queues that are in use: the real `flow.ports.Queues`.
+
+A list cannot be changed in part by a merge patch. So each change is made from the list as it was read, and names the
+version that it was read at: whoever changes the object meanwhile makes it fail, and it is made anew.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from admission.api.kubernetes import meta
+from admission.api.kubernetes.meta import Meta
+from admission.api.values import names
+from admission.api.values.decoding import Reader
+from admission.errors import ConflictError, GoneError, MendError
+from admission.kube.cache import watched_resources
+from admission.kube.client import backoff, paths
+from admission.kube.client.connection import Connection, PatchKind
+
+log = structlog.get_logger(__name__)
+
+TRIES = 4
+"""How often a change is made anew from what the queue has become meanwhile."""
+
+
+class QueueKeeper:
+    """Puts the finalizer on Queues and takes it away. Both name the Queue's UID, never another one of its name."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def keep(self, queue: Meta) -> None:
+        """Put the finalizer on a Queue. Harmless when it is there, or when the queue is being deleted or gone."""
+        try:
+            await self._change(queue, _kept)
+        except MendError as error:
+            log.warning(
+                "the queue does not take the finalizer; if it is deleted while its gangs run, the next leader does not"
+                " know where what they use counts",
+                queue=queue.name,
+                error=str(error),
+            )
+            raise
+
+    async def let_go(self, queue: Meta) -> None:
+        """Take the finalizer from a Queue that is being deleted. Harmless when it has none, or is gone."""
+        await self._change(queue, _free)
+        log.info("the queue is deleted and nothing uses it any more", queue=queue.name, uid=queue.uid)
+
+    async def _change(self, queue: Meta, wanted: Callable[[Meta], tuple[str, ...]]) -> None:
+        for attempt in range(1, TRIES + 1):
+            finalizers = wanted(queue)
+            if finalizers == queue.finalizers:
+                return
+            body: dict[str, Any] = {
+                "metadata": {
+                    "uid": queue.uid,
+                    "resourceVersion": queue.resource_version,
+                    "finalizers": list(finalizers),
+                }
+            }
+            try:
+                await self._connection.patch(_path(queue), body, PatchKind.MERGE)
+            except GoneError:
+                return
+            except ConflictError:
+                if attempt == TRIES:
+                    raise
+            else:
+                return
+            await asyncio.sleep(backoff.backoff(attempt, base=0.05, longest=1.0))
+            fresh = await self._again(queue)
+            if fresh is None:
+                return
+            queue = fresh
+
+    async def _again(self, queue: Meta) -> Meta | None:
+        """Read the queue as it is now; None when it is gone, or another has its name."""
+        try:
+            fresh = meta.decode(Reader(await self._connection.get(_path(queue))))
+        except GoneError:
+            return None
+        return fresh if fresh.uid == queue.uid else None
+
+
+def _kept(queue: Meta) -> tuple[str, ...]:
+    if queue.deleted is not None or names.IN_USE in queue.finalizers:
+        return queue.finalizers
+    return (*queue.finalizers, names.IN_USE)
+
+
+def _free(queue: Meta) -> tuple[str, ...]:
+    return tuple(name for name in queue.finalizers if name != names.IN_USE)
+
+
+def _path(queue: Meta) -> str:
+    return paths.of(watched_resources.QUEUES.path, queue.name)

@@ -1,0 +1,222 @@
+"""What people see of Muster's decisions, written into the cluster: the real `flow.ports.Reports`.
+
+Statuses are applied on the server side, so that Muster owns its fields and what it no longer says disappears. What was
+applied last is remembered for each object, and the same is not written again.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from admission.api.kubernetes.meta import Owner
+from admission.api.muster.gangs import GangReport
+from admission.api.muster.status_reports import ConditionReport, Notice, QueueReport
+from admission.api.values import names
+from admission.api.values.decoding import Json
+from admission.errors import ConflictError, GoneError, MendError, MusterError
+from admission.kube.cache import watched_resources
+from admission.kube.cache.store import Store
+from admission.kube.cache.watched_resources import Kind
+from admission.kube.client import errors, paths
+from admission.kube.client.connection import ONCE, Connection, PatchKind
+from admission.kube.writers import events, status_encoding
+
+log = structlog.get_logger(__name__)
+
+MOST_REMEMBERED = 50_000
+
+_REPORTED = {kind.plural: kind for kind in (watched_resources.METERS, watched_resources.POLICIES)}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An object as Muster last read or wrote it."""
+
+    uid: str
+    labels: Json
+    owners: tuple[str, ...]
+    spec: Json
+    status: Json
+
+    @property
+    def ours(self) -> bool:
+        """Whether Muster made it; otherwise its spec is its author's."""
+        return self.labels.get(names.MANAGED_BY) == names.FIELD_MANAGER
+
+    def is_of(self, workload: Owner | None) -> bool:
+        """Return whether it belongs to this workload, not to an earlier one of the name."""
+        return workload is None or workload.uid in self.owners
+
+
+def _owners(workload: Owner | None) -> tuple[str, ...]:
+    return () if workload is None else (workload.uid,)
+
+
+class Reporter:
+    """Writes reports. With a store, an object that was deleted or made anew is noticed before it is written to."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        store: Store | None = None,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._connection = connection
+        self._store = store
+        self._clock = clock
+        self._seen: dict[str, Seen] = {}
+        self._sieve = events.Sieve()
+        self._instance = f"{socket.gethostname()}-{os.getpid()}"
+
+    async def gang(self, report: GangReport) -> None:
+        """Create or update a Gang object and its status. A Gang that a user wrote keeps its spec.
+
+        None is created for a gang without pods: whoever deleted the object wants it gone. One of which nothing is left
+        is removed, unless something else has come to own it, which would take it along.
+        """
+        path = paths.within(f"/apis/{names.API_VERSION}", report.namespace, "gangs", report.name)
+        seen = await self._look(watched_resources.GANGS, report.key, path)
+        if report.over:
+            if seen is not None and seen.ours and seen.owners == _owners(report.workload):
+                await self._remove(path, seen)
+            return
+        if seen is not None and seen.ours and not seen.is_of(report.workload):
+            await self._remove(path, seen)
+            seen = None
+        wanted = status_encoding.gang(report)
+        try:
+            if seen is None and (report.pods or report.expected):
+                seen = self._remember(path, await self._connection.post(path.rpartition("/")[0], wanted))
+            elif seen is not None and seen.ours and not wanted["spec"].items() <= seen.spec.items():
+                seen = self._remember(path, await self._connection.apply(path, wanted))
+        except errors.ExistsError:
+            # It came before the watch has shown it.
+            self._remember(path, await self._connection.get(path))
+            await self.gang(report)
+            return
+        except errors.EndingError:
+            log.info("no gang is made in a namespace that ends", gang=report.key, gang_uid=report.uid)
+            return
+        if seen is None:
+            return
+
+        status = status_encoding.gang_status(report, seen.status, now=self._clock())
+        body = status_encoding.applied(names.API_VERSION, "Gang", report.name, status, namespace=report.namespace)
+        await self._write(path, seen, body)
+
+    async def queue(self, report: QueueReport) -> None:
+        """Update a Queue's status. Harmless when the queue is gone."""
+        path = paths.of(watched_resources.QUEUES.path, report.name)
+        seen = await self._look(watched_resources.QUEUES, report.name, path)
+        if seen is not None:
+            status = status_encoding.queue_status(report, seen.status, now=self._clock())
+            await self._write(path, seen, status_encoding.applied(names.API_VERSION, "Queue", report.name, status))
+
+    async def conditions(self, report: ConditionReport) -> None:
+        """Update the conditions of a Meter or ClaimPolicy. Harmless when it is gone."""
+        kind = _REPORTED.get(report.plural)
+        if kind is None:
+            raise MendError(f"conditions are reported of {', '.join(_REPORTED)}, not of {report.plural}")
+        path = paths.of(kind.path, report.name)
+        seen = await self._look(kind, report.name, path)
+        if seen is not None:
+            status = status_encoding.condition_status(report, seen.status, now=self._clock())
+            await self._write(path, seen, status_encoding.applied(names.API_VERSION, kind.name, report.name, status))
+
+    async def notify(self, notice: Notice) -> None:
+        """Publish an Event, unless the same was said lately. Never fails: an Event is not worth a decision."""
+        now = asyncio.get_running_loop().time()
+        said = self._sieve.admit(notice, now=now)
+        if said is None:
+            return
+        try:
+            await self._publish(notice, said, now)
+        except MusterError as error:
+            log.warning("an Event was not published", reason=notice.reason, object=notice.name, error=str(error))
+
+    async def flush(self) -> None:
+        """Nothing waits: every report is written before its call returns."""
+
+    async def _publish(self, notice: Notice, said: events.Said, now: float) -> None:
+        collection = paths.within("/apis/events.k8s.io/v1", events.namespace(notice), "events")
+        at = self._clock()
+        if said.count > 1:
+            try:
+                change = events.series(said.count, at=at)
+                await self._connection.patch(paths.of(collection, said.name), change, PatchKind.MERGE, patience=ONCE)
+            except GoneError:
+                said = self._sieve.begin_again(notice, now=now)
+            else:
+                return
+        body = events.event(notice, said.name, instance=self._instance, at=at)
+        await self._connection.post(collection, body, patience=ONCE)
+
+    async def _look(self, kind: Kind, key: str, path: str) -> Seen | None:
+        """Return the object as last seen; read it when it is new to us or may be another. None when there is none.
+
+        What neither we nor the store have ever seen is not read: it is all but certain that there is none.
+        """
+        seen = self._seen.get(path)
+        if seen is not None and self._is_there(kind, key, seen):
+            return seen
+        if seen is None and self._knows_of_none(kind, key):
+            return None
+        try:
+            return self._remember(path, await self._connection.get(path))
+        except GoneError:
+            self._seen.pop(path, None)
+            return None
+
+    def _is_there(self, kind: Kind, key: str, seen: Seen) -> bool:
+        if self._store is None or kind not in self._store.tables:
+            return True
+        return self._store.uid_of(kind, key) == seen.uid
+
+    def _knows_of_none(self, kind: Kind, key: str) -> bool:
+        table = self._store.tables.get(kind) if self._store is not None else None
+        return table is not None and table.listed and not table.knows(key)
+
+    async def _remove(self, path: str, seen: Seen) -> None:
+        """Delete a Gang whose workload or pods are no more; the garbage collector may have come first."""
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": seen.uid}}
+        self._seen.pop(path, None)
+        try:
+            await self._connection.delete(path, options)
+        except (GoneError, ConflictError):
+            log.debug("the gang was gone already", path=path)
+
+    async def _write(self, path: str, seen: Seen, body: dict[str, Any]) -> None:
+        """Apply a status unless it is there; forget an object that vanished, so that the next report starts afresh."""
+        if body["status"] == seen.status:
+            return
+        try:
+            answer = await self._connection.apply(f"{path}/status", body)
+        except GoneError:
+            self._seen.pop(path, None)
+            log.info("the object of a report is gone", path=path)
+        else:
+            # What was sent counts, not what came back: fields that a newer Muster wrote would differ for ever.
+            self._remember(path, answer | {"status": body["status"]})
+
+    def _remember(self, path: str, obj: Json) -> Seen:
+        meta = obj.get("metadata") or {}
+        owners = tuple(str(owner.get("uid")) for owner in meta.get("ownerReferences") or ())
+        seen = Seen(
+            uid=str(meta.get("uid", "")),
+            labels=meta.get("labels") or {},
+            owners=owners,
+            spec=obj.get("spec") or {},
+            status=obj.get("status") or {},
+        )
+        self._seen.pop(path, None)
+        self._seen[path] = seen
+        if len(self._seen) > MOST_REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        return seen

@@ -1,0 +1,252 @@
+"""Reports as the JSON that the API server takes: pure, sent by `status`. Field names are those of the CRDs.
+
+A status is encoded together with the one before it, because two things in it are older than the report: since when a
+condition has its status, and since when a gang waits for its reason.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
+from admission.api.muster.gangs import (
+    DomainReport,
+    DomainWish,
+    Evicted,
+    GangReport,
+    Phase,
+    PlannedClaim,
+    PlannedPod,
+    TopologyReport,
+)
+from admission.api.muster.queues import Scope
+from admission.api.muster.status_reports import BudgetUse, ConditionReport, MeterUse, QueueReport
+from admission.api.values import names, quantities
+from admission.api.values.decoding import Json
+from admission.api.values.reasons import Denial, Hold
+from admission.quota import budgets
+
+LONGEST_MESSAGE = 4096
+LONGEST_REASON = 1024
+
+_USED_PLACEMENTS = ("Allocate", "Pin", "Count")
+_COUNTED = (Phase.PENDING, Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING, Phase.EVICTED)
+
+
+def gang(report: GangReport) -> dict[str, Any]:
+    """Return the Gang object of a group that the controller recognised; it is collected with its workload."""
+    meta: dict[str, Any] = {
+        "name": report.name,
+        "namespace": report.namespace,
+        "labels": {names.MANAGED_BY: names.FIELD_MANAGER, names.QUEUE: report.queue},
+    }
+    if report.line:
+        meta["annotations"] = {names.LINE: report.line}
+    spec: dict[str, Any] = {"queue": report.queue, "size": report.size, "priority": report.priority}
+    if report.topology is not None and report.topology.gang is not None:
+        spec["topology"] = _wish(report.topology.gang.wish)
+    if report.workload is not None:
+        # No controller and no blocking: Muster must never keep a workload from being deleted.
+        meta["ownerReferences"] = [_owner(report.workload) | {"controller": False, "blockOwnerDeletion": False}]
+        spec["workload"] = _owner(report.workload)
+    return {"apiVersion": names.API_VERSION, "kind": "Gang", "metadata": meta, "spec": spec}
+
+
+def gang_status(report: GangReport, before: Json, *, now: datetime) -> dict[str, Any]:
+    """Return status of a Gang."""
+    status = {
+        "phase": str(report.phase),
+        "conditions": conditions(_gang_conditions(report), before, now=now),
+        "pods": report.pods,
+        "expected": report.expected or None,
+        "position": report.position,
+        "hold": _hold(report.hold, before, now=now) if report.hold else None,
+        "plan": [_planned_pod(pod) for pod in report.plan] or None,
+        "charges": {meter: quantities.render(amount) for meter, amount in sorted(report.charges.items())} or None,
+        "placement": report.placement if report.placement in _USED_PLACEMENTS else None,
+        "placementReason": cut(report.placement_reason, LONGEST_REASON) or None,
+        "topology": _topology(report.topology) if report.topology is not None else None,
+        "evictions": report.evictions,
+        "evicted": _evicted(report.evicted),
+        "startEstimate": time(report.start_estimate),
+        "startReason": cut(report.start_reason, LONGEST_REASON) or None,
+        "queuedSince": time(report.queued_since),
+        "nextTry": time(report.next_try),
+    }
+    return _given(status)
+
+
+def _wish(wish: DomainWish) -> dict[str, Any]:
+    return _given({"required": wish.required or None, "preferred": wish.preferred or None})
+
+
+def _topology(report: TopologyReport) -> dict[str, Any]:
+    subgroups = [{"name": name, **_domains(own)} for name, own in report.subgroups]
+    return _given({**_domains(report.gang), "subgroups": subgroups or None})
+
+
+def _domains(report: DomainReport | None) -> dict[str, Any]:
+    if report is None:
+        return {}
+    where = {"domains": list(report.domains) or None, "preferredDomains": list(report.preferred) or None}
+    return {**_wish(report.wish), **_given(where)}
+
+
+def _evicted(evicted: Evicted | None) -> dict[str, Any] | None:
+    """Return why a gang was taken back. Finer than others is the time: it is compared with those of the books."""
+    if evicted is None:
+        return None
+    return _given(
+        {
+            "reason": str(evicted.reason),
+            "message": cut(evicted.message, LONGEST_MESSAGE),
+            "at": evicted.at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "madeRoomFor": evicted.made_room_for or None,
+        }
+    )
+
+
+def queue_status(report: QueueReport, before: Json, *, now: datetime) -> dict[str, Any]:
+    """Return status of a Queue."""
+    status = {
+        "observedGeneration": report.generation or None,
+        "conditions": conditions(report.conditions, before, now=now, generation=report.generation),
+        "meters": [{"meter": str(meter), **_use(use)} for meter, use in sorted(report.meters.items())] or None,
+        "budgets": [_budget(budget) for budget in report.budgets] or None,
+        "gangs": {phase.lower(): report.gangs.get(phase, 0) for phase in _COUNTED},
+    }
+    return _given(status)
+
+
+def condition_status(report: ConditionReport, before: Json, *, now: datetime) -> dict[str, Any]:
+    """Return status of a Meter or a ClaimPolicy."""
+    status = {
+        "observedGeneration": report.generation or None,
+        "conditions": conditions(report.conditions, before, now=now, generation=report.generation),
+    }
+    return _given(status)
+
+
+def conditions(
+    wanted: Iterable[Condition], before: Json, *, now: datetime, generation: int = 0
+) -> list[dict[str, Any]]:
+    """Return conditions; one whose status is as before keeps the time since when it is so."""
+    known = {c.get("type"): c for c in before.get("conditions") or () if isinstance(c, Mapping)}
+    result = []
+    for condition in wanted:
+        previous = known.get(condition.type, {})
+        same = previous.get("status") == condition.status
+        since = previous.get("lastTransitionTime") if same else None
+        result.append(
+            {
+                "type": condition.type,
+                "status": str(condition.status),
+                "reason": condition.reason,
+                "message": cut(condition.message, LONGEST_MESSAGE),
+                "lastTransitionTime": since or time(now),
+                **({"observedGeneration": generation} if generation else {}),
+            }
+        )
+    return result
+
+
+def applied(api_version: str, kind: str, name: str, status: Json, *, namespace: str = "") -> dict[str, Any]:
+    """Return what server-side apply takes for a status."""
+    place = {"namespace": namespace} if namespace else {}
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **place}, "status": status}
+
+
+def time(moment: datetime | None) -> str | None:
+    """Write a time as metav1.Time: RFC 3339 in UTC, to the second."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if moment else None
+
+
+def cut(text: str, most: int) -> str:
+    """Return at most so many characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _gang_conditions(report: GangReport) -> tuple[Condition, ...]:
+    phase = report.phase
+    why = (report.hold.reason, report.hold.message) if report.hold else (str(phase), f"the gang is {phase.lower()}")
+    states = {
+        "Admitted": phase in (Phase.ADMITTED, Phase.RUNNING, Phase.FINISHED),
+        "Running": phase is Phase.RUNNING,
+        "Finished": phase is Phase.FINISHED,
+    }
+    return tuple(
+        Condition(
+            type=kind,
+            status=ConditionStatus.TRUE if holds else ConditionStatus.FALSE,
+            reason=why[0],
+            message=why[1],
+        )
+        for kind, holds in states.items()
+    )
+
+
+def _hold(hold: Hold | Denial, before: Json, *, now: datetime) -> dict[str, Any]:
+    previous = before.get("hold")
+    same = isinstance(previous, Mapping) and previous.get("reason") == hold.reason
+    status = {
+        "reason": str(hold.reason),
+        "message": cut(hold.message, LONGEST_MESSAGE),
+        "details": dict(sorted(hold.details.items())) or None,
+        "since": (previous.get("since") if isinstance(previous, Mapping) and same else None) or time(now),
+    }
+    return _given(status)
+
+
+def _planned_pod(pod: PlannedPod) -> dict[str, Any]:
+    claims = [_planned_claim(claim) for claim in pod.claims]
+    return {"pod": _own_name(pod.pod), "node": str(pod.node), **({"claims": claims} if claims else {})}
+
+
+def _planned_claim(claim: PlannedClaim) -> dict[str, Any]:
+    devices = [{"request": given.request, **given.device._asdict()} for given in claim.devices]
+    return {"claim": _own_name(claim.claim), "devices": devices}
+
+
+def _own_name(key: str) -> str:
+    """Return the name of `namespace/name`: a gang and its pods share the namespace."""
+    return key.rpartition("/")[2]
+
+
+def _use(use: MeterUse) -> dict[str, str]:
+    fields = ("nominal", "reserved", "used", "borrowed", "lent", "pending")
+    return {field: quantities.render(getattr(use, field)) for field in fields}
+
+
+def _budget(budget: BudgetUse) -> dict[str, Any]:
+    amounts = {
+        "hours": budget.limit,
+        "spent": budget.spent,
+        "promised": budget.promised,
+        "left": budget.left,
+        "elsewhere": budget.elsewhere,
+    }
+    kept = {name: seconds for name, seconds in amounts.items() if name != "elsewhere" or budget.scope == Scope.GLOBAL}
+    return _given(
+        {
+            "meter": str(budget.meter),
+            **{name: budgets.hours(seconds) for name, seconds in kept.items()},
+            "period": str(budget.period) or None,
+            "start": time(budget.start),
+            "end": time(budget.end),
+            "scope": str(budget.scope) or None,
+            "onExhausted": str(budget.on_exhausted) or None,
+        }
+    )
+
+
+def _owner(owner: Owner) -> dict[str, Any]:
+    return {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": str(owner.uid)}
+
+
+def _given(status: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what there is nothing of.
+
+    Applied empty where it had something before, a map or list becomes null, which the API server refuses with the whole
+    status (structured-merge-diff v6).
+    """
+    return {name: value for name, value in status.items() if value is not None}

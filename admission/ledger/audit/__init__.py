@@ -1,0 +1,1 @@
+"""Proof that the books are right: verification, replay, archives."""

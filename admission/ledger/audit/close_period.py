@@ -1,0 +1,256 @@
+"""Closing a period: its rows go into an archive, what was open and every balance is carried forward.
+
+The books close at a mark (a usage entry), where nothing has accrued that is not written down. First the rows are
+verified and archived, in a snapshot, while others write; then one SQL transaction records the closing, removes the rows
+and adds the CLOSE entry that vouches for it. A crash leaves the books as they were or closed; an archive without a
+closing is found again by the next try, since the same rows make the same file under the same name.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import delete, insert, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.accounting.accruals import QueueMeter
+from admission.accounting.books import Book
+from admission.api.muster.ledger_entries import Bucket, Entry, Kind, UsageInterval
+from admission.api.values.names import MeterName, QueueName
+from admission.errors import ConflictError, LedgerCorruptError
+from admission.ledger.audit.archive import Header, Writer
+from admission.ledger.audit.fast_replay import DoubtError, Quick
+from admission.ledger.audit.period_usage import Tally
+from admission.ledger.db.tables import GENESIS, carried_usage, closings, postings, transactions
+from admission.ledger.journal import amend, carry_forward, documents, hash_chain, read
+from admission.ledger.journal.carry_forward import Carried
+from admission.ledger.journal.documents import Document
+
+BATCH = 500
+
+_ROWS = 500
+"""Rows in one statement."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is asked for: to close what is before a time, into a folder; by whom, why, and when."""
+
+    before: datetime
+    folder: Path
+    actor: str
+    reason: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A period that was verified and archived, and can be closed. usage: what was used in it."""
+
+    carried: Carried
+    usage: Sequence[UsageInterval]
+
+
+async def prepare(connection: AsyncConnection, cluster: str, order: Order) -> Prepared | None:
+    """Verify what is not closed yet up to the last mark at or before a time, and archive it; None if there is nothing.
+
+    The connection sees one state throughout. Raises LedgerCorruptError when the books are wrong, and MendError when the
+    folder cannot be written.
+    """
+    if flaw := await carry_forward.flaw(connection, cluster):
+        raise LedgerCorruptError(f"the closing through transaction {flaw.sequence} is wrong: {flaw.detail}")
+    after = await carry_forward.latest(connection, cluster)
+    last = await _last(connection, cluster, after.sequence if after else 0, order.before)
+    if last is None:
+        return None
+    archive = await asyncio.to_thread(Writer, order.folder)
+    try:
+        return await _archived(connection, _Period(cluster, after, last, order.at), archive)
+    finally:
+        await asyncio.to_thread(archive.close)
+
+
+@dataclass(frozen=True, slots=True)
+class _Period:
+    """What is to be closed: after another closing, through a usage entry. at: when."""
+
+    cluster: str
+    after: Carried | None
+    last: Any
+    at: datetime
+
+    @property
+    def header(self) -> Header:
+        return Header(
+            cluster=self.cluster,
+            first=(self.after.sequence if self.after else 0) + 1,
+            last=self.last.sequence,
+            previous=self.after.digest if self.after else GENESIS,
+            digest=self.last.digest,
+            ends=hash_chain.instant(self.last.at),
+        )
+
+
+async def commit(connection: AsyncConnection, prepared: Prepared, order: Order) -> None:
+    """Record a closing, remove its rows, and vouch for it in the chain; the caller commits. Harmless when it is there.
+
+    Raises ConflictError when somebody else has closed the books meanwhile, and OvertakenError.
+    """
+    carried = prepared.carried
+    await _alone(connection, carried.cluster)
+    known = await carry_forward.latest(connection, carried.cluster)
+    if known is not None and known.text == carried.text:
+        return
+    if (known.sequence if known else 0) != carried.previous:
+        raise ConflictError(f"the books of cluster {carried.cluster} were closed by somebody else meanwhile")
+    await connection.execute(insert(closings), carry_forward.row(carried))
+    for rows in _sliced([_usage_row(carried, interval) for interval in prepared.usage]):
+        await connection.execute(insert(carried_usage), rows)
+    await _remove(connection, carried)
+    sequence = await amend.hold(connection, carried.cluster)
+    latest = await read.latest(connection, carried.cluster) or carried.book.at or carried.at
+    entry = _entry(carried, order, at=max(carried.at, latest))
+    await amend.amend(connection, carried.cluster, [entry], known=sequence)
+
+
+async def _alone(connection: AsyncConnection, cluster: str) -> None:
+    """Wait until nobody else closes the books; leaders may write meanwhile. In SQLite nobody writes beside us."""
+    if connection.dialect.name == "postgresql":
+        lock = text("SELECT pg_advisory_xact_lock(hashtext('muster ledger close'), hashtext(:cluster))")
+        await connection.execute(lock, {"cluster": cluster})
+
+
+async def _last(connection: AsyncConnection, cluster: str, after: int, before: datetime) -> Any:
+    """Return the last usage entry at or before a time that is not closed yet."""
+    wanted = (
+        select(transactions.c.sequence, transactions.c.digest, transactions.c.at)
+        .where(transactions.c.cluster == cluster, transactions.c.kind == Kind.USAGE.value)
+        .where(transactions.c.sequence > after, transactions.c.at <= before)
+        .order_by(transactions.c.sequence.desc())
+        .limit(1)
+    )
+    return (await connection.execute(wanted)).one_or_none()
+
+
+async def _archived(connection: AsyncConnection, period: _Period, archive: Writer) -> Prepared:
+    """Replay the rows of a period, and write them down as they turn out right."""
+    header = period.header
+    book = period.after.book if period.after else Book()
+    quick = Quick(
+        period.cluster,
+        sequence=header.first - 1,
+        epoch=period.after.epoch if period.after else 0,
+        digest=header.previous,
+        book=book,
+    )
+    tally = Tally(book)
+    await asyncio.to_thread(archive.begin, header)
+    while quick.sequence < header.last:
+        limit = min(BATCH, header.last - quick.sequence)
+        written = await documents.batch(connection, quick.cluster, after=quick.sequence, limit=limit)
+        await asyncio.to_thread(_take, quick, tally, archive, written)
+    closed = quick.book()
+    if quick.digest != header.digest or closed.marked is None:
+        raise _wrong(period.cluster, header.last, "it is not the mark that it was")
+    usage = tally.intervals(end=closed.marked)
+    _check(period.cluster, header.last, usage, before=book, after=closed)
+    carried = carry_forward.closing(
+        cluster=period.cluster,
+        sequence=header.last,
+        epoch=quick.epoch,
+        digest=header.digest,
+        at=period.at,
+        book=closed,
+        transactions=header.last - header.first + 1,
+        archive=header.name,
+        archive_digest=await asyncio.to_thread(archive.finish, header),
+        usage=carry_forward.usage_digest(usage),
+        after=period.after,
+    )
+    return Prepared(carried=carried, usage=usage)
+
+
+def _take(quick: Quick, tally: Tally, archive: Writer, written: Sequence[bytes]) -> None:
+    def heard(form: int, digest: str, document: Document) -> None:
+        archive.add(form, digest, document)
+        marks = document.kind == Kind.USAGE
+        used = [
+            ((QueueName(queue), MeterName(meter)), int(amount))
+            for queue, meter, bucket, amount, _ in document.lines
+            if bucket == Bucket.USED
+        ]
+        if used or marks:
+            tally.move(datetime.fromisoformat(document.at), used, marks=marks)
+
+    if not written:
+        raise _wrong(quick.cluster, quick.sequence + 1, "it is not there")
+    try:
+        right = quick.take(written, heard)
+    except DoubtError as error:
+        raise _wrong(quick.cluster, quick.sequence, "what it says cannot be") from error
+    if not right:
+        raise _wrong(quick.cluster, quick.sequence + 1, "it does not follow the one before it")
+
+
+def _check(cluster: str, last: int, usage: Sequence[UsageInterval], *, before: Book, after: Book) -> None:
+    """Make sure that the use carried is what the books say was spent."""
+    sums: dict[QueueMeter, int] = {}
+    for one in usage:
+        sums[one.queue, one.meter] = sums.get((one.queue, one.meter), 0) + one.seconds
+    spent = {(a.queue, a.meter) for book in (before, after) for a in book.balances if a.bucket is Bucket.SPENT}
+    for queue, meter in {*sums, *spent}:
+        gained = after.balance(queue, meter, Bucket.SPENT) - before.balance(queue, meter, Bucket.SPENT)
+        if sums.get((queue, meter), 0) != gained:
+            raise _wrong(cluster, last, f"what queue {queue} used of {meter} is not what its lines say")
+
+
+def _wrong(cluster: str, sequence: int, detail: str) -> LedgerCorruptError:
+    return LedgerCorruptError(
+        f"the books of cluster {cluster} are wrong at transaction {sequence} and cannot be closed: {detail};"
+        " run `muster ledger verify`"
+    )
+
+
+def _usage_row(carried: Carried, interval: UsageInterval) -> dict[str, Any]:
+    return {
+        "cluster": carried.cluster,
+        "queue": interval.queue,
+        "meter": interval.meter,
+        "start": interval.start,
+        "until": interval.end,
+        "seconds": interval.seconds,
+        "sequence": carried.sequence,
+    }
+
+
+def _sliced(rows: Sequence[dict[str, Any]]) -> Iterator[Sequence[dict[str, Any]]]:
+    for start in range(0, len(rows), _ROWS):
+        yield rows[start : start + _ROWS]
+
+
+async def _remove(connection: AsyncConnection, carried: Carried) -> None:
+    """Remove the rows that were archived. Rows are only ever added, so they are those that were verified."""
+    of_them = postings.c.cluster == carried.cluster, postings.c.sequence <= carried.sequence
+    await connection.execute(delete(postings).where(*of_them))
+    these = transactions.c.cluster == carried.cluster, transactions.c.sequence <= carried.sequence
+    removed = (await connection.execute(delete(transactions).where(*these))).rowcount
+    if removed != carried.transactions:
+        raise LedgerCorruptError(
+            f"{removed} transactions of cluster {carried.cluster} were to be removed through {carried.sequence},"
+            f" {carried.transactions} were archived: run `muster ledger verify`"
+        )
+
+
+def _entry(carried: Carried, order: Order, *, at: datetime) -> Entry:
+    return Entry(
+        kind=Kind.CLOSE,
+        key=carried.key,
+        at=at,
+        actor=order.actor,
+        reason=f"{order.reason}: closed through transaction {carried.sequence} of {carried.marked.isoformat()},"
+        f" archived in {carried.archive} (SHA-256 {carried.archive_digest})",
+        queue=QueueName(""),
+    )

@@ -1,0 +1,352 @@
+"""Whether the books are what was written: the chain from its first row, every balance, and everything open.
+
+The chain is replayed in batches, so memory holds what is open and not the history. A chain proves that its rows belong
+together and end at the stored head. Against someone who writes the whole chain anew, keep the digest of a verification
+elsewhere and compare it later.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import ColumnElement, exists, func, select
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.accounting.books import Book, Draft
+from admission.api.values.names import GangUid
+from admission.errors import AmountError, ConflictError, LedgerCorruptError, PageError
+from admission.ledger.audit import archive
+from admission.ledger.audit.fast_replay import DoubtError, Quick
+from admission.ledger.db import errors
+from admission.ledger.db.prefetch import meanwhile
+from admission.ledger.db.tables import GENESIS, postings, transactions
+from admission.ledger.journal import carry_forward, documents, hash_chain, read, shared_budgets
+from admission.ledger.journal.carry_forward import Carried
+from admission.ledger.journal.read import Head, Record
+
+BATCH = 2000
+
+
+class What(StrEnum):
+    """What is wrong with a row."""
+
+    CHANGED = "changed"
+    REMOVED = "removed"
+    INSERTED = "inserted"
+    REORDERED = "reordered"
+    BALANCE = "balance differs"
+    PROJECTION = "projection differs"
+    CARRIED = "closing differs"
+    ARCHIVE = "archive differs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The first thing wrong. sequence: the transaction, or the last one where a balance or projection differs."""
+
+    sequence: int
+    what: What
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """transactions: how many are right, from the first on; digest: of the last of them.
+
+    closed: how many of them are archived and were taken for right, as what they left behind is vouched for.
+    """
+
+    cluster: str
+    transactions: int
+    digest: str
+    closed: int = 0
+    finding: Finding | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.finding is None
+
+
+async def verify(connection: AsyncConnection, cluster: str, *, archive: Path | None = None) -> Verification:
+    """Replay the books of a cluster and compare them with what is stored. The connection sees one state throughout.
+
+    archive: the folder of archives, to be replayed from the very first row; None takes the latest closing for right.
+    """
+    forged = await _forged(connection, cluster)
+    if forged is not None:
+        return Verification(cluster=cluster, transactions=0, digest=GENESIS, finding=forged)
+    if archive is not None:
+        past, found = await _archives(connection, cluster, archive)
+        if found is not None:
+            return Verification(cluster=cluster, transactions=past.sequence, digest=past.digest, finding=found)
+    carried = await carry_forward.latest(connection, cluster)
+    replay = Replay(cluster, carried)
+    finding = await _chain(connection, replay) or await _beside(connection, replay, carried)
+    return Verification(
+        cluster=cluster,
+        transactions=replay.sequence,
+        digest=replay.digest,
+        closed=carried.sequence if carried and archive is None else 0,
+        finding=finding,
+    )
+
+
+async def _forged(connection: AsyncConnection, cluster: str) -> Finding | None:
+    flaw = await carry_forward.flaw(connection, cluster)
+    return flaw and Finding(sequence=flaw.sequence, what=What.CARRIED, detail=flaw.detail)
+
+
+class Replay:
+    """The chain as far as it is right, from its first transaction on, or from a closing."""
+
+    def __init__(self, cluster: str, carried: Carried | None = None) -> None:
+        self.cluster = cluster
+        self.sequence = carried.sequence if carried else 0
+        self.epoch = carried.epoch if carried else 0
+        self.digest = carried.digest if carried else GENESIS
+        self.before = ""
+        """The digest before the last one."""
+        self.draft = Draft(carried.book if carried else Book())
+
+    def take(self, records: Sequence[Record]) -> Record | None:
+        """Follow the chain; return the first record that does not belong where it stands.
+
+        Raises PageError, ConflictError and AmountError as `Draft.apply`: the hash is right, but the entry cannot be.
+        """
+        for record in records:
+            if not self._follows(record):
+                return record
+            self.draft.apply(record.entry)
+            self.before, self.digest = self.digest, record.digest
+            self.sequence, self.epoch = record.sequence, record.epoch
+        return None
+
+    def _follows(self, record: Record) -> bool:
+        return (
+            record.sequence == self.sequence + 1
+            and record.epoch >= self.epoch
+            and record.previous == self.digest
+            and record.digest == self.expected(record)
+        )
+
+    def expected(self, record: Record) -> str:
+        """Return the digest of what the record says, as the next one."""
+        return hash_chain.digest(
+            record.entry,
+            cluster=self.cluster,
+            epoch=record.epoch,
+            sequence=self.sequence + 1,
+            previous=self.digest,
+            form=record.form,
+        )
+
+
+async def _chain(connection: AsyncConnection, replay: Replay) -> Finding | None:
+    """Follow the chain fast as long as it is right, and look closer from where it may not be."""
+    begun = replay.draft.book()
+    replay.draft = Draft(begun)
+    quick = Quick(replay.cluster, sequence=replay.sequence, epoch=replay.epoch, digest=replay.digest, book=begun)
+    try:
+        right = await _legibly(connection, quick)
+    except DoubtError:
+        return await _closely(connection, replay)
+    replay.sequence, replay.epoch = quick.sequence, quick.epoch
+    replay.before, replay.digest = quick.before, quick.digest
+    replay.draft = Draft(quick.book())
+    if right:
+        return None
+    due = replay.sequence + 1
+    written = "what its columns hold reads as it was hashed, and is written in another way"
+    return await _closely(connection, replay) or Finding(sequence=due, what=What.CHANGED, detail=written)
+
+
+async def _legibly(connection: AsyncConnection, quick: Quick) -> bool:
+    """Return whether all rows can be read and follow each other; stop before the first that does not."""
+    try:
+        return await _quickly(connection, quick, size=BATCH)
+    except DBAPIError as error:
+        errors.illegible(error)
+    try:
+        return await _quickly(connection, quick, size=1)
+    except DBAPIError as error:
+        errors.illegible(error)
+        return False
+
+
+async def _quickly(connection: AsyncConnection, quick: Quick, *, size: int) -> bool:
+    """Return whether all rows follow each other. The database writes a batch down while Python takes the one before."""
+    batch = await documents.batch(connection, quick.cluster, after=quick.sequence, limit=size)
+    while batch:
+        following = documents.batch(connection, quick.cluster, after=quick.sequence + len(batch), limit=size)
+        async with meanwhile(following) as written:
+            # Not in a thread: two that need the interpreter wait 5 ms for each other again and again.
+            right = quick.take(batch)
+        if not right:
+            return False
+        batch = written.result()
+    return True
+
+
+async def _closely(connection: AsyncConnection, replay: Replay) -> Finding | None:
+    size = BATCH
+    while True:
+        try:
+            records = await read.records(connection, replay.cluster, after=replay.sequence, limit=size)
+        except (OverflowError, TypeError, ValueError, DBAPIError) as error:
+            detail = errors.illegible(error)
+            if size == 1:
+                return Finding(sequence=replay.sequence + 1, what=What.CHANGED, detail=detail)
+            size = 1  # to find which one
+            continue
+        if not records:
+            return None
+        try:
+            stray = await asyncio.to_thread(replay.take, records)
+        except (PageError, ConflictError, AmountError) as error:
+            return Finding(sequence=replay.sequence + 1, what=What.CHANGED, detail=str(error))
+        except (KeyError, TypeError) as error:  # a column of SQLite holds what its type does not
+            return Finding(sequence=replay.sequence + 1, what=What.CHANGED, detail=errors.illegible(error))
+        if stray is not None:
+            return await _stray(connection, replay, stray)
+
+
+async def _stray(connection: AsyncConnection, replay: Replay, record: Record) -> Finding:
+    """Say what happened at the first record that does not follow. Each row tells which one it was written after."""
+    due = replay.sequence + 1
+    if record.sequence != due:
+        return Finding(sequence=due, what=What.REMOVED, detail=f"the next transaction is {record.sequence}")
+    if replay.expected(record) == record.digest:
+        return Finding(
+            sequence=due, what=What.CHANGED, detail="its epoch or its predecessor's digest is not the one due"
+        )
+    if record.previous == replay.before:
+        return Finding(sequence=due - 1, what=What.INSERTED, detail=f"transaction {due} was written without it")
+    return Finding(sequence=due, what=await _what(connection, replay, record), detail="its digest is not the one due")
+
+
+async def _what(connection: AsyncConnection, replay: Replay, record: Record) -> What:
+    after_another = transactions.c.digest == record.previous
+    if record.previous != replay.digest and await _some(connection, replay, after_another):
+        return What.REORDERED
+    rightful = (transactions.c.previous == replay.digest) & (transactions.c.sequence != record.sequence)
+    if await _some(connection, replay, rightful):
+        return What.INSERTED
+    return What.CHANGED if record.previous == replay.digest else What.REMOVED
+
+
+async def _some(connection: AsyncConnection, replay: Replay, where: ColumnElement[bool]) -> bool:
+    found = select(exists().where(transactions.c.cluster == replay.cluster, where))
+    return bool((await connection.execute(found)).scalar_one())
+
+
+async def _beside(connection: AsyncConnection, replay: Replay, carried: Carried | None) -> Finding | None:
+    """Compare what is kept beside the chain with what the chain says."""
+    try:
+        return (
+            _end(await read.head(connection, replay.cluster), replay)
+            or await _astray(connection, replay, carried)
+            or await _projection(connection, replay)
+            or await _shared(connection, replay)
+        )
+    except DBAPIError as error:
+        return Finding(sequence=replay.sequence, what=What.PROJECTION, detail=errors.illegible(error))
+
+
+def _end(head: Head | None, replay: Replay) -> Finding | None:
+    if head is None:
+        head = Head(cluster=replay.cluster, epoch=0, sequence=0, digest=GENESIS)
+    if {type(head.sequence), type(head.epoch)} != {int}:
+        return Finding(sequence=replay.sequence, what=What.CHANGED, detail="the head of the chain cannot be read")
+    if head.sequence > replay.sequence:
+        return Finding(
+            sequence=replay.sequence + 1, what=What.REMOVED, detail=f"the head says that {head.sequence} were written"
+        )
+    if head.sequence < replay.sequence:
+        return Finding(
+            sequence=head.sequence + 1, what=What.INSERTED, detail=f"the head says that {head.sequence} were written"
+        )
+    if head.digest != replay.digest or head.epoch < replay.epoch:
+        return Finding(sequence=head.sequence, what=What.CHANGED, detail="the head of the chain is not of this one")
+    return None
+
+
+async def _astray(connection: AsyncConnection, replay: Replay, carried: Carried | None) -> Finding | None:
+    """Look for lines beside the transactions that are there; those of a transaction are part of its digest."""
+    first = (carried.sequence if carried else 0) + 1
+    beyond = (postings.c.cluster == replay.cluster) & ~postings.c.sequence.between(first, replay.sequence)
+    sequence = (await connection.execute(select(func.min(postings.c.sequence)).where(beyond))).scalar_one()
+    if sequence is None:
+        return None
+    return Finding(sequence=sequence, what=What.INSERTED, detail="lines without a transaction")
+
+
+async def _projection(connection: AsyncConnection, replay: Replay) -> Finding | None:
+    due = replay.draft.book()
+    try:
+        stored = await read.book(connection, replay.cluster)
+    except LedgerCorruptError as error:
+        return Finding(sequence=replay.sequence, what=What.PROJECTION, detail=str(error))
+    for account, amount, right in _differences(stored.balances, due.balances):
+        name = f"{account.bucket} {account.meter} of queue {account.queue}"
+        detail = f"{name} is {amount or 0}, its lines sum to {right or 0}"
+        return Finding(sequence=replay.sequence, what=What.BALANCE, detail=detail)
+    for gang, _, _ in _differences(stored.placements, due.placements):
+        return Finding(sequence=replay.sequence, what=What.PROJECTION, detail=_of_gang(gang, stored, due))
+    return None
+
+
+async def _shared(connection: AsyncConnection, replay: Replay) -> Finding | None:
+    detail = await shared_budgets.flaw(connection)
+    return None if detail is None else Finding(sequence=replay.sequence, what=What.BALANCE, detail=detail)
+
+
+def _differences(stored: Mapping[Any, Any], due: Mapping[Any, Any]) -> Iterator[tuple[Any, Any, Any]]:
+    for key in sorted(stored.keys() | due.keys(), key=str):  # SQLite may hold a key that is no text
+        if stored.get(key) != due.get(key):
+            yield key, stored.get(key), due.get(key)
+
+
+def _of_gang(uid: GangUid, stored: Book, due: Book) -> str:
+    left, right = stored.placements.get(uid), due.placements.get(uid)
+    if left is None or right is None:
+        return (
+            f"gang {uid} is {'open' if left else 'not open'}; by its transactions it is {'' if right else 'not '}open"
+        )
+    for name, mine, theirs in (("seat", left.seats, right.seats), ("holding", left.holdings, right.holdings)):
+        for key, _, _ in _differences(mine, theirs):
+            return f"the {name} {key} of gang {left.gang} is not what its transactions say"
+    return f"the queue, name, user or time of gang {left.gang} is not what its transactions say"
+
+
+async def _archives(connection: AsyncConnection, cluster: str, folder: Path) -> tuple[Replay, Finding | None]:
+    """Replay the archives of all closings, and compare what each of them led to with what was carried forward."""
+    replay = Replay(cluster)
+    for carried in await carry_forward.every(connection, cluster):
+        detail = await asyncio.to_thread(_of_archive, replay, carried, folder / carried.archive)
+        if detail is not None:
+            detail = f"archive {carried.archive}: {detail}"
+            return replay, Finding(sequence=carried.previous + 1, what=What.ARCHIVE, detail=detail)
+    return replay, None
+
+
+def _of_archive(replay: Replay, carried: Carried, path: Path) -> str | None:
+    """Follow one archive; return what is wrong with it."""
+    try:
+        if archive.digest_of(path) != carried.archive_digest:
+            return f"its SHA-256 is not {carried.archive_digest}, the one in the books"
+        for record in archive.records(path):
+            if replay.take((record,)) is not None:
+                return f"transaction {replay.sequence + 1} does not follow the one before it"
+    except FileNotFoundError:
+        return f"it is not in {path.parent}"
+    except (OSError, LedgerCorruptError, PageError, ConflictError, AmountError) as error:
+        return str(error)
+    book = replay.draft.book()
+    replay.draft = Draft(book)
+    if (replay.sequence, replay.digest, book) != (carried.sequence, carried.digest, carried.book):
+        return "what stood at its end is not what was carried forward"
+    return None

@@ -1,0 +1,1 @@
+"""The database below the ledger: engines, tables, migrations."""

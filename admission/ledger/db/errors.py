@@ -1,0 +1,133 @@
+"""What a failing database means to the caller: wait for it, mend the installation, or have a person look."""
+
+import sqlite3
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import asyncpg
+from sqlalchemy import URL, exc
+
+from admission.errors import LedgerAwayError, LedgerCorruptError, MendError
+from admission.ledger.db.database_url import shown
+
+_PASSING = ("08", "25006", "40", "53", "55006", "55P03", "57", "58")
+"""SQLSTATEs, or their classes, of what may succeed later: no connection, a server that only reads (a standby that is
+about to take over), rolled back, out of resources, in use, locked, shutting down, a failing disk."""
+
+_DAMAGED = ("file is not a database", "malformed", "file is encrypted")
+
+_ILLEGIBLE = ("could not decode to utf-8", "json cannot hold blob")
+"""What SQLite says of a column that holds what its type does not: it keeps whatever it is given."""
+
+_UNWRITTEN = {
+    "readonly database": "let this user write the file and its folder, which SQLite does even to read, or copy it",
+    "unable to open": "let this user read and write the file and its folder, or correct the ledger's URL",
+    "disk is full": "make room on its disk",
+}
+"""What helps where SQLite cannot write, by its words. The controller waits for it meanwhile."""
+
+_NO_TLS = "rejected SSL upgrade"
+
+_MENDS = {
+    "28": "correct the user or the password in the ledger's URL, or what the server's pg_hba.conf lets in",
+    "3D000": "create the database, or correct its name in the ledger's URL",
+    "42501": "grant it, or make the URL's user the owner of the database; `muster ledger migrate` needs CREATE on the"
+    " schema, `muster serve` needs to read and write the tables",
+    "42704": "correct the parameters of the ledger's URL",
+}
+"""What helps against a refusal, by SQLSTATE or its class."""
+
+
+@contextmanager
+def translated(url: URL) -> Iterator[None]:
+    """Turn what the database raises into what the caller has to do."""
+    try:
+        yield
+    except exc.DBAPIError as error:
+        raise _translation(error, url) from error
+    except ssl.SSLCertVerificationError as error:
+        raise MendError(
+            f"the ledger {shown(url)} shows a certificate that is not trusted ({error.verify_message}): give the"
+            " authority's file as sslrootcert in the URL, and the host by the name in the certificate"
+        ) from error
+    except (exc.TimeoutError, OSError) as error:
+        cause = str(error) or type(error).__name__
+        if _NO_TLS in cause:
+            raise MendError(f"the ledger {shown(url)} speaks no TLS ({cause}): turn it on, or ask for none") from error
+        raise LedgerAwayError(f"the ledger {shown(url)} does not answer: {cause}") from error
+
+
+def _translation(error: exc.DBAPIError, url: URL) -> Exception:
+    cause = str(error.orig)
+    state = str(getattr(error.orig, "sqlstate", None) or "")
+    if _is_damage(error, state):
+        return LedgerCorruptError(_restore(url, cause))
+    if isinstance(error, exc.IntegrityError):
+        return LedgerCorruptError(
+            f"the ledger {shown(url)} holds rows that contradict its chain ({cause}): run `muster ledger verify`"
+        )
+    if _is_illegible(error):
+        return LedgerCorruptError(
+            f"the ledger {shown(url)} holds a row that cannot be read ({cause}): run `muster ledger verify`"
+        )
+    if mend := _mend_of_file(error, cause):
+        return LedgerAwayError(f"the ledger {shown(url)} cannot be used: {cause}: {mend}")
+    if _passes(error, state):
+        return LedgerAwayError(f"the ledger {shown(url)} does not answer: {_plain(error, cause)}")
+    mend = next((f": {mend}" for prefix, mend in _MENDS.items() if state.startswith(prefix)), "")
+    return MendError(f"the ledger {shown(url)} refuses Muster: {_plain(error, cause)}{mend}")
+
+
+def illegible(error: Exception) -> str:
+    """Return in words that a row cannot be read. Raises the error when it is of the database, and not of a row."""
+    if isinstance(error, exc.DBAPIError) and not _is_illegible(error):
+        raise error
+    if isinstance(error, LedgerCorruptError):
+        return str(error)
+    return f"it cannot be read: {error.orig if isinstance(error, exc.DBAPIError) else error}"
+
+
+def _is_illegible(error: exc.DBAPIError) -> bool:
+    return isinstance(error.orig, sqlite3.Error) and str(error.orig).lower().startswith(_ILLEGIBLE)
+
+
+def _mend_of_file(error: exc.DBAPIError, cause: str) -> str | None:
+    if not isinstance(error.orig, sqlite3.Error):
+        return None
+    return next((mend for words, mend in _UNWRITTEN.items() if words in cause), None)
+
+
+def _passes(error: exc.DBAPIError, state: str) -> bool:
+    if state:
+        return state.startswith(_PASSING)
+    # asyncpg's own: of the URL and of arguments, which stay wrong, and of connections, which come back.
+    if isinstance(getattr(error.orig, "__cause__", None), ValueError):
+        return False
+    return error.connection_invalidated or isinstance(error, exc.OperationalError | exc.InterfaceError)
+
+
+def _is_damage(error: exc.DBAPIError, state: str) -> bool:
+    """Say whether the storage is damaged: SQLite by its words, PostgreSQL by class XX's data_ and index_corrupted."""
+    if isinstance(error.orig, sqlite3.DatabaseError):
+        return any(words in str(error.orig) for words in _DAMAGED)
+    return state in {"XX001", "XX002"}
+
+
+def _restore(url: URL, cause: str) -> str:
+    if url.get_backend_name() == "sqlite":
+        return (
+            f"{shown(url)} cannot be read as a ledger ({cause}): move it away with its -wal and -shm files and restore"
+            " a backup, then run `muster ledger verify`; without a backup, point the ledger's URL to a new file, run"
+            " `muster ledger migrate` and `muster ledger reconcile`"
+        )
+    return (
+        f"the ledger {shown(url)} is damaged on the server's disk ({cause}): restore a backup of the database, then run"
+        " `muster ledger verify` and `muster ledger reconcile`"
+    )
+
+
+def _plain(error: exc.DBAPIError, cause: str) -> str:
+    """Return the driver's own words; SQLAlchemy puts the class of an asyncpg error before them."""
+    original = getattr(error.orig, "__cause__", None)
+    return str(original) if isinstance(original, asyncpg.PostgresError | asyncpg.InterfaceError) else cause

@@ -1,0 +1,116 @@
+"""Making and upgrading the schema, with alembic's scripts from the folder `migrations`.
+
+Alembic works synchronously and reads files, so all of it happens in a thread. One process migrates at a time: SQLite's
+exclusive lock and PostgreSQL's advisory lock (in `migrations/env.py`) are held until the commit.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import URL, Connection, create_engine
+
+from admission import resources
+from admission.errors import LedgerVersionError
+from admission.ledger.db import database_url, engines
+from admission.ledger.db.errors import translated
+
+T = TypeVar("T")
+
+LOCK_SECONDS = 10.0
+"""How long a migration waits on PostgreSQL for another one, or for those who use a table, before it gives up for now:
+while it waits, everybody else waits behind it."""
+
+_ALEMBIC = threading.Lock()
+"""Held while alembic runs: what its scripts see as `context` and `op` is global to the process."""
+
+
+async def migrate(url: str, *, revision: str = "head") -> None:
+    """Create the ledger or upgrade it. Raises LedgerVersionError when a newer Muster has upgraded it already."""
+    await asyncio.to_thread(_migrate, database_url.parsed(url), revision)
+
+
+async def downgrade(url: str, *, revision: str) -> None:
+    """Take migrations back, to a revision or to `base`, which removes all books."""
+    await asyncio.to_thread(_change, database_url.parsed(url), lambda config: command.downgrade(config, revision))
+
+
+async def current_revision(url: str) -> str | None:
+    """Return the schema's revision; None when there is no ledger yet."""
+    return await asyncio.to_thread(_current, database_url.parsed(url))
+
+
+async def known_revisions() -> list[str]:
+    """Return the revisions that this program has scripts for, oldest first."""
+    return await asyncio.to_thread(_known)
+
+
+def _migrate(url: URL, revision: str) -> None:
+    if file := database_url.file_of(url):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    current = _current(url)
+    if current is not None and current not in _known():
+        raise LedgerVersionError(
+            f"the ledger {database_url.shown(url)} is at revision {current}, newer than this Muster's {_known()[-1]}:"
+            " run the Muster that upgraded it, or a later one"
+        )
+    _change(url, lambda config: command.upgrade(config, revision))
+
+
+def _change(url: URL, work: Callable[[Config], None]) -> None:
+    def on(connection: Connection) -> None:
+        config = _config()
+        config.attributes["connection"] = connection
+        work(config)
+
+    with _ALEMBIC, translated(url):
+        _connected(url, on, begin="EXCLUSIVE", seconds=engines.PATIENT_SECONDS)
+
+
+def _current(url: URL) -> str | None:
+    file = database_url.file_of(url)
+    if file is not None and not file.exists():
+        return None
+    with translated(url):
+        return _connected(
+            url, lambda on: MigrationContext.configure(on).get_current_revision(), begin="DEFERRED", seconds=None
+        )
+
+
+def _known() -> list[str]:
+    scripts = ScriptDirectory.from_config(_config()).walk_revisions()
+    return [script.revision for script in scripts][::-1]
+
+
+def _config() -> Config:
+    config = Config()
+    # A percent sign would start an interpolation.
+    config.set_main_option("script_location", str(resources.migrations()).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def _connected(url: URL, work: Callable[[Connection], T], *, begin: str, seconds: float | None) -> T:
+    if url.get_backend_name() == "sqlite":
+        return _in_sqlite(url, work, begin=begin)
+    return asyncio.run(_in_postgresql(url, work, seconds=seconds))
+
+
+def _in_sqlite(url: URL, work: Callable[[Connection], T], *, begin: str) -> T:
+    engine = create_engine(url.set(drivername="sqlite"), connect_args=engines.sqlite_arguments())
+    engines.prepare_sqlite(engine)
+    try:
+        with engine.execution_options(begin=begin).begin() as connection:
+            return work(connection)
+    finally:
+        engine.dispose()
+
+
+async def _in_postgresql(url: URL, work: Callable[[Connection], T], *, seconds: float | None) -> T:
+    async with engines.engine(url) as engine, engines.writing(engine, seconds=seconds) as connection:
+        return await connection.run_sync(work)

@@ -1,0 +1,1 @@
+"""The transactions of the ledger, written or read in order."""

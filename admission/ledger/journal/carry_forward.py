@@ -1,0 +1,281 @@
+"""What a closing carries forward: every balance and all that is open after the last transaction that was archived.
+
+It is kept as one text of canonical JSON (see `encoding.compact`), together with what proves it: the digest of that last
+transaction, the archive's digest, the digest of the use that was carried, and the digest of the text of the closing
+before. The SHA-256 of the text stands in the key of the CLOSE entry, which is chained like every other entry. So nobody
+can change what a period left behind without writing the chain anew from there to its head. Who may write the database
+can append a closing of their own; the archives, or a digest kept elsewhere, show that it is none.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Row, select
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.accounting.books import Account, Book
+from admission.api.muster.ledger_entries import Bucket, Kind, Placement, UsageInterval
+from admission.api.values.names import GangUid, MeterName, QueueName, Uid
+from admission.errors import LedgerCorruptError
+from admission.ledger.db import errors
+from admission.ledger.db.tables import carried_usage, closings, transactions
+from admission.ledger.journal import encoding, hash_chain, read
+
+FORM = 1
+"""Of the text."""
+
+_MALFORMED = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """One closing.
+
+    sequence, epoch, digest: of the last transaction that was archived, a usage entry; marked: its time. previous: the
+    sequence through which the closing before it closed; 0 for the first. at: when it was closed. transactions: how many
+    were archived. archive, archive_digest: the file's name and SHA-256. book: what was open then, and every balance.
+    """
+
+    cluster: str
+    sequence: int
+    epoch: int
+    digest: str
+    previous: int
+    at: datetime
+    marked: datetime
+    transactions: int
+    archive: str
+    archive_digest: str
+    before: str
+    """SHA-256 of the text of the closing before; empty for the first."""
+    usage: str
+    """SHA-256 of the use that was carried."""
+    book: Book
+    text: str
+    """The canonical text of all this."""
+
+    @property
+    def key(self) -> str:
+        """Return the key of the CLOSE entry that vouches for it."""
+        return key(self.sequence, self.text)
+
+
+class Flaw(NamedTuple):
+    """A closing that is not what the chain vouches for; sequence: through which it closed."""
+
+    sequence: int
+    detail: str
+
+
+def key(sequence: int, text: str) -> str:
+    """Return the key of the CLOSE entry of a closing with this text."""
+    return f"{Kind.CLOSE}:{sequence}:{sha256(text)}"
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+async def latest(connection: AsyncConnection, cluster: str) -> Carried | None:
+    """Return the latest closing of a cluster; None when nothing was closed. Raises LedgerCorruptError."""
+    wanted = select(closings).where(closings.c.cluster == cluster).order_by(closings.c.sequence.desc()).limit(1)
+    row = (await connection.execute(wanted)).one_or_none()
+    return None if row is None else _decoded(row)
+
+
+async def every(connection: AsyncConnection, cluster: str) -> list[Carried]:
+    """Return all closings of a cluster, in their order. Raises LedgerCorruptError."""
+    wanted = select(closings).where(closings.c.cluster == cluster).order_by(closings.c.sequence)
+    return [_decoded(row) for row in await connection.execute(wanted)]
+
+
+async def flaw(connection: AsyncConnection, cluster: str) -> Flaw | None:
+    """Return the first thing wrong with the closings: texts, use carried, links, the entry that vouches for the last.
+
+    The chain of transactions after the last closing has to be verified beside this; it holds that entry.
+    """
+    wanted = select(closings.c.sequence).where(closings.c.cluster == cluster).order_by(closings.c.sequence)
+    before: Carried | None = None
+    for sequence in (await connection.execute(wanted)).scalars():
+        try:
+            carried = await _carried(connection, cluster, sequence)
+            usage = await _usage_digest(connection, carried)
+        except (LedgerCorruptError, *_MALFORMED, DBAPIError) as error:  # a column of SQLite may hold anything
+            return Flaw(sequence, errors.illegible(error))
+        if (carried.previous, carried.before) != _link(before):
+            return Flaw(carried.sequence, "it does not follow the closing before it: one was changed, removed or added")
+        if usage != carried.usage:
+            return Flaw(carried.sequence, "the use that it carried forward was changed")
+        before = carried
+    if before is None:
+        return None
+    vouching = select(transactions.c.kind).where(transactions.c.cluster == cluster, transactions.c.key == before.key)
+    if (await connection.execute(vouching)).scalar_one_or_none() != Kind.CLOSE.value:
+        return Flaw(before.sequence, "no transaction vouches for it: it was changed, or it is none of Muster's")
+    return None
+
+
+async def _carried(connection: AsyncConnection, cluster: str, sequence: int) -> Carried:
+    wanted = select(closings).where(closings.c.cluster == cluster, closings.c.sequence == sequence)
+    return _decoded((await connection.execute(wanted)).one())
+
+
+def _link(before: Carried | None) -> tuple[int, str]:
+    return (0, "") if before is None else (before.sequence, sha256(before.text))
+
+
+async def _usage_digest(connection: AsyncConnection, carried: Carried) -> str:
+    wanted = (
+        select(carried_usage)
+        .where(carried_usage.c.cluster == carried.cluster, carried_usage.c.sequence == carried.sequence)
+        .order_by(carried_usage.c.queue, carried_usage.c.meter, carried_usage.c.start)
+    )
+    intervals = [
+        UsageInterval(
+            queue=QueueName(row.queue),
+            meter=MeterName(row.meter),
+            start=row.start,
+            end=row.until,
+            seconds=row.seconds,
+        )
+        async for row in read.streamed(connection, wanted)
+    ]
+    return usage_digest(intervals)
+
+
+def usage_digest(intervals: Iterable[UsageInterval]) -> str:
+    """Return the SHA-256 of use that is carried, whatever the order: databases sort text by different rules."""
+    digest = hashlib.sha256()
+    for one in sorted(intervals, key=lambda one: (one.queue, one.meter, one.start)):
+        line = [one.queue, one.meter, hash_chain.instant(one.start), hash_chain.instant(one.end), str(one.seconds)]
+        digest.update(encoding.compact(line).encode() + b"\n")
+    return digest.hexdigest()
+
+
+# The text.
+
+
+def closing(  # noqa: PLR0913 - a closing is all of this, by name
+    *,
+    cluster: str,
+    sequence: int,
+    epoch: int,
+    digest: str,
+    at: datetime,
+    book: Book,
+    transactions: int,
+    archive: str,
+    archive_digest: str,
+    usage: str,
+    after: Carried | None,
+) -> Carried:
+    """Return a closing through a mark of the book, after another one."""
+    previous, before = _link(after)
+    assert book.marked is not None and book.at is not None  # noqa: S101, PT018 - the caller closes at a mark
+    said = {
+        "form": FORM,
+        "cluster": cluster,
+        "sequence": sequence,
+        "epoch": epoch,
+        "digest": digest,
+        "previous": previous,
+        "before": before,
+        "at": hash_chain.instant(at),
+        "marked": hash_chain.instant(book.marked),
+        "latest": hash_chain.instant(book.at),
+        "transactions": transactions,
+        "archive": archive,
+        "archive_digest": archive_digest,
+        "usage": usage,
+        "balances": [[*account, str(amount)] for account, amount in sorted(book.balances.items())],
+        "gangs": [_of_gang(placement) for _, placement in sorted(book.placements.items())],
+    }
+    return decoded(encoding.compact(said))
+
+
+def row(carried: Carried) -> dict[str, Any]:
+    """Return the row of table `closings`."""
+    return {
+        "cluster": carried.cluster,
+        "sequence": carried.sequence,
+        "epoch": carried.epoch,
+        "digest": carried.digest,
+        "previous_sequence": carried.previous,
+        "at": carried.at,
+        "marked": carried.marked,
+        "transactions": carried.transactions,
+        "state": carried.text,
+        "archive": carried.archive,
+        "archive_digest": carried.archive_digest,
+    }
+
+
+def decoded(text: str) -> Carried:
+    """Return the closing with a text. Raises LedgerCorruptError when it does not have the form of one."""
+    try:
+        said = json.loads(text)
+        book = Book.of(
+            map(_gang, said["gangs"]),
+            {
+                Account(QueueName(queue), MeterName(meter), Bucket(bucket)): int(amount)
+                for queue, meter, bucket, amount in said["balances"]
+            },
+            sequence=said["sequence"],
+            at=datetime.fromisoformat(said["latest"]),
+            marked=datetime.fromisoformat(said["marked"]),
+        )
+        return Carried(
+            **{name: said[name] for name in _PLAIN},
+            at=datetime.fromisoformat(said["at"]),
+            marked=datetime.fromisoformat(said["marked"]),
+            book=book,
+            text=text,
+        )
+    except _MALFORMED as error:
+        raise LedgerCorruptError(f"what a closing carried forward cannot be read: {error!r}") from error
+
+
+_PLAIN = (
+    *("cluster", "sequence", "epoch", "digest", "previous", "before"),
+    *("transactions", "archive", "archive_digest", "usage"),
+)
+
+
+def _decoded(found: Row[Any]) -> Carried:
+    carried = decoded(found.state)
+    if row(carried) != dict(found._mapping):  # noqa: SLF001 - SQLAlchemy's public name for it
+        raise LedgerCorruptError(
+            f"the closing through transaction {found.sequence} contradicts what it carried forward"
+        )
+    return carried
+
+
+def _of_gang(placement: Placement) -> dict[str, Any]:
+    return {
+        "gang_uid": placement.gang_uid,
+        "gang": placement.gang,
+        "queue": placement.queue,
+        "user": placement.user,
+        "reserved_at": hash_chain.instant(placement.reserved_at),
+        "seats": encoding.of_seats(seat for _, seat in sorted(placement.seats.items())),
+        "holdings": encoding.of_holdings(holding for _, holding in sorted(placement.holdings.items())),
+    }
+
+
+def _gang(said: Mapping[str, Any]) -> Placement:
+    seats = encoding.seats(encoding.compact(said["seats"]))
+    holdings = encoding.holdings(encoding.compact(said["holdings"]))
+    return Placement(
+        gang_uid=GangUid(said["gang_uid"]),
+        gang=said["gang"],
+        queue=QueueName(said["queue"]),
+        user=said["user"],
+        reserved_at=datetime.fromisoformat(said["reserved_at"]),
+        seats={Uid(seat.pod_uid): seat for seat in seats},
+        holdings={Uid(holding.claim_uid): holding for holding in holdings},
+    )

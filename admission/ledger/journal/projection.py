@@ -1,0 +1,175 @@
+"""The part of the books that some entries are about: read before they are written, and written after.
+
+What the entries do to it is for `quota.books.Draft` to say, which knows the rules; here are only the rows.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.accounting.books import Account, Book
+from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Placement, Seat
+from admission.api.values.names import GangUid, NodeName, QueueName, Uid
+from admission.ledger.db import bulk_insert
+from admission.ledger.db.column_types import moment
+from admission.ledger.db.tables import balances, open_gangs, open_holdings, open_seats
+from admission.ledger.journal import encoding, hash_chain, read as journal_read
+
+_OPEN = """
+SELECT 'gang' AS what, gang_uid AS uid, gang_uid, gang, queue, "user" AS who, reserved_at, false AS settled
+    FROM open_gangs WHERE cluster = {cluster} AND gang_uid {0}
+UNION ALL SELECT 'seat', pod_uid, gang_uid, '', '', '', NULL, false
+    FROM open_seats WHERE cluster = {cluster} AND (gang_uid {0} OR pod_uid {1})
+UNION ALL SELECT 'holding', claim_uid, gang_uid, '', '', '', NULL, settled
+    FROM open_holdings WHERE cluster = {cluster} AND (gang_uid {0} OR claim_uid {2})
+"""
+
+_Row = tuple[Any, ...]
+
+_BALANCES = "SELECT queue, meter, bucket, amount FROM balances WHERE cluster = {cluster} AND queue {0} AND meter {1}"
+
+
+async def read(connection: AsyncConnection, cluster: str, entries: Sequence[Entry]) -> Book:
+    """Return what the books hold of the gangs and accounts of entries, and who owns what they open.
+
+    Where one of them is a usage entry, the book is whole, since such an entry speaks of all that was used.
+    """
+    if any(entry.kind is Kind.USAGE for entry in entries):
+        return await journal_read.book(connection, cluster)
+    placements, owners = await _placements(connection, cluster, entries)
+    return Book(placements=placements, balances=await _balances(connection, cluster, entries), owners=owners)
+
+
+async def _placements(
+    connection: AsyncConnection, cluster: str, entries: Sequence[Entry]
+) -> tuple[dict[GangUid, Placement], dict[Uid, GangUid]]:
+    """Return the gangs' placements, and who owns the UIDs that are open.
+
+    What is open stays as it is until it closes, and no rule asks what it is; so seats and holdings are hollow.
+    """
+    gangs = sorted({entry.gang_uid for entry in entries if entry.gang_uid})
+    if not gangs:
+        return {}, {}
+    pods = sorted({seat.pod_uid for entry in entries for seat in entry.seats})
+    claims = sorted({holding.claim_uid for entry in entries for holding in entry.holdings})
+    rows = await bulk_insert.fetch(connection, _OPEN, cluster, gangs, pods, claims)
+    owners: dict[Uid, GangUid] = {}
+    seats: dict[str, dict[Uid, Seat]] = {gang: {} for gang in gangs}
+    holdings: dict[str, dict[Uid, Holding]] = {gang: {} for gang in gangs}
+    placements = {}
+    for what, name, of, gang, queue, user, reserved_at, settled in rows:
+        uid, gang_uid = Uid(name), GangUid(of)
+        if what == "gang":
+            placements[gang_uid] = Placement(
+                gang_uid=gang_uid,
+                gang=gang,
+                queue=QueueName(queue),
+                user=user,
+                reserved_at=moment(reserved_at),
+                seats=seats[gang_uid],
+                holdings=holdings[gang_uid],
+            )
+            continue
+        owners[uid] = gang_uid
+        if gang_uid in seats and what == "seat":  # what an entry opens may be open for another gang
+            seats[gang_uid][uid] = Seat(pod_uid=uid, pod="", node=NodeName(""))
+        elif gang_uid in seats:
+            holdings[gang_uid][uid] = Holding(claim_uid=uid, claim="", devices=(), charge={}, settled=bool(settled))
+    return placements, owners
+
+
+async def _balances(connection: AsyncConnection, cluster: str, entries: Sequence[Entry]) -> dict[Account, int]:
+    lines = [line for entry in entries for line in entry.postings]
+    if not lines:
+        return {}
+    queues, meters = {line.queue for line in lines}, {line.meter for line in lines}
+    rows = await bulk_insert.fetch(connection, _BALANCES, cluster, sorted(queues), sorted(meters))
+    return {Account(queue, meter, Bucket(bucket)): int(amount) for queue, meter, bucket, amount in rows}
+
+
+class Rows(NamedTuple):
+    """What has to be written: balances, the UIDs of what is to be removed, and what is to be added."""
+
+    balances: list[_Row]
+    gone_seats: list[Uid]
+    gone_holdings: list[Uid]
+    gone_gangs: list[GangUid]
+    gangs: list[_Row]
+    seats: list[_Row]
+    holdings: list[_Row]
+
+
+def rows(cluster: str, entries: Sequence[Entry], *, before: Book, after: Book) -> Rows:
+    """Return what entries have changed of their part of the books."""
+    touched = {(line.queue, line.meter, line.bucket) for entry in entries for line in entry.postings}
+    gangs = sorted({entry.gang_uid for entry in entries if entry.closes or entry.seats or entry.holdings})
+    changes = [_Change(uid, before.placements.get(uid), after.placements.get(uid)) for uid in gangs]
+    opened = [change.after for change in changes if change.after and _gang(change.after) != _gang(change.before)]
+    return Rows(
+        balances=[(cluster, *account, str(after.balance(*account))) for account in sorted(touched)],
+        gone_seats=[uid for change in changes for uid in change.gone("seats")],
+        gone_holdings=[uid for change in changes for uid in change.gone("holdings")],
+        gone_gangs=[change.gang for change in changes if change.before and not change.after],
+        gangs=[(cluster, *_gang(placement)) for placement in opened],
+        seats=[_seat(cluster, change.gang, seat) for change in changes for seat in change.new("seats")],
+        holdings=[_holding(cluster, change.gang, held) for change in changes for held in change.new("holdings")],
+    )
+
+
+async def write(connection: AsyncConnection, cluster: str, rows: Rows) -> None:
+    """Write them: what is gone first, since a change of a row is its removal and a new one."""
+    await bulk_insert.put(connection, balances, rows.balances)
+    for table, uid, gone in (
+        ("open_seats", "pod_uid", rows.gone_seats),
+        ("open_holdings", "claim_uid", rows.gone_holdings),
+        ("open_gangs", "gang_uid", rows.gone_gangs),
+    ):
+        if gone:
+            statement = f"DELETE FROM {table} WHERE cluster = {{cluster}} AND {uid} {{0}}"  # noqa: S608 - our own names
+            await bulk_insert.execute(connection, statement, cluster, gone)
+    await bulk_insert.put(connection, open_gangs, rows.gangs)
+    await bulk_insert.insert(connection, open_seats, rows.seats)
+    await bulk_insert.insert(connection, open_holdings, rows.holdings)
+
+
+class _Change(NamedTuple):
+    """What a gang had open before, and has now."""
+
+    gang: GangUid
+    before: Placement | None
+    after: Placement | None
+
+    def gone(self, part: str) -> list[Uid]:
+        """Return the seats or holdings that have to be removed: those that are closed, or changed."""
+        now = getattr(self.after, part, {})
+        return [uid for uid, held in getattr(self.before, part, {}).items() if now.get(uid) is not held]
+
+    def new(self, part: str) -> list[Any]:
+        """Return those to add."""
+        then = getattr(self.before, part, {})
+        return [held for uid, held in getattr(self.after, part, {}).items() if then.get(uid) is not held]
+
+
+def _gang(placement: Placement | None) -> tuple[str, ...]:
+    if placement is None:
+        return ()
+    reserved_at = hash_chain.instant(placement.reserved_at)
+    return placement.gang_uid, placement.gang, placement.queue, placement.user, reserved_at
+
+
+def _seat(cluster: str, gang: GangUid, seat: Seat) -> tuple[Any, ...]:
+    return cluster, seat.pod_uid, gang, seat.pod, seat.node, encoding.compact(seat.claims)
+
+
+def _holding(cluster: str, gang: GangUid, holding: Holding) -> tuple[Any, ...]:
+    return (
+        cluster,
+        holding.claim_uid,
+        gang,
+        holding.claim,
+        encoding.compact(encoding.of_devices(holding.devices)),
+        encoding.compact(encoding.of_charge(holding.charge)),
+        encoding.compact(dict(holding.classes)),
+        holding.settled,
+    )

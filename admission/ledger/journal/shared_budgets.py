@@ -1,0 +1,148 @@
+"""Budgets that several clusters share: what all of them have taken together, and each cluster's part of it.
+
+`shared_budgets.taken` is the sum of the shares of all clusters. A cluster that writes its share moves it by the
+difference, and keeps the row until its SQL transaction ends; who comes meanwhile waits, and then sees the new sum. All
+lock their budgets in the same order. A share of a period that has not begun is what gangs are promised there.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Row, Table, and_, insert, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.api.muster.ledger_entries import BudgetShare
+from admission.errors import BudgetTakenError
+from admission.ledger.db.tables import BUDGET_KEY, budget_shares, shared_budgets
+from admission.ledger.journal import read
+from admission.ledger.journal.post import OvertakenError
+
+
+async def take(connection: AsyncConnection, cluster: str, shares: Sequence[BudgetShare]) -> None:
+    """Write a cluster's shares, unless one of them grows and all clusters together would exceed its limit.
+
+    Raises BudgetTakenError with that share, and OvertakenError.
+    """
+    for share in sorted(shares, key=_name):
+        await _move(connection, cluster, share, bound=True)
+
+
+async def state(
+    connection: AsyncConnection, cluster: str, shares: Sequence[BudgetShare], now: datetime
+) -> list[BudgetShare]:
+    """Write a cluster's shares, whatever they sum to. Return them with what all clusters have taken together.
+
+    Nothing is promised any more of a period that has not begun and is not stated: the cluster has no such budget now.
+    """
+    stated = {_name(share) for share in shares}
+    for share in await _ahead(connection, cluster, now):
+        if _name(share) not in stated:
+            await _move(connection, cluster, share, bound=False)
+    taken = {_name(share): await _move(connection, cluster, share, bound=False) for share in sorted(shares, key=_name)}
+    return [replace(share, seconds=taken[_name(share)]) for share in shares]
+
+
+async def _ahead(connection: AsyncConnection, cluster: str, now: datetime) -> list[BudgetShare]:
+    """Return the cluster's shares of periods that have not begun, as they are when nothing is promised of them."""
+    same = and_(*(shared_budgets.c[name] == budget_shares.c[name] for name in BUDGET_KEY))
+    promised = and_(budget_shares.c.cluster == cluster, budget_shares.c.start > now, budget_shares.c.seconds != 0)
+    key = [budget_shares.c[name] for name in BUDGET_KEY]
+    found = select(*key, shared_budgets.c.limit).join_from(budget_shares, shared_budgets, same).where(promised)
+    rows = (await connection.execute(found.order_by(*key))).all()
+    return [
+        BudgetShare(queue=row[0], meter=row[1], start=row[2], end=row[3], limit=row.limit, seconds=0) for row in rows
+    ]
+
+
+async def _move(connection: AsyncConnection, cluster: str, share: BudgetShare, *, bound: bool) -> int:
+    before = await _sum(connection, share)
+    taken = before.taken if before else 0
+    mine = await _mine(connection, cluster, share)
+    change = share.seconds - (mine or 0)
+    if bound and change > 0 and taken + change > share.limit:
+        raise BudgetTakenError(share)
+
+    # Shares are stated in every cycle, and mostly say nothing new.
+    if not change and (before is None or before.limit == share.limit):
+        return taken
+    if before is None:
+        await _begin(connection, share)
+    moved = await connection.execute(
+        update(shared_budgets)
+        .where(_of(shared_budgets, share), shared_budgets.c.taken == taken)
+        .values(taken=taken + change, limit=share.limit)
+    )
+    if moved.rowcount != 1:
+        raise OvertakenError
+    await _keep(connection, cluster, share, mine)
+    return taken + change
+
+
+class _Sum(NamedTuple):
+    taken: int
+    limit: int
+
+
+async def _sum(connection: AsyncConnection, share: BudgetShare) -> _Sum | None:
+    """Return what all clusters have taken, and lock it. SQLite has locked everything already."""
+    sums = select(shared_budgets.c.taken, shared_budgets.c.limit).where(_of(shared_budgets, share)).with_for_update()
+    row = (await connection.execute(sums)).one_or_none()
+    return None if row is None else _Sum(*row)
+
+
+async def _begin(connection: AsyncConnection, share: BudgetShare) -> None:
+    try:
+        await connection.execute(insert(shared_budgets).values(**_columns(share), limit=share.limit, taken=0))
+    except IntegrityError as error:  # another cluster was first
+        raise OvertakenError from error
+
+
+async def _keep(connection: AsyncConnection, cluster: str, share: BudgetShare, mine: int | None) -> None:
+    if mine is None:
+        await connection.execute(
+            insert(budget_shares).values(cluster=cluster, **_columns(share), seconds=share.seconds)
+        )
+    else:
+        own = and_(budget_shares.c.cluster == cluster, _of(budget_shares, share))
+        await connection.execute(update(budget_shares).where(own).values(seconds=share.seconds))
+
+
+async def _mine(connection: AsyncConnection, cluster: str, share: BudgetShare) -> int | None:
+    own = select(budget_shares.c.seconds).where(budget_shares.c.cluster == cluster, _of(budget_shares, share))
+    seconds: int | None = (await connection.execute(own)).scalar_one_or_none()
+    return seconds
+
+
+def _columns(share: BudgetShare) -> dict[str, Any]:
+    return dict(zip(BUDGET_KEY, (share.queue, share.meter, share.start, share.end), strict=True))
+
+
+def _name(share: BudgetShare) -> tuple[Any, ...]:
+    return tuple(_columns(share).values())
+
+
+def _of(table: Table, share: BudgetShare) -> ColumnElement[bool]:
+    return and_(*(table.c[name] == value for name, value in _columns(share).items()))
+
+
+async def flaw(connection: AsyncConnection) -> str | None:
+    """Return the first shared budget whose sum is not that of all clusters' shares, in words."""
+    sums: defaultdict[tuple[Any, ...], int] = defaultdict(int)
+    async for row in read.streamed(connection, select(budget_shares)):
+        sums[_key(row)] += row.seconds
+    async for row in read.streamed(connection, select(shared_budgets).order_by(*shared_budgets.primary_key)):
+        due = sums.pop(_key(row), 0)
+        if row.taken != due:
+            name = f"the shared budget of {row.meter} of queue {row.queue} from {row.start:%Y-%m-%d}"
+            return f"{name} says that {row.taken} meter-seconds are taken, the clusters' shares sum to {due}"
+    for queue, meter, start, _ in sums:
+        return f"clusters have shares of a budget of {meter} of queue {queue} from {start:%Y-%m-%d} that is not there"
+    return None
+
+
+def _key(row: Row[Any]) -> tuple[Any, ...]:
+    return tuple(row._mapping[name] for name in BUDGET_KEY)  # noqa: SLF001 - public, in spite of its name

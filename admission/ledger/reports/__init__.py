@@ -1,0 +1,1 @@
+"""What the books say of usage."""

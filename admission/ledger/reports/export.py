@@ -1,0 +1,165 @@
+"""Rows of the books for other programs: entries, postings, and what claims used."""
+
+from collections.abc import AsyncIterator, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from sqlalchemy import Select, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.api.values import quantities
+from admission.ledger.db.tables import postings, transactions
+from admission.ledger.journal import base, encoding, read
+from admission.ledger.journal.base import Span, Window
+from admission.ledger.reports import allocation_intervals
+from admission.ledger.reports.allocation_intervals import Tenure, Watch
+
+Row = tuple[Any, ...]
+"""The values of a row, in the order of its columns."""
+
+
+class What(StrEnum):
+    """Which rows."""
+
+    ENTRIES = "entries"
+    """Transactions, as they are hashed."""
+    POSTINGS = "postings"
+    """The lines of transactions."""
+    USAGE = "usage"
+    """What a claim was charged by each meter, and for how long: the parts within the time of what it held."""
+
+
+class Type(StrEnum):
+    """What a column holds; every value may be None."""
+
+    TEXT = "text"
+    JSON = "json"
+    """Text that is JSON."""
+    INTEGER = "integer"
+    """Of at most 64 bits."""
+    AMOUNT = "amount"
+    """An integer of up to 38 digits."""
+    MOMENT = "moment"
+    """A time in UTC, to the microsecond."""
+
+
+class Column(NamedTuple):
+    """One column."""
+
+    name: str
+    type: Type = Type.TEXT
+
+
+COLUMNS: Mapping[What, tuple[Column, ...]] = {
+    What.ENTRIES: (
+        Column("cluster"),
+        Column("sequence", Type.INTEGER),
+        Column("format", Type.INTEGER),
+        Column("epoch", Type.INTEGER),
+        Column("key"),
+        Column("kind"),
+        Column("at", Type.MOMENT),
+        Column("actor"),
+        Column("reason"),
+        Column("queue"),
+        Column("on_behalf_of"),
+        Column("user"),
+        Column("gang_uid"),
+        Column("gang"),
+        Column("seats"),
+        Column("holdings"),
+        Column("closes"),
+        Column("previous"),
+        Column("digest"),
+    ),
+    What.POSTINGS: (
+        Column("cluster"),
+        Column("sequence", Type.INTEGER),
+        Column("line", Type.INTEGER),
+        Column("at", Type.MOMENT),
+        Column("kind"),
+        Column("queue"),
+        Column("meter"),
+        Column("bucket"),
+        Column("amount", Type.AMOUNT),
+        Column("claim"),
+        Column("gang"),
+        Column("user"),
+    ),
+    What.USAGE: (
+        Column("cluster"),
+        Column("queue"),
+        Column("namespace"),
+        Column("claim"),
+        Column("claim_uid"),
+        Column("gang"),
+        Column("gang_uid"),
+        Column("user"),
+        Column("start", Type.MOMENT),
+        Column("end", Type.MOMENT),
+        Column("seconds", Type.INTEGER),
+        Column("device_count", Type.INTEGER),
+        Column("classes", Type.JSON),
+        Column("devices", Type.JSON),
+        Column("meter"),
+        Column("amount", Type.AMOUNT),
+        Column("meter_seconds", Type.AMOUNT),
+    ),
+}
+"""The columns of each export. New ones are only ever added at the end."""
+
+
+async def rows(
+    connection: AsyncConnection, cluster: str, what: What, window: Window, watch: Watch
+) -> AsyncIterator[Row]:
+    """Yield the rows of a time, in the order of the chain; those of use in the order in which it ended.
+
+    Raises MendError when the time begins in a period that was closed.
+    """
+    if what is What.USAGE:
+        async for tenure in allocation_intervals.between(connection, cluster, window, watch):
+            for row in _usage(tenure, window):
+                yield row
+        return
+    span = await base.span(connection, cluster, window)
+    wanted = _entries(cluster, span) if what is What.ENTRIES else _postings(cluster, span)
+    async for found in read.streamed(connection, wanted):
+        yield tuple(found)
+        watch(found.sequence - span.first, span.size)
+
+
+def _entries(cluster: str, span: Span) -> Select[Any]:
+    return (
+        select(*(transactions.c[column.name] for column in COLUMNS[What.ENTRIES]))
+        .where(transactions.c.cluster == cluster)
+        .where(transactions.c.sequence > span.first, transactions.c.sequence <= span.last)
+        .order_by(transactions.c.sequence)
+    )
+
+
+def _postings(cluster: str, span: Span) -> Select[Any]:
+    of_line = {"cluster", "sequence", "line", "queue", "meter", "bucket", "amount", "claim"}
+    return (
+        select(*((postings if name in of_line else transactions).c[name] for name, _ in COLUMNS[What.POSTINGS]))
+        .join_from(postings, transactions)
+        .where(postings.c.cluster == cluster)
+        .where(postings.c.sequence > span.first, postings.c.sequence <= span.last)
+        .order_by(postings.c.sequence, postings.c.line)
+    )
+
+
+def _usage(tenure: Tenure, window: Window) -> list[Row]:
+    part, seconds = tenure.within(window), tenure.seconds(window)
+    if not seconds:
+        return []
+    held = tenure.holding
+    of = (tenure.cluster, tenure.queue, tenure.namespace, held.claim, held.claim_uid, tenure.gang, tenure.gang_uid)
+    devices = (sum(tenure.classes.values()), encoding.text(dict(held.classes)), _text_of_devices(tenure))
+    return [
+        (*of, tenure.user, *part, seconds, *devices, meter, amount, quantities.checked(amount * seconds))
+        for meter, amount in sorted(held.charge.items())
+    ] or [(*of, tenure.user, *part, seconds, *devices, None, None, None)]
+
+
+def _text_of_devices(tenure: Tenure) -> str:
+    return encoding.text(encoding.of_devices(tenure.holding.devices))

@@ -1,0 +1,236 @@
+"""Use as rows of FOCUS, the FinOps Open Cost and Usage Specification, version 1.2 (https://focus.finops.org).
+
+A row says what one claim used of one meter within one charge period, an hour or a day. Its columns are all that the
+specification makes mandatory, those of its conditional ones that Muster has something to say in, and then custom ones,
+whose names begin with x_. Where prices are given, cost = PricingQuantity x price holds exactly, as the specification
+demands: the quantity is in hours with 12 decimals, and x_ConsumedSeconds has the exact meter-seconds.
+"""
+
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, tzinfo
+from enum import StrEnum
+from typing import NamedTuple
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.api.values.names import MeterName
+from admission.errors import AmountError
+from admission.ledger.journal import encoding
+from admission.ledger.journal.base import Window
+from admission.ledger.reports import allocation_intervals, hours
+from admission.ledger.reports.allocation_intervals import Tenure, Watch
+
+VERSION = "1.2"
+
+PLACES = 12
+"""Decimals of quantities, in hours."""
+
+_PRICE = re.compile(r"(\d{1,18})(?:\.(\d{1,18}))?", re.ASCII)
+
+
+class Granularity(StrEnum):
+    """How long a charge period is."""
+
+    HOUR = "hour"
+    DAY = "day"
+
+
+class Price(NamedTuple):
+    """What an hour of one base unit of a meter costs: units of 10^-places of the currency."""
+
+    units: int
+    places: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How use is charged. prices: none for meters that cost nothing. zone: in which days and months begin."""
+
+    granularity: Granularity = Granularity.DAY
+    zone: tzinfo = UTC
+    currency: str = "USD"
+    provider: str = "Muster"
+    prices: Mapping[MeterName, Price] = field(default_factory=dict)
+
+
+Values = dict[str, str | None]
+"""What stands in columns, as FOCUS writes it."""
+
+
+def price(text: str) -> Price:
+    """Read a price per meter-hour, a decimal such as 2.25. Raises AmountError when the text is none."""
+    found = _PRICE.fullmatch(text)
+    if found is None:
+        raise AmountError(f"{text[:60]!r} is no price such as 2 or 2.25, of up to 18 digits before and after the point")
+    whole, part = found[1], found[2] or ""
+    return Price(int(whole + part), len(part))
+
+
+def columns(terms: Terms) -> tuple[str, ...]:
+    """Return the columns in their order. Those on unit prices are there only when there are prices."""
+    priced = {name for name in _FOCUS if terms.prices or name not in _OF_PRICES}
+    return (*sorted(priced), *_CUSTOM)
+
+
+async def rows(
+    connection: AsyncConnection, cluster: str, window: Window, terms: Terms, watch: Watch
+) -> AsyncIterator[tuple[str | None, ...]]:
+    """Yield the rows of a time, by charge period, and within one by queue, claim and meter.
+
+    The first and the last charge period are cut to the time, so exports of adjacent times add up. Raises MendError when
+    the time begins in a period that was closed.
+    """
+    after, names = _AFTER[terms.granularity], columns(terms)
+    periods = allocation_intervals.by_period(
+        connection, cluster, window, lambda moment: after(moment, terms.zone), watch
+    )
+    async for period, found in periods:
+        for tenure in sorted(found, key=lambda one: (one.queue, one.holding.claim, one.sequence)):
+            for meter, amount in sorted(tenure.holding.charge.items()):
+                if amount:
+                    values = _row(tenure, period, meter, amount * tenure.seconds(period), terms)
+                    yield tuple(values[name] for name in names)
+
+
+_OF_PRICES = {"ContractedUnitPrice", "ListUnitPrice", "PricingCategory", "SkuPriceId"}
+"""Conditional columns of providers that publish unit prices; they may not be null in rows of use."""
+
+_FOCUS = (
+    "BilledCost",
+    "BillingAccountId",
+    "BillingAccountName",
+    "BillingCurrency",
+    "BillingPeriodEnd",
+    "BillingPeriodStart",
+    "ChargeCategory",
+    "ChargeClass",
+    "ChargeDescription",
+    "ChargeFrequency",
+    "ChargePeriodEnd",
+    "ChargePeriodStart",
+    "ConsumedQuantity",
+    "ConsumedUnit",
+    "ContractedCost",
+    "EffectiveCost",
+    "InvoiceIssuerName",
+    "ListCost",
+    "PricingQuantity",
+    "PricingUnit",
+    "ProviderName",
+    "PublisherName",
+    "ResourceId",
+    "ResourceName",
+    "ResourceType",
+    "ServiceCategory",
+    "ServiceName",
+    "ServiceSubcategory",
+    "SkuId",
+    "SkuMeter",
+    "SubAccountId",
+    "SubAccountName",
+    "SubAccountType",
+    *_OF_PRICES,
+)
+
+_CUSTOM = (
+    "x_Cluster",
+    "x_ConsumedSeconds",
+    "x_DeviceClasses",
+    "x_DeviceCount",
+    "x_Devices",
+    "x_Gang",
+    "x_Namespace",
+    "x_User",
+)
+
+
+def _row(tenure: Tenure, period: Window, meter: MeterName, seconds: int, terms: Terms) -> Values:
+    held = tenure.holding
+    return {
+        **_costs(meter, hours.scaled(seconds, places=PLACES), terms),
+        **_times(period, terms.zone),
+        "BillingAccountId": tenure.cluster,
+        "BillingAccountName": tenure.cluster,
+        "ChargeCategory": "Usage",
+        "ChargeClass": None,  # no row corrects one of a period that was invoiced
+        "ChargeDescription": f"{meter} used by claim {held.claim} of gang {tenure.gang}",
+        "ChargeFrequency": "Usage-Based",
+        "InvoiceIssuerName": terms.provider,
+        "ProviderName": terms.provider,
+        "PublisherName": terms.provider,
+        "ResourceId": held.claim_uid,
+        "ResourceName": held.claim,
+        "ResourceType": "ResourceClaim",
+        "ServiceCategory": "Compute",
+        "ServiceName": "Kubernetes device allocation",
+        "ServiceSubcategory": "Other (Compute)",
+        "SkuId": meter,
+        "SkuMeter": meter,
+        "SubAccountId": tenure.queue,
+        "SubAccountName": tenure.queue,
+        "SubAccountType": "Queue",
+        "x_Cluster": tenure.cluster,
+        "x_ConsumedSeconds": str(seconds),
+        "x_DeviceClasses": encoding.text(dict(held.classes)) if held.classes else None,
+        "x_DeviceCount": str(sum(tenure.classes.values())),
+        "x_Devices": ", ".join("/".join(given.device) for given in held.devices) or None,
+        "x_Gang": tenure.gang,
+        "x_Namespace": tenure.namespace,
+        "x_User": tenure.user or None,
+    }
+
+
+def _costs(meter: MeterName, quantity: int, terms: Terms) -> Values:
+    charged = terms.prices.get(meter, Price(0, 0))
+    cost = hours.shown(quantity * charged.units, places=PLACES + charged.places)
+    amount, unit = hours.shown(quantity, places=PLACES), f"{meter[:1].upper()}{meter[1:]}-Hours"
+    one = hours.shown(charged.units, places=charged.places)
+    return {
+        "BillingCurrency": terms.currency,
+        **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), cost),
+        **dict.fromkeys(("ConsumedQuantity", "PricingQuantity"), amount),
+        **dict.fromkeys(("ConsumedUnit", "PricingUnit"), unit),
+        **dict.fromkeys(("ContractedUnitPrice", "ListUnitPrice"), one),
+        "PricingCategory": "Standard",
+        "SkuPriceId": meter,
+    }
+
+
+def _times(period: Window, zone: tzinfo) -> Values:
+    month = _month(period.start, zone)
+    return {
+        "BillingPeriodStart": _shown(month.start),
+        "BillingPeriodEnd": _shown(month.end),
+        "ChargePeriodStart": _shown(period.start),
+        "ChargePeriodEnd": _shown(period.end),
+    }
+
+
+def _month(moment: datetime, zone: tzinfo) -> Window:
+    """Return the calendar month that a moment lies in."""
+    first = moment.astimezone(zone).replace(day=1, hour=0, minute=0, second=0, fold=0)
+    later = (first + timedelta(days=31)).replace(day=1)
+    return Window(first.astimezone(UTC), later.astimezone(UTC))
+
+
+def _after_hour(moment: datetime, zone: tzinfo) -> datetime:
+    local = moment.astimezone(zone)
+    return moment + timedelta(seconds=3600 - local.minute * 60 - local.second)
+
+
+def _after_day(moment: datetime, zone: tzinfo) -> datetime:
+    """Return the next midnight; a day has 23 or 25 hours where clocks are changed."""
+    local = moment.astimezone(zone).replace(hour=0, minute=0, second=0, fold=0)
+    return (local + timedelta(days=1)).astimezone(UTC)
+
+
+_AFTER: Mapping[Granularity, Callable[[datetime, tzinfo], datetime]] = {
+    Granularity.HOUR: _after_hour,
+    Granularity.DAY: _after_day,
+}
+
+
+def _shown(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,218 @@
+"""Statements of account: every movement of a queue, with the balance after it.
+
+No statement reads the books from their first row. What stood at its start is the present balance less all lines since,
+or what stood where the books begin and the lines up to the start, whichever are fewer lines.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Row, Select, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.accounting.accruals import QueueMeter
+from admission.accounting.books import Account
+from admission.api.muster.ledger_entries import Bucket, Kind
+from admission.api.values.names import MeterName, QueueName
+from admission.ledger.db.tables import balances, postings, transactions
+from admission.ledger.journal import base as journal_base, read
+from admission.ledger.journal.base import Span, Window
+
+
+class Amounts(NamedTuple):
+    """Of one meter: quota granted, reserved by plans, used by allocations, in its base unit; spent in meter-seconds."""
+
+    nominal: int
+    reserved: int
+    used: int
+    spent: int = 0
+
+    def plus(self, other: "Amounts") -> "Amounts":
+        return Amounts(
+            self.nominal + other.nominal,
+            self.reserved + other.reserved,
+            self.used + other.used,
+            self.spent + other.spent,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementLine:
+    """What one transaction did to one meter of a queue, and what stood there afterwards."""
+
+    at: datetime
+    sequence: int
+    kind: Kind
+    queue: QueueName
+    gang: str
+    on_behalf_of: str
+    user: str
+    actor: str
+    reason: str
+    meter: MeterName
+    change: Amounts
+    balance: Amounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """A period of a queue's account, or of all queues'. opening and closing: what stood at its start and at its end."""
+
+    start: datetime
+    end: datetime
+    opening: Mapping[QueueMeter, Amounts]
+    lines: list[StatementLine]
+    closing: Mapping[QueueMeter, Amounts]
+
+
+async def statement(
+    connection: AsyncConnection, cluster: str, queue: QueueName | None, start: datetime, end: datetime
+) -> Statement:
+    """Return the lines from start on, before end, in the order of the chain; of all queues where none is named.
+
+    Rows are streamed: memory holds the lines that are returned. Raises MendError when the start lies in a period that
+    was closed.
+    """
+    span = await journal_base.span(connection, cluster, Window(start, end))
+    opening = await _opening(connection, cluster, queue, span.first)
+    running, lines = dict(opening), list[StatementLine]()
+    async for rows in _transactions(connection, cluster, queue, span):
+        for key, change in _changes(rows).items():
+            running[key] = running.get(key, _NOTHING).plus(change)
+            lines.append(_line(rows[0], key, change, running[key]))
+    return Statement(start=start, end=end, opening=opening, lines=lines, closing=running)
+
+
+_NOTHING = Amounts(0, 0, 0)
+
+
+async def _opening(
+    connection: AsyncConnection, cluster: str, queue: QueueName | None, sequence: int
+) -> dict[QueueMeter, Amounts]:
+    """Return what stood after a transaction, by queue and meter; those of which something stood there."""
+    base, head = await journal_base.base(connection, cluster), await journal_base.head(connection, cluster)
+    if head - sequence <= sequence - base.sequence:
+        amounts = await _present(connection, cluster, queue)
+        since, sign = Span(sequence, head), -1
+    else:
+        carried = (await journal_base.carried(connection, cluster)).balances
+        amounts = {account: amount for account, amount in carried.items() if queue in {None, account.queue}}
+        since, sign = Span(base.sequence, sequence), 1
+    for account, moved in (await _moved(connection, cluster, queue, since)).items():
+        amounts[account] = amounts.get(account, 0) + sign * moved
+    return _standing(amounts.items())
+
+
+async def _present(connection: AsyncConnection, cluster: str, queue: QueueName | None) -> dict[Account, int]:
+    now = select(balances).where(balances.c.cluster == cluster)
+    rows = await connection.execute(now if queue is None else now.where(balances.c.queue == queue))
+    return {_account(row): row.amount for row in rows}
+
+
+async def _moved(connection: AsyncConnection, cluster: str, queue: QueueName | None, span: Span) -> dict[Account, int]:
+    """Return the sums of the lines of a part of the chain.
+
+    The database counts how often each amount occurs, since most are alike; adding is left to Python, which is exact.
+    """
+    columns = (postings.c.queue, postings.c.meter, postings.c.bucket, postings.c.amount)
+    wanted = _of(connection, select(*columns, func.count().label("times")), cluster, queue, span).group_by(*columns)
+    moved: dict[Account, int] = {}
+    async for row in read.streamed(connection, wanted):
+        account = _account(row)
+        moved[account] = moved.get(account, 0) + row.amount * row.times
+    return moved
+
+
+def _account(row: Row[Any]) -> Account:
+    return Account(QueueName(row.queue), MeterName(row.meter), Bucket(row.bucket))
+
+
+def _standing(amounts: Iterable[tuple[Account, int]]) -> dict[QueueMeter, Amounts]:
+    found: dict[QueueMeter, Amounts] = {}
+    for (queue, meter, bucket), amount in sorted(amounts):
+        found[queue, meter] = _plus(found.get((queue, meter), _NOTHING), bucket, amount)
+    return {key: standing for key, standing in found.items() if any(standing)}
+
+
+async def _transactions(
+    connection: AsyncConnection, cluster: str, queue: QueueName | None, span: Span
+) -> AsyncIterator[list[Row[Any]]]:
+    """Yield the lines of one transaction at a time."""
+    said = ("sequence", "at", "kind", "gang", "on_behalf_of", "user", "actor", "reason")
+    columns = (
+        *(transactions.c[name] for name in said),
+        *(postings.c[name].label(f"line_{name}") for name in ("queue", "meter", "bucket", "amount")),
+    )
+    lines = _of(connection, select(*columns).join_from(postings, transactions), cluster, queue, span)
+    wanted = lines.order_by(postings.c.sequence, postings.c.line)
+    group: list[Row[Any]] = []
+    async for row in read.streamed(connection, wanted):
+        if group and group[0].sequence != row.sequence:
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group
+
+
+def _of(
+    connection: AsyncConnection, wanted: Select[Any], cluster: str, queue: QueueName | None, span: Span
+) -> Select[Any]:
+    """Take the lines of a queue, or of all, in a part of the chain; those on accounts that a statement shows."""
+    within = wanted.where(
+        postings.c.cluster == cluster,
+        postings.c.sequence > span.first,
+        postings.c.sequence <= span.last,
+        postings.c.bucket.in_(_SHOWN),
+    )
+    if queue is None:
+        return within
+    mine = postings.c.queue == queue
+    # Without statistics, SQLite would rather read the lines of all queues, in the order in which they are stored.
+    return within.where(func.unlikely(mine) if connection.dialect.name == "sqlite" else mine)
+
+
+def _changes(rows: list[Row[Any]]) -> dict[QueueMeter, Amounts]:
+    changes: dict[QueueMeter, Amounts] = {}
+    for row in rows:
+        key = (QueueName(row.line_queue), MeterName(row.line_meter))
+        changes[key] = _plus(changes.get(key, _NOTHING), row.line_bucket, row.line_amount)
+    return changes
+
+
+def _plus(amounts: Amounts, bucket: str, amount: int) -> Amounts:
+    nominal, reserved, used, spent = amounts
+    match bucket:
+        case Bucket.ENTITLEMENT:
+            return Amounts(nominal - amount, reserved, used, spent)
+        case Bucket.RESERVED:
+            return Amounts(nominal, reserved + amount, used, spent)
+        case Bucket.USED:
+            return Amounts(nominal, reserved, used + amount, spent)
+        case Bucket.SPENT:
+            return Amounts(nominal, reserved, used, spent + amount)
+        case _:
+            return amounts
+
+
+_SHOWN = [Bucket.ENTITLEMENT.value, Bucket.RESERVED.value, Bucket.USED.value, Bucket.SPENT.value]
+
+
+def _line(row: Row[Any], key: QueueMeter, change: Amounts, balance: Amounts) -> StatementLine:
+    queue, meter = key
+    return StatementLine(
+        at=row.at,
+        sequence=row.sequence,
+        kind=Kind(row.kind),
+        queue=queue,
+        gang=row.gang,
+        on_behalf_of=row.on_behalf_of,
+        user=row.user,
+        actor=row.actor,
+        reason=row.reason,
+        meter=meter,
+        change=change,
+        balance=balance,
+    )

@@ -1,0 +1,99 @@
+"""Use over time: device-hours of each day, hour or month, by queue, namespace, user or class; for charts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.accounting import accruals
+from admission.ledger.journal.base import Window
+from admission.ledger.reports import allocation_intervals, usage_report
+from admission.ledger.reports.usage_report import Key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Device-seconds by group and period. amounts: of each group, one for each of the periods, in their order."""
+
+    key: Key
+    periods: Sequence[Window]
+    amounts: dict[str, list[int]] = field(default_factory=dict)
+
+
+async def series(
+    connection: AsyncConnection,
+    cluster: str,
+    *,
+    key: Key,
+    window: Window,
+    after: Callable[[datetime], datetime],
+    queue: str = "",
+) -> Series:
+    """Return the use of a time of whole seconds, of one queue or of all, in periods.
+
+    after: the end of the period that begins at, or holds, a moment. Raises as `tenures.between`.
+    """
+    running = _Running()
+    periods: list[Window] = []
+    amounts: dict[str, list[int]] = {}
+
+    def close_until(at: datetime) -> None:
+        start = periods[-1].end if periods else window.start
+        while start < window.end and (end := min(after(start), window.end)) <= at:
+            for group, amount in running.used_until(end).items():
+                of = amounts.setdefault(group, [])
+                of.extend([0] * (len(periods) - len(of)))
+                of.append(amount)
+            periods.append(Window(start, end))
+            start = end
+
+    async for at, ended, begun in allocation_intervals.moves(connection, cluster, window, _unwatched):
+        close_until(at)
+        for changed, sign in ((ended, -1), (begun, 1)):
+            for tenure in changed:
+                if not queue or tenure.queue == queue:
+                    for (name,), devices, _ in usage_report.shares(tenure, (key,)):
+                        running.change(name, sign * devices, at)
+    close_until(window.end)
+    for of in amounts.values():
+        of.extend([0] * (len(periods) - len(of)))
+    return Series(key=key, periods=periods, amounts=amounts)
+
+
+class _Running:
+    """The devices that groups hold, and what they have used of them since it was last asked.
+
+    Counted where something changes: what runs on costs nothing, however much it is.
+    """
+
+    def __init__(self) -> None:
+        self._devices: dict[str, int] = {}
+        self._since: dict[str, datetime] = {}
+        self._used: dict[str, int] = {}
+
+    def change(self, group: str, devices: int, at: datetime) -> None:
+        """Give a group more devices, or fewer, from a whole second on."""
+        held = self._devices.get(group, 0)
+        if held:
+            self._use(group, held, at)
+        self._since[group] = at
+        self._devices[group] = held + devices
+
+    def used_until(self, end: datetime) -> dict[str, int]:
+        """Return the device-seconds of the groups that have used any, and begin anew."""
+        for group, held in self._devices.items():
+            if held:
+                self._use(group, held, end)
+        used, self._used = self._used, {}
+        return used
+
+    def _use(self, group: str, held: int, until: datetime) -> None:
+        seconds = accruals.between(self._since[group], until)
+        self._since[group] = until
+        if seconds:
+            self._used[group] = self._used.get(group, 0) + held * seconds
+
+
+def _unwatched(_done: int, _of: int) -> None:
+    """Tell nobody how far it is."""

@@ -1,0 +1,80 @@
+"""Finding transactions: the newest first, a page at a time, by queue, gang, user and kind, in a time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, RowMapping, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.api.muster.ledger_entries import Kind
+from admission.errors import LedgerCorruptError
+from admission.ledger.db.tables import postings, transactions
+from admission.ledger.journal import base, read
+from admission.ledger.journal.base import Span, Window
+from admission.ledger.journal.read import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What is looked for; an empty condition matches all.
+
+    queue: of the transaction. namespace: of the gang. gang: a part of `namespace/name`. before: only transactions with
+    a lower sequence, to go on from a page. limit: rows of a page.
+    """
+
+    window: Window
+    queue: str = ""
+    namespace: str = ""
+    gang: str = ""
+    gang_uid: str = ""
+    user: str = ""
+    kind: Kind | None = None
+    before: int | None = None
+    limit: int = 100
+
+
+async def search(connection: AsyncConnection, cluster: str, wanted: Search) -> list[Record]:
+    """Return at most `wanted.limit` transactions, the newest first.
+
+    Raises MendError when the start lies in a period that was closed, LedgerCorruptError when a row cannot be read.
+    """
+    span = await base.span(connection, cluster, wanted.window)
+    matching = (
+        select(transactions)
+        .where(transactions.c.cluster == cluster, *_conditions(wanted, span))
+        .order_by(transactions.c.sequence.desc())
+        .limit(wanted.limit)
+    )
+    rows = (await connection.execute(matching)).mappings().all()
+    lines = await _lines(connection, cluster, [row["sequence"] for row in rows])
+    try:
+        return [read.record(row, lines.get(row["sequence"], ())) for row in rows]
+    except ValueError as error:
+        raise LedgerCorruptError(f"cluster {cluster}: {error}: run `muster ledger verify`") from error
+
+
+def _conditions(wanted: Search, span: Span) -> list[ColumnElement[bool]]:
+    columns = transactions.c
+    last = span.last if wanted.before is None else min(span.last, wanted.before - 1)
+    conditions = [columns.sequence > span.first, columns.sequence <= last]
+    exact = {columns.queue: wanted.queue, columns.gang_uid: wanted.gang_uid, columns.user: wanted.user}
+    conditions += [column == value for column, value in exact.items() if value]
+    if wanted.kind is not None:
+        conditions.append(columns.kind == wanted.kind.value)
+    if wanted.namespace:
+        conditions.append(columns.gang.startswith(f"{wanted.namespace}/", autoescape=True))
+    if wanted.gang:
+        conditions.append(columns.gang.contains(wanted.gang, autoescape=True))
+    return conditions
+
+
+async def _lines(connection: AsyncConnection, cluster: str, sequences: Sequence[int]) -> dict[int, list[RowMapping]]:
+    wanted = (
+        select(postings)
+        .where(postings.c.cluster == cluster, postings.c.sequence.in_(sequences))
+        .order_by(postings.c.sequence, postings.c.line)
+    )
+    found: dict[int, list[RowMapping]] = {}
+    for row in (await connection.execute(wanted)).mappings():
+        found.setdefault(row["sequence"], []).append(row)
+    return found

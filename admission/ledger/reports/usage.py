@@ -1,0 +1,140 @@
+"""What was used since some time, from usage entries, or from what closings carried forward of them.
+
+A usage entry says how many meter-seconds were used since the mark before it. Where the time that is asked for lies
+between two marks, the lines on what is used say how much of that fell after it: if `u` meter-seconds were used from m0
+to m1, and the amount in use changed by d_i at t_i between them, then it was (u - sum of d_i (m1 - t_i)) / (m1 - m0) at
+m0. All of it is in whole seconds, as `accounting.accruals` counts them, and exact.
+"""
+
+import itertools
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+from sqlalchemy import and_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.accounting import accruals
+from admission.accounting.accruals import Change, QueueMeter
+from admission.api.muster.ledger_entries import Bucket, Kind, UsageInterval
+from admission.api.values.names import MeterName, QueueName
+from admission.errors import LedgerCorruptError
+from admission.ledger.db.tables import carried_usage, postings, transactions
+from admission.ledger.journal import read
+from admission.ledger.journal.read import Mark
+
+
+async def spent(connection: AsyncConnection, cluster: str, since: datetime) -> dict[QueueMeter, int]:
+    """Return the meter-seconds used from a time (cut to the second) up to the latest mark, those that are not zero."""
+    sums: defaultdict[QueueMeter, int] = defaultdict(int)
+    for interval in await usage(connection, cluster, since):
+        sums[interval.queue, interval.meter] += interval.seconds
+    return {key: seconds for key, seconds in sums.items() if seconds}
+
+
+async def usage(connection: AsyncConnection, cluster: str, since: datetime) -> list[UsageInterval]:
+    """Return the same from mark to mark, oldest first."""
+    since = accruals.whole(since)
+    before = await read.mark(connection, cluster, until=since)
+    carried = [interval async for interval in _carried(connection, cluster, since)]
+    marks = [mark async for mark in _marks(connection, cluster, before)]
+    if not marks:
+        return carried
+    first, *rest = marks
+    if before is not None and before.at >= since:
+        opening = _between(before.at, first)
+    else:
+        changes = [change async for change in read.uses(connection, cluster, before, before=first.sequence)]
+        opening = _cut(first, before and before.at, since, changes)
+    return [
+        *carried,
+        *opening,
+        *itertools.chain.from_iterable(_between(mark.at, then) for mark, then in zip(marks, rest, strict=False)),
+    ]
+
+
+class _Marked(NamedTuple):
+    """A usage entry, and the meter-seconds that it says were used since the one before."""
+
+    sequence: int
+    at: datetime
+    seconds: dict[QueueMeter, int]
+
+
+async def _marks(connection: AsyncConnection, cluster: str, after: Mark | None) -> AsyncIterator[_Marked]:
+    lines = and_(
+        postings.c.cluster == transactions.c.cluster,
+        postings.c.sequence == transactions.c.sequence,
+        postings.c.bucket == Bucket.SPENT.value,
+    )
+    wanted = (
+        select(transactions.c.sequence, transactions.c.at, postings.c.queue, postings.c.meter, postings.c.amount)
+        .join_from(transactions, postings, lines, isouter=True)
+        .where(transactions.c.cluster == cluster, transactions.c.kind == Kind.USAGE.value)
+        .where(transactions.c.sequence > (after.sequence if after else 0))
+        .order_by(transactions.c.sequence, postings.c.line)
+    )
+    marked: _Marked | None = None
+    async for row in read.streamed(connection, wanted):
+        if marked is None or marked.sequence != row.sequence:
+            if marked is not None:
+                yield marked
+            marked = _Marked(row.sequence, row.at, {})
+        if row.queue is not None:  # a mark before which nothing was used has no lines
+            marked.seconds[QueueName(row.queue), MeterName(row.meter)] = row.amount
+    if marked is not None:
+        yield marked
+
+
+async def _carried(connection: AsyncConnection, cluster: str, since: datetime) -> AsyncIterator[UsageInterval]:
+    """Yield what closings carried forward; an interval that `since` cuts is as short as `close_period` leaves them."""
+    wanted = (
+        select(carried_usage)
+        .where(carried_usage.c.cluster == cluster, carried_usage.c.until > since)
+        .order_by(carried_usage.c.until, carried_usage.c.queue, carried_usage.c.meter)
+    )
+    async for row in read.streamed(connection, wanted):
+        start = max(row.start, since)
+        seconds = row.seconds * accruals.between(start, row.until) // accruals.between(row.start, row.until)
+        yield _interval((row.queue, row.meter), start, row.until, seconds)
+
+
+def _between(start: datetime, marked: _Marked) -> Iterator[UsageInterval]:
+    for key, seconds in marked.seconds.items():
+        yield _interval(key, start, marked.at, seconds)
+
+
+def _cut(
+    marked: _Marked, start: datetime | None, since: datetime, changes: Iterable[Change]
+) -> Iterator[UsageInterval]:
+    """Yield the part after `since` of what was used up to a mark. start: the mark before it, if there is one."""
+    of: defaultdict[QueueMeter, list[Change]] = defaultdict(list)
+    for change in changes:
+        of[change.key].append(change)
+    for key, seconds in marked.seconds.items():
+        begun = start if start is not None else accruals.whole(of[key][0].at)
+        if since <= begun:
+            yield _interval(key, begun, marked.at, seconds)
+        elif since < marked.at:
+            yield _interval(key, since, marked.at, _after(seconds, begun, marked.at, since, of[key]))
+
+
+def _after(seconds: int, start: datetime, end: datetime, since: datetime, changes: Iterable[Change]) -> int:
+    """Return how many of the meter-seconds used from start to end were used after a time between them."""
+    listed = [(max(start, accruals.whole(change.at)), change.amount) for change in changes]
+    from_changes = sum(amount * accruals.between(at, end) for at, amount in listed)
+    level, rest = divmod(seconds - from_changes, accruals.between(start, end))
+    if rest:
+        raise LedgerCorruptError(
+            f"the usage entry of {end} does not follow from what was used before it: run `muster ledger verify`"
+        )
+    level += sum(amount for at, amount in listed if at <= since)
+    return level * accruals.between(since, end) + sum(
+        amount * accruals.between(at, end) for at, amount in listed if at > since
+    )
+
+
+def _interval(key: QueueMeter, start: datetime, end: datetime, seconds: int) -> UsageInterval:
+    queue, meter = key
+    return UsageInterval(queue=queue, meter=meter, start=start, end=end, seconds=seconds)

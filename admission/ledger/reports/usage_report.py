@@ -1,0 +1,104 @@
+"""Reports of use: device-hours and meter-hours between two times, by queue, namespace, user, class or gang.
+
+Counted from settled allocations, to the second: a claim counts from the entry that settled it to the one that closed
+it, each cut down to its whole second, so that reports of adjacent times add up. Memory holds the open claims and the
+groups of the answer, not the history.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.accounting import accruals
+from admission.api.values.names import MeterName
+from admission.ledger.journal.base import Window
+from admission.ledger.reports import allocation_intervals
+from admission.ledger.reports.allocation_intervals import Tenure, Watch
+
+UNKNOWN = "unknown"
+"""The user or class of allocations from before the books said them."""
+
+
+class Key(StrEnum):
+    """By what use is grouped."""
+
+    CLUSTER = "cluster"
+    QUEUE = "queue"
+    NAMESPACE = "namespace"
+    """That of the claims."""
+    USER = "user"
+    """Who made the workload."""
+    CLASS = "class"
+    """DeviceClass, or extended resource of a device plugin."""
+    GANG = "gang"
+
+
+@dataclass(slots=True)
+class Use:
+    """What a group has used. devices: device-seconds. meters: meter-seconds, in the meter's base unit."""
+
+    devices: int = 0
+    meters: dict[MeterName, int] = field(default_factory=dict)
+
+    def add(self, devices: int, charge: Mapping[MeterName, int], seconds: int) -> None:
+        """Add a number of devices, and a charge, for some seconds."""
+        self.devices += devices * seconds
+        for meter, amount in charge.items():
+            self.meters[meter] = self.meters.get(meter, 0) + amount * seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Use in a time of whole seconds. rows: by the values of the keys, sorted; none of them is of nothing.
+
+    A charge is one for a whole claim, whose devices may be of several classes: rows by class have no meters. The total
+    has them.
+    """
+
+    keys: Sequence[Key]
+    window: Window
+    rows: Mapping[tuple[str, ...], Use]
+    total: Use
+
+
+async def report(
+    connection: AsyncConnection, clusters: Sequence[str], keys: Sequence[Key], window: Window, watch: Watch
+) -> Report:
+    """Return the use of clusters in a time, fractions of a second of its start and end cut off.
+
+    Raises MendError when the start lies in a period that was closed, LedgerCorruptError when a row cannot be read.
+    """
+    whole = Window(*map(accruals.whole, window))
+    groups, total = dict[tuple[str, ...], Use](), Use()
+    for cluster in clusters:
+        async for tenure in allocation_intervals.between(connection, cluster, whole, watch):
+            if seconds := tenure.seconds(whole):
+                total.add(sum(tenure.classes.values()), tenure.holding.charge, seconds)
+                for group, devices, charge in shares(tenure, keys):
+                    groups.setdefault(group, Use()).add(devices, charge, seconds)
+    rows = {group: use for group, use in sorted(groups.items()) if use.devices or any(use.meters.values())}
+    return Report(keys=keys, window=whole, rows=rows, total=total)
+
+
+def shares(tenure: Tenure, keys: Sequence[Key]) -> Iterator[tuple[tuple[str, ...], int, Mapping[MeterName, int]]]:
+    """Yield the groups that a tenure belongs to, with the devices and the charge that it brings them."""
+    if Key.CLASS not in keys:
+        yield _group(tenure, keys, ""), sum(tenure.classes.values()), tenure.holding.charge
+        return
+    for name, devices in tenure.classes.items():
+        yield _group(tenure, keys, name), devices, {}
+
+
+def _group(tenure: Tenure, keys: Sequence[Key], name: str) -> tuple[str, ...]:
+    return tuple((name if key is Key.CLASS else _VALUES[key](tenure)) or UNKNOWN for key in keys)
+
+
+_VALUES: Mapping[Key, Callable[[Tenure], str]] = {
+    Key.CLUSTER: lambda tenure: tenure.cluster,
+    Key.QUEUE: lambda tenure: tenure.queue,
+    Key.NAMESPACE: lambda tenure: tenure.namespace,
+    Key.USER: lambda tenure: tenure.user,
+    Key.GANG: lambda tenure: tenure.gang,
+}

@@ -1,0 +1,287 @@
+"""The ledger that the flow posts to, in a SQL database."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Self, TypeVar
+
+import tenacity
+from sqlalchemy import URL, text
+from sqlalchemy.exc import OperationalError, ProgrammingError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from admission.accounting.accruals import QueueMeter
+from admission.accounting.books import Book
+from admission.api.muster.ledger_entries import BudgetShare, Entry, Posted, UsageInterval
+from admission.api.values.names import QueueName
+from admission.errors import LedgerAwayError, LedgerVersionError
+from admission.ledger.audit import close_period, rebuild, verify
+from admission.ledger.audit.close_period import Order
+from admission.ledger.audit.verify import Verification
+from admission.ledger.db import database_url, engines, migrations
+from admission.ledger.db.errors import translated
+from admission.ledger.db.tables import REVISION
+from admission.ledger.journal import amend, post, read, shared_budgets
+from admission.ledger.journal.carry_forward import Carried
+from admission.ledger.reports import statement, usage
+from admission.ledger.reports.statement import Statement
+
+T = TypeVar("T")
+
+PATIENCE = 5.0
+"""Seconds for which a call is tried again while the database is away or other writers come first. What takes longer is
+for the caller to wait for."""
+
+_UNDEFINED_TABLE = "42P01"
+"""PostgreSQL's SQLSTATE."""
+
+
+class SqlLedger:
+    """The books of one cluster. Made by `open`; safe for concurrent use in one event loop."""
+
+    def __init__(self, engine: AsyncEngine, url: URL, cluster: str) -> None:
+        self._engine = engine
+        self._url = url
+        self._cluster = cluster
+        self._turn = asyncio.Lock()
+        self._read: read.Head | None = None
+        """Where the books ended that were read last."""
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, cluster: str) -> AsyncIterator[Self]:
+        """Yield the ledger at a URL (sqlite or postgresql).
+
+        Raises LedgerVersionError when its schema is missing, older or newer than this program's, LedgerCorruptError
+        when the file is no database, LedgerAwayError when the database does not answer, and MendError for a bad URL.
+        """
+        parsed = database_url.parsed(url)
+        await _check_presence(parsed)
+        async with engines.engine(parsed) as engine:
+            with translated(parsed):
+                async with engines.reading(engine) as connection:
+                    revision = await _revision(connection)
+            await _check_revision(parsed, revision)
+            yield cls(engine, parsed, cluster)
+
+    async def load(self) -> Book:
+        """Return what is open, and every balance."""
+
+        async def once() -> Book:
+            async with engines.reading(self._engine) as connection:
+                self._read = await read.head(connection, self._cluster)
+                return await read.book(connection, self._cluster)
+
+        return await self._persist(once)
+
+    async def sequence(self) -> int:
+        """Return the number of the latest entry, whoever wrote it; 0 before the first."""
+
+        async def once() -> int:
+            async with engines.reading(self._engine) as connection:
+                head = await read.head(connection, self._cluster)
+                return 0 if head is None else head.sequence
+
+        return await self._persist(once)
+
+    async def since(self, sequence: int, *, most: int) -> list[Entry] | None:
+        """Return the entries after a number, in order; None where they do not tell all that has changed since.
+
+        So it is with more than `most` of them, where the books are not those that were read up to that number (restored
+        from a backup, say), where some were archived, and where what is open was made anew.
+        """
+
+        async def once() -> list[Entry] | None:
+            known = self._read
+            if known is None or known.sequence != sequence:
+                return None
+            async with engines.reading(self._engine) as connection:
+                self._read = end = await read.head(connection, self._cluster)
+                return await read.since(connection, self._cluster, known, end, most=most)
+
+        return await self._persist(once)
+
+    async def post(self, entry: Entry, *, epoch: int) -> Posted:
+        """Record one entry, as `post_all` does."""
+        (posted,) = await self.post_all((entry,), epoch=epoch)
+        return posted
+
+    async def post_all(
+        self, entries: Sequence[Entry], *, epoch: int, shares: Sequence[BudgetShare] = ()
+    ) -> list[Posted]:
+        """Record entries under a leader's epoch, in order, all or none; a key that is there already changes nothing.
+
+        shares: what this cluster takes of shared budgets with them. Raises BudgetTakenError when all clusters together
+        would exceed a limit, DeposedError when a later leader has written, ConflictError when an entry was made for
+        another book than the ledger's or is older than its latest (load it again), LedgerAwayError when the outcome is
+        unknown (post the same entries again), PageError and AmountError as `forms.check`.
+        """
+
+        async def once() -> list[Posted]:
+            async with engines.writing(self._engine) as connection:
+                posted = await post.post_all(connection, self._cluster, entries, epoch=epoch)
+                if shares:
+                    await post.hold(connection, self._cluster, epoch)
+                    await shared_budgets.take(connection, self._cluster, shares)
+                return posted
+
+        return await self._in_turn(once)
+
+    async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> list[BudgetShare]:
+        """Write down what this cluster has taken of shared budgets, also where that is over the limit.
+
+        Of periods that begin after `now` it has taken nothing any more where no share is stated.
+        Return the same shares in their order, with `seconds` as what all clusters together have taken. Raises
+        DeposedError and LedgerAwayError.
+        """
+
+        async def once() -> list[BudgetShare]:
+            async with engines.writing(self._engine) as connection:
+                await post.hold(connection, self._cluster, epoch)
+                return await shared_budgets.state(connection, self._cluster, shares, now)
+
+        return await self._in_turn(once)
+
+    async def spent(self, since: datetime) -> dict[QueueMeter, int]:
+        """Return the meter-seconds used from `since` (cut to the second) up to the latest mark; no zeros."""
+        async with self.snapshot() as connection:
+            return await usage.spent(connection, self._cluster, since)
+
+    async def usage(self, since: datetime) -> list[UsageInterval]:
+        """Return the same, interval by interval between marks, oldest first."""
+        async with self.snapshot() as connection:
+            return await usage.usage(connection, self._cluster, since)
+
+    async def fence(self, epoch: int) -> None:
+        """Shut out the leaders of earlier epochs; a new leader does so before it loads. Raises DeposedError."""
+
+        async def once() -> None:
+            async with engines.writing(self._engine) as connection:
+                await post.fence(connection, self._cluster, epoch)
+
+        await self._in_turn(once)
+
+    async def amend(self, entries: Sequence[Entry], *, known: Book) -> list[Posted]:
+        """Record entries beside the leader, for a book that was loaded. Raises ConflictError when it has gone on."""
+
+        async def once() -> list[Posted]:
+            async with engines.writing(self._engine) as connection:
+                return await amend.amend(connection, self._cluster, entries, known=known.sequence)
+
+        return await self._in_turn(once)
+
+    async def rebuild(self, note: Entry) -> Posted:
+        """Make balances and what is open anew from the chain, and record an entry without lines that says so.
+
+        Raises LedgerCorruptError when the chain is wrong, and ConflictError when others write meanwhile.
+        """
+        async with self.snapshot() as connection:
+            book = await rebuild.replayed(connection, self._cluster)
+
+        async def once() -> Posted:
+            async with engines.writing(self._engine, seconds=engines.PATIENT_SECONDS) as connection:
+                return await rebuild.rebuild(connection, self._cluster, book, note)
+
+        return await self._in_turn(once)
+
+    async def close_period(self, order: Order) -> Carried | None:
+        """Close the books through the last mark at or before a time; None when there is nothing to close.
+
+        Raises LedgerCorruptError when the books are wrong, MendError when the archive cannot be written, and
+        ConflictError when somebody else closes them.
+        """
+        async with self.snapshot() as connection:
+            prepared = await close_period.prepare(connection, self._cluster, order)
+        if prepared is None:
+            return None
+
+        async def once() -> Carried:
+            async with engines.writing(self._engine, seconds=engines.PATIENT_SECONDS) as connection:
+                await close_period.commit(connection, prepared, order)
+                return prepared.carried
+
+        return await self._in_turn(once)
+
+    async def verify(self, *, archive: Path | None = None) -> Verification:
+        """Replay the books; return how far they are right and the first finding, if any.
+
+        archive: the folder with the archives of closed periods, to begin with the very first row; by default what the
+        latest closing carried forward is taken for right.
+        """
+        with translated(self._url):
+            async with engines.reading(self._engine, seconds=engines.PATIENT_SECONDS) as connection:
+                return await verify.verify(connection, self._cluster, archive=archive)
+
+    async def statement(self, queue: QueueName | None, start: datetime, end: datetime) -> Statement:
+        """Return what moved on a queue, or on all, from start on and before end, with running balances."""
+        async with self.snapshot() as connection:
+            return await statement.statement(connection, self._cluster, queue, start, end)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[AsyncConnection]:
+        """Yield a connection that sees one state of all clusters' books throughout, for reports and exports."""
+        with translated(self._url):
+            async with engines.reading(self._engine, seconds=engines.PATIENT_SECONDS) as connection:
+                yield connection
+
+    async def _in_turn(self, write: Callable[[], Awaitable[T]]) -> T:
+        """Write when earlier calls are through, so that their order is kept also when one has to be repeated."""
+        async with self._turn:
+            return await self._persist(write)
+
+    async def _persist(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Try again while the database is away, for a while.
+
+        Writing twice is safe: a commit whose answer was lost is found by the keys of its entries.
+        """
+        retrying = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception_type((LedgerAwayError, post.OvertakenError)),
+            wait=tenacity.wait_random_exponential(multiplier=0.02, max=1.0),
+            # Once at least: a connection may have died long ago, and only the wait for its answer has shown it.
+            stop=tenacity.stop_all(tenacity.stop_after_delay(PATIENCE), tenacity.stop_after_attempt(2)),
+            reraise=True,
+        )
+        try:
+            return await retrying(self._translated, work)
+        except post.OvertakenError as error:
+            raise LedgerAwayError(
+                f"the ledger {database_url.shown(self._url)} is busy with the writes of other processes"
+            ) from error
+
+    async def _translated(self, work: Callable[[], Awaitable[T]]) -> T:
+        with translated(self._url):
+            return await work()
+
+
+async def _check_presence(url: URL) -> None:
+    file = database_url.file_of(url)
+    if file is not None and not await asyncio.to_thread(file.exists):
+        raise LedgerVersionError(f"there is no ledger at {file}: run `muster ledger migrate`")
+
+
+async def _revision(connection: AsyncConnection) -> str | None:
+    try:
+        async with connection.begin_nested():
+            return (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar_one_or_none()
+    except (OperationalError, ProgrammingError) as error:
+        if getattr(error.orig, "sqlstate", None) == _UNDEFINED_TABLE or "no such table" in str(error.orig):
+            return None
+        raise
+
+
+async def _check_revision(url: URL, revision: str | None) -> None:
+    if revision == REVISION:
+        return
+    place = f"the ledger {database_url.shown(url)}"
+    if revision is None:
+        raise LedgerVersionError(f"{place} has no tables yet: run `muster ledger migrate`")
+    if revision in await migrations.known_revisions():
+        raise LedgerVersionError(
+            f"{place} is at revision {revision}, older than {REVISION}: run `muster ledger migrate`"
+        )
+    raise LedgerVersionError(
+        f"{place} is at revision {revision}, which this Muster does not know (its own is {REVISION}):"
+        " run the Muster that upgraded it, or a later one"
+    )

@@ -1,0 +1,130 @@
+"""From the bytes of a request to the bytes of its answer: the webhook's hot path, without HTTP.
+
+Nothing that is sent can make it raise, save a fault of our own. What is wrong with the request itself is answered with
+a Status and an HTTP code, and the API server's failurePolicy decides; where the request's uid can be read, a denial
+says more to the person who waits for it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+import structlog
+
+from admission.api.kubernetes import admission_review
+from admission.api.kubernetes.admission_review import Review, Verdict
+from admission.api.kubernetes.meta import name_in
+from admission.api.values.reasons import Denial
+from admission.errors import MalformedObjectError, RetryError
+from admission.webhook import codec
+
+log = structlog.get_logger(__name__)
+
+Judge = Callable[[Review], Verdict]
+
+STATUS_REASONS = {
+    400: "BadRequest",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    408: "Timeout",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+}
+
+
+class Outcome(StrEnum):
+    """What became of a review; a label of the metrics."""
+
+    ALLOWED = "allowed"
+    PATCHED = "patched"
+    DENIED = "denied"
+    MALFORMED = "malformed"
+    UNREADY = "unready"
+    SHED = "shed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """HTTP status, JSON body, and what to count it as."""
+
+    code: int
+    body: bytes
+    outcome: Outcome
+    reason: str = ""
+    """Why it was denied."""
+
+
+def answer(body: bytes, judge: Judge) -> Answer:
+    """Answer one AdmissionReview."""
+    review = codec.read(body)
+    if review is None:
+        try:
+            sent = msgspec.json.decode(body)
+        except (ValueError, RecursionError) as error:
+            return Answer(400, status(400, f"the body is not JSON: {_short(error)}"), Outcome.MALFORMED)
+        try:
+            review = admission_review.decode(sent)
+        except MalformedObjectError as error:
+            return _malformed(sent, error)
+    try:
+        verdict = judge(review)
+    except RetryError as error:
+        return Answer(503, status(503, str(error)), Outcome.UNREADY)
+    if verdict.denial is None:
+        return Answer(200, encode(review.uid, verdict), Outcome.PATCHED if verdict.patch else Outcome.ALLOWED)
+    _tell(review, verdict.denial)
+    return Answer(200, encode(review.uid, verdict), Outcome.DENIED, verdict.denial.reason)
+
+
+def encode(uid: str, verdict: Verdict) -> bytes:
+    """Write an answer as JSON."""
+    return codec.write(uid, verdict) or msgspec.json.encode(admission_review.encode(uid, verdict))
+
+
+def status(code: int, message: str) -> bytes:
+    """Write a metav1.Status, the form in which the API server shows errors."""
+    value = {
+        "apiVersion": "v1",
+        "kind": "Status",
+        "status": "Failure",
+        "code": code,
+        "reason": STATUS_REASONS.get(code, "BadRequest"),
+        "message": f"muster: {message}",
+    }
+    return msgspec.json.encode(value)
+
+
+def _malformed(sent: Any, error: MalformedObjectError) -> Answer:
+    request = sent.get("request") if isinstance(sent, Mapping) else None
+    uid = request.get("uid") if isinstance(request, Mapping) else None
+    if isinstance(uid, str) and uid:
+        return Answer(200, encode(uid, admission_review.refuse_malformed(error)), Outcome.MALFORMED)
+    return Answer(400, status(400, _short(error)), Outcome.MALFORMED)
+
+
+def _tell(review: Review, denial: Denial) -> None:
+    """Log who was refused, and why. Those who are let in stand in the API server's audit log, and as gangs in ours."""
+    log.info(
+        "refused",
+        reason=denial.reason,
+        message=denial.message,
+        operation=review.operation,
+        resource=review.resource,
+        namespace=review.namespace,
+        name=review.name or name_in(review.obj).rpartition("/")[2],
+        gang_uid=review.maker,
+        user=review.username,
+        review_uid=review.uid,
+        dry_run=review.dry_run,
+    )
+
+
+def _short(error: Exception) -> str:
+    """Cut what may quote the request at length."""
+    return str(error)[:200]

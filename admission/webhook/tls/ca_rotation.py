@@ -1,0 +1,103 @@
+"""Which authorities are trusted, which one signs, and when the next one is made: pure rules over time.
+
+All processes share one list of authorities and publish all of it as caBundle. A new one is in the list for a while
+before it signs anything, so that it is in the caBundle before anybody shows a leaf of it; an old one stays until it
+expires, and no leaf outlives its authority. So every leaf is trusted at every moment, whoever shows it.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cryptography import x509
+
+from admission.errors import MendError
+from admission.webhook.tls import certificate
+from admission.webhook.tls.certificate import Authority, Certificate
+
+CERTIFICATES, KEYS = "ca.crt", "ca.key"
+"""Entries of the Secret that the list is kept in: PEM, the oldest first, in the same order in both."""
+
+_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.+?-----END [A-Z ]*PRIVATE KEY-----\n?", re.DOTALL)
+
+_MEND = "delete the Secret, and another one is made"
+
+Authorities = tuple[Authority, ...]
+"""The oldest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How long things last. Leaves are renewed at half of their time."""
+
+    authority: timedelta = timedelta(days=90)
+    leaf: timedelta = timedelta(days=7)
+
+    @property
+    def overlap(self) -> timedelta:
+        """How long before an authority expires the next one is made."""
+        return self.authority / 3
+
+    @property
+    def settling(self) -> timedelta:
+        """How long a new authority is published before it signs. All processes must have seen it by then."""
+        return self.authority / 30
+
+    @property
+    def look(self) -> timedelta:
+        """How often each process looks at the shared list, and at the age of its own leaf."""
+        return min(self.settling, self.leaf) / 8
+
+    def check(self) -> None:
+        """Raise MendError when the last leaf of an authority would be cut short by its end."""
+        if not timedelta(0) < self.leaf <= self.overlap - self.settling:
+            most = self.overlap - self.settling
+            raise MendError(
+                f"settings: webhook: leaves that last {self.leaf} do not go with authorities that last"
+                f" {self.authority}; choose leaf_hours of at most {most / timedelta(hours=1):g}, or more authority_days"
+            )
+
+
+def turned(known: Authorities, terms: Terms, *, now: datetime) -> Authorities:
+    """Return the list as it ought to be now: without the expired, with a new one when the newest grows old."""
+    living = tuple(one for one in known if now < one.expires)
+    if living and now < living[-1].expires - terms.overlap:
+        return living
+    return (*living, certificate.authority(now=now, validity=terms.authority))
+
+
+def signer(known: Authorities, terms: Terms, *, now: datetime) -> Authority:
+    """Return the newest authority that everybody has had the time to trust; if there is none, the oldest."""
+    settled = [one for one in known if now >= one.begins + terms.settling]
+    return settled[-1] if settled else known[0]
+
+
+def bundle(known: Authorities) -> bytes:
+    """Return all of them as PEM: the caBundle."""
+    return b"".join(one.certificate for one in known)
+
+
+def is_due(leaf: Certificate, known: Authorities, terms: Terms, *, now: datetime) -> bool:
+    """Whether a leaf has to be replaced: half of its time is over, or its authority is no longer in the list."""
+    return now >= leaf.expires - terms.leaf / 2 or leaf.authority not in [one.certificate for one in known]
+
+
+def written(known: Authorities) -> dict[str, bytes]:
+    """Return the entries of a Secret."""
+    return {CERTIFICATES: bundle(known), KEYS: b"".join(one.key for one in known)}
+
+
+def read(data: Mapping[str, bytes]) -> Authorities:
+    """Read the entries of a Secret. Raises MendError when they are not a list as `written` makes it."""
+    keys = _KEY.findall(data.get(KEYS, b""))
+    try:
+        found = x509.load_pem_x509_certificates(data.get(CERTIFICATES, b""))
+    except ValueError as error:
+        raise MendError(f"webhook.secret: {CERTIFICATES} cannot be read: {error}; {_MEND}") from error
+    if len(keys) != len(found):
+        raise MendError(f"webhook.secret: {len(found)} certificates in {CERTIFICATES}, {len(keys)} keys; {_MEND}")
+    return tuple(
+        certificate.checked(Authority(certificate=certificate.pem(one), key=key))
+        for one, key in zip(found, keys, strict=True)
+    )

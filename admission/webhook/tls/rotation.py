@@ -1,0 +1,153 @@
+"""Keeps the webhook's certificate fresh without closing a connection: from authorities in a Secret, or from files.
+
+`app` gives the server its first certificate from a source's `look`, and runs `keep` beside it. What a server shows is
+replaced for connections made from then on; those that stand go on with what they began with.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from admission.errors import ConflictError, MendError, MusterError
+from admission.webhook.tls import ca_rotation, certificate
+from admission.webhook.tls.ca_rotation import Authorities, Terms
+from admission.webhook.tls.certificate import Certificate
+
+log = structlog.get_logger(__name__)
+
+TRIES = 4
+"""How often a list is made anew from what another process has made of it meanwhile."""
+
+LOOK_SECONDS = 600.0
+"""How often the shared list is looked at, at the least: somebody may have deleted it."""
+
+FILES_SECONDS = 10.0
+"""How often files are read again. Kubernetes replaces those of a mounted Secret within about a minute."""
+
+
+class Vault(Protocol):
+    """What all processes share: some entries, and the version that they were read at."""
+
+    async def read(self) -> tuple[Mapping[str, bytes], str] | None:
+        """Return the entries and their version; None when there are none yet."""
+
+    async def write(self, entries: Mapping[str, bytes], version: str | None) -> None:
+        """Replace the entries of a version, or make the first. Raises ConflictError when somebody else was faster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """The leaf to show now, and the authorities that the API server is to be told of, PEM; None: others tell it."""
+
+    certificate: Certificate
+    bundle: bytes | None
+
+
+class Source(Protocol):
+    """Where certificates come from. every: seconds between two looks."""
+
+    every: float
+
+    async def look(self) -> Shown:
+        """Return what is to be shown at this moment."""
+
+
+class OwnAuthorities:
+    """Leaves of authorities that all processes share; the key of a leaf never leaves the process."""
+
+    def __init__(self, vault: Vault, names: Sequence[str], terms: Terms, clock: Callable[[], datetime]) -> None:
+        terms.check()
+        self.every = min(LOOK_SECONDS, terms.look.total_seconds())
+        self._vault = vault
+        self._names = names
+        self._terms = terms
+        self._clock = clock
+        self._known: Authorities = ()
+        self._leaf: Certificate | None = None
+
+    async def look(self) -> Shown:
+        """Bring the shared list up to date, and the leaf. Raises MendError when the list cannot be read."""
+        self._known = known = await self._settle()
+        now = self._clock()
+        if self._leaf is None or ca_rotation.is_due(self._leaf, known, self._terms, now=now):
+            by = ca_rotation.signer(known, self._terms, now=now)
+            self._leaf = certificate.issue(by, self._names, now=now, validity=self._terms.leaf)
+        return Shown(certificate=self._leaf, bundle=ca_rotation.bundle(known))
+
+    async def _settle(self) -> Authorities:
+        for attempt in range(1, TRIES + 1):
+            found = await self._vault.read()
+            # If somebody has deleted it, what was trusted until now goes on to be.
+            known, version = (self._known, None) if found is None else (ca_rotation.read(found[0]), found[1])
+            wanted = ca_rotation.turned(known, self._terms, now=self._clock())
+            if found is not None and wanted == known:
+                return known
+            try:
+                await self._vault.write(ca_rotation.written(wanted), version)
+            except ConflictError:
+                if attempt == TRIES:
+                    raise
+            else:
+                log.info(
+                    "the webhook's authorities are written", authorities=len(wanted), new=wanted[-1:] != known[-1:]
+                )
+                return wanted
+        raise AssertionError("the last try returns or raises")
+
+
+class Files:
+    """A certificate, its key and perhaps the authority's certificate in files that somebody else keeps fresh."""
+
+    every = FILES_SECONDS
+
+    def __init__(self, certificate: Path, key: Path, authority: Path | None) -> None:
+        self._certificate = certificate
+        self._key = key
+        self._authority = authority
+
+    async def look(self) -> Shown:
+        """Read the files. Raises MendError when one cannot be read, or they do not belong together."""
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> Shown:
+        bundle = _read(self._authority, "authority") if self._authority else None
+        leaf = Certificate(
+            certificate=_read(self._certificate, "certificate"), key=_read(self._key, "key"), authority=bundle or b""
+        )
+        certificate.check(leaf)
+        return Shown(certificate=leaf, bundle=bundle)
+
+
+async def keep(
+    source: Source,
+    shown: Shown,
+    *,
+    show: Callable[[Certificate], Awaitable[object]],
+    publish: Callable[[bytes | None], None],
+) -> None:
+    """Show and publish what the source says, after `shown`, until cancelled. What fails is tried at the next look."""
+    while True:
+        await asyncio.sleep(source.every)
+        try:
+            fresh = await source.look()
+            if fresh.bundle != shown.bundle:
+                publish(fresh.bundle)
+            if fresh.certificate != shown.certificate:
+                await show(fresh.certificate)
+                log.info("the webhook shows a new certificate", expires=fresh.certificate.expires.isoformat())
+        except MusterError as error:
+            log.warning("the webhook's certificate is not renewed", error=str(error))
+        else:
+            shown = fresh
+
+
+def _read(path: Path, setting: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise MendError(f"webhook.{setting}: {path} cannot be read: {error.strerror}") from error
