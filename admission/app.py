@@ -27,7 +27,7 @@ from admission.controller.status_writer import Outbox
 from admission.cycle import cycle, profile
 from admission.cycle.state.leader import Desk, Lasting, Ports
 from admission.errors import MendError, RetryError
-from admission.kube import crd_installer, namespaces
+from admission.kube import crd_installer, leader_election
 from admission.kube.cache import dashboard_store, reflector, watched_resources
 from admission.kube.cache.store import Store, Subscription
 from admission.kube.client.connection import Connection
@@ -55,8 +55,7 @@ from admission.telemetry import logs
 from admission.telemetry.collectors import Watched
 from admission.telemetry.metrics import Metrics
 from admission.telemetry.tracing import Traces, exporting
-from admission.webhook import proofs, server, workers
-from admission.webhook.server import Server
+from admission.webhook import handler, server, workers
 from admission.webhook.tls import ca_rotation, rotation as tls_rotation
 from admission.webhook.worker_ipc import Link, Task
 from admission.webhook.workers import Crew, Orders
@@ -189,7 +188,7 @@ async def _prepare(held: Held, connection: Connection, link: Link | None, traces
     if settings.install_crds and decides:
         await crd_installer.install(connection, sorted((resources.config() / "crds").glob("*.yaml")))
     if decides:
-        await namespaces.ensure(connection, settings.lease.namespace)
+        await leader_election.ensure(connection, settings.lease.namespace)
     versions = Versions(profile.named(str(settings.controller.profile)))
     store = Store() if decides else Store(dashboard_store.WATCHED)
     return Parts(
@@ -267,7 +266,7 @@ def _handlers(parts: Parts, crew: Crew) -> server.Handlers:
         mutate=lambda review: reviewer.mutate(review, store, memory=door.memory),
         validate=lambda review: reviewer.validate(review, store, rules=rules, memory=door.memory),
         hold=lambda review: reviewer.hold(review, store, memory=door.memory),
-        prove=proofs.prove,
+        prove=handler.prove,
         waiting_for=waiting_for,
         metrics=page,
         observe=metrics.reviewed,
@@ -300,7 +299,7 @@ def _client(settings: Settings, bundle: bytes | None, port: int) -> Client:
     )
 
 
-def _orders(parts: Parts, running: Server) -> Orders:
+def _orders(parts: Parts, running: server.Server) -> Orders:
     """Return what further workers do: they answer on the port of this process, and write nothing but their logs.
 
     They do not read the ledger, so where it is is not told to them.

@@ -13,7 +13,7 @@ from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Namespace, Node
 from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import Pod
-from admission.api.kubernetes.priorities import PriorityClass
+from admission.api.kubernetes.priority_classes import PriorityClass
 from admission.api.muster.claim_policies import ClaimPolicy
 from admission.api.muster.gangs import Gang
 from admission.api.muster.meters import Meter

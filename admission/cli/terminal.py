@@ -6,13 +6,15 @@ and logs can use them.
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
@@ -267,3 +269,24 @@ def budget(use: BudgetUse) -> dict[str, str | None]:
 def moment(time: datetime | None) -> str | None:
     """Return a time as the API server writes it."""
     return time.astimezone(UTC).isoformat().replace("+00:00", "Z") if time else None
+
+
+STEPS = 200
+"""How often the bar is moved at most; each time costs more than reading a row."""
+
+
+@contextmanager
+def shown(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield what is told how much of how much is done. Nothing is written where the standard error is no terminal."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(title, total=None)
+        last = 0
+
+        def watch(done: int, total: int) -> None:
+            nonlocal last
+            if done < last or (done - last) * STEPS >= total:
+                last = done
+                bar.update(task, completed=done, total=total)
+
+        yield watch

@@ -21,9 +21,9 @@ from admission.cel.syntax import parser
 from admission.cycle import events
 from admission.cycle.state.leader import Desk, Entitled, Facts, Result
 from admission.cycle.steps import (
+    catch_up,
     commit,
     deallocate,
-    doubting,
     evict,
     ledger_sync,
     place,
@@ -108,7 +108,7 @@ async def run(desk: Desk, now: datetime) -> Result:
 
     # 4. Decide about what waits, in order. A pure function of the snapshot and the books, off the event loop. A queue
     # that is granted anything is to stay while that is open, even if it is deleted.
-    facts = doubting.cautious(desk, facts)
+    facts = catch_up.cautious(desk, facts)
     await queue_finalizers.keep(desk, facts)
     await usage_history.read(desk, facts)
     balances = usage_history.balances(desk, facts)

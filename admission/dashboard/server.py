@@ -15,7 +15,7 @@ from urllib.parse import quote
 import structlog
 from aiohttp import web
 
-from admission.dashboard import headers, request_context
+from admission.dashboard import request_context
 from admission.dashboard.auth import authentication, session
 from admission.dashboard.auth.authentication import BadHeaderError
 from admission.dashboard.auth.rbac import RefusedError, Rights
@@ -52,7 +52,7 @@ def application(desk: Desk) -> web.Application:
     """Return the application, with every page."""
     app = web.Application(middlewares=[_explained, _let_in], client_max_size=LARGEST_FORM)
     app[DESK] = desk
-    app.on_response_prepare.append(headers.add)
+    app.on_response_prepare.append(request_context.add)
     get = app.router.add_get
     get("/", overview.overview)
     get("/queues", queues.tree)

@@ -28,8 +28,7 @@ from admission.dra.planner.candidate_nodes import Lack
 from admission.dra.planner.first_fit import Placer
 from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.planner.node_groups import State
-from admission.dra.planner.placed import Outcome
-from admission.dra.planner.pod_groups import Gang, Wanted
+from admission.dra.planner.pod_groups import Gang, Outcome, Wanted
 from admission.dra.requests import requests
 from admission.dra.requests.device_use import Taking
 from admission.dra.requests.gang_request import Affordable, Choice, Plan, PodDemand, Shortfall, Topology, anything

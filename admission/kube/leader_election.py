@@ -8,6 +8,7 @@ is refused by the ledger, for which every term has a larger epoch than those bef
 """
 
 import asyncio
+import contextlib
 import os
 import socket
 import uuid
@@ -23,6 +24,7 @@ from admission.api.values.decoding import Json
 from admission.errors import ConflictError, GoneError, MusterError
 from admission.kube.client import backoff, errors, paths
 from admission.kube.client.connection import Connection, PatchKind, Patience
+from admission.kube.client.errors import ExistsError
 from admission.kube.writers import events
 
 log = structlog.get_logger(__name__)
@@ -299,3 +301,13 @@ def release(*, at: datetime, version: str) -> dict[str, Any]:
 
 def _transitions(lease: Json) -> int:
     return int((lease.get("spec") or {}).get("leaseTransitions") or 0)
+
+
+async def ensure(connection: Connection, name: str) -> None:
+    """Create the namespace unless it is there. Raises ForbiddenError, naming the permission, when that is refused."""
+    try:
+        await connection.get(paths.of("/api/v1/namespaces", name))
+    except GoneError:
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        with contextlib.suppress(ExistsError):
+            await connection.post("/api/v1/namespaces", body)

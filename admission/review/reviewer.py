@@ -20,7 +20,7 @@ from admission.claimpolicy.admission import ClaimArrival, Knowledge
 from admission.claimpolicy.cel_subject import User
 from admission.claimpolicy.draft import Draft
 from admission.claimpolicy.match import Owned
-from admission.claimpolicy.pods import claims_annotation, extended_resources, pending_templates, remaining
+from admission.claimpolicy.pods import claims_annotation, extended_resources, pending_templates, required_claims
 from admission.errors import MalformedObjectError, RetryError
 from admission.objectpolicy import admission as objectpolicy_admission
 from admission.objectpolicy.admission import ObjectArrival
@@ -187,8 +187,8 @@ def _of_pod(review: Review, view: View, rules: Rules, memory: Memory) -> Verdict
                 passed=memory.passed(snapshot),
                 username=review.username,
             )
-            if verdict.denial is None and remaining.may_matter(arrival):
-                verdict = replace(verdict, denial=remaining.denial(arrival, review.whole()))
+            if verdict.denial is None and required_claims.may_matter(arrival):
+                verdict = replace(verdict, denial=required_claims.denial(arrival, review.whole()))
             return _ruled(verdict, arrival, review, snapshot, memory)
         old, new = (pod_view.decode(obj, review.namespace) for obj in (review.old, review.obj))
     except MalformedObjectError as error:

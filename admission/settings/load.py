@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +17,32 @@ import msgspec
 
 from admission.errors import MendError
 from admission.settings import Settings, flaws
-from admission.settings.origins import DEFAULT, Origin, Source
 from admission.settings.redaction import shown
 from admission.settings.schema import PREFIX, Field, fields, is_list, replaced, sections, takes_nothing
+
+
+class Source(StrEnum):
+    """What gives values, in order: each one goes before those above it."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    FLAG = "flag"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a value stands. where: `muster.toml:12`, `MUSTER_LEDGER_URL`, `--database`; empty for a default."""
+
+    source: Source
+    where: str = ""
+
+    def __str__(self) -> str:
+        return self.where or str(self.source)
+
+
+DEFAULT = Origin(source=Source.DEFAULT)
+
 
 CONFIG = "MUSTER_CONFIG"
 """The environment variable that names the file."""

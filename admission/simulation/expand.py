@@ -29,7 +29,7 @@ from admission.review.caches import Memory
 from admission.simulation import claim_defaults, in_memory, manifests, pods as simulation_pods
 from admission.simulation.claim_defaults import Effect
 from admission.simulation.manifests import Candidate
-from admission.workloads import gang_key, prioritizing
+from admission.workloads import gang_key, owner_chain
 from admission.workloads.gang_key import Identity
 
 RULES = Rules(controller="muster")
@@ -91,7 +91,7 @@ def expand(
     entered = [pod for pod in candidates if door.lets_in(pod)]
 
     classes = store.of("PriorityClass")
-    found = [prioritizing.prioritized(pods.decode(pod.body), pod.body, classes) for pod in entered]
+    found = [owner_chain.prioritized(pods.decode(pod.body), pod.body, classes) for pod in entered]
     filled = provided_templates.provided(replace(bare, pods={pod.meta.uid: pod for pod in found}))
     return Expanded(
         snapshot=_with_claims(filled),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from admission.api.kubernetes import claims, device_taint_rules, devices, jobs, meta, nodes, pods, priorities
+from admission.api.kubernetes import claims, device_taint_rules, devices, jobs, meta, nodes, pods, priority_classes
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Namespace
 from admission.api.kubernetes.owners import Parent
@@ -44,7 +44,7 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
     ("", "Namespace"): _Kind(_CORE, nodes.decode_namespace),
     ("", "Pod"): _Kind(_CORE, pods.decode, namespaced=True),
     ("batch", "Job"): _Kind(_CORE, jobs.decode, namespaced=True),
-    ("scheduling.k8s.io", "PriorityClass"): _Kind(_CORE, priorities.decode),
+    ("scheduling.k8s.io", "PriorityClass"): _Kind(_CORE, priority_classes.decode),
     ("resource.k8s.io", "ResourceSlice"): _Kind(_DRA, devices.decode_slice),
     ("resource.k8s.io", "DeviceClass"): _Kind(_DRA, devices.decode_class),
     ("resource.k8s.io", "ResourceClaim"): _Kind(_CLAIMS, claims.decode, namespaced=True),

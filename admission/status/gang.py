@@ -4,7 +4,7 @@ That of queues is made in `queue`, from the same facts.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import NamedTuple
@@ -30,7 +30,6 @@ from admission.scheduling.backfill.reservations import Estimate
 from admission.scheduling.checks.chain import Decision, Grant
 from admission.scheduling.placement.mode import Chosen
 from admission.scheduling.placement.protection import NOTHING, Protections
-from admission.status import overlooking
 from admission.workloads import gang_key, topology
 from admission.workloads.gangs import Group
 
@@ -102,8 +101,7 @@ def gang(group: Group, facts: Facts) -> GangReport:
         phase=phase,
         pods=len(group.pods) - expected,
         expected=expected,
-        hold=overlooking.told(_hold(decision), facts.snapshot)
-        or (facts.stuck.get(group.uid) if phase is Phase.RESERVED else None),
+        hold=told(_hold(decision), facts.snapshot) or (facts.stuck.get(group.uid) if phase is Phase.RESERVED else None),
         position=decision.position if waits and decision is not None else None,
         plan=_plan(placement),
         charges=charge_of(placement),
@@ -272,3 +270,19 @@ def _ready(name: MeterName, classes: Iterable[str], facts: Facts) -> Condition:
         message = f"counts; no DeviceClass is called {', '.join(missing)} yet"
         return condition("Ready", "ClassMissing", message, holds=True)
     return condition("Ready", "Counting", "every source is understood", holds=True)
+
+
+LACKING = frozenset({HoldReason.NO_FEASIBLE_PLACEMENT, HoldReason.DEVICES_BUSY, HoldReason.POOL_INCOMPLETE})
+HARDWARE = ("ResourceSlice", "Node", "DeviceClass")
+
+
+def told(hold: Hold | Denial | None, snapshot: Snapshot) -> Hold | Denial | None:
+    """Return the hold; where devices are missing, with the first object that cannot be read, its field and the mend."""
+    if not isinstance(hold, Hold) or hold.reason not in LACKING or not snapshot.malformed:
+        return hold
+    unread = sorted(key for key in snapshot.malformed if key[0] in HARDWARE)
+    if not unread:
+        return hold
+    more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
+    said = f"{hold.message}; not counted, since it cannot be read: {snapshot.malformed[unread[0]]}{more}; mend it"
+    return replace(hold, message=said)

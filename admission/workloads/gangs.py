@@ -15,7 +15,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.workloads import gang_key, succeeded
 from admission.workloads.gang_key import UNKNOWN_SIZE, Identity
-from admission.workloads.kinds import registry
+from admission.workloads.kinds import catalog, registry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,3 +200,8 @@ def _runs(pod: Pod) -> bool:
 
 def _order(pod: Pod) -> tuple[datetime, str, str]:
     return pod.meta.created, pod.meta.name, pod.meta.uid
+
+
+def of(pod: Pod) -> str:
+    """Return the name of a pod's subgroup; nothing where it is in none."""
+    return next((name for said in catalog.SUBGROUPS if (name := said(pod))), "")

@@ -5,15 +5,17 @@ makes pods in another namespace: who names such an owner has none.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from admission.api.kubernetes.jobs import Job
 from admission.api.kubernetes.meta import Owner
 from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import Pod
+from admission.api.kubernetes.priority_classes import PriorityClass
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
+from admission.api.values.decoding import Json
 from admission.workloads.kinds import catalog
 from admission.workloads.kinds.registry import Family, Link, kind_of
 
@@ -110,3 +112,16 @@ def found(owner: Owner, snapshot: Snapshot) -> Job | Pod | Parent | None:
     if kind == POD:
         return snapshot.pods.get(owner.uid)
     return snapshot.parents.get(kind, NONE).get(owner.uid)
+
+
+def prioritized(pod: Pod, body: Json, classes: Mapping[str, PriorityClass]) -> Pod:
+    """Return the pod with the priority of its PriorityClass, or of the default one. body: the pod as JSON.
+
+    As `plugin/pkg/admission/priority` (v1.37.1) does, but where several are the default: there any of them counts.
+    """
+    spec = body.get("spec") or {}
+    if spec.get("priority") is not None:
+        return pod
+    named = classes.get(str(spec.get("priorityClassName")))
+    found = named or next((known for known in classes.values() if known.is_default), None)
+    return replace(pod, priority=found.value) if found else pod

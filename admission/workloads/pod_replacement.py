@@ -19,7 +19,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import GangUid, Uid
 from admission.dra.planner import pod_groups
-from admission.workloads import subgroups
+from admission.workloads import gangs
 from admission.workloads.gangs import Group
 from admission.workloads.kinds import catalog
 
@@ -61,9 +61,9 @@ def succession(group: Group, snapshot: Snapshot, *, at: datetime, actor: str) ->
         return Mismatch(pod=came[0].meta.name, differs=FEWER) if _are_what_is_left(came, group) else None
     came.sort(key=lambda pod: pod_groups.natural(pod.meta.name))
     pairs: list[tuple[Pod, Pod]] = []
-    left, parts = [(pod, subgroups.of(pod)) for pod in came], _Parts()
+    left, parts = [(pod, gangs.of(pod)) for pod in came], _Parts()
     for pod in before:
-        part = subgroups.of(pod)
+        part = gangs.of(pod)
         found = (at for at, (one, own) in enumerate(left) if parts.agree(part, own))
         heir = next((at for at in found if _differs(pod, left[at][0], snapshot) is None), None)
         if heir is None and len(came) < group.identity.size - group.over:

@@ -5,7 +5,7 @@ import pytest
 from admission.cli.doctor import command
 from admission.cli.doctor.findings import Finding, Verdict
 from admission.errors import LedgerAwayError, MendError
-from admission.ledger.db import trying
+from admission.ledger.db import engines
 from admission.ledger.sql_ledger import SqlLedger
 from admission.settings import Ledger, Settings
 from tests.e2e import disks
@@ -23,7 +23,7 @@ async def test_a_write_is_tried_and_nothing_of_it_is_left(url: str, ledger: SqlL
     await ledger.post_all(ledgers.a_history(), epoch=1)
     before = _rows(url)
 
-    await trying.write(url)
+    await engines.write(url)
 
     assert _rows(url) == before
     assert (await ledger.verify()).ok
@@ -43,7 +43,7 @@ async def test_a_database_that_only_reads_is_told(url: str) -> None:
     ledgers.run(url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
 
     with pytest.raises(LedgerAwayError, match="read-only transaction"):
-        await trying.write(url)
+        await engines.write(url)
     found = await looked(url)
 
     assert found.verdict is Verdict.FAILED
@@ -57,7 +57,7 @@ async def test_a_user_who_may_only_read_is_told(url: str, postgres: Server) -> N
     ledgers.run(url, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
 
     with pytest.raises(MendError, match="permission denied for table clusters: grant it"):
-        await trying.write(url.replace("muster@", "reader@"))
+        await engines.write(url.replace("muster@", "reader@"))
 
 
 @ON_SQLITE

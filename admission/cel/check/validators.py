@@ -3,10 +3,12 @@
 Source: cel/validator.go (durations, timestamps, lists and maps of one type) and ext/formatting.go (`format`), v0.26.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from admission.cel.check import folding, type_checker
+from admission.cel.check import type_checker
 from admission.cel.core import ast, errors, types
+from admission.cel.core.declarations import Overload
 from admission.cel.core.types import Kind
 from admission.cel.library import string_format
 
@@ -70,7 +72,7 @@ def _vet_conversion(node: ast.Call, checked: type_checker.Checked) -> None:
     if not isinstance(argument, ast.Literal):
         return
     try:
-        folding.convert(checked.calls[id(node)], argument.value)
+        convert(checked.calls[id(node)], argument.value)
     except errors.EvaluationError:
         raise errors.RefusalError(argument.at, f"invalid {node.function} argument") from None
 
@@ -106,3 +108,30 @@ def _vet_argument(node: ast.Node, letter: str, checked: type_checker.Checked) ->
     if letter == "s" and isinstance(node, ast.ListLiteral | ast.MapLiteral):
         for part in ast.children(node):
             _vet_argument(part, letter, checked)
+
+
+NOT_CONSTANT = object()
+
+CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"})
+
+
+def fold(node: ast.Call, overloads: Sequence[Overload], constants: Sequence[Any]) -> Any:
+    """Return the call's value if it is known already. Raises RefusalError when computing it fails."""
+    name = overloads[0].name
+    if name == "@in" and type(constants[1]) is tuple and not constants[1]:
+        return False
+    if name not in CONVERSIONS or constants[0] is NOT_CONSTANT:
+        return NOT_CONSTANT
+    try:
+        return convert(overloads, constants[0])
+    except errors.EvaluationError as error:
+        raise errors.RefusalError(node.at, f"program instantiation failed: {error}") from None
+
+
+def convert(overloads: Sequence[Overload], value: Any) -> Any:
+    """Call the overload that takes the value."""
+    for overload in overloads:
+        classes = overload.classes[0]
+        if classes is None or type(value) in classes:
+            return overload.run(value)
+    raise errors.no_such_overload(overloads[0].name)

@@ -8,7 +8,7 @@ attribute; arguments are evaluated even if the first one failed; what is constan
 from collections.abc import Sequence
 from typing import Any
 
-from admission.cel.check import folding
+from admission.cel.check import validators
 from admission.cel.core import ast, budget, errors, frames, size_estimate, values
 from admission.cel.core.declarations import Overload
 from admission.cel.core.frames import Frame, Run
@@ -139,7 +139,7 @@ class Counter(interpreter.Compiler):
 
     def _is_folded(self, node: ast.Node) -> bool:
         """Whether cel-go computes the value once."""
-        return self.constant_of(node) is not folding.NOT_CONSTANT
+        return self.constant_of(node) is not validators.NOT_CONSTANT
 
     def _comprehension(self, node: ast.Comprehension, scope: Scope) -> Run:
         source = self.compile(node.range, scope)

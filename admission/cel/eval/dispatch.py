@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from admission.cel import environment
-from admission.cel.check import folding
+from admission.cel.check import validators
 from admission.cel.core import budget, equality, errors, frames, values
 from admission.cel.core.declarations import Implementation, Overload
 from admission.cel.core.frames import Frame, Run
@@ -44,7 +44,7 @@ def compile_call(  # noqa: PLR0911 - one line a case
     first = overloads[0]
     runs = asserted(overloads, runs)
     left, right = runs[0] if runs else _nothing, runs[-1] if runs else _nothing
-    if first.name in _READERS and folding.NOT_CONSTANT not in constants:
+    if first.name in _READERS and validators.NOT_CONSTANT not in constants:
         return _read_once(overloads, constants)
     if first.name in ("or", "orValue") and first.member:
         return _lazy_or(left, right, whole=first.name == "or")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from admission.cel import environment
-from admission.cel.check import folding, type_checker
+from admission.cel.check import type_checker, validators
 from admission.cel.core import ast, budget, errors, frames, types, values
 from admission.cel.core.frames import Frame, Run
 from admission.cel.eval import comprehensions, dispatch, field_access
@@ -99,7 +99,7 @@ class Compiler:
         return lambda _: value
 
     def constant_of(self, node: ast.Node) -> Any:
-        return self.constants.get(id(node), folding.NOT_CONSTANT)
+        return self.constants.get(id(node), validators.NOT_CONSTANT)
 
     def _select(self, node: ast.Select, scope: Scope) -> Run:
         if id(node) in self.checked.named:
@@ -142,8 +142,8 @@ class Compiler:
         runs = [self.compile(part, scope) for part in parts]
         constants = [self.constant_of(part) for part in parts]
         overloads = self.checked.calls[id(node)]
-        folded = folding.fold(node, overloads, constants)
-        if folded is not folding.NOT_CONSTANT:
+        folded = validators.fold(node, overloads, constants)
+        if folded is not validators.NOT_CONSTANT:
             return self.constant(node, folded)
         try:
             return dispatch.compile_call(overloads, self.environment, runs, constants)
@@ -157,7 +157,7 @@ class Compiler:
         if any(optional):
             parts = list(zip(runs, optional, strict=True))
             return lambda frame: tuple(_present(parts, frame))
-        if folding.NOT_CONSTANT not in map(_marker, constants):
+        if validators.NOT_CONSTANT not in map(_marker, constants):
             return self.constant(node, tuple(constants))
         return lambda frame: tuple([run(frame) for run in runs])
 
@@ -168,7 +168,7 @@ class Compiler:
             if entry.key is not None
         ]
         run = _map_builder(parts)
-        if any(self.constant_of(part) is folding.NOT_CONSTANT for part in ast.children(node)):
+        if any(self.constant_of(part) is validators.NOT_CONSTANT for part in ast.children(node)):
             return run
         try:
             return self.constant(node, run([]))
@@ -293,7 +293,7 @@ def _type_value(kind: Any) -> values.TypeValue:
 
 
 def _marker(constant: Any) -> Any:
-    return constant if constant is folding.NOT_CONSTANT else None
+    return constant if constant is validators.NOT_CONSTANT else None
 
 
 def as_optional(value: Any) -> values.Optional:

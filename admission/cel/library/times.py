@@ -12,7 +12,7 @@ from admission.cel.core import errors
 from admission.cel.core.arithmetic import checked_duration, checked_timestamp
 from admission.cel.core.declarations import Implementation, Overload, member
 from admission.cel.core.values import Duration, Timestamp
-from admission.cel.library import zones
+from admission.cel.library import time_zones
 
 SECOND = 10**9
 DAY = 86_400 * SECOND
@@ -128,7 +128,7 @@ def zone_offset(zone: str, nanoseconds: int) -> int:
     if zone in ("", "UTC"):
         return 0
     if ":" not in zone:
-        return zones.offset(zone, nanoseconds // SECOND)
+        return time_zones.offset(zone, nanoseconds // SECOND)
     match = _ZONE.fullmatch(zone)
     if match is None or len(zone) > 16:
         raise errors.EvaluationError(f"unknown time zone {zone[:40]}")

@@ -12,8 +12,8 @@ from admission.api.values import formats, names
 from admission.api.values.reasons import Denial, DenyReason
 from admission.claimpolicy import draft as claimpolicy_draft
 from admission.claimpolicy.draft import Draft
-from admission.claimpolicy.pods import containers
-from admission.claimpolicy.pods.containers import Place
+from admission.claimpolicy.pods import container_paths
+from admission.claimpolicy.pods.container_paths import Place
 
 EXAMPLE = 'write NAME=TEMPLATE or CONTAINER/NAME=TEMPLATE, separated by commas, as in "gpu=h100x8, trainer/nic=rdma"'
 
@@ -45,7 +45,7 @@ def attach(draft: Draft, text: str) -> Denial | None:
             known[wish.name] = wish.template
             entry = {"name": wish.name, "resourceClaimTemplateName": wish.template}
             draft.put(("spec", "resourceClaims", claimpolicy_draft.END), entry)
-        for place in containers.of(draft):
+        for place in container_paths.of(draft):
             if wish.container in (None, place.name) and not _uses(draft, place, wish.name):
                 draft.put((*place.way, "resources", "claims", claimpolicy_draft.END), {"name": wish.name})
     return None
@@ -66,7 +66,7 @@ def _read(text: str) -> Iterator[Wish]:
 
 def _check(wishes: list[Wish], draft: Draft) -> None:
     known = _referred(draft)
-    found = {place.name for place in containers.of(draft)}
+    found = {place.name for place in container_paths.of(draft)}
     for wish in wishes:
         template = known.setdefault(wish.name, wish.template)
         if template != wish.template:

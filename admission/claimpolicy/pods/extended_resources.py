@@ -26,8 +26,8 @@ from admission.api.values.reasons import Denial, DenyReason
 from admission.claimpolicy import draft as claimpolicy_draft
 from admission.claimpolicy.draft import Draft
 from admission.claimpolicy.match import Owned
-from admission.claimpolicy.pods import containers
-from admission.claimpolicy.pods.containers import Place
+from admission.claimpolicy.pods import container_paths
+from admission.claimpolicy.pods.container_paths import Place
 from admission.dra.requests.extended_resources import IMPLICIT
 from admission.errors import AmountError
 
@@ -119,7 +119,7 @@ def is_kept(draft: Draft, recipe: Recipe) -> bool:
     made = [one.get("name") for one in listed if one.get("resourceClaimTemplateName") == recipe.template]
     used = {
         (one.get("name"), one.get("request"))
-        for place in containers.of(draft)
+        for place in container_paths.of(draft)
         for one in draft.get(*place.way, "resources", "claims") or ()
         if isinstance(one, dict)
     }
@@ -150,7 +150,7 @@ def split(needs: Sequence[tuple[Stage, int]]) -> Shares:
 
 def _needs(draft: Draft, resource: str) -> list[tuple[Stage, int]] | None:
     """Return what each container needs; None where none names the resource, or an amount is no whole number."""
-    places = containers.of(draft)
+    places = container_paths.of(draft)
     said = [_amount(draft, place, resource) for place in places]
     if all(amount is None for amount in said):
         return None
@@ -172,7 +172,7 @@ def _amount(draft: Draft, place: Place, resource: str) -> Any:
 
 
 def _remove(draft: Draft, resource: str) -> None:
-    for place in containers.of(draft):
+    for place in container_paths.of(draft):
         for field in FIELDS:
             amounts = draft.get(*place.way, "resources", field)
             if isinstance(amounts, dict) and resource in amounts:
@@ -184,7 +184,7 @@ def _claim(draft: Draft, recipe: Recipe, shares: Shares) -> None:
     draft.put(
         ("spec", "resourceClaims", claimpolicy_draft.END), {"name": name, "resourceClaimTemplateName": recipe.template}
     )
-    for place, uses in zip(containers.of(draft), shares.of_containers, strict=True):
+    for place, uses in zip(container_paths.of(draft), shares.of_containers, strict=True):
         for index in uses:
             entry = {"name": name, "request": _request(index)}
             draft.put((*place.way, "resources", "claims", claimpolicy_draft.END), entry)

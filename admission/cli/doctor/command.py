@@ -18,7 +18,7 @@ from admission.cli.terminal import Format
 from admission.errors import ForbiddenError, MusterError, RetryError
 from admission.kube.client.connection import Connection
 from admission.kube.client.credentials import Place
-from admission.ledger.db import database_url, migrations, trying
+from admission.ledger.db import database_url, engines, migrations
 from admission.settings import Settings
 from admission.settings.schema import fields
 
@@ -127,7 +127,7 @@ async def _ledger(settings: Settings) -> list[Finding]:
 async def _written(url: str, fine: Finding) -> Finding:
     """Return what is fine if a write is taken as well: a database that only reads, or is full, answers all the same."""
     try:
-        await trying.write(url)
+        await engines.write(url)
     except RetryError as error:
         mend = "see that it takes writes: that it is no standby, has room on its disk, and is locked by nobody"
         return findings.wrong("ledger", str(error), mend)

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.accounting import accruals
 from admission.api.values.names import MeterName
-from admission.cli import apps, progress_bar
+from admission.cli import apps, terminal
 from admission.cli.config_command import ConfigOption
 from admission.cli.ledger import export_sinks, options
 from admission.cli.ledger.export_sinks import Sink
@@ -128,7 +128,7 @@ def export(
                 async with ledger.snapshot() as connection:
                     names = await options.clusters(connection, cluster or [chosen.cluster], all_of_them=all_clusters)
                     window = await options.opened(connection, names, asked, start=start)
-                    with progress_bar.shown("exporting") as watch:
+                    with terminal.shown("exporting") as watch:
                         for name in names:
                             await _written(wanted.rows(connection, name, window, watch), sink, output)
 

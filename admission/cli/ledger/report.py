@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api.values import quantities
 from admission.api.values.names import MeterName
-from admission.cli import apps, progress_bar, terminal
+from admission.cli import apps, terminal
 from admission.cli.config_command import ConfigOption
 from admission.cli.ledger import options
 from admission.cli.ledger.options import (
@@ -26,7 +26,7 @@ from admission.cli.ledger.options import (
 from admission.cli.terminal import Number
 from admission.errors import MendError
 from admission.ledger.journal import base
-from admission.ledger.reports import hours, usage_report
+from admission.ledger.reports import time_series, usage_report
 from admission.ledger.reports.usage_report import Key, Report, Use
 from admission.ledger.sql_ledger import SqlLedger
 
@@ -87,7 +87,7 @@ def report(
             await _check_meters(connection, names, meter or [])
             window = await options.opened(connection, names, asked, start=start)
             grouped = (Key.CLUSTER, *keys) if all_clusters or len(names) > 1 else keys
-            with progress_bar.shown("reading the books") as watch:
+            with terminal.shown("reading the books") as watch:
                 return await usage_report.report(connection, names, grouped, window, watch)
 
     found = options.ask(chosen, question)
@@ -132,7 +132,7 @@ def _hours(use: Use, meters: Sequence[MeterName]) -> list[str]:
 
 def _hour(seconds: int) -> str:
     """Write hours, whole ones as a quantity: so large meters, as of memory, can be read."""
-    return hours.decimal(seconds) if seconds % 3600 else quantities.render(seconds // 3600)
+    return time_series.decimal(seconds) if seconds % 3600 else quantities.render(seconds // 3600)
 
 
 def _as_json(found: Report, meters: Sequence[MeterName], zone: tzinfo) -> None:  # noqa: ARG001 - times are in UTC
@@ -155,9 +155,9 @@ def _use(use: Use, meters: Sequence[MeterName]) -> dict[str, Any]:
     seconds = {meter: use.meters.get(meter, 0) for meter in meters}
     return {
         "deviceSeconds": str(use.devices),
-        "deviceHours": hours.decimal(use.devices),
+        "deviceHours": time_series.decimal(use.devices),
         "meters": {
-            meter: {"seconds": str(amount), "hours": hours.decimal(amount)} for meter, amount in seconds.items()
+            meter: {"seconds": str(amount), "hours": time_series.decimal(amount)} for meter, amount in seconds.items()
         },
     }
 
@@ -169,7 +169,7 @@ def _as_csv(found: Report, meters: Sequence[MeterName], zone: tzinfo) -> None:  
     writer.writerow([*found.keys, *columns])
     for group, use in found.rows.items():
         amounts = [use.devices, *(use.meters.get(meter, 0) for meter in shown)]
-        writer.writerow([*group, *(text for amount in amounts for text in (str(amount), hours.decimal(amount)))])
+        writer.writerow([*group, *(text for amount in amounts for text in (str(amount), time_series.decimal(amount)))])
 
 
 _WRITERS = {Format.TEXT: _as_text, Format.JSON: _as_json, Format.CSV: _as_csv}

@@ -16,7 +16,7 @@ from admission.cli.ledger.options import ClusterOption, DatabaseOption, FromOpti
 from admission.cli.terminal import Format, Number
 from admission.errors import MendError
 from admission.ledger.journal import base
-from admission.ledger.reports import hours, statement as reports_statement
+from admission.ledger.reports import statement as reports_statement, time_series
 from admission.ledger.reports.statement import Amounts, Statement, StatementLine
 from admission.ledger.sql_ledger import SqlLedger
 
@@ -102,12 +102,12 @@ def _row(line: StatementLine, zone: tzinfo) -> tuple[object, ...]:
 def _change(change: Amounts) -> str:
     moved = [(name, amount) for name, amount in zip(("quota", "reserved", "used"), change[:3], strict=True) if amount]
     told = [f"{name} {'+' if amount > 0 else '-'}{quantities.render(abs(amount))}" for name, amount in moved]
-    return ", ".join([*told, *([f"spent +{hours.decimal(change.spent)} h"] if change.spent else [])])
+    return ", ".join([*told, *([f"spent +{time_series.decimal(change.spent)} h"] if change.spent else [])])
 
 
 def _balance(balance: Amounts) -> str:
     taken = quantities.render(balance.reserved + balance.used)
-    spent = f", {hours.decimal(balance.spent)} h spent" if balance.spent else ""
+    spent = f", {time_series.decimal(balance.spent)} h spent" if balance.spent else ""
     return f"{taken} of {quantities.render(balance.nominal)} taken{spent}"
 
 

@@ -10,12 +10,12 @@ from admission.api.muster import queues, status_views
 from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.queues import Queue, StopPolicy
 from admission.api.muster.status_reports import QueueReport
-from admission.cli import apps, cluster_options, gang as cli_gang, refreshing, terminal
+from admission.cli import apps, cluster_options, gang as cli_gang, terminal, watch_output
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
 from admission.cli.queue import stop as queue_stop
 from admission.cli.queue.stop import QueueArgument
-from admission.cli.refreshing import FollowOption, WatchOption
 from admission.cli.terminal import Format, Number
+from admission.cli.watch_output import FollowOption, WatchOption
 from admission.kube.cache import watched_resources
 
 app = apps.group()
@@ -58,7 +58,9 @@ def listed(
         else:
             show(reports)
 
-    refreshing.shown(lambda: cluster_options.ask(_reports, kubeconfig=kubeconfig, context=context), write, again=again)
+    watch_output.shown(
+        lambda: cluster_options.ask(_reports, kubeconfig=kubeconfig, context=context), write, again=again
+    )
 
 
 @app.command("show", epilog=SHOWING)
@@ -126,7 +128,7 @@ def _look(
         else:
             _show_sight(seen)
 
-    refreshing.shown(
+    watch_output.shown(
         lambda: cluster_options.ask(lambda cluster: _sight(cluster, name), kubeconfig=kubeconfig, context=context),
         write,
         again=again,

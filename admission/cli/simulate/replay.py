@@ -9,7 +9,7 @@ from typing import Any
 from admission.api.traces import Arrival
 from admission.api.values import durations
 from admission.api.values.reasons import Denial
-from admission.cli import progress_bar, terminal
+from admission.cli import terminal
 from admission.cli.simulate import charts, trace_reader
 from admission.cli.terminal import Number
 from admission.errors import MendError
@@ -35,7 +35,7 @@ def play(world: Expanded, path: str, policies: Sequence[Policy], *, steps: int) 
     gc.collect()
     gc.freeze()
     for policy in policies:
-        with progress_bar.shown(f"playing {policy}") as watch:
+        with terminal.shown(f"playing {policy}") as watch:
             plays.append(_played(town, arrivals, policy, watch))
     gc.unfreeze()
     return plays

@@ -19,8 +19,8 @@ from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import Hold
 from admission.cycle import events, profile as cycle_profile
 from admission.cycle.outcome import Outcome, Teller
-from admission.cycle.state.aside import Aside
 from admission.cycle.state.assumed_claims import Assumed
+from admission.cycle.state.executor import Aside
 from admission.cycle.state.pending_pods import Expecting
 from admission.dra.compatibility import Profile
 from admission.dra.inventory.selectors import Selectors
@@ -28,7 +28,7 @@ from admission.dra.metering import meter_health
 from admission.dra.metering.device_meters import Meters
 from admission.dra.metering.meter_health import Appraisal
 from admission.dra.state.cluster_state import World
-from admission.dra.state.users import Users
+from admission.dra.state.incremental import Users
 from admission.lifecycle.deleted_queues import Refusal
 from admission.lifecycle.dirty import Stir
 from admission.lifecycle.requeue_backoff import Backoff
@@ -47,9 +47,9 @@ from admission.scheduling.checks.chain import Decision
 from admission.scheduling.checks.faults import Defect
 from admission.scheduling.checks.replacement_slots import Vacancies
 from admission.scheduling.placement import protection
-from admission.scheduling.placement.breaching import Watch
 from admission.scheduling.placement.mode import Chosen
 from admission.scheduling.placement.protection import Protections
+from admission.scheduling.placement.protection_conditions import Watch
 from admission.scheduling.preemption import nominations
 from admission.status.gang_cache import Retelling
 from admission.workloads.gang_cache import Census

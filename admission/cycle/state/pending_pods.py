@@ -32,7 +32,7 @@ from admission.errors import MalformedObjectError, RetryError
 from admission.podpolicy import admission
 from admission.review import provided_templates, reviewer
 from admission.review.caches import Memory
-from admission.workloads import gang_key, owner_chain, prioritizing, suspendable
+from admission.workloads import gang_key, owner_chain, suspendable
 from admission.workloads.gang_key import LARGEST_SIZE
 from admission.workloads.suspendable import Workload
 
@@ -330,7 +330,7 @@ def _first(workload: Workload, template: PodTemplate, snapshot: Snapshot, known:
     if verdict.denial is not None:
         return verdict.denial
     obj = json_patch.apply(obj, verdict.patch)
-    pod = prioritizing.prioritized(pods.decode(obj), obj, snapshot.priorities)
+    pod = owner_chain.prioritized(pods.decode(obj), obj, snapshot.priorities)
     return pod if pod.gated else replace(pod, gates=(*pod.gates, names.GATE))
 
 

@@ -12,7 +12,7 @@ from admission.api.muster.ledger_entries import Entry, Holding, Placement
 from admission.api.values import names
 from admission.api.values.names import Uid
 from admission.api.values.reasons import Hold, HoldReason
-from admission.cycle import epochs
+from admission.cycle import fencing
 from admission.cycle.bulk_writes import several
 from admission.cycle.state.leader import Desk, Facts
 from admission.errors import GoneError, MendError, RetryError
@@ -92,7 +92,7 @@ async def collect(desk: Desk, facts: Facts) -> Facts:
     Return the facts as they are then; gangs whose claims keep devices so are not to be planned in this cycle.
     """
     orphans = _orphans(desk, facts.sight)
-    if not orphans or not await epochs.leads(desk):
+    if not orphans or not await fencing.leads(desk):
         return facts
     failed = await deallocate(desk, orphans)
     snapshot = desk.assumed.over(facts.snapshot)

@@ -21,7 +21,7 @@ from admission.api.muster.ledger_entries import Placement
 from admission.api.values import names
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import EvictionReason
-from admission.cycle import bulk_writes, epochs, events
+from admission.cycle import bulk_writes, events, fencing
 from admission.cycle.state.leader import Desk, Facts
 from admission.cycle.steps import deallocate, ledger_sync
 from admission.errors import GoneError, MendError, RetryError
@@ -102,7 +102,7 @@ async def _take_back(desk: Desk, facts: Facts, eviction: Eviction) -> None:
     if _note(desk, facts, eviction):
         await _remember(desk, facts, group)
     # Nothing of what follows is refused when it comes late: a pod may have started under a successor meanwhile.
-    if placement is None or not await epochs.leads(desk) or not await _delete(desk, facts, eviction):
+    if placement is None or not await fencing.leads(desk) or not await _delete(desk, facts, eviction):
         return
     keep = transitions.wanted_claims(_others(desk, group), facts.sight)
     if not await deallocate.withdraw(desk, facts, placement, keep=keep):

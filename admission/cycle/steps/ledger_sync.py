@@ -16,7 +16,7 @@ from functools import partial
 from admission.accounting import books
 from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import BudgetShare, Entry, Placement, Posted
-from admission.cycle import epochs
+from admission.cycle import fencing
 from admission.cycle.state.leader import Desk, Facts
 from admission.cycle.steps import deallocate, usage_history
 from admission.errors import AmountError, ConflictError, LedgerAwayError, PageError
@@ -37,7 +37,7 @@ SLICE = 500
 async def open_book(desk: Desk) -> None:
     """Begin a cycle: post what waits, and read the book unless it is known to be what the ledger holds."""
     desk.overtaken = False
-    desk.away = desk.away and not await epochs.leads(desk)
+    desk.away = desk.away and not await fencing.leads(desk)
     if desk.unposted and not desk.away:
         await _post_waiting(desk)
     elif desk.loaded:

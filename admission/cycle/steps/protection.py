@@ -5,8 +5,8 @@ from datetime import datetime
 
 from admission.api.snapshot import Snapshot
 from admission.cycle.state.leader import Desk
-from admission.cycle.steps.doubting import LOOKING
-from admission.scheduling.placement import breaching, protection
+from admission.cycle.steps.catch_up import LOOKING
+from admission.scheduling.placement import protection, protection_conditions
 
 
 def judge(desk: Desk, snapshot: Snapshot, now: datetime) -> None:
@@ -14,7 +14,7 @@ def judge(desk: Desk, snapshot: Snapshot, now: datetime) -> None:
     fences = desk.ports.fences
     placements = desk.book.placements.values()
     booked = {uid for placement in placements for uid in placement.holdings} if desk.watch.drivers else ()
-    watch = breaching.look(desk.watch, snapshot, booked)
+    watch = protection_conditions.look(desk.watch, snapshot, booked)
     scene = protection.Scene(
         barriers=fences.seen(),
         snapshot=snapshot,

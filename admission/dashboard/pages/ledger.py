@@ -10,7 +10,7 @@ from admission.api.values.names import QueueName
 from admission.dashboard import pagination, request_context, usage_chart
 from admission.dashboard.auth.rbac import GANGS, LEDGERS, Seen
 from admission.dashboard.ledger_queries import Grouping, Search, Step, Transaction
-from admission.dashboard.pages import times
+from admission.dashboard.pages import time_window
 from admission.dashboard.request_context import DESK, RIGHTS
 
 SIZE = 50
@@ -33,7 +33,7 @@ async def search(request: web.Request) -> web.StreamResponse:
     if not (queue or await rights.may(LEDGERS)):
         return request_context.shown(request, "ledger_closed.html", status=403)
     await rights.need_account(queue)
-    asked = times.asked(query, now=desk.clock(), extent=await desk.ledger.extent())
+    asked = time_window.asked(query, now=desk.clock(), extent=await desk.ledger.extent())
     notes = list(asked.notes)
     named = wanted["namespace"] or wanted["gang"] or wanted["user"]
     sees_all = await rights.may(GANGS)
@@ -72,7 +72,7 @@ async def statement(request: web.Request) -> web.StreamResponse:
     rights, query, desk = request[RIGHTS], request.query, request.app[DESK]
     queue = request.match_info["queue"]
     await rights.need_account(queue)
-    asked = times.asked(query, now=desk.clock(), extent=await desk.ledger.extent())
+    asked = time_window.asked(query, now=desk.clock(), extent=await desk.ledger.extent())
     found = await desk.ledger.statement(QueueName(queue), asked.window)
     page = pagination.page(list(reversed(found.lines)), query, size=LINES)
     seen = await rights.seen_of({line.gang.partition("/")[0] for line in page.items if line.gang})
@@ -98,7 +98,7 @@ async def use(request: web.Request) -> web.StreamResponse:
     groupings = _groupings(await rights.seen_of(()))
     by = query.get("by", "")
     grouping = Grouping(by) if by in groupings else Grouping.QUEUE
-    asked = times.asked(query, now=desk.clock(), extent=await desk.ledger.extent(), days=14)
+    asked = time_window.asked(query, now=desk.clock(), extent=await desk.ledger.extent(), days=14)
     step = _step(query.get("step", ""), asked)
     found = await desk.ledger.use(grouping, asked.window, step, queue)
     return request_context.shown(
@@ -123,7 +123,7 @@ def _groupings(seen: Seen) -> list[Grouping]:
 MOST_BARS = 400
 
 
-def _step(text: str, asked: times.Asked) -> Step:
+def _step(text: str, asked: time_window.Asked) -> Step:
     """Return the bars that are asked for, unless they would be too many; else what suits the time."""
     length = asked.window.end - asked.window.start
     hours = length.total_seconds() / 3_600

@@ -13,8 +13,7 @@ from admission.dra.equivalence.device_signature import Answer, Traits
 from admission.dra.inventory import pools
 from admission.dra.planner import node_filters
 from admission.dra.planner.first_fit import Placer
-from admission.dra.planner.placed import Placed
-from admission.dra.planner.pod_groups import Gang, PodKind, Wanted
+from admission.dra.planner.pod_groups import Gang, Placed, PodKind, Wanted
 from admission.dra.requests.requests import Ask, ClaimAsk, Option, RequestAsk
 from admission.dra.state.cluster_state import World
 

@@ -18,11 +18,10 @@ from admission.dra.allocator.results import Budget, Found, Pick
 from admission.dra.equivalence.device_signature import Traits
 from admission.dra.freechoice.node_packing import Hosting, Pods
 from admission.dra.metering import device_meters
-from admission.dra.planner import placed
+from admission.dra.planner import pod_groups
 from admission.dra.planner.cost import Pricing
 from admission.dra.planner.node_groups import Signature, State
-from admission.dra.planner.placed import Outcome, Placed
-from admission.dra.planner.pod_groups import Gang, Wanted
+from admission.dra.planner.pod_groups import Gang, Outcome, Placed, Wanted
 from admission.dra.planner.upper_bound import Rooms
 from admission.dra.requests import gang_request
 from admission.dra.requests.gang_request import Affordable
@@ -210,7 +209,7 @@ class Packer:
         asks = self._traits.asks
         options = [wanted.ask.requests[pick.request].options[pick.option] for pick in picks]
         return tuple(
-            placed.given(option, spots[shown[pick.at]], units[pick.at].trait, asks)
+            pod_groups.given(option, spots[shown[pick.at]], units[pick.at].trait, asks)
             for option, pick in zip(options, picks, strict=True)
         )
 

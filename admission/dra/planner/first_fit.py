@@ -20,11 +20,10 @@ from admission.dra.equivalence.node_signature import Face
 from admission.dra.inventory import pools
 from admission.dra.inventory.pools import Spot
 from admission.dra.metering import device_meters
-from admission.dra.planner import placed
+from admission.dra.planner import pod_groups
 from admission.dra.planner.cost import Pricing
 from admission.dra.planner.node_groups import Signature, State, Undo
-from admission.dra.planner.placed import Outcome, Placed
-from admission.dra.planner.pod_groups import Gang, PodKind
+from admission.dra.planner.pod_groups import Gang, Outcome, Placed, PodKind
 from admission.dra.planner.upper_bound import Rooms
 from admission.dra.requests import requests
 from admission.dra.requests.gang_request import Affordable
@@ -318,7 +317,7 @@ class Placer:
 
     def _given(self, claim: ClaimAsk, pick: Pick, spot: Spot, trait: Trait) -> Given:
         option = claim.requests[pick.request].options[pick.option]
-        return placed.given(option, spot, trait, self._ask)
+        return pod_groups.given(option, spot, trait, self._ask)
 
     def _take_back(self) -> None:
         for undo in self._undo.pop():

@@ -5,14 +5,17 @@ Pods of one kind are interchangeable: equal claims, resources and demands on nod
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from admission.api.kubernetes.claims import MAX_CONSUMERS, Claim
 from admission.api.values.names import NodeName, Uid
+from admission.dra.allocator.allocation import Given
+from admission.dra.equivalence.device_signature import Trait
+from admission.dra.inventory.pools import Spot
 from admission.dra.planner import node_filters
 from admission.dra.requests import extended_resources, requests
-from admission.dra.requests.gang_request import PodDemand
-from admission.dra.requests.requests import ClaimAsk, Fatal, Refusal
+from admission.dra.requests.gang_request import PodDemand, Shortfall
+from admission.dra.requests.requests import Ask, ClaimAsk, Fatal, Option, Refusal
 from admission.dra.state.cluster_state import World, key_of
 
 
@@ -196,3 +199,37 @@ def _parts(name: str) -> list[str]:
         else:
             parts.append(letter)
     return parts
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A pod's place: its kind, its number among the members, its node, and per claim the devices."""
+
+    kind: int
+    member: int
+    node: int
+    claims: tuple[tuple[Wanted, tuple[Given, ...]], ...]
+
+
+def given(option: Option, spot: Spot, trait: Trait, asks: Mapping[Ask, int]) -> Given:
+    """Return a device that a search has found. asks: the numbers of what options ask for."""
+    if not trait.shared:
+        return Given(option, spot)
+    return Given(option, spot, shared=True, consumed=trait.consumed(asks[option.ask]))
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the search met.
+
+    names: of the nodes, by number. placed: the plan when `done`; else, of a greedy search, how far it came. stuck: the
+    kind that found no place there. shortfall: the first charge that was not affordable. refusals: what stopped the
+    search of devices, and for which kind and which of its claims, in the order met.
+    """
+
+    names: list[NodeName]
+    done: bool = False
+    placed: list[Placed] = field(default_factory=list)
+    stuck: int | None = None
+    shortfall: Shortfall | None = None
+    refusals: dict[Refusal, tuple[int, int | None]] = field(default_factory=dict)

@@ -18,11 +18,11 @@ from admission.api.snapshot import Snapshot, changed as changed_keys
 from admission.api.values import names
 from admission.api.values.names import NodeName, Uid
 from admission.dra.compatibility import Features, Profile
-from admission.dra.inventory import device_taints, shelving
+from admission.dra.inventory import device_taints, node_index
 from admission.dra.inventory.counters import Stock
 from admission.dra.inventory.device_taints import Tainted
+from admission.dra.inventory.node_index import Shelved
 from admission.dra.inventory.pools import PoolId, Shelf, Slices
-from admission.dra.inventory.shelving import Shelved
 from admission.dra.requests import device_use, extended_resources
 from admission.dra.requests.device_use import Holder, Shared, Taking
 from admission.dra.requests.gang_request import Plan
@@ -195,7 +195,7 @@ def _laid_out(
     if before is not None and known is not None and before.nodes is snapshot.nodes:
         return known, before.shelves
     slices = known or Slices(tainted.slices.values(), profile, before.slices if before is not None else None)
-    return slices, shelving.of(snapshot.nodes, slices, tainted.slices, _shelved(before))
+    return slices, node_index.of(snapshot.nodes, slices, tainted.slices, _shelved(before))
 
 
 def changed(before: World, world: World) -> frozenset[NodeName] | None:

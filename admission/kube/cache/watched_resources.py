@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from admission.api.kubernetes import claims, device_taint_rules, devices, jobs, nodes, pods, priorities
+from admission.api.kubernetes import claims, device_taint_rules, devices, jobs, nodes, pods, priority_classes
 from admission.api.muster import claim_policies, gangs, meters, queues
 from admission.api.values import names
 from admission.api.values.decoding import Json
@@ -120,7 +120,7 @@ PRIORITIES = Kind(
     version="v1",
     plural="priorityclasses",
     field="priorities",
-    decode=priorities.decode,
+    decode=priority_classes.decode,
 )
 """For the pods of workloads that are held as a whole; of pods that exist the API server has filled in the priority."""
 QUEUES = _own("Queue", "queues", "queues", queues.decode)

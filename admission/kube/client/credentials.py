@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from admission.errors import MendError
-from admission.kube.client import library
+from admission.kube.client import client_library
 
 DEFAULT_KUBECONFIG = "~/.kube/config"
 
@@ -27,13 +27,13 @@ async def load(place: Place) -> Any:
 
 
 async def _load(place: Place) -> Any:
-    configuration = library.Configuration()
+    configuration = client_library.Configuration()
     source = _source(place)
     try:
         if source is None:
-            library.config.load_incluster_config(client_configuration=configuration)
+            client_library.config.load_incluster_config(client_configuration=configuration)
         else:
-            await library.config.load_kube_config(
+            await client_library.config.load_kube_config(
                 config_file=source, context=place.context, client_configuration=configuration, persist_config=False
             )
     except Exception as error:

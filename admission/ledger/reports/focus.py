@@ -19,7 +19,7 @@ from admission.api.values.names import MeterName
 from admission.errors import AmountError
 from admission.ledger.journal import encoding
 from admission.ledger.journal.base import Window
-from admission.ledger.reports import allocation_intervals, hours
+from admission.ledger.reports import allocation_intervals, time_series
 from admission.ledger.reports.allocation_intervals import Tenure, Watch
 
 VERSION = "1.2"
@@ -149,7 +149,7 @@ _CUSTOM = (
 def _row(tenure: Tenure, period: Window, meter: MeterName, seconds: int, terms: Terms) -> Values:
     held = tenure.holding
     return {
-        **_costs(meter, hours.scaled(seconds, places=PLACES), terms),
+        **_costs(meter, time_series.scaled(seconds, places=PLACES), terms),
         **_times(period, terms.zone),
         "BillingAccountId": tenure.cluster,
         "BillingAccountName": tenure.cluster,
@@ -184,9 +184,9 @@ def _row(tenure: Tenure, period: Window, meter: MeterName, seconds: int, terms: 
 
 def _costs(meter: MeterName, quantity: int, terms: Terms) -> Values:
     charged = terms.prices.get(meter, Price(0, 0))
-    cost = hours.shown(quantity * charged.units, places=PLACES + charged.places)
-    amount, unit = hours.shown(quantity, places=PLACES), f"{meter[:1].upper()}{meter[1:]}-Hours"
-    one = hours.shown(charged.units, places=charged.places)
+    cost = time_series.shown(quantity * charged.units, places=PLACES + charged.places)
+    amount, unit = time_series.shown(quantity, places=PLACES), f"{meter[:1].upper()}{meter[1:]}-Hours"
+    one = time_series.shown(charged.units, places=charged.places)
     return {
         "BillingCurrency": terms.currency,
         **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), cost),

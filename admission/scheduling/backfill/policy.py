@@ -31,7 +31,7 @@ from admission.dra.state.simulation import Outlook, Stay, Visit
 from admission.quota import queue_order
 from admission.quota.headroom import Standing
 from admission.quota.queue_order import Rank
-from admission.scheduling.backfill import earliest_start, foretelling, reservations
+from admission.scheduling.backfill import earliest_start, reservations
 from admission.scheduling.backfill.reservations import Beside, Estimate, Moment, Reservation, Tenure, Times
 from admission.scheduling.backfill.running import Presence
 from admission.scheduling.backfill.unreachable import Hopes
@@ -196,7 +196,7 @@ class Reserve:
             return beside
         return Finding(
             group=inputs.group,
-            outcome=foretelling.behind(inputs.group, inputs.queue, bound),
+            outcome=reservations.behind(inputs.group, inputs.queue, bound),
             needed=found.needed,
             by=RESERVED if beside.by in {PROOF, QUOTA} else "",
             alike=beside.alike,
@@ -218,7 +218,7 @@ class Reserve:
         asked = chain.asked(inputs) if bound else inputs
         if not bound or not chain.is_short(asked, Beside(inputs.standing, bound)):
             return None
-        behind = foretelling.behind(inputs.group, inputs.queue, bound)
+        behind = reservations.behind(inputs.group, inputs.queue, bound)
         return Finding(group=inputs.group, outcome=behind, needed=asked.needed, by=RESERVED, bound=bound)
 
     def stands(
@@ -340,7 +340,7 @@ class Reserve:
         unknown = self.present.endless()
         if not unknown:
             return
-        estimate = Estimate(at=None, message=foretelling.unknown(unknown))
+        estimate = Estimate(at=None, message=reservations.unknown(unknown))
         if known is None or (known[0] == group.uid and known[1] != estimate):
             self._unsure[group.queue] = group.uid, estimate
 
@@ -462,7 +462,7 @@ class Reserve:
         return Reservation(
             group=head.group,
             at=moment.at,
-            estimate=Estimate(at=moment.at, message=foretelling.awaited(awaits)),
+            estimate=Estimate(at=moment.at, message=reservations.awaited(awaits)),
             until=runtime.end(moment.at, runtime.of(head.group, head.queue)),
             plan=plan,
             visit=Visit(gang=head.group.key, takings=takings, requests=requests, room=room),

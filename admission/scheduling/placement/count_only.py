@@ -14,7 +14,7 @@ from admission.api.muster.meters import AdminAccess, Measure
 from admission.api.values import names
 from admission.api.values.names import MeterName, NodeName, Uid
 from admission.api.values.reasons import Hold, HoldReason
-from admission.dra.diagnosis import reaching
+from admission.dra.diagnosis import supply
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters, holdings
 from admission.dra.metering.device_meters import Meters
@@ -69,7 +69,7 @@ def barred(pods: Sequence[PodDemand], world: World, protections: Protections, se
         for claim in demand.claims
         if claim.allocation is None and not names.is_extended_claim(claim.meta.uid)
     }
-    found = reaching.confined(
+    found = supply.confined(
         [*claims.values()],
         protections.closed,
         world,

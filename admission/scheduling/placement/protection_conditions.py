@@ -1,10 +1,15 @@
 """What people are told of the protection of devices: a condition of every queue that it matters to, and its changes."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import DeviceId
 from admission.api.kubernetes.meta import Condition, ConditionStatus
 from admission.api.muster.queues import PlacementMode, Queue
+from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import Uid
 from admission.scheduling.placement import mode, protection
 from admission.scheduling.placement.protection import Protection, Protections
 
@@ -82,3 +87,38 @@ def _asked_for(protections: Protections) -> Mapping[str, Protection]:
 
 def _subject(one: Protection) -> str:
     return f"driver {one.driver}" if one.driver else "all drivers" if one.by is not None else "other drivers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """What was seen so far. claims: as they were last looked at; drivers: whose fences counted from then on.
+
+    breaches: by driver, who has got which device.
+    """
+
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    drivers: frozenset[str] = frozenset()
+    breaches: Mapping[str, str] = field(default_factory=dict)
+
+
+def look(watch: Watch, snapshot: Snapshot, booked: Collection[Uid]) -> Watch:
+    """Return what is seen now. booked: the claims that the ledger has open."""
+    if not watch.drivers:
+        return replace(watch, claims=snapshot.claims)
+    found = dict(watch.breaches)
+    for key, claim in snapshot.claims.items():
+        before = watch.claims.get(key)
+        if before is claim or claim.allocation is None or claim.meta.uid in booked:
+            continue
+        if names.PLACEMENT in claim.meta.annotations or (before is not None and before.allocation is not None):
+            continue
+        for device in _taken(claim):
+            if device.driver in watch.drivers:
+                found.setdefault(device.driver, f"ResourceClaim {key} has device {device}")
+    return replace(watch, claims=snapshot.claims, breaches=found)
+
+
+def _taken(claim: Claim) -> list[DeviceId]:
+    """Return the devices that a claim takes from others, as one with admin access does not."""
+    results = claim.allocation.devices if claim.allocation is not None else ()
+    return [result.device for result in results if not result.admin_access]

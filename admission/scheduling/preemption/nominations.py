@@ -26,7 +26,7 @@ from admission.dra.state.what_if import Belongings
 from admission.quota.headroom import Standing, Usage
 from admission.quota.preemption_candidates import Candidate
 from admission.scheduling import cycle
-from admission.scheduling.backfill import heeding, reservations
+from admission.scheduling.backfill import reservations, single_gang
 from admission.scheduling.backfill.policy import Reserve
 from admission.scheduling.backfill.reservations import Tenure
 from admission.scheduling.cache.plan_cache import Recall
@@ -282,5 +282,5 @@ def _redeemed(
         return None
     fresh = replace(rules, recall=Recall(), rest=Rest(), mute=True)
     inputs = Inputs(rules=fresh, group=group, queue=queue, world=world, standing=Standing(rules.tree, usage))
-    found = heeding.granted(inputs, {group.key}, reserve, promise.since, spares_all=False)
+    found = single_gang.granted(inputs, {group.key}, reserve, promise.since, spares_all=False)
     return None if found is None else Decision(group=group, outcome=found.outcome, position=1, needed=found.needed)

@@ -19,7 +19,7 @@ from admission.quota import preemption, preemption_candidates
 from admission.quota.headroom import Standing
 from admission.quota.preemption import Bounds, Victims
 from admission.quota.preemption_candidates import Candidate, Incoming
-from admission.scheduling.backfill import heeding
+from admission.scheduling.backfill import single_gang
 from admission.scheduling.backfill.policy import Reserve
 from admission.scheduling.cache.plan_cache import Recall
 from admission.scheduling.cache.verdict_cache import Rest
@@ -101,7 +101,7 @@ def plan(group: Group, queue: Queue, tenants: Iterable[Tenant], scene: Scene) ->
     world, standing = scene.without(tenants)
     quiet = replace(scene.rules, recall=Recall(), rest=Rest(), defects=[], mute=True)
     inputs = Inputs(rules=quiet, group=group, queue=queue, world=world, standing=standing)
-    found = heeding.granted(inputs, {one.key for one in (*scene.going, *tenants)}, scene.reserve)
+    found = single_gang.granted(inputs, {one.key for one in (*scene.going, *tenants)}, scene.reserve)
     return None if found is None else found.outcome
 
 

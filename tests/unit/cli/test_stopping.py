@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from admission.cli import completion, refreshing
+from admission.cli import completion, watch_output
 from admission.errors import ClusterAwayError
 from tests.unit.cli.conftest import Muster
 from tests.unit.cluster.fake_api import FakeApi
@@ -196,7 +196,7 @@ def test_what_is_watched_is_waited_for_while_the_cluster_is_away(
 
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
     with pytest.raises(KeyboardInterrupt):
-        refreshing.shown(look, seen.append, again=True)
+        watch_output.shown(look, seen.append, again=True)
 
     assert seen == ["one", "two"]
     assert capsys.readouterr().err == "note: no answer; it is tried again\n"

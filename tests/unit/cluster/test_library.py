@@ -5,9 +5,9 @@ import sys
 
 CODE = """
 import sys
-from admission.kube.client import library
-assert library.ApiClient is not None
-assert library.config.load_kube_config
+from admission.kube.client import client_library
+assert client_library.ApiClient is not None
+assert client_library.config.load_kube_config
 loaded = [name for name in sys.modules if name.startswith("kubernetes_asyncio.client.models.")]
 print(len(loaded))
 """

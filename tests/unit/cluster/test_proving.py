@@ -15,7 +15,7 @@ from admission.kube.client import backoff
 from admission.kube.client.connection import Connection
 from admission.kube.webhook_config import dry_run_probe, registration as webhook_config_registration
 from admission.kube.webhook_config.client_config import Client, Terms
-from admission.webhook import proofs
+from admission.webhook import handler
 from tests.unit.cluster.fake_api import FakeApi
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases"
@@ -129,7 +129,7 @@ async def test_a_webhook_that_is_no_longer_reached_is_registered_again(api: Fake
 
 
 def test_the_mark_is_what_is_looked_for() -> None:
-    verdict = proofs.prove(
+    verdict = handler.prove(
         Review(uid="u", group="", version="v1", kind="Lease", resource="leases", operation="CREATE", obj={})
     )
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from admission.cycle.state.aside import Aside
+from admission.cycle.state.executor import Aside
 
 
 async def test_who_leads_next_waits_for_what_the_last_leader_left_running() -> None:

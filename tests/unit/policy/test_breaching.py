@@ -12,8 +12,8 @@ from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import Uid
-from admission.scheduling.placement import breaching
-from admission.scheduling.placement.breaching import Watch
+from admission.scheduling.placement import protection_conditions
+from admission.scheduling.placement.protection_conditions import Watch
 from tests.builders import CLASS, claim_manifest
 
 
@@ -35,7 +35,7 @@ def looks(*snapshots: Snapshot, booked: frozenset[Uid] = frozenset()) -> Watch:
     """Look at one snapshot after the other, while the fence counts."""
     watch = Watch()
     for snapshot in snapshots:
-        watch = replace(breaching.look(watch, snapshot, booked), drivers=frozenset({CLASS}))
+        watch = replace(protection_conditions.look(watch, snapshot, booked), drivers=frozenset({CLASS}))
     return watch
 
 
@@ -61,6 +61,8 @@ def test_a_claim_is_no_breach_if_it(watch: Watch) -> None:
 
 
 def test_without_a_fence_that_counts_everybody_may_have_everything() -> None:
-    watch = breaching.look(breaching.look(Watch(), seen(a_claim()), ()), seen(given(a_claim())), ())
+    watch = protection_conditions.look(
+        protection_conditions.look(Watch(), seen(a_claim()), ()), seen(given(a_claim())), ()
+    )
 
     assert not watch.breaches

@@ -3,7 +3,7 @@
 import pytest
 
 from admission.api.kubernetes import pods
-from admission.workloads import subgroups
+from admission.workloads import gangs
 
 JOBSET = {"jobset.sigs.k8s.io/replicatedjob-name": "workers", "jobset.sigs.k8s.io/job-index": "3"}
 RAY = {"ray.io/group": "gpus", "ray.io/cluster": "c"}
@@ -29,4 +29,4 @@ SAID: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
 def test_a_pod_is_in_the_subgroup(labels: dict[str, str], annotations: dict[str, str], name: str) -> None:
     pod = pods.decode({"metadata": {"name": "p", "labels": labels, "annotations": annotations}, "spec": {}})
 
-    assert subgroups.of(pod) == name
+    assert gangs.of(pod) == name
