@@ -22,10 +22,10 @@ import structlog
 from admission import ports, resources
 from admission.cel.syntax import parser
 from admission.controller import admission_loop, leadership
-from admission.controller.standby import Understudy
-from admission.controller.status_writer import Outbox
+from admission.controller.standby import Standby
+from admission.controller.status_writer import StatusWriter
 from admission.cycle import cycle, profile
-from admission.cycle.state.leader import Desk, Lasting, Ports
+from admission.cycle.state.leader import LeaderState, Ports, ProcessState
 from admission.errors import MendError, RetryError
 from admission.kube import crd_installer, leader_election
 from admission.kube.cache import dashboard_store, reflector, watched_resources
@@ -48,7 +48,7 @@ from admission.ledger.db import migrations
 from admission.ledger.sql_ledger import SqlLedger
 from admission.podpolicy.admission import Rules
 from admission.review import reviewer
-from admission.review.caches import Memory
+from admission.review.caches import ReviewCaches
 from admission.settings import Ledger, Settings
 from admission.settings.live import Held
 from admission.telemetry import logs
@@ -61,6 +61,8 @@ from admission.webhook.worker_ipc import Link, Task
 from admission.webhook.workers import Crew, Orders
 
 log = structlog.get_logger()
+
+_now = partial(datetime.now, UTC)
 
 RETRY = 2.0
 """Seconds before a role that lost a dependency is started again."""
@@ -76,7 +78,7 @@ class Door:
     """What the webhook knows beside the store, once it is `open`: before that the first reviews would wait for it."""
 
     def __init__(self) -> None:
-        self.memory = Memory()
+        self.memory = ReviewCaches()
         self.open = asyncio.Event()
 
     async def prepare(self, store: Store) -> None:
@@ -378,8 +380,8 @@ async def _controller(parts: Parts) -> None:
         await parts.versions.look(parts.connection)
         await parts.store.wait_synced()
 
-        stage = partial(_place, parts, ledger, Lasting())
-        understudy = Understudy(stage, lambda place: cycle.rehearse(place.desk, _now()))
+        stage = partial(_place, parts, ledger, ProcessState())
+        understudy = Standby(stage, lambda place: cycle.rehearse(place.desk, _now()))
 
         async def work(epoch: int) -> None:
             await ledger.fence(epoch)
@@ -395,15 +397,15 @@ async def _controller(parts: Parts) -> None:
 class _Place(NamedTuple):
     """What one term works with: the desk, and what is written beside the cycles."""
 
-    desk: Desk
-    outbox: Outbox
+    desk: LeaderState
+    outbox: StatusWriter
     fencer: Fencer
     templates: TemplateKeeper
 
 
-def _place(parts: Parts, ledger: ports.Ledger, lasting: Lasting) -> _Place:
+def _place(parts: Parts, ledger: ports.Ledger, lasting: ProcessState) -> _Place:
     settings, connection = parts.settings.controller, parts.connection
-    outbox, fencer = Outbox(Reporter(connection, parts.store)), Fencer(connection, _wish(parts))
+    outbox, fencer = StatusWriter(Reporter(connection, parts.store)), Fencer(connection, _wish(parts))
     templates = TemplateKeeper(connection, parts.store, spared=_wish(parts).spared)
     used = Ports(
         view=parts.store,
@@ -419,7 +421,9 @@ def _place(parts: Parts, ledger: ports.Ledger, lasting: Lasting) -> _Place:
         traces=parts.traces or ports.UNTRACED,
     )
     actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
-    desk = Desk(ports=used, actor=actor, epoch=NO_TERM, lasting=lasting, steps=settings.steps, writes=settings.writes)
+    desk = LeaderState(
+        ports=used, actor=actor, epoch=NO_TERM, lasting=lasting, steps=settings.steps, writes=settings.writes
+    )
     return _Place(desk, outbox, fencer, templates)
 
 
@@ -460,7 +464,7 @@ async def _pass_on(store: Store, subscription: Subscription) -> None:
             subscription.wake()
 
 
-def _paced(parts: Parts, desk: Desk) -> admission_loop.Pace:
+def _paced(parts: Parts, desk: LeaderState) -> admission_loop.Pace:
     """Return the pace that holds now, and have the next cycle keep the bounds that do."""
     settings = parts.settings.controller
     desk.steps, desk.writes = settings.steps, settings.writes
@@ -494,7 +498,3 @@ async def _first_gone(link: Link, held: Held) -> None:
 async def _stopped(stop: asyncio.Event) -> None:
     await stop.wait()
     raise _StoppedError
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -23,7 +23,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json
 from admission.api.values.names import NodeName
 from admission.dra import compatibility
-from admission.dra.compatibility import Profile, Release
+from admission.dra.compatibility import Release, SchedulerProfile
 from admission.scheduling.placement.protection import Barriers
 from admission.workloads.gangs import Group
 
@@ -45,7 +45,7 @@ class Scheduler(Protocol):
     """Which kube-scheduler decides in the cluster."""
 
     @property
-    def profile(self) -> Profile | None:
+    def profile(self) -> SchedulerProfile | None:
         """How it decides; None for one that nothing is predicted for. May change when the cluster is upgraded."""
         ...
 
@@ -271,7 +271,7 @@ class FrozenView:
 class FixedScheduler:
     """The port Scheduler of a kube-scheduler that stays what it is."""
 
-    profile: Profile | None
+    profile: SchedulerProfile | None
 
 
 NEWEST = FixedScheduler(compatibility.profile(Release.V1_37))

@@ -57,7 +57,9 @@ def between(start: datetime, end: datetime) -> int:
     return (end - start) // _SECOND
 
 
-def of(used: Mapping[QueueMeter, int], marked: datetime | None, changes: Iterable[Change]) -> dict[QueueMeter, Accrual]:
+def accrued(
+    used: Mapping[QueueMeter, int], marked: datetime | None, changes: Iterable[Change]
+) -> dict[QueueMeter, Accrual]:
     """Return what has accrued, from what is used now and the lines since the mark, in their order.
 
     Nothing is kept for a queue that has used nothing since the mark.

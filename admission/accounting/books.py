@@ -331,7 +331,7 @@ class Book:
             sequence=sequence,
             at=at,
             marked=marked,
-            accruals=accruals.of(_used(balances), marked, changes),
+            accruals=accruals.accrued(_used(balances), marked, changes),
         )
 
     @classmethod
@@ -345,7 +345,7 @@ class Book:
 
     def apply_all(self, entries: Iterable[Entry]) -> "Book":
         """Return the book after more entries, at the cost of one copy."""
-        draft = Draft(self)
+        draft = EntryDraft(self)
         for entry in entries:
             draft.apply(entry)
         return draft.book()
@@ -376,7 +376,7 @@ class Book:
         return usage
 
 
-class Draft:
+class EntryDraft:
     """A book being written: many entries cost one copy. An entry that is refused leaves it unusable."""
 
     def __init__(self, book: Book) -> None:

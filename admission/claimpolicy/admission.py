@@ -24,13 +24,13 @@ from admission.cel.limits import Inadmissible
 from admission.claimpolicy import cel_subject, defaults, draft, rules, selector_warnings
 from admission.claimpolicy.cel_subject import Subject, User
 from admission.claimpolicy.defaults import Asker, Completed
-from admission.claimpolicy.match import Chosen, Policies
+from admission.claimpolicy.match import MatchedPolicies, Policies
 from admission.errors import MalformedObjectError
 from admission.podpolicy import admission, queue_selection
 from admission.podpolicy.admission import KnownClaim
-from admission.podpolicy.pod_view import Arrival
+from admission.podpolicy.pod_view import PodView
 from admission.podpolicy.queue_limits import Limits
-from admission.podpolicy.queue_selection import Defaults, Entrance
+from admission.podpolicy.queue_selection import Defaults, QueueSelection
 
 CLAIM_CONTROLLERS = ("system:serviceaccount:kube-system:resource-claim-controller", "system:kube-controller-manager")
 """Who makes claims from templates: the controller, with an account of its own or with that of its program."""
@@ -46,7 +46,7 @@ COMPILERS = (Profile(release=37, lists=True), Profile(release=36, lists=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimArrival:
+class ClaimView:
     """A ResourceClaim or, with `template`, a ResourceClaimTemplate at the door, as JSON, and who brings it."""
 
     obj: Json
@@ -76,7 +76,7 @@ class ClaimArrival:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Knowledge:
+class ClaimContext:
     """What the door knows of the cluster, and keeps from one review to the next."""
 
     snapshot: Snapshot
@@ -85,7 +85,7 @@ class Knowledge:
     policies: Policies
 
 
-def complete(arrival: ClaimArrival, known: Knowledge) -> Verdict:
+def complete(arrival: ClaimView, known: ClaimContext) -> Verdict:
     """Return what a new claim or template gets. Refuses nothing. Raises RetryError."""
     completed = completion(arrival, known)
     if not (completed.patch or completed.warnings):
@@ -93,7 +93,7 @@ def complete(arrival: ClaimArrival, known: Knowledge) -> Verdict:
     return Verdict(patch=completed.patch, warnings=completed.warnings)
 
 
-def completion(arrival: ClaimArrival, known: Knowledge) -> Completed:
+def completion(arrival: ClaimView, known: ClaimContext) -> Completed:
     """Return a new claim or template with what it gets. Raises RetryError."""
     if arrival.user.username == SCHEDULER:
         return Completed(obj=arrival.obj)
@@ -105,7 +105,7 @@ def completion(arrival: ClaimArrival, known: Knowledge) -> Completed:
     return defaults.complete(chosen.defaults, arrival.obj, asker, template=arrival.template)
 
 
-def judge(arrival: ClaimArrival, known: Knowledge) -> Verdict:
+def judge(arrival: ClaimView, known: ClaimContext) -> Verdict:
     """Judge a new claim or template as it will be stored. Raises RetryError."""
     if arrival.user.username == SCHEDULER:
         return ALLOWED
@@ -121,11 +121,11 @@ def judge(arrival: ClaimArrival, known: Knowledge) -> Verdict:
     if denial is not None:
         return Verdict(denial=denial)
     verdict = _ruled(arrival, known)
-    warnings = () if arrival.is_for_pod else selector_warnings.of(claim, known.snapshot.classes)
+    warnings = () if arrival.is_for_pod else selector_warnings.warnings(claim, known.snapshot.classes)
     return replace(verdict, warnings=(*verdict.warnings, *warnings)) if warnings else verdict
 
 
-def _ruled(arrival: ClaimArrival, known: Knowledge) -> Verdict:
+def _ruled(arrival: ClaimView, known: ClaimContext) -> Verdict:
     """Return what the rules of the policies say."""
     chosen, queue = _chosen(arrival, known)
     if not chosen.rules:
@@ -138,7 +138,7 @@ def _ruled(arrival: ClaimArrival, known: Knowledge) -> Verdict:
     return Verdict(denial=ruled.denial, warnings=ruled.warnings, annotations=ruled.annotations)
 
 
-def _chosen(arrival: ClaimArrival, known: Knowledge) -> tuple[Chosen, str]:
+def _chosen(arrival: ClaimView, known: ClaimContext) -> tuple[MatchedPolicies, str]:
     """Return the policies for a claim, and its queue."""
     queue = arrival.queue
     if not queue:
@@ -147,12 +147,14 @@ def _chosen(arrival: ClaimArrival, known: Knowledge) -> tuple[Chosen, str]:
     return known.policies.choose(arrival.namespace, queue), queue
 
 
-def _entrance(arrival: ClaimArrival, known: Knowledge) -> Entrance:
+def _entrance(arrival: ClaimView, known: ClaimContext) -> QueueSelection:
     labels = {names.QUEUE: arrival.queue}
-    return queue_selection.entrance(Arrival(namespace=arrival.namespace, labels=labels), known.snapshot, known.defaults)
+    return queue_selection.select_queue(
+        PodView(namespace=arrival.namespace, labels=labels), known.snapshot, known.defaults
+    )
 
 
-def _spec(arrival: ClaimArrival) -> ClaimSpec:
+def _spec(arrival: ClaimView) -> ClaimSpec:
     obj = claims.upgraded(arrival.obj)
     return claims.decode_template(obj).spec if arrival.template else claims.decode(obj).spec
 
@@ -183,7 +185,9 @@ def _refused(text: str) -> Inadmissible | None:
     return first
 
 
-def _unaffordable(arrival: ClaimArrival, claim: KnownClaim, entrance: Entrance, known: Knowledge) -> Denial | None:
+def _unaffordable(
+    arrival: ClaimView, claim: KnownClaim, entrance: QueueSelection, known: ClaimContext
+) -> Denial | None:
     """Refuse what the queue that is named, or any that the claim's pods could be in, refuses of every pod."""
     if entrance.queue is None or arrival.is_for_pod:
         return None
@@ -197,7 +201,7 @@ def _unaffordable(arrival: ClaimArrival, claim: KnownClaim, entrance: Entrance, 
     return replace(first, message=f"{first.message}{several}")
 
 
-def _objection(claim: KnownClaim, queue: Queue, known: Knowledge) -> Denial | None:
+def _objection(claim: KnownClaim, queue: Queue, known: ClaimContext) -> Denial | None:
     unmetered = admission.unmetered(claim, queue, known.snapshot)
     return unmetered or known.limits(queue, [claim], noun=claim.source)
 

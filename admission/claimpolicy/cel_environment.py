@@ -202,20 +202,20 @@ class Vocabulary:
         return frozenset(reads)
 
 
-def of(variables: Sequence[Variable]) -> tuple[Vocabulary, tuple[Flaw, ...]]:
+def build(variables: Sequence[Variable]) -> tuple[Vocabulary, tuple[Flaw, ...]]:
     """Compile a policy's variables. Those with a flaw are left out, so that what reads them has one too."""
     known: dict[str, Term] = {}
     flaws: list[Flaw] = []
     for index, variable in enumerate(variables):
         term = _vocabulary(known).compile(variable.expression, None)
         if isinstance(term, Inadmissible):
-            flaws.append(Flaw(f"spec.variables[{index}].expression", told(term)))
+            flaws.append(Flaw(f"spec.variables[{index}].expression", explained(term)))
         else:
             known[variable.name] = term
     return _vocabulary(known), tuple(flaws)
 
 
-def told(refused: Inadmissible) -> str:
+def explained(refused: Inadmissible) -> str:
     """Return why a text is not taken, with line and column, and what there is to read."""
     if refused.error is not None and "undeclared reference" in refused.message:
         return f"is not CEL: {refused.message}; there are {', '.join((*KINDS, VARIABLES))}"

@@ -84,7 +84,7 @@ def compile_defaults(
         flaws += _flaws(at, default)
         condition = vocabulary.compile(default.when, Result.BOOL) if default.when is not None else None
         if isinstance(condition, Inadmissible):
-            flaws.append(Flaw(f"{at}.when", cel_environment.told(condition)))
+            flaws.append(Flaw(f"{at}.when", cel_environment.explained(condition)))
         else:
             entry = Entry(policy=policy, index=index, default=default, vocabulary=vocabulary, condition=condition)
             entries.append(entry)

@@ -43,7 +43,7 @@ class Owned(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class MatchedPolicies:
     """The policies that apply somewhere, in their order, and what they hold. conversions: by extended resource."""
 
     policies: tuple[ClaimPolicy, ...] = ()
@@ -52,7 +52,7 @@ class Chosen:
     conversions: Mapping[str, Owned] = field(default_factory=dict)
 
 
-NONE = Chosen()
+NONE = MatchedPolicies()
 
 
 class Policies:
@@ -70,7 +70,7 @@ class Policies:
         """Whether any policy turns extended resources into claims."""
         self.provide = self.convert or any(one.policy.templates for one in self.whole)
         """Whether any policy has templates made."""
-        self._chosen: dict[tuple[str, str], Chosen] = {}
+        self._chosen: dict[tuple[str, str], MatchedPolicies] = {}
 
     @classmethod
     def of(
@@ -84,7 +84,7 @@ class Policies:
             compiled[name] = same if same is not None and same.policy is policy else compile_policy(policy)
         return cls(compiled, namespaces)
 
-    def choose(self, namespace: str, queue: str) -> Chosen:
+    def choose(self, namespace: str, queue: str) -> MatchedPolicies:
         """Return the policies for a namespace and a queue, "" for none. Raises RetryError for an unseen namespace."""
         if not self.whole:
             return NONE
@@ -93,12 +93,12 @@ class Policies:
             chosen = self._chosen[namespace, queue] = self._choose(namespace, queue)
         return chosen
 
-    def _choose(self, namespace: str, queue: str) -> Chosen:
+    def _choose(self, namespace: str, queue: str) -> MatchedPolicies:
         known = self._namespaces.get(namespace)
         if known is None:
             raise RetryError(f"namespace {namespace} has not been seen yet; try again in a moment")
         found = [one for one in self.whole if applies(one.policy, known.labels, queue)]
-        return Chosen(
+        return MatchedPolicies(
             policies=tuple(one.policy for one in found),
             defaults=tuple(entry for one in found for entry in one.defaults),
             rules=tuple(one.rules for one in found if one.rules.rules),

@@ -142,7 +142,7 @@ def compile_rules(
     policy: str, variables: Sequence[Variable], rules: Sequence[Rule]
 ) -> tuple[Rulebook, tuple[Flaw, ...]]:
     """Compile the rules of a policy. Returns them, and every flaw; a policy with a flaw must not be applied in part."""
-    vocabulary, flaws = cel_environment.of(variables)
+    vocabulary, flaws = cel_environment.build(variables)
     found = list(flaws)
     compiled = []
     for index, rule in enumerate(rules):
@@ -194,9 +194,9 @@ def _compile(vocabulary: Vocabulary, index: int, rule: Rule) -> Compiled | list[
     message = vocabulary.compile(rule.message_expression, Result.STRING) if rule.message_expression else None
     flaws = []
     if isinstance(condition, Inadmissible):
-        flaws.append(Flaw(f"{at}.cel", cel_environment.told(condition)))
+        flaws.append(Flaw(f"{at}.cel", cel_environment.explained(condition)))
     if isinstance(message, Inadmissible):
-        flaws.append(Flaw(f"{at}.messageExpression", cel_environment.told(message)))
+        flaws.append(Flaw(f"{at}.messageExpression", cel_environment.explained(message)))
     if isinstance(condition, Inadmissible) or isinstance(message, Inadmissible):
         return flaws
     # A message that reads what is not there falls back, so only the condition decides where a rule is asked.

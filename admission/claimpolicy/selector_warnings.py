@@ -15,7 +15,7 @@ from admission.podpolicy.admission import KnownClaim
 COMPILER = Profile(release=37)
 
 
-def of(claim: KnownClaim, classes: Mapping[str, DeviceClass]) -> tuple[str, ...]:
+def warnings(claim: KnownClaim, classes: Mapping[str, DeviceClass]) -> tuple[str, ...]:
     """Return the warnings about a claim's selectors, each with the corrected expression where it is known."""
     return tuple(dict.fromkeys(_found(claim, classes)))
 

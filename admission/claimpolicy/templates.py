@@ -34,7 +34,7 @@ MOST_TOLD = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedTemplate:
     """A template that must exist. recipe: of one for converted pods; None of one that the policy lists."""
 
     policy: ClaimPolicy
@@ -86,20 +86,20 @@ class Plan:
     yielding: those that a policy lists and an earlier one provides, with the name of that one.
     """
 
-    missing: tuple[Wanted, ...] = ()
-    outdated: tuple[tuple[Wanted, ClaimTemplate], ...] = ()
+    missing: tuple[WantedTemplate, ...] = ()
+    outdated: tuple[tuple[WantedTemplate, ClaimTemplate], ...] = ()
     surplus: tuple[ClaimTemplate, ...] = ()
     idle: tuple[ClaimTemplate, ...] = ()
-    taken: tuple[Wanted, ...] = ()
-    yielding: tuple[tuple[Wanted, str], ...] = ()
+    taken: tuple[WantedTemplate, ...] = ()
+    yielding: tuple[tuple[WantedTemplate, str], ...] = ()
 
 
 def plan(policies: Policies, snapshot: Snapshot, *, spared: Iterable[str] = ()) -> Plan:
     """Compare what must exist with what does. spared: namespaces in which Muster makes nothing."""
     wanted, yielding = _wanted(policies, snapshot, frozenset(spared))
-    missing: list[Wanted] = []
-    outdated: list[tuple[Wanted, ClaimTemplate]] = []
-    taken: list[Wanted] = []
+    missing: list[WantedTemplate] = []
+    outdated: list[tuple[WantedTemplate, ClaimTemplate]] = []
+    taken: list[WantedTemplate] = []
     for key, one in wanted.items():
         found = snapshot.templates.get(key)
         if found is None:
@@ -123,7 +123,7 @@ def plan(policies: Policies, snapshot: Snapshot, *, spared: Iterable[str] = ()) 
     )
 
 
-def wanted_of(policies: Policies, snapshot: Snapshot, namespace: str, name: str) -> Wanted | None:
+def wanted_of(policies: Policies, snapshot: Snapshot, namespace: str, name: str) -> WantedTemplate | None:
     """Return the template of this name that a policy lists for a namespace; of several the first in order."""
     known = snapshot.namespaces.get(namespace)
     if known is None:
@@ -131,11 +131,11 @@ def wanted_of(policies: Policies, snapshot: Snapshot, namespace: str, name: str)
     for compiled in policies.whole:
         for template in compiled.policy.templates:
             if template.name == name and _selects(compiled.policy, known, snapshot):
-                return Wanted(policy=compiled.policy, namespace=namespace, name=name, spec=template.spec)
+                return WantedTemplate(policy=compiled.policy, namespace=namespace, name=name, spec=template.spec)
     return None
 
 
-def of_recipe(recipe: Recipe, policies: Policies, namespace: Namespace, queue: str) -> Wanted | None:
+def of_recipe(recipe: Recipe, policies: Policies, namespace: Namespace, queue: str) -> WantedTemplate | None:
     """Return the template for a converted pod; None where no policy there converts the resource so."""
     compiled = policies.compiled.get(recipe.policy)
     if compiled is None or not compiled.applied:
@@ -143,7 +143,7 @@ def of_recipe(recipe: Recipe, policies: Policies, namespace: Namespace, queue: s
     conversion = next((one for one in compiled.policy.conversions if one.resource == recipe.resource), None)
     if conversion is None or not match.applies(compiled.policy, namespace.labels, queue):
         return None
-    return Wanted(
+    return WantedTemplate(
         policy=compiled.policy,
         namespace=namespace.meta.name,
         name=recipe.template,
@@ -159,7 +159,7 @@ def label(policy: str) -> str:
     return f"{policy[: LONGEST_LABEL - 9].rstrip('.-')}-{hashlib.sha256(policy.encode()).hexdigest()[:8]}"
 
 
-def troubles(found: Plan, refused: Iterable[tuple[Wanted, str]]) -> dict[str, tuple[str, ...]]:
+def troubles(found: Plan, refused: Iterable[tuple[WantedTemplate, str]]) -> dict[str, tuple[str, ...]]:
     """Return what a policy's author has to know, by the policy's name. refused: what could not be written, and why."""
     sayings = [
         *((one, "is somebody else's and stays; rename one of the two, or delete it") for one in found.taken),
@@ -177,10 +177,10 @@ def troubles(found: Plan, refused: Iterable[tuple[Wanted, str]]) -> dict[str, tu
 
 def _wanted(
     policies: Policies, snapshot: Snapshot, spared: frozenset[str]
-) -> tuple[dict[str, Wanted], list[tuple[Wanted, str]]]:
+) -> tuple[dict[str, WantedTemplate], list[tuple[WantedTemplate, str]]]:
     """Return the templates that must exist by their keys, and those that give way to an earlier policy's."""
-    found: dict[str, Wanted] = {}
-    yielding: list[tuple[Wanted, str]] = []
+    found: dict[str, WantedTemplate] = {}
+    yielding: list[tuple[WantedTemplate, str]] = []
     for one in _listed(policies, snapshot, spared):
         first = found.setdefault(one.key, one)
         if first is not one:
@@ -190,7 +190,7 @@ def _wanted(
     return found, yielding
 
 
-def _listed(policies: Policies, snapshot: Snapshot, spared: frozenset[str]) -> Iterator[Wanted]:
+def _listed(policies: Policies, snapshot: Snapshot, spared: frozenset[str]) -> Iterator[WantedTemplate]:
     for compiled in policies.whole:
         policy = compiled.policy
         if not policy.templates:
@@ -199,7 +199,7 @@ def _listed(policies: Policies, snapshot: Snapshot, spared: frozenset[str]) -> I
             if name in spared or namespace.meta.deleted is not None or not _selects(policy, namespace, snapshot):
                 continue
             for template in policy.templates:
-                yield Wanted(policy=policy, namespace=name, name=template.name, spec=template.spec)
+                yield WantedTemplate(policy=policy, namespace=name, name=template.name, spec=template.spec)
 
 
 def _selects(policy: ClaimPolicy, namespace: Namespace, snapshot: Snapshot) -> bool:
@@ -213,7 +213,7 @@ def _selects(policy: ClaimPolicy, namespace: Namespace, snapshot: Snapshot) -> b
     )
 
 
-def _converted(policies: Policies, snapshot: Snapshot, spared: frozenset[str]) -> Iterator[Wanted]:
+def _converted(policies: Policies, snapshot: Snapshot, spared: frozenset[str]) -> Iterator[WantedTemplate]:
     """Yield what pods wait for whose resources were turned into claims."""
     for pod in snapshot.pods.values():
         if names.CONVERTED not in pod.meta.annotations or pod.finished or pod.meta.namespace in spared:

@@ -14,7 +14,7 @@ import structlog
 
 from admission.cycle import cycle
 from admission.cycle.outcome import Kind, Outcome
-from admission.cycle.state.leader import Desk, Result
+from admission.cycle.state.leader import CycleResult, LeaderState
 from admission.errors import RetryError
 
 log = structlog.get_logger()
@@ -46,12 +46,12 @@ class Pace:
 
 
 async def admit(
-    desk: Desk,
+    desk: LeaderState,
     changes: Changes,
     *,
     pace: Callable[[], Pace],
     clock: Callable[[], datetime],
-    observe: Callable[[Result, float], None],
+    observe: Callable[[CycleResult, float], None],
     confirm: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Run cycles until cancelled. pace: asked before each of them.
@@ -61,7 +61,7 @@ async def admit(
     returned. Raises DeposedError when a later leader has written to the ledger, and what `confirm` does.
     """
     loop = asyncio.get_running_loop()
-    before = Result()
+    before = CycleResult()
     desk.caught_up = confirm is None
     may_begin = not desk.lasting.is_behind
     while True:
@@ -95,7 +95,7 @@ async def admit(
         await asyncio.sleep(max(now.debounce, rest))
 
 
-async def _tell(result: Result) -> None:
+async def _tell(result: CycleResult) -> None:
     """Log every decision, one a line: who was let in, who was taken back, and who begins to wait for which reason."""
     for number, one in enumerate(result.decisions):
         if number % LINES == LINES - 1:
@@ -119,7 +119,7 @@ def _more(one: Outcome) -> dict[str, Any]:
             assert_never(never)
 
 
-def _warn(result: Result, before: Result) -> None:
+def _warn(result: CycleResult, before: CycleResult) -> None:
     """Log when it begins that the clock is behind the books, or that entries wait for the database; not each cycle."""
     if result.behind and not before.behind:
         seconds = result.behind.total_seconds()
@@ -130,7 +130,7 @@ def _warn(result: Result, before: Result) -> None:
         log.info("the ledger's database has what happened meanwhile", entries=before.unposted)
 
 
-def _confess(result: Result, before: Result) -> None:
+def _confess(result: CycleResult, before: CycleResult) -> None:
     """Log what Muster failed of, with the traceback, when it begins."""
     known = {(one.during, one.gang, one.text) for one in before.defects}
     uids = {gang.key: gang.uid for gang in result.gangs} if result.defects else {}
@@ -141,7 +141,7 @@ def _confess(result: Result, before: Result) -> None:
             log.error("a gang could not be dealt with", **who, during=str(one.during), exc_info=one.error)
 
 
-def _until(result: Result, now: datetime, resync: float) -> float:
+def _until(result: CycleResult, now: datetime, resync: float) -> float:
     """Return the seconds until the next cycle though nothing changes."""
     if result.next_try is None:
         return resync

@@ -25,7 +25,7 @@ REST = 10
 """So many times as long as a rehearsal has taken it rests: one in a large cluster takes its time, too."""
 
 
-class Understudy(Generic[T]):
+class Standby(Generic[T]):
     """Keeps one desk (or whatever `make` makes) warm by `rehearse`, as long as nobody takes it."""
 
     def __init__(self, make: Callable[[], T], rehearse: Callable[[T], Awaitable[None]]) -> None:

@@ -27,7 +27,7 @@ MOST_NOTICES = 1_000
 """Events that wait to be written; older ones are dropped, as they are worth less than the API server's time."""
 
 
-class Outbox:
+class StatusWriter:
     """The port Reports that returns at once; `run` writes, `writes` at a time, at most once in `pause` seconds."""
 
     def __init__(self, reports: Reports, *, writes: int = 8, pause: float = 1.0, forget_after: float = 60.0) -> None:

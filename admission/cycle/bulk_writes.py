@@ -7,7 +7,7 @@ from typing import TypeVar
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import NodeName
 from admission.cycle import events
-from admission.cycle.state.leader import Desk
+from admission.cycle.state.leader import LeaderState
 from admission.errors import GoneError, MendError, RetryError
 
 T = TypeVar("T")
@@ -15,7 +15,7 @@ T = TypeVar("T")
 Write = Callable[[Pod], Awaitable[None]]
 
 
-async def several(desk: Desk, items: Iterable[T], write: Callable[[T], Awaitable[None]]) -> None:
+async def concurrently(desk: LeaderState, items: Iterable[T], write: Callable[[T], Awaitable[None]]) -> None:
     """Write every item, at most `writes` of them at a time."""
     limit = asyncio.Semaphore(desk.writes)
 
@@ -28,7 +28,7 @@ async def several(desk: Desk, items: Iterable[T], write: Callable[[T], Awaitable
             tasks.create_task(run(item))
 
 
-async def open_gates(desk: Desk, pairs: Iterable[tuple[Pod, NodeName]]) -> None:
+async def open_gates(desk: LeaderState, pairs: Iterable[tuple[Pod, NodeName]]) -> None:
     """Open gates, in order on each node and several nodes at a time. What fails is tried again by the next cycle.
 
     On one node the order counts: kube-scheduler gives devices to whom it sees first. A pod without a node goes where
@@ -50,7 +50,7 @@ async def open_gates(desk: Desk, pairs: Iterable[tuple[Pod, NodeName]]) -> None:
     await in_lanes(desk, list(lanes.values()))
 
 
-async def in_lanes(desk: Desk, lanes: Sequence[Sequence[tuple[Pod, Write]]]) -> list[Pod]:
+async def in_lanes(desk: LeaderState, lanes: Sequence[Sequence[tuple[Pod, Write]]]) -> list[Pod]:
     """Write the pods of each lane one after the other, `writes` lanes at a time.
 
     Return the pods for which it has to be tried again.
@@ -65,7 +65,7 @@ async def in_lanes(desk: Desk, lanes: Sequence[Sequence[tuple[Pod, Write]]]) -> 
                 continue  # the next cycle sees that the pod is gone, and what follows from it
             except (RetryError, MendError) as error:
                 failed.append(pod)
-                await events.failed(desk.ports.reports, pod, error)
+                await events.gang_failed(desk.ports.reports, pod, error)
 
-    await several(desk, lanes, run)
+    await concurrently(desk, lanes, run)
     return failed

@@ -19,7 +19,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, QueueName
 from admission.cel.syntax import parser
 from admission.cycle import events
-from admission.cycle.state.leader import Desk, Entitled, Facts, Result
+from admission.cycle.state.leader import CycleInputs, CycleResult, LeaderState, QueueStatusCache
 from admission.cycle.steps import (
     catch_up,
     commit,
@@ -34,27 +34,27 @@ from admission.cycle.steps import (
     usage_history,
 )
 from admission.dra.allocator import nominated
-from admission.dra.compatibility import Profile
+from admission.dra.compatibility import SchedulerProfile
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters, meter_health
 from admission.dra.metering.device_meters import Meters
 from admission.dra.state import cluster_state
 from admission.errors import GoneError, MendError, RetryError
 from admission.lifecycle import deleted_queues, ledger_clock, limits, requeue_backoff
-from admission.lifecycle.transitions import Sight
+from admission.lifecycle.transitions import ObservedAllocations
 from admission.quota import fair_share
 from admission.quota.budgets import Balances
 from admission.quota.headroom import Usage
 from admission.quota.tree import Tree
 from admission.scheduling import cycle
-from admission.scheduling.backfill.reservations import Tenure
-from admission.scheduling.cache.plan_cache import Recall
-from admission.scheduling.cache.verdict_cache import Rest
+from admission.scheduling.backfill.reservations import ExpectedEnd
+from admission.scheduling.cache.plan_cache import PlanCache
+from admission.scheduling.cache.verdict_cache import VerdictCache
 from admission.scheduling.checks import budget, chain
 from admission.scheduling.checks.chain import Decision, Grant
-from admission.scheduling.cycle import Round
+from admission.scheduling.cycle import CycleDecisions
 from admission.scheduling.placement import protection as placement_protection, protection_conditions
-from admission.scheduling.preemption.targets import Sacrifice
+from admission.scheduling.preemption.targets import PreemptionTargets
 from admission.status import gang, queue
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ TOLD_AGAIN = 1_000
 """Of so many gangs at a time, since each is compared with what is there."""
 
 
-async def run(desk: Desk, now: datetime) -> Result:
+async def run(desk: LeaderState, now: datetime) -> CycleResult:
     """Run one cycle. Raises DeposedError when another leader has taken over; everything else is tried again later."""
     # 1. Freeze what is known, and bring the books up to date with what was allocated. What is seen is as of `now`, and
     # the database may take its time.
@@ -108,7 +108,7 @@ async def run(desk: Desk, now: datetime) -> Result:
 
     # 4. Decide about what waits, in order. A pure function of the snapshot and the books, off the event loop. A queue
     # that is granted anything is to stay while that is open, even if it is deleted.
-    facts = catch_up.cautious(desk, facts)
+    facts = catch_up.without_unconfirmed(desk, facts)
     await queue_finalizers.keep(desk, facts)
     await usage_history.read(desk, facts)
     balances = usage_history.balances(desk, facts)
@@ -130,7 +130,7 @@ async def run(desk: Desk, now: datetime) -> Result:
     return replace(result, behind=behind, unposted=len(desk.unposted), lag=lag, defects=tuple(desk.defects))
 
 
-async def rehearse(desk: Desk, clock: datetime) -> None:
+async def rehearse(desk: LeaderState, clock: datetime) -> None:
     """Read all that a cycle reads, and remember what a cycle does of it: for whoever stands by, and may lead soon.
 
     What is decided comes to nothing, and nothing is written. Raises LedgerAwayError.
@@ -145,7 +145,7 @@ async def rehearse(desk: Desk, clock: datetime) -> None:
     await desk.aside.run(_rehearse_deciding, desk, facts)
 
 
-def _rehearse(desk: Desk, snapshot: Snapshot, clock: datetime) -> Facts:
+def _rehearse(desk: LeaderState, snapshot: Snapshot, clock: datetime) -> CycleInputs:
     parser.prepare()
     facts = _regrouped(desk, _looked(desk, desk.expecting.over(snapshot, desk.book), clock))
     ledger_sync.look_ahead(desk, facts)
@@ -155,7 +155,7 @@ def _rehearse(desk: Desk, snapshot: Snapshot, clock: datetime) -> Facts:
     return facts
 
 
-def _rehearse_deciding(desk: Desk, facts: Facts) -> None:
+def _rehearse_deciding(desk: LeaderState, facts: CycleInputs) -> None:
     """Plan for those who wait, so that it is known who cannot start. Nobody is promised anything by it."""
     world = _landed(desk, facts)
     _tenures(desk, facts, world)
@@ -164,7 +164,7 @@ def _rehearse_deciding(desk: Desk, facts: Facts) -> None:
         cycle.rehearse(facts.groups, rules, world, _used(desk))
 
 
-async def _gather(desk: Desk, snapshot: Snapshot, clock: datetime) -> Facts:
+async def _gather(desk: LeaderState, snapshot: Snapshot, clock: datetime) -> CycleInputs:
     facts = await desk.aside.run(_looked, desk, snapshot, clock)
     evict.forget_pods(desk, facts)
     await ledger_sync.catch_up(desk, facts)
@@ -174,12 +174,12 @@ async def _gather(desk: Desk, snapshot: Snapshot, clock: datetime) -> Facts:
     return facts
 
 
-def _looked(desk: Desk, snapshot: Snapshot, clock: datetime) -> Facts:
+def _looked(desk: LeaderState, snapshot: Snapshot, clock: datetime) -> CycleInputs:
     profile = _profile(desk)
     meters = _compiled(desk, snapshot)
     snapshot = placement_protection.without_fences(snapshot)
     tree = _grown(desk, snapshot, deleted_queues.after(snapshot, seen=desk.queues, gone=desk.gone))
-    return Facts(
+    return CycleInputs(
         snapshot=snapshot,
         sight=_seen(desk, snapshot, meters),
         tree=tree,
@@ -190,7 +190,7 @@ def _looked(desk: Desk, snapshot: Snapshot, clock: datetime) -> Facts:
     )
 
 
-def _grown(desk: Desk, snapshot: Snapshot, gone: Mapping[QueueName, Queue]) -> Tree:
+def _grown(desk: LeaderState, snapshot: Snapshot, gone: Mapping[QueueName, Queue]) -> Tree:
     """Return the tree of queues; the same as before, where they are."""
     if desk.tree is None or desk.queues is not snapshot.queues or desk.gone != gone:
         desk.tree = Tree.of(snapshot.queues.values(), gone.values())
@@ -198,12 +198,12 @@ def _grown(desk: Desk, snapshot: Snapshot, gone: Mapping[QueueName, Queue]) -> T
     return desk.tree
 
 
-def _seen(desk: Desk, snapshot: Snapshot, meters: Meters) -> Sight:
-    desk.sight = Sight.of(snapshot, meters, desk.sight)
+def _seen(desk: LeaderState, snapshot: Snapshot, meters: Meters) -> ObservedAllocations:
+    desk.sight = ObservedAllocations.of(snapshot, meters, desk.sight)
     return desk.sight
 
 
-def _regrouped(desk: Desk, facts: Facts) -> Facts:
+def _regrouped(desk: LeaderState, facts: CycleInputs) -> CycleInputs:
     """Return the facts with the gangs as the book has them now."""
     snapshot = desk.expecting.still(facts.snapshot, desk.book)
     if snapshot is not facts.snapshot:
@@ -212,30 +212,32 @@ def _regrouped(desk: Desk, facts: Facts) -> Facts:
     return replace(facts, groups=groups)
 
 
-def _profile(desk: Desk) -> Profile | None:
+def _profile(desk: LeaderState) -> SchedulerProfile | None:
     """Return which kube-scheduler to decide like; what was found while it was another one is forgotten."""
     profile = desk.ports.scheduler.profile
     if profile is not None and profile != desk.profile:
         desk.profile = profile
         desk.selectors = Selectors(profile.cel)
-        desk.world, desk.recall, desk.appraisal = None, Recall(), meter_health.NOTHING
-        desk.rest = Rest()
+        desk.world, desk.recall, desk.appraisal = None, PlanCache(), meter_health.NOTHING
+        desk.rest = VerdictCache()
     return profile
 
 
-def _compiled(desk: Desk, snapshot: Snapshot) -> Meters:
+def _compiled(desk: LeaderState, snapshot: Snapshot) -> Meters:
     if desk.meters.meters != snapshot.meters:
         desk.meters = device_meters.compile_meters(snapshot.meters.values())
     return desk.meters
 
 
-def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> tuple[Round, tuple[Sacrifice, ...]]:
+def _decide(
+    desk: LeaderState, facts: CycleInputs, balances: Balances | None
+) -> tuple[CycleDecisions, tuple[PreemptionTargets, ...]]:
     _appraise(desk, facts)
     if not desk.is_decided:
         desk.rest.lines.clear()
     desk.is_decided = False
     if not any(group.waiting for group in facts.groups):
-        return Round(), ()
+        return CycleDecisions(), ()
     rules, world = _rules(desk, facts, balances), _landed(desk, facts)
     memory, tenures = desk.preempting, _tenures(desk, facts, world)
     expected = memory.expected.beside(tenures, memory.promises.values(), facts.snapshot.queues)
@@ -243,18 +245,18 @@ def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> tuple[Round,
     return preempt.decide(desk, facts, rules, world, _used(desk))
 
 
-def _tenures(desk: Desk, facts: Facts, world: cluster_state.World) -> Mapping[str, Tenure]:
+def _tenures(desk: LeaderState, facts: CycleInputs, world: cluster_state.ClusterState) -> Mapping[str, ExpectedEnd]:
     """Return who has devices, and until when."""
     queues, users = facts.snapshot.queues, world.users
     return desk.tenures.look(desk.book.placements, facts.groups, queues, users, facts.now)
 
 
-def _used(desk: Desk) -> Usage:
+def _used(desk: LeaderState) -> Usage:
     """Return what queues have taken of meters, be it reserved or used."""
     return {queue: {meter: sum(use) for meter, use in meters.items()} for queue, meters in desk.book.usage().items()}
 
 
-def _rules(desk: Desk, facts: Facts, balances: Balances | None) -> chain.Rules:
+def _rules(desk: LeaderState, facts: CycleInputs, balances: Balances | None) -> chain.Rules:
     return chain.Rules(
         snapshot=facts.snapshot,
         tree=facts.tree,
@@ -280,21 +282,21 @@ def _rules(desk: Desk, facts: Facts, balances: Balances | None) -> chain.Rules:
     )
 
 
-def _appraise(desk: Desk, facts: Facts) -> None:
+def _appraise(desk: LeaderState, facts: CycleInputs) -> None:
     slices, classes = facts.snapshot.slices, facts.snapshot.classes
-    desk.appraisal = meter_health.of(facts.meters, slices, classes, selectors=desk.selectors, before=desk.appraisal)
+    desk.appraisal = meter_health.check(facts.meters, slices, classes, selectors=desk.selectors, before=desk.appraisal)
 
 
-def _landed(desk: Desk, facts: Facts) -> cluster_state.World:
+def _landed(desk: LeaderState, facts: CycleInputs) -> cluster_state.ClusterState:
     placements = desk.book.placements.values()
     before, claims = desk.world, facts.sight.claims
-    desk.world = cluster_state.of(facts.snapshot, placements, profile=desk.profile, before=before, claims=claims)
+    desk.world = cluster_state.build(facts.snapshot, placements, profile=desk.profile, before=before, claims=claims)
     if before is None or before.shelves is not desk.world.shelves:
         desk.selectors.keep(desk.world.shelves)
-    return nominated.landed(desk.world, selectors=desk.selectors, steps=desk.steps)
+    return nominated.predict(desk.world, selectors=desk.selectors, steps=desk.steps)
 
 
-async def _report(desk: Desk, facts: Facts, decided: Round) -> Result:
+async def _report(desk: LeaderState, facts: CycleInputs, decided: CycleDecisions) -> CycleResult:
     """Write every status that is not what it was, tell what changed, and return it all."""
     facts = _regrouped(desk, facts)
     changed = _keep_decisions(desk, facts, decided.anew)
@@ -308,9 +310,9 @@ async def _report(desk: Desk, facts: Facts, decided: Round) -> Result:
             tasks.create_task(_each(reports.queue, queues), name="report queues")
         tasks.create_task(_each(reports.conditions, conditions), name="report meters")
         sure = gangs if desk.caught_up else [one for one in gangs if one.uid not in desk.book.placements]
-        tasks.create_task(events.held(reports, desk.retelling.groups, sure, desk.told), name="report holds")
+        tasks.create_task(events.gangs_held(reports, desk.retelling.groups, sure, desk.told), name="report holds")
         tasks.create_task(_report_placing(desk, facts, granted), name="report placing")
-    return Result(
+    return CycleResult(
         gangs=desk.retelling.gangs,
         queues=tuple(queues),
         conditions=tuple(conditions),
@@ -322,31 +324,31 @@ async def _report(desk: Desk, facts: Facts, decided: Round) -> Result:
     )
 
 
-def _has_more(desk: Desk, facts: Facts, granted: Sequence[GangUid], decided: Round) -> bool:
+def _has_more(desk: LeaderState, facts: CycleInputs, granted: Sequence[GangUid], decided: CycleDecisions) -> bool:
     """Whether there is more to be found out though nothing changes."""
     is_cut = bool((granted or facts.anew) and not decided.whole)
     return is_cut or bool(desk.appraisal.left) or desk.recall.is_stale or desk.preempting.left
 
 
-async def _report_placing(desk: Desk, facts: Facts, granted: Collection[GangUid]) -> None:
+async def _report_placing(desk: LeaderState, facts: CycleInputs, granted: Collection[GangUid]) -> None:
     """Tell what became of the protection of devices, and who is placed otherwise than was asked for."""
     changes = [*protection_conditions.changes(desk.guarded, desk.protection)]
     desk.guarded = protection_conditions.holding(desk.protection)
     queues = (
         queue for queue in facts.snapshot.queues.values() if protection_conditions.matters(queue, desk.protection)
     )
-    await events.guarded(desk.ports.reports, queues, changes)
+    await events.fence_changes(desk.ports.reports, queues, changes)
     groups = (group for group in facts.groups if group.uid in granted and group.pods)
-    await events.placed_otherwise(desk.ports.reports, groups, desk.chosen)
+    await events.placed_differently(desk.ports.reports, groups, desk.chosen)
     desk.chosen = {uid: chosen for uid, chosen in desk.chosen.items() if uid in desk.book.placements}
 
 
 def _statuses(
-    desk: Desk, facts: Facts, decided: Collection[GangUid]
+    desk: LeaderState, facts: CycleInputs, decided: Collection[GangUid]
 ) -> tuple[list[GangReport], Sequence[QueueReport], list[ConditionReport]]:
     """Return the status of every gang of which something changed, and of every queue, meter and claim policy."""
     balances = usage_history.reported(desk, facts)
-    basis = gang.Facts(
+    basis = gang.StatusInputs(
         snapshot=facts.snapshot,
         book=desk.book,
         tree=facts.tree,
@@ -369,7 +371,7 @@ def _statuses(
     return gangs, _entitled(desk, basis), gang.conditions(basis)
 
 
-def _entitled(desk: Desk, basis: gang.Facts) -> tuple[QueueReport, ...]:
+def _entitled(desk: LeaderState, basis: gang.StatusInputs) -> tuple[QueueReport, ...]:
     """Return the status of every queue; those from before, where all that they are made of is the same."""
     snapshot = basis.snapshot
     grounds = (
@@ -381,11 +383,11 @@ def _entitled(desk: Desk, basis: gang.Facts) -> tuple[QueueReport, ...]:
         left is right or left == right for left, right in zip(known.grounds, grounds, strict=True)
     ):
         made = (*queue.queues(desk.retelling.tally, basis), *_malformed(snapshot))
-        known = desk.entitled = Entitled(grounds=grounds, reports=made)
+        known = desk.entitled = QueueStatusCache(grounds=grounds, reports=made)
     return known.reports
 
 
-def _keep_decisions(desk: Desk, facts: Facts, decisions: Iterable[Decision]) -> set[GangUid]:
+def _keep_decisions(desk: LeaderState, facts: CycleInputs, decisions: Iterable[Decision]) -> set[GangUid]:
     """Keep the last decision of every gang that waits; return the gangs for which it is another one than before."""
     changed: set[GangUid] = set()
     for anew in decisions:
@@ -403,7 +405,7 @@ def _keep_decisions(desk: Desk, facts: Facts, decisions: Iterable[Decision]) -> 
     return changed
 
 
-def _steady(desk: Desk, facts: Facts, decision: Decision) -> Decision:
+def _steady(desk: LeaderState, facts: CycleInputs, decision: Decision) -> Decision:
     """Return a decision with the numbers that were told before, where a budget's have moved within a minute.
 
     They move every second that anything runs; nobody wants a status written, or an Event, for each of them.
@@ -417,7 +419,7 @@ def _steady(desk: Desk, facts: Facts, decision: Decision) -> Decision:
     return decision
 
 
-async def _tell_gangs(desk: Desk, facts: Facts, anew: Iterable[GangReport]) -> None:
+async def _tell_gangs(desk: LeaderState, facts: CycleInputs, anew: Iterable[GangReport]) -> None:
     """Write the statuses that changed or could not be written before, and now and then others; first all of them.
 
     Without the books nothing is said of gangs that may have been granted, and nothing at all before the view has caught
@@ -460,7 +462,7 @@ def _malformed(snapshot: Snapshot) -> list[QueueReport]:
     ]
 
 
-def _next_try(desk: Desk, facts: Facts) -> datetime | None:
+def _next_try(desk: LeaderState, facts: CycleInputs) -> datetime | None:
     """Return the earliest time, still to come, at which a back-off or a start timeout ends, or a mark is due.
 
     What has ended and could not be acted on (a refused eviction, say) is tried again by the resync.

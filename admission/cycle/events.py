@@ -27,7 +27,7 @@ MOST = 8
 """Pods of one gang that get an Event of their own; the Gang's status says it for all."""
 
 
-async def admitted(reports: Reports, group: Group, grant: Grant) -> None:
+async def gang_admitted(reports: Reports, group: Group, grant: Grant) -> None:
     """Tell the pods of a gang where they may go."""
     if any(names.is_expected(planned.uid) for planned in grant.plan.pods):
         message = f"gang {group.key} was admitted from queue {group.queue}; its workload is resumed"
@@ -47,7 +47,7 @@ async def admitted(reports: Reports, group: Group, grant: Grant) -> None:
         await reports.notify(notice)
 
 
-async def held(
+async def gangs_held(
     reports: Reports, by_uid: Mapping[GangUid, Group], gangs: Iterable[GangReport], told: dict[GangUid, Told]
 ) -> None:
     """Tell the pods of gangs that wait why. gangs: those of which something changed. by_uid: all gangs."""
@@ -78,7 +78,7 @@ def _listeners(group: Group) -> Sequence[Pod]:
     return [pod for pod in group.waiting[:1] if names.is_expected(pod.meta.uid)]
 
 
-async def evicted(reports: Reports, eviction: Eviction) -> None:
+async def gang_evicted(reports: Reports, eviction: Eviction) -> None:
     """Tell the pods of a gang that they were taken back."""
     for pod in eviction.pods[:MOST]:
         message = f"gang {eviction.group.key} was evicted as a whole: {eviction.reason}"
@@ -86,20 +86,20 @@ async def evicted(reports: Reports, eviction: Eviction) -> None:
         await reports.notify(_about(pod, eviction.group.uid, EventType.WARNING, cause, message))
 
 
-async def returned(reports: Reports, group: Group, pods: Sequence[Pod], reason: str) -> None:
+async def gang_returned(reports: Reports, group: Group, pods: Sequence[Pod], reason: str) -> None:
     """Tell pods that they do not go where they were told to."""
     for pod in pods[:MOST]:
         message = f"gang {group.key} cannot be placed as planned and waits again: {reason}"
         await reports.notify(_about(pod, group.uid, EventType.NORMAL, EventReason.PLACED_ANEW, message))
 
 
-async def failed(reports: Reports, pod: Pod, error: MusterError) -> None:
+async def gang_failed(reports: Reports, pod: Pod, error: MusterError) -> None:
     """Tell a pod that changing it failed, and that it is tried again."""
     message = f"{error}; it is tried again"
     await reports.notify(_about(pod, NO_GANG, EventType.WARNING, EventReason.WRITE_FAILED, message))
 
 
-async def placed_otherwise(reports: Reports, groups: Iterable[Group], chosen: Mapping[GangUid, Chosen]) -> None:
+async def placed_differently(reports: Reports, groups: Iterable[Group], chosen: Mapping[GangUid, Chosen]) -> None:
     """Tell gangs that asked for `Allocate` that they are pinned."""
     for group in groups:
         found = chosen.get(group.uid)
@@ -108,7 +108,7 @@ async def placed_otherwise(reports: Reports, groups: Iterable[Group], chosen: Ma
             await reports.notify(_about(group.pods[0], group.uid, EventType.WARNING, EventReason.FELL_BACK, message))
 
 
-async def guarded(reports: Reports, queues: Iterable[Queue], changes: Sequence[Change]) -> None:
+async def fence_changes(reports: Reports, queues: Iterable[Queue], changes: Sequence[Change]) -> None:
     """Tell queues whose devices are protected from now on, or are not any more."""
     for queue in queues if changes else ():
         for change in changes:
@@ -125,7 +125,7 @@ async def guarded(reports: Reports, queues: Iterable[Queue], changes: Sequence[C
             await reports.notify(notice)
 
 
-async def kept(reports: Reports, queue: Meta, message: str) -> None:
+async def queues_kept(reports: Reports, queue: Meta, message: str) -> None:
     """Tell a queue that is deleted, and that nothing uses any more, what keeps it."""
     notice = Notice(
         api_version=names.API_VERSION,

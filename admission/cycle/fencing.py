@@ -6,14 +6,14 @@ not, nor is a deallocation of what a later leader has booked: before these, the 
 
 import asyncio
 
-from admission.cycle.state.leader import Desk
+from admission.cycle.state.leader import LeaderState
 from admission.errors import LedgerAwayError
 
 GLANCE = 0.5
 """Seconds that a cycle waits for the answer, when what it wants to do may wait for the next one."""
 
 
-async def leads(desk: Desk) -> bool:
+async def holds(desk: LeaderState) -> bool:
     """Return whether the database answers, and knows of no later leader. Raises DeposedError when it does.
 
     A glance: what happens meanwhile is to be seen when it is back.

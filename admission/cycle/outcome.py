@@ -53,7 +53,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Teller:
+class OutcomeLog:
     """Tells what was decided. One for each leader."""
 
     _said: dict[GangUid, Said] = field(default_factory=dict)

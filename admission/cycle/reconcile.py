@@ -13,12 +13,12 @@ from typing import NamedTuple, Protocol
 from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Entry, Posted
 from admission.api.snapshot import Snapshot
-from admission.cycle.state.pending_pods import Expecting
+from admission.cycle.state.pending_pods import PendingPods
 from admission.dra.metering import device_meters
 from admission.errors import ConflictError
 from admission.lifecycle import reconciliation
 from admission.lifecycle.reconciliation import Author, Difference, What
-from admission.lifecycle.transitions import Sight
+from admission.lifecycle.transitions import ObservedAllocations
 
 ATTEMPTS = 10
 """How often corrections are made anew because somebody else has written."""
@@ -65,7 +65,7 @@ class Outcome:
 
 class _Look(NamedTuple):
     book: Book
-    sight: Sight
+    sight: ObservedAllocations
     differences: Sequence[Difference]
 
 
@@ -78,7 +78,7 @@ async def compare(ledger: Books, cluster: Cluster, pause: Callable[[], Awaitable
     return tuple(_among(first, (await _look(ledger, cluster)).differences))
 
 
-async def mend(
+async def repair(
     ledger: Books, cluster: Cluster, wanted: Collection[Difference], author: Callable[[Book], Author]
 ) -> Outcome:
     """Post what mends these differences, as far as they still stand. author: who says so, when, given the book.
@@ -107,8 +107,8 @@ async def mend(
 
 async def _look(ledger: Books, cluster: Cluster) -> _Look:
     book = await ledger.load()
-    snapshot = Expecting().over(await cluster.now(), book)
-    sight = Sight.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
+    snapshot = PendingPods().over(await cluster.now(), book)
+    sight = ObservedAllocations.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
     return _Look(book, sight, reconciliation.differences(book, sight))
 
 

@@ -38,7 +38,7 @@ class Features:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quirks:
+class KnownBugs:
     """Defects of the upstream allocator that change answers, each with the pull request that mends it.
 
     distinct_forgets: a distinctAttribute constraint remembers one value for each request (kubernetes #140600).
@@ -62,7 +62,7 @@ class Quirks:
     vanished_are_free: bool = True
 
 
-AS_OF_1_36 = Quirks(
+AS_OF_1_36 = KnownBugs(
     distinct_forgets=True,
     counters_by_pool_name=True,
     foreign_counters=True,
@@ -70,20 +70,20 @@ AS_OF_1_36 = Quirks(
     all_by_what_is_left=True,
     lists_only_shrink=True,
 )
-AS_OF_1_37 = Quirks()
-MENDED = Quirks(admin_pays_counters=False, vanished_are_free=False)
+AS_OF_1_37 = KnownBugs()
+MENDED = KnownBugs(admin_pays_counters=False, vanished_are_free=False)
 """Every known defect mended."""
 
 _QUIRKS = {Release.V1_36: AS_OF_1_36, Release.V1_37: AS_OF_1_37}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class SchedulerProfile:
     """How one kube-scheduler decides. quirks: those of the release, unless others are named."""
 
     release: Release = Release.V1_37
     features: Features = field(default_factory=Features)
-    quirks: Quirks = AS_OF_1_37
+    quirks: KnownBugs = AS_OF_1_37
 
     @property
     def cel(self) -> environment.Profile:
@@ -95,16 +95,16 @@ class Profile:
             consumable=features.consumable_capacity,
         )
 
-    def with_quirks(self, quirks: Quirks) -> "Profile":
+    def with_quirks(self, quirks: KnownBugs) -> "SchedulerProfile":
         return replace(self, quirks=quirks)
 
 
-def profile(release: Release, features: Features | None = None) -> Profile:
+def profile(release: Release, features: Features | None = None) -> SchedulerProfile:
     """Return the profile of a release with its own defects, and its default features unless others are given."""
-    return Profile(release=release, features=features or Features(), quirks=_QUIRKS[release])
+    return SchedulerProfile(release=release, features=features or Features(), quirks=_QUIRKS[release])
 
 
-def of_version(version: str) -> Profile | None:
+def of_version(version: str) -> SchedulerProfile | None:
     """Return the profile of a Kubernetes version such as `v1.37.1`; None for one that is no version or before 1.36."""
     match = re.match(r"v?(\d+)\.(\d+)", version)
     if match is None or (int(match[1]), int(match[2])) < (1, 36):

@@ -12,29 +12,29 @@ from admission.api.muster.gangs import PlannedClaim, PlannedPod
 from admission.api.muster.ledger_entries import Holding, RequestDevice
 from admission.api.values.names import Uid
 from admission.dra import compatibility
-from admission.dra.allocator.allocation import Given
+from admission.dra.allocator.allocation import AllocatedRequest
 from admission.dra.allocator.results import Budget, StepsEndedError
 from admission.dra.diagnosis import explain
 from admission.dra.diagnosis.explain import Explanation
 from admission.dra.equivalence import device_signature
-from admission.dra.equivalence.device_signature import Traits
-from admission.dra.freechoice.bin_packing import Packer
-from admission.dra.freechoice.search import Chooser
+from admission.dra.equivalence.device_signature import DeviceSignatures
+from admission.dra.freechoice.bin_packing import BinPacker
+from admission.dra.freechoice.search import FreeChoiceSearch
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters, holdings
 from admission.dra.metering.device_meters import ChargeError, Meters
 from admission.dra.planner import candidate_nodes, pod_groups
-from admission.dra.planner.candidate_nodes import Lack
-from admission.dra.planner.first_fit import Placer
+from admission.dra.planner.candidate_nodes import CapacityBound
+from admission.dra.planner.first_fit import FirstFitSearch
 from admission.dra.planner.no_plan import Kind, NoPlan
-from admission.dra.planner.node_groups import State
-from admission.dra.planner.pod_groups import Gang, Outcome, Wanted
+from admission.dra.planner.node_groups import SearchState
+from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, Outcome
 from admission.dra.requests import requests
-from admission.dra.requests.device_use import Taking
+from admission.dra.requests.device_use import DeviceUse
 from admission.dra.requests.gang_request import Affordable, Choice, Plan, PodDemand, Shortfall, Topology, anything
 from admission.dra.requests.requests import Fatal, Refusal, Unpriced
 from admission.dra.state import cluster_state, what_if
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 from admission.dra.topology import search
 from admission.dra.topology.subgroups import Searches
 from admission.errors import AmountError
@@ -44,7 +44,7 @@ NO_PLAN = "there is no plan"
 
 def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     pods: Sequence[PodDemand],
-    world: World,
+    world: ClusterState,
     *,
     meters: Meters = device_meters.NONE,
     selectors: Selectors,
@@ -73,7 +73,7 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
 class _Question:
     """What an answer depends on beside the pods."""
 
-    world: World
+    world: ClusterState
     meters: Meters
     selectors: Selectors
     steps: int
@@ -82,13 +82,13 @@ class _Question:
     topology: Topology | None
     mute: bool = False
 
-    def traits(self, gang: Gang) -> Traits:
+    def traits(self, gang: Gang) -> DeviceSignatures:
         """Return the traits for a gang. Who chooses freely sees the pools as they are, without the defects of 1.36."""
         profile = self.world.profile
         if self.choice is Choice.FREE:
             profile = profile.with_quirks(compatibility.AS_OF_1_37)
         need = device_signature.Need(requests.asks(gang.claims), requests.attributes(gang.claims), self.meters, profile)
-        return device_signature.of(need, self.selectors)
+        return device_signature.build(need, self.selectors)
 
 
 def _plugged(demand: PodDemand) -> PodDemand:
@@ -97,7 +97,7 @@ def _plugged(demand: PodDemand) -> PodDemand:
 
 
 def _plan(pods: Sequence[PodDemand], question: _Question) -> Plan | NoPlan:
-    gang = pod_groups.compiled(pods, question.world)
+    gang = pod_groups.compile_gang(pods, question.world)
     if not isinstance(gang, Gang):
         return NoPlan(kind=Kind.FATAL, message=f"pod {gang.pod}: {gang.refusal}", details={"pod": gang.pod})
     known = question.traits(gang)
@@ -117,9 +117,9 @@ def _plan(pods: Sequence[PodDemand], question: _Question) -> Plan | NoPlan:
     return search.placed(question.topology, gang, question.world, known, steps=question.steps, searches=searches)
 
 
-def _counted(gang: Gang, question: _Question, known: Traits) -> Plan | NoPlan:
+def _counted(gang: Gang, question: _Question, known: DeviceSignatures) -> Plan | NoPlan:
     """Search for a plan, unless counting shows that there is none and nobody asks why."""
-    counted = candidate_nodes.counted(gang, question.world, known)
+    counted = candidate_nodes.count(gang, question.world, known)
     if counted is None:
         return _Planning(gang, question, known, question.steps).answer()
     if question.mute:
@@ -130,30 +130,30 @@ def _counted(gang: Gang, question: _Question, known: Traits) -> Plan | NoPlan:
     return replace(answer, lack=counted.lack) if isinstance(answer, NoPlan) else answer
 
 
-def lack(
+def capacity_bound(
     pods: Sequence[PodDemand],
-    world: World,
+    world: ClusterState,
     *,
     meters: Meters = device_meters.NONE,
     selectors: Selectors,
     choice: Choice,
-) -> Lack | None:
+) -> CapacityBound | None:
     """Return what tells by counting, in this world and in others like it, that there is no plan; None if nothing does.
 
     Of pods without a topology.
     """
-    gang = pod_groups.compiled(pods, world)
+    gang = pod_groups.compile_gang(pods, world)
     if not isinstance(gang, Gang) or any(demand.extended for demand in pods):
         return None
     question = _Question(world, meters, selectors, 0, anything, choice, None)
-    counted = candidate_nodes.counted(gang, world, question.traits(gang))
+    counted = candidate_nodes.count(gang, world, question.traits(gang))
     return None if counted is None else counted.lack
 
 
 def diagnose(  # noqa: PLR0913 - the same
     answer: NoPlan,
     pods: Sequence[PodDemand],
-    world: World,
+    world: ClusterState,
     *,
     meters: Meters = device_meters.NONE,
     selectors: Selectors,
@@ -167,13 +167,13 @@ def diagnose(  # noqa: PLR0913 - the same
     """
     if answer.kind is not Kind.INFEASIBLE:
         return answer
-    gang = pod_groups.compiled(pods, world)
+    gang = pod_groups.compile_gang(pods, world)
     if not isinstance(gang, Gang):
         return answer
     own = {
         device.device for pod in pods for claim in pod.claims if claim.allocation for device in claim.allocation.devices
     }
-    unused = what_if.emptied(world, keep=own)
+    unused = what_if.without(world, keep=own)
     wanted = search.needed(topology, answer)
     empty = plan(pods, unused, meters=meters, selectors=selectors, steps=steps, choice=choice, topology=wanted)
     if isinstance(empty, NoPlan):
@@ -193,7 +193,7 @@ def diagnose(  # noqa: PLR0913 - the same
 class _Planning:
     """One question: a compiled gang in a world."""
 
-    def __init__(self, gang: Gang, question: _Question, known: Traits, steps: int) -> None:
+    def __init__(self, gang: Gang, question: _Question, known: DeviceSignatures, steps: int) -> None:
         self.gang = gang
         self.question = question
         self.world = question.world
@@ -224,7 +224,7 @@ class _Planning:
         except StepsEndedError:
             message = f"it would fit if nothing else were in use; what is missing was not found in {self.steps} steps"
             return NoPlan(kind=Kind.BUSY, message=message, steps=answer.steps)
-        found = explain.busy(explanation, placer, self.world, self.traits)
+        found = explain.explain_busy(explanation, placer, self.world, self.traits)
         placed = len(placer.outcome.placed)
         return NoPlan(kind=Kind.BUSY, message=found.message, details=found.details, steps=answer.steps, placed=placed)
 
@@ -248,24 +248,26 @@ class _Planning:
         Who chooses fills node after node and so sees much sooner that something does not add up.
         """
         known = replace(self.question, choice=Choice.FREE).traits(self.gang)
-        state = State(self.gang, self.world, known)
+        state = SearchState(self.gang, self.world, known)
         if not _is_apart(self.gang, state):
             return False
         try:
-            return not Packer(self.gang, state, self.world, known, Budget(self.steps // 4), anything).run().done
+            return not BinPacker(self.gang, state, self.world, known, Budget(self.steps // 4), anything).run().done
         except StepsEndedError:
             return False
 
     def _free(self, affordable: Affordable) -> Outcome:
-        state = State(self.gang, self.world, self.traits)
+        state = SearchState(self.gang, self.world, self.traits)
         if _is_apart(self.gang, state):
-            return Packer(self.gang, state, self.world, self.traits, self.budget, affordable).run()
-        return Chooser(self.gang, self.world, self.traits, self.budget, affordable).run()
+            return BinPacker(self.gang, state, self.world, self.traits, self.budget, affordable).run()
+        return FreeChoiceSearch(self.gang, self.world, self.traits, self.budget, affordable).run()
 
     def _placer(
         self, affordable: Affordable, *, greedy: bool = False, disproved: Callable[[], bool] | None = None
-    ) -> Placer:
-        return Placer(self.gang, self.world, self.traits, self.budget, affordable, greedy=greedy, disproved=disproved)
+    ) -> FirstFitSearch:
+        return FirstFitSearch(
+            self.gang, self.world, self.traits, self.budget, affordable, greedy=greedy, disproved=disproved
+        )
 
     def _over_quota(self, shortfall: Shortfall) -> NoPlan:
         """No plan is affordable; if there is none at all, say that instead, unless that takes too long to find out."""
@@ -292,7 +294,7 @@ class _Planning:
         except StepsEndedError:
             message = f"there is no plan; where the gang gets stuck was not found in {self.steps} steps"
             return NoPlan(kind=Kind.INFEASIBLE, message=message, steps=spent)
-        missing = explain.incomplete(self.gang, self.world, self.traits, placer.outcome.stuck or 0)
+        missing = explain.explain_incomplete(self.gang, self.world, self.traits, placer.outcome.stuck or 0)
         if missing is not None:
             return NoPlan(kind=Kind.POOL_INCOMPLETE, message=missing.message, details=missing.details, steps=spent)
         placed = len(placer.outcome.placed)
@@ -315,17 +317,17 @@ class _Planning:
             steps=self.budget.spent,
         )
 
-    def _explained(self) -> tuple[Placer, Explanation]:
+    def _explained(self) -> tuple[FirstFitSearch, Explanation]:
         """Walk greedily to where the gang gets stuck, and explain that. Raises StepsEndedError."""
         self.budget = Budget(self.steps)
         placer = self._placer(anything, greedy=True)
         placer.run()
-        return placer, explain.stuck(self.gang, self.world, self.traits, placer)
+        return placer, explain.explain_dead_end(self.gang, self.world, self.traits, placer)
 
     def _plan(self, outcome: Outcome) -> Plan:
         pods: list[PlannedPod] = []
         held: list[Holding] = []
-        taken: dict[Uid, tuple[Taking, ...]] = {}
+        taken: dict[Uid, tuple[DeviceUse, ...]] = {}
         for placed in outcome.placed:
             demand = self.gang.kinds[placed.kind].members[placed.member]
             claims: list[PlannedClaim] = []
@@ -351,15 +353,17 @@ class _Planning:
 
     def _holding(
         self,
-        wanted: Wanted,
-        given: Sequence[Given],
+        wanted: ClaimToAllocate,
+        given: Sequence[AllocatedRequest],
         devices: tuple[RequestDevice, ...],
-        takings: Sequence[Taking | None],
+        takings: Sequence[DeviceUse | None],
     ) -> Holding:
         """Return what a claim will hold."""
         meters, claim = self.traits.need.meters, wanted.claim
         charged = [
-            device_meters.Given(device, one.spot.device, one.option.admin, taking.share if taking is not None else None)
+            device_meters.PricedDevice(
+                device, one.spot.device, one.option.admin, taking.share if taking is not None else None
+            )
             for device, one, taking in zip(devices, given, takings, strict=True)
         ]
         charge = device_meters.charge(meters, claim.spec, charged)
@@ -374,6 +378,6 @@ class _Planning:
         )
 
 
-def _is_apart(gang: Gang, state: State) -> bool:
+def _is_apart(gang: Gang, state: SearchState) -> bool:
     """Return whether what happens on one node changes nothing on others, which is what a `Packer` needs."""
     return not gang.shared and all(layout.fixed for layout in state.layouts)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import structlog
 
 from admission.dra import compatibility
-from admission.dra.compatibility import Profile
+from admission.dra.compatibility import SchedulerProfile
 from admission.errors import MusterError
 from admission.kube.client.connection import Connection, ServerVersions
 
@@ -26,13 +26,13 @@ _FRACTIONAL_RANGES = (1, 37)
 class Versions:
     """What the cluster's kube-scheduler decides like. chosen: what the operator says it is, whatever is seen."""
 
-    def __init__(self, chosen: Profile | None = None) -> None:
+    def __init__(self, chosen: SchedulerProfile | None = None) -> None:
         self._chosen = chosen
-        self._seen: Profile | None = None
+        self._seen: SchedulerProfile | None = None
         self._version: ServerVersions | None = None
 
     @property
-    def profile(self) -> Profile | None:
+    def profile(self) -> SchedulerProfile | None:
         """The profile to decide by; None for a version that nothing is predicted for, or while none was seen."""
         return self._chosen or self._seen
 
@@ -70,7 +70,7 @@ class Versions:
             log.info("plans follow kube-scheduler", release=str(self.profile.release), version=str(version))
 
 
-def _profile(version: ServerVersions) -> Profile | None:
+def _profile(version: ServerVersions) -> SchedulerProfile | None:
     found = compatibility.of_version(str(version))
     if found is None or version.compatible is None or version.compatible < _FRACTIONAL_RANGES:
         return found

@@ -12,11 +12,11 @@ from admission.api.muster.ledger_entries import Placement
 from admission.api.snapshot import Snapshot, changed
 from admission.api.values.names import GangUid, Uid
 from admission.dra.metering.device_meters import Meters
-from admission.lifecycle.transitions import Sight
+from admission.lifecycle.transitions import ObservedAllocations
 
 
 @dataclass(slots=True)
-class Stir:
+class DirtyGangs:
     """The gangs that are to be looked at, and what was seen when the others were. One for each leader."""
 
     _snapshot: Snapshot = field(default_factory=Snapshot)
@@ -26,7 +26,7 @@ class Stir:
     _followed: set[GangUid] = field(default_factory=set)
     """Those of which something followed in this cycle, and may not have come to pass."""
 
-    def look(self, book: Book, sight: Sight, users: Mapping[Uid, Collection[Uid]]) -> None:
+    def look(self, book: Book, sight: ObservedAllocations, users: Mapping[Uid, Collection[Uid]]) -> None:
         """Take note of what changed. users: by the UIDs of claims, the pods with a seat in the book that use them."""
         before, snapshot = self._snapshot, sight.snapshot
         rules = (before.malformed == snapshot.malformed, before.classes == snapshot.classes)

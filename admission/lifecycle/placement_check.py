@@ -16,7 +16,7 @@ from admission.api.values.names import NodeName, Uid
 from admission.dra.allocator import nominated
 from admission.dra.allocator.results import StepsEndedError
 from admission.dra.inventory.selectors import Selectors
-from admission.dra.state.cluster_state import Awaited, World
+from admission.dra.state.cluster_state import ClusterState, PendingAllocation
 from admission.lifecycle.placement_progress import Missing
 from admission.workloads.gangs import Group
 
@@ -25,7 +25,7 @@ from admission.workloads.gangs import Group
 class Fitting:
     """What is tried with: the world in which the gang is planned, and the bound of each search."""
 
-    world: World
+    world: ClusterState
     selectors: Selectors
     steps: int
 
@@ -40,12 +40,12 @@ def holds(group: Group, gates: Iterable[tuple[Pod, NodeName]], missing: Iterable
     seats = group.placement.seats if group.placement is not None else {}
     if any(names.is_extended_claim(uid) for seat in seats.values() for uid in seat.claims):
         return True
-    lanes: dict[NodeName, list[Awaited]] = {}
+    lanes: dict[NodeName, list[PendingAllocation]] = {}
     for pod, node in gates:
         mine = [*_taken(seats[pod.meta.uid].claims, booked)]
         if mine:
             claims, devices = (tuple(part) for part in zip(*mine, strict=True))
-            lanes.setdefault(node, []).append(Awaited(claims=claims, devices=devices, gang=group.key))
+            lanes.setdefault(node, []).append(PendingAllocation(claims=claims, devices=devices, gang=group.key))
     return not booked and all(_hold(node, pods, fitting) for node, pods in lanes.items())
 
 
@@ -58,7 +58,7 @@ def _taken(
             yield booked.pop(uid)
 
 
-def _hold(node: NodeName, pods: list[Awaited], fitting: Fitting) -> bool:
+def _hold(node: NodeName, pods: list[PendingAllocation], fitting: Fitting) -> bool:
     world = fitting.world
     before = world.awaited.get(node, ())
     try:

@@ -13,7 +13,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Holding, RequestDevice, Seat
 from admission.api.values import names
 from admission.api.values.names import NodeName, Uid
-from admission.lifecycle.transitions import Sight
+from admission.lifecycle.transitions import ObservedAllocations
 from admission.workloads.gangs import Group
 
 
@@ -33,7 +33,7 @@ def holdings(group: Group, book: Book) -> list[Holding]:
     return [holding for uid in sorted(wanted) if (holding := _holding(uid, book)) is not None]
 
 
-def missing(group: Group, book: Book, sight: Sight) -> list[Missing]:
+def missing(group: Group, book: Book, sight: ObservedAllocations) -> list[Missing]:
     """Return the claims of pods that are not bound yet that have no devices, each once.
 
     Those that kube-scheduler makes itself, or that a device plugin serves, are not among them.
@@ -47,7 +47,7 @@ def missing(group: Group, book: Book, sight: Sight) -> list[Missing]:
     return list(found.values())
 
 
-def unread(group: Group, book: Book, sight: Sight) -> str | None:
+def unread(group: Group, book: Book, sight: ObservedAllocations) -> str | None:
     """Return a claim of a gang that is there and cannot be read: nothing can be done for the gang until it can."""
     for holding in holdings(group, book):
         if holding.claim_uid not in sight.claims and sight.is_unreadable("ResourceClaim", holding.claim):
@@ -55,7 +55,7 @@ def unread(group: Group, book: Book, sight: Sight) -> str | None:
     return None
 
 
-def trouble(group: Group, book: Book, sight: Sight) -> str | None:
+def trouble(group: Group, book: Book, sight: ObservedAllocations) -> str | None:
     """Return what keeps a gang from starting as it was planned: its nodes, claims or devices are not what they were."""
     for pod, seat in _unbound(group):
         if seat.node and seat.node not in sight.snapshot.nodes:
@@ -70,7 +70,7 @@ def trouble(group: Group, book: Book, sight: Sight) -> str | None:
     return None
 
 
-def _trouble_of(uid: Uid, pod: Pod, book: Book, sight: Sight) -> str | None:
+def _trouble_of(uid: Uid, pod: Pod, book: Book, sight: ObservedAllocations) -> str | None:
     claim, holding = sight.claims.get(uid), _holding(uid, book)
     if claim is None:
         named = f"claim {holding.claim}" if holding is not None else f"a claim (UID {uid})"
@@ -100,7 +100,7 @@ def _named(seat: Seat) -> Iterator[Uid]:
             yield uid
 
 
-def _made_anew(pod: Pod, seat: Seat, sight: Sight) -> Claim | None:
+def _made_anew(pod: Pod, seat: Seat, sight: ObservedAllocations) -> Claim | None:
     """Return a claim that the pod names now and did not name when it was planned."""
     for named in pod.claims:
         claim = sight.snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(named)}")

@@ -23,7 +23,7 @@ from admission.api.values.names import MeterName, QueueName, Uid
 from admission.dra.metering import holdings
 from admission.dra.requests import extended_resources
 from admission.lifecycle import transitions
-from admission.lifecycle.transitions import Sight
+from admission.lifecycle.transitions import ObservedAllocations
 from admission.workloads import gangs
 from admission.workloads.gangs import Group
 
@@ -105,7 +105,7 @@ class Author:
     reason: str
 
 
-def differences(book: Book, sight: Sight) -> list[Difference]:
+def differences(book: Book, sight: ObservedAllocations) -> list[Difference]:
     """Return everything of which the books say something else than the cluster, in a stable order."""
     wanted = transitions.wanted_claims(book.placements.values(), sight)
     found = [*_balances(book), *_quotas(book, sight.snapshot), *_missing(book, sight)]
@@ -116,7 +116,7 @@ def differences(book: Book, sight: Sight) -> list[Difference]:
     return sorted(found, key=lambda one: (one.queue, one.gang, one.what, one.subject, one.uid, one.meter))
 
 
-def corrections(book: Book, sight: Sight, wanted: Collection[Difference], author: Author) -> list[Entry]:
+def corrections(book: Book, sight: ObservedAllocations, wanted: Collection[Difference], author: Author) -> list[Entry]:
     """Return the entries that mend these differences, of those that `differences` finds in the same book and sight.
 
     Those of balances are mended by no entry: the chain of transactions is right, what was made of it is not.
@@ -149,7 +149,7 @@ def note(book: Book, author: Author) -> Entry:
 
 
 def _of_placement(
-    placement: Placement, sight: Sight, chosen: Mapping[What, Collection[Uid]], author: Author
+    placement: Placement, sight: ObservedAllocations, chosen: Mapping[What, Collection[Uid]], author: Author
 ) -> Iterator[Entry | None]:
     at, actor = author.at, author.actor
     planned = transitions.allocated(placement, sight, settled=False)
@@ -169,7 +169,7 @@ def _among(given: Mapping[Uid, books.Allocated], uids: Collection[Uid]) -> dict[
 # What a placement has open that the cluster does not show so.
 
 
-def _gone(placement: Placement, sight: Sight, wanted: frozenset[Uid]) -> Iterator[Difference]:
+def _gone(placement: Placement, sight: ObservedAllocations, wanted: frozenset[Uid]) -> Iterator[Difference]:
     entry = transitions.release(placement, sight, wanted, at=placement.reserved_at, actor="")
     for uid in entry.closes if entry else ():
         seat = placement.seats.get(uid)
@@ -184,7 +184,7 @@ def _gone(placement: Placement, sight: Sight, wanted: frozenset[Uid]) -> Iterato
         yield _of(placement, what, uid, _subject(uid, holding.claim), _held(holding), state)
 
 
-def _unsettled(placement: Placement, sight: Sight) -> Iterator[Difference]:
+def _unsettled(placement: Placement, sight: ObservedAllocations) -> Iterator[Difference]:
     for uid, given in transitions.allocated(placement, sight, settled=False).items():
         holding = placement.holdings[uid]
         planned = f"a plan: {_held(holding)}"
@@ -193,7 +193,7 @@ def _unsettled(placement: Placement, sight: Sight) -> Iterator[Difference]:
         )
 
 
-def _given_otherwise(placement: Placement, sight: Sight) -> Iterator[Difference]:
+def _given_otherwise(placement: Placement, sight: ObservedAllocations) -> Iterator[Difference]:
     for uid, given in transitions.allocated(placement, sight, settled=True).items():
         holding = placement.holdings[uid]
         moved = sorted(holding.devices) != sorted(given.devices)
@@ -230,7 +230,7 @@ class _Unbooked:
     holding: Holding | None
 
 
-def _missing(book: Book, sight: Sight) -> Iterator[Difference]:
+def _missing(book: Book, sight: ObservedAllocations) -> Iterator[Difference]:
     for group in gangs.groups(sight.snapshot, book.placements):
         for one in _unbooked(group, book, sight):
             yield Difference(
@@ -244,7 +244,7 @@ def _missing(book: Book, sight: Sight) -> Iterator[Difference]:
             )
 
 
-def _entries(book: Book, sight: Sight, only: Collection[Uid], author: Author) -> Iterator[Entry]:
+def _entries(book: Book, sight: ObservedAllocations, only: Collection[Uid], author: Author) -> Iterator[Entry]:
     """Yield, for each gang, what enters these into the books, with the seats of pods that have none."""
     entered: set[Uid] = set()
     for group in gangs.groups(sight.snapshot, book.placements):
@@ -254,7 +254,7 @@ def _entries(book: Book, sight: Sight, only: Collection[Uid], author: Author) ->
             yield _entered(group, wanted, book, sight, author)
 
 
-def _unbooked(group: Group, book: Book, sight: Sight) -> Iterator[_Unbooked]:
+def _unbooked(group: Group, book: Book, sight: ObservedAllocations) -> Iterator[_Unbooked]:
     """Yield the allocated claims and the plugins' resources of a gang's bound pods that the books do not have."""
     seen: set[Uid] = set()
     for pod in group.pods if any(pod.node for pod in group.pods) else ():
@@ -264,7 +264,7 @@ def _unbooked(group: Group, book: Book, sight: Sight) -> Iterator[_Unbooked]:
                 yield one
 
 
-def _of_claims(pod: Pod, sight: Sight) -> Iterator[_Unbooked]:
+def _of_claims(pod: Pod, sight: ObservedAllocations) -> Iterator[_Unbooked]:
     for uid, claim in _claims_of(pod, sight).items():
         if claim.allocation is None:
             continue
@@ -288,7 +288,7 @@ def _of_claims(pod: Pod, sight: Sight) -> Iterator[_Unbooked]:
         )
 
 
-def _of_plugins(pod: Pod, sight: Sight) -> Iterator[_Unbooked]:
+def _of_plugins(pod: Pod, sight: ObservedAllocations) -> Iterator[_Unbooked]:
     made = names.extended_claim(pod.meta.uid) in sight.claims
     by_devices = extended_resources.resources_of(pod.containers, sight.snapshot.classes) if made else ()
     holding = holdings.of_pod(sight.meters, pod.meta.uid, pod.meta.key, holdings.by_plugins(pod.requests, by_devices))
@@ -302,7 +302,7 @@ def _of_plugins(pod: Pod, sight: Sight) -> Iterator[_Unbooked]:
         )
 
 
-def _claims_of(pod: Pod, sight: Sight) -> dict[Uid, Claim]:
+def _claims_of(pod: Pod, sight: ObservedAllocations) -> dict[Uid, Claim]:
     """Return the claims that the pod names, and the one that kube-scheduler has made for its extended resources."""
     keys = (f"{pod.meta.namespace}/{pod.claim_name(named)}" for named in pod.claims)
     found = {claim.meta.uid: claim for key in keys if (claim := sight.snapshot.claims.get(key)) is not None}
@@ -319,7 +319,9 @@ def _gang_of(group: Group) -> str:
     return group.placement.gang if group.placement else group.key
 
 
-def _entered(group: Group, wanted: Iterable[_Unbooked], book: Book, sight: Sight, author: Author) -> Entry:
+def _entered(
+    group: Group, wanted: Iterable[_Unbooked], book: Book, sight: ObservedAllocations, author: Author
+) -> Entry:
     workload = group.identity.workload
     listed = [one for one in wanted if one.holding is not None]
     unseated = {one.pod.meta.uid: one.pod for one in listed if one.pod.meta.uid not in book.owners}
@@ -338,7 +340,7 @@ def _entered(group: Group, wanted: Iterable[_Unbooked], book: Book, sight: Sight
     return books.adjust(reservation)
 
 
-def _seat(pod: Pod, sight: Sight) -> Seat:
+def _seat(pod: Pod, sight: ObservedAllocations) -> Seat:
     return Seat(pod_uid=pod.meta.uid, pod=pod.meta.key, node=pod.node, claims=tuple(_claims_of(pod, sight)))
 
 

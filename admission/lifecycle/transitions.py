@@ -95,7 +95,7 @@ class Devices(Mapping[DeviceId, Device]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class ObservedAllocations:
     """What the snapshot shows of the things that placements are about."""
 
     snapshot: Snapshot
@@ -125,12 +125,12 @@ class Sight:
         return (kind, key) in self.snapshot.malformed
 
 
-def settlement(placement: Placement, sight: Sight, *, at: datetime, actor: str) -> Entry | None:
+def settlement(placement: Placement, sight: ObservedAllocations, *, at: datetime, actor: str) -> Entry | None:
     """Return the entry that replaces planned by allocated devices, for every claim that has been allocated since."""
     return books.settle(placement, allocated(placement, sight, settled=False), at=at, actor=actor)
 
 
-def adjustment(placement: Placement, sight: Sight, *, at: datetime, actor: str) -> Entry | None:
+def adjustment(placement: Placement, sight: ObservedAllocations, *, at: datetime, actor: str) -> Entry | None:
     """Return the entry for settled claims that were deallocated and allocated anew otherwise.
 
     Otherwise means other devices, or shares that consume something else. What has another price today, on a meter that
@@ -141,7 +141,7 @@ def adjustment(placement: Placement, sight: Sight, *, at: datetime, actor: str) 
     return books.readjust(placement, changed, at=at, actor=actor)
 
 
-def wanted_claims(placements: Iterable[Placement], sight: Sight) -> frozenset[Uid]:
+def wanted_claims(placements: Iterable[Placement], sight: ObservedAllocations) -> frozenset[Uid]:
     """Return the claims that a pod with a seat uses, of any gang: a shared claim ends with the last of them."""
     return frozenset(
         claim
@@ -155,7 +155,7 @@ def wanted_claims(placements: Iterable[Placement], sight: Sight) -> frozenset[Ui
 class Wanted(Container[Uid]):
     """The same as `wanted_claims` of all placements of a book, for those who ask about few."""
 
-    def __init__(self, users: Mapping[Uid, frozenset[Uid]], book: Book, sight: Sight) -> None:
+    def __init__(self, users: Mapping[Uid, frozenset[Uid]], book: Book, sight: ObservedAllocations) -> None:
         """users: the pods with a seat that use a claim."""
         self._users = users
         self._book = book
@@ -170,7 +170,9 @@ class Wanted(Container[Uid]):
         return self._book.placements[self._book.owners[pod]].seats[pod]
 
 
-def release(placement: Placement, sight: Sight, wanted: Container[Uid], *, at: datetime, actor: str) -> Entry | None:
+def release(
+    placement: Placement, sight: ObservedAllocations, wanted: Container[Uid], *, at: datetime, actor: str
+) -> Entry | None:
     """Return the entry that gives back what is gone. wanted: `wanted_claims` of all placements.
 
     A seat ends with its pod. A holding ends when its claim is gone, or when the claim is not allocated and no pod that
@@ -183,7 +185,7 @@ def release(placement: Placement, sight: Sight, wanted: Container[Uid], *, at: d
     return books.release(placement, pods=pods, claims=claims, at=at, actor=actor, reason=reason)
 
 
-def allocated(placement: Placement, sight: Sight, *, settled: bool) -> dict[Uid, books.Allocated]:
+def allocated(placement: Placement, sight: ObservedAllocations, *, settled: bool) -> dict[Uid, books.Allocated]:
     """Return what claims were allocated, of those that are settled in the books or of those that are not.
 
     What device plugins serve is taken as soon as the pod is bound. The charge is what was planned where a device has
@@ -200,7 +202,7 @@ def allocated(placement: Placement, sight: Sight, *, settled: bool) -> dict[Uid,
     return found
 
 
-def _plugged(uid: Uid, holding: Holding, sight: Sight) -> books.Allocated | None:
+def _plugged(uid: Uid, holding: Holding, sight: ObservedAllocations) -> books.Allocated | None:
     """Return what a pod has of device plugins, once it is bound."""
     owner = names.pod_of_plugin_claim(uid)
     pod = sight.snapshot.pods.get(owner) if owner is not None else None
@@ -209,7 +211,7 @@ def _plugged(uid: Uid, holding: Holding, sight: Sight) -> books.Allocated | None
     return books.Allocated((), holdings.charge(sight.meters, holding.classes), holding.classes)
 
 
-def _given(uid: Uid, holding: Holding, sight: Sight) -> books.Allocated | None:
+def _given(uid: Uid, holding: Holding, sight: ObservedAllocations) -> books.Allocated | None:
     claim = sight.claims.get(uid)
     if claim is None or claim.allocation is None:
         return None
@@ -222,14 +224,14 @@ def _given(uid: Uid, holding: Holding, sight: Sight) -> books.Allocated | None:
     )
 
 
-def price(claim: Claim, sight: Sight) -> Charge | None:
+def price(claim: Claim, sight: ObservedAllocations) -> Charge | None:
     """Return the charge of what a claim was allocated; None where a device has left its slice or has no price."""
-    given: list[device_meters.Given] = []
+    given: list[device_meters.PricedDevice] = []
     for result in claim.allocation.devices if claim.allocation else ():
         device = sight.devices.get(result.device)
         if device is None:
             return None
-        given.append(device_meters.Given(result.given, device, result.admin_access, result.consumed or None))
+        given.append(device_meters.PricedDevice(result.given, device, result.admin_access, result.consumed or None))
     charge = device_meters.charge(sight.meters, claim.spec, given)
     return None if isinstance(charge, ChargeError) else charge
 
@@ -242,7 +244,13 @@ def unfinished(group: Group) -> list[tuple[Pod, NodeName]]:
 
 
 def eviction(
-    group: Group, sight: Sight, *, start_timeout: timedelta, now: datetime, begun: str = "", had: int = sys.maxsize
+    group: Group,
+    sight: ObservedAllocations,
+    *,
+    start_timeout: timedelta,
+    now: datetime,
+    begun: str = "",
+    had: int = sys.maxsize,
 ) -> Eviction | None:
     """Return why a gang must be taken back, if it must. To be asked before anything of the gang is released.
 
@@ -270,7 +278,7 @@ def eviction(
     return Eviction(group=group, pods=let_in, reason=begun, timed_out=False) if begun and seated else None
 
 
-def _differs(holding: Holding, given: books.Allocated, sight: Sight) -> bool:
+def _differs(holding: Holding, given: books.Allocated, sight: ObservedAllocations) -> bool:
     """Return whether a claim has other devices than the books say, or shares that consume something else."""
     if sorted(holding.devices) != sorted(given.devices):
         return True
@@ -282,23 +290,23 @@ def _differs(holding: Holding, given: books.Allocated, sight: Sight) -> bool:
     return any(given.charge.get(name) != amount for name, amount in holding.charge.items() if name in measuring)
 
 
-def _is_over(seat: Seat, sight: Sight) -> bool:
+def _is_over(seat: Seat, sight: ObservedAllocations) -> bool:
     pod = sight.snapshot.pods.get(seat.pod_uid)
     return _is_lost(seat, sight) if pod is None else pod.finished
 
 
-def _is_lost(seat: Seat, sight: Sight) -> bool:
+def _is_lost(seat: Seat, sight: ObservedAllocations) -> bool:
     """Whether the pod is not there any more, and not just unreadable."""
     return seat.pod_uid not in sight.snapshot.pods and not sight.is_unreadable("Pod", seat.pod)
 
 
-def _is_leaving(seat: Seat, sight: Sight) -> bool:
+def _is_leaving(seat: Seat, sight: ObservedAllocations) -> bool:
     """Whether the pod is being deleted: a finalizer may keep it for long, and it will never run."""
     pod = sight.snapshot.pods.get(seat.pod_uid)
     return pod is not None and pod.meta.deleted is not None and not pod.finished
 
 
-def _is_free(uid: Uid, holding: Holding, sight: Sight, wanted: Container[Uid]) -> bool:
+def _is_free(uid: Uid, holding: Holding, sight: ObservedAllocations, wanted: Container[Uid]) -> bool:
     owner = names.pod_of_plugin_claim(uid)
     if owner is not None:
         pod = sight.snapshot.pods.get(owner)

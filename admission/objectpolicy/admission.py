@@ -21,11 +21,11 @@ from admission.objectpolicy import (
     meters as objectpolicy_meters,
     queues as objectpolicy_queues,
 )
-from admission.objectpolicy.findings import Concern
+from admission.objectpolicy.findings import ObjectFinding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectArrival:
+class ObjectView:
     """One of Muster's own objects, by its plural. obj: None where it is deleted; old: None where it is new."""
 
     plural: str
@@ -35,7 +35,7 @@ class ObjectArrival:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Knowledge:
+class ObjectContext:
     """What the door knows of the cluster."""
 
     snapshot: Snapshot
@@ -43,10 +43,10 @@ class Knowledge:
 
 
 T = TypeVar("T")
-Look = Callable[[ObjectArrival, Knowledge], Iterable[Concern]]
+Look = Callable[[ObjectView, ObjectContext], Iterable[ObjectFinding]]
 
 
-def judge(arrival: ObjectArrival, known: Knowledge) -> Verdict:
+def judge(arrival: ObjectView, known: ObjectContext) -> Verdict:
     """Judge an object. Raises MalformedObjectError with every flaw, or RetryError."""
     if arrival.obj is None:
         return _on_deletion(arrival, known)
@@ -55,7 +55,7 @@ def judge(arrival: ObjectArrival, known: Knowledge) -> Verdict:
     return _verdict(WRITTEN[arrival.plural](arrival, known))
 
 
-def _on_deletion(arrival: ObjectArrival, known: Knowledge) -> Verdict:
+def _on_deletion(arrival: ObjectView, known: ObjectContext) -> Verdict:
     look = DELETED.get(arrival.plural)
     if look is None or arrival.old is None or _is_going(arrival.old):
         return ALLOWED
@@ -66,7 +66,7 @@ def _on_deletion(arrival: ObjectArrival, known: Knowledge) -> Verdict:
         return ALLOWED
 
 
-def _verdict(concerns: Iterable[Concern]) -> Verdict:
+def _verdict(concerns: Iterable[ObjectFinding]) -> Verdict:
     found = list(dict.fromkeys(concerns))
     warnings = tuple(f"muster: {concern}" for concern in found if concern.denied is None)
     denying = [concern for concern in found if concern.denied is not None]
@@ -82,21 +82,21 @@ def _is_going(obj: Json) -> bool:
     return isinstance(metadata, dict) and metadata.get("deletionTimestamp") is not None
 
 
-def _queue(arrival: ObjectArrival, known: Knowledge) -> Iterable[Concern]:
+def _queue(arrival: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
     before = _read_if_whole(queues.decode, arrival.old)
     return objectpolicy_queues.written(queues.decode(arrival.obj or {}), known.snapshot, before)
 
 
-def _meter(arrival: ObjectArrival, known: Knowledge) -> Iterable[Concern]:
+def _meter(arrival: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
     before = _read_if_whole(meters.decode, arrival.old)
     return objectpolicy_meters.written(meters.decode(arrival.obj or {}), known.snapshot, before)
 
 
-def _policy(arrival: ObjectArrival, known: Knowledge) -> Iterable[Concern]:
+def _policy(arrival: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
     return objectpolicy_claim_policies.written(claim_policies.decode(arrival.obj or {}), known.snapshot, known.policies)
 
 
-def _gang(arrival: ObjectArrival, known: Knowledge) -> Iterable[Concern]:
+def _gang(arrival: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
     gang = gangs.decode(arrival.obj or {})
     # A gang stays in its queue, whatever becomes of the labels of its namespace.
     return objectpolicy_gangs.written(gang, known.snapshot, arrival.namespace) if arrival.old is None else ()
@@ -110,11 +110,11 @@ def _read_if_whole(decode: Callable[[Json], T], old: Json | None) -> T | None:
         return None
 
 
-def _deleted_queue(arrival: ObjectArrival, known: Knowledge) -> Iterable[Concern]:
+def _deleted_queue(arrival: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
     return objectpolicy_queues.deleted(queues.decode(arrival.old or {}), known.snapshot)
 
 
-def _deleted_meter(arrival: ObjectArrival, known: Knowledge) -> Iterable[Concern]:
+def _deleted_meter(arrival: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
     return objectpolicy_meters.deleted(meters.decode(arrival.old or {}), known.snapshot)
 
 

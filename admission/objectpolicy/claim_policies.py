@@ -15,10 +15,10 @@ from admission.claimpolicy import match, status
 from admission.claimpolicy.match import Compiled, Policies
 from admission.errors import Flaw
 from admission.objectpolicy import findings
-from admission.objectpolicy.findings import Concern
+from admission.objectpolicy.findings import ObjectFinding
 
 
-def written(policy: ClaimPolicy, snapshot: Snapshot, known: Policies) -> Iterator[Concern]:
+def written(policy: ClaimPolicy, snapshot: Snapshot, known: Policies) -> Iterator[ObjectFinding]:
     """Yield what is wrong with a policy as it will be stored. known: all policies, as they are now."""
     compiled = match.compile_policy(policy)
     yield from understood(compiled)
@@ -34,19 +34,19 @@ def written(policy: ClaimPolicy, snapshot: Snapshot, known: Policies) -> Iterato
     if not compiled.flaws:
         all_ = Policies({**known.compiled, policy.name: compiled}, snapshot.namespaces)
         for told in status.conflicts(all_, snapshot.namespaces).get(policy.name, ()):
-            yield Concern(field="spec.order", message=told)
+            yield ObjectFinding(field="spec.order", message=told)
 
 
-def understood(compiled: Compiled) -> list[Concern]:
+def understood(compiled: Compiled) -> list[ObjectFinding]:
     """Return what is wrong with the CEL of a policy."""
     return [*findings.refusals(compiled.flaws), *findings.doubts(compiled.doubts)]
 
 
-def strangers(policy: ClaimPolicy, snapshot: Snapshot) -> Iterator[Concern]:
+def strangers(policy: ClaimPolicy, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     """Yield queues that are not there: a policy for those alone is for no claim."""
     for at, queue in enumerate(policy.queues):
         if queue not in snapshot.queues:
-            yield Concern(field=f"spec.queues[{at}]", message=f"there is no queue {queue}")
+            yield ObjectFinding(field=f"spec.queues[{at}]", message=f"there is no queue {queue}")
 
 
 def _flaws_of_template(template: Template, path: str) -> Iterator[Flaw]:
@@ -69,7 +69,7 @@ def _flaws_of_selectors(asked: Reader) -> Iterator[Flaw]:
             yield Flaw(f"{selector.path}.cel.expression", f"is not CEL that Kubernetes takes: {refused}")
 
 
-def _trapped(selectors: Sequence[Json], path: str, before: tuple[str, ...] | None) -> Iterator[Concern]:
+def _trapped(selectors: Sequence[Json], path: str, before: tuple[str, ...] | None) -> Iterator[ObjectFinding]:
     """Yield the traps of selectors. before: those of their class; None where it is not known."""
     for at, selector in enumerate(selectors):
         text = str(selector["cel"]["expression"])

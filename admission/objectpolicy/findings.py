@@ -17,7 +17,7 @@ COMPILER = Profile(release=37)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Concern:
+class ObjectFinding:
     """field: its path. denied: the reason for which the object is refused; None: its author is warned.
 
     instead: what to write there, where it is known.
@@ -32,20 +32,22 @@ class Concern:
         return f"{self.field}: {self.message}{f'; write: {self.instead}' if self.instead else ''}"
 
 
-def refusals(flaws: Iterable[Flaw]) -> list[Concern]:
+def refusals(flaws: Iterable[Flaw]) -> list[ObjectFinding]:
     """Return flaws as reasons to refuse the object."""
-    return [Concern(field=flaw.field, message=flaw.message, denied=DenyReason.MALFORMED_REQUEST) for flaw in flaws]
+    return [
+        ObjectFinding(field=flaw.field, message=flaw.message, denied=DenyReason.MALFORMED_REQUEST) for flaw in flaws
+    ]
 
 
-def doubts(flaws: Iterable[Flaw]) -> list[Concern]:
+def doubts(flaws: Iterable[Flaw]) -> list[ObjectFinding]:
     """Return flaws as warnings."""
-    return [Concern(field=flaw.field, message=flaw.message) for flaw in flaws]
+    return [ObjectFinding(field=flaw.field, message=flaw.message) for flaw in flaws]
 
 
-def trapped(field: str, text: str, trap: Trap) -> Concern:
+def trapped(field: str, text: str, trap: Trap) -> ObjectFinding:
     """Return a trap of an expression, with its place in the text."""
     place = f"column {trap.column}" if "\n" not in text else f"line {trap.line}, column {trap.column}"
-    return Concern(field=field, message=f"{place}: {trap.message}", instead=trap.instead)
+    return ObjectFinding(field=field, message=f"{place}: {trap.message}", instead=trap.instead)
 
 
 @lru_cache(maxsize=1024)

@@ -6,25 +6,25 @@ from admission.api.muster.gangs import Gang
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.reasons import DenyReason
-from admission.objectpolicy.findings import Concern
+from admission.objectpolicy.findings import ObjectFinding
 from admission.podpolicy import annotations, queue_selection
-from admission.podpolicy.pod_view import Arrival
+from admission.podpolicy.pod_view import PodView
 from admission.podpolicy.queue_selection import Defaults
 
 
-def written(gang: Gang, snapshot: Snapshot, namespace: str) -> Iterator[Concern]:
+def written(gang: Gang, snapshot: Snapshot, namespace: str) -> Iterator[ObjectFinding]:
     """Yield what is wrong with a new gang. Raises RetryError for a namespace that was not seen yet."""
     if len(gang.meta.name) > annotations.LONGEST_GANG:
         message = (
             f"has more than {annotations.LONGEST_GANG} characters, so no pod can name it in the label {names.GANG}"
         )
-        yield Concern(field="metadata.name", message=message, denied=DenyReason.MALFORMED_REQUEST)
-    arrival = Arrival(namespace=namespace, labels={names.QUEUE: gang.queue})
-    entrance = queue_selection.entrance(arrival, snapshot, Defaults((), snapshot.namespaces))
+        yield ObjectFinding(field="metadata.name", message=message, denied=DenyReason.MALFORMED_REQUEST)
+    arrival = PodView(namespace=namespace, labels={names.QUEUE: gang.queue})
+    entrance = queue_selection.select_queue(arrival, snapshot, Defaults((), snapshot.namespaces))
     if entrance.denial is not None:
         unknown = entrance.denial.reason is DenyReason.UNKNOWN_QUEUE
         denied = None if unknown else entrance.denial.reason
-        yield Concern(field="spec.queue", message=entrance.denial.message, denied=denied)
+        yield ObjectFinding(field="spec.queue", message=entrance.denial.message, denied=denied)
     elif entrance.queue is not None and entrance.queue.meta.deleted is not None:
         message = f"queue {gang.queue} is being deleted and takes no new gangs; name another one"
-        yield Concern(field="spec.queue", message=message)
+        yield ObjectFinding(field="spec.queue", message=message)

@@ -7,10 +7,10 @@ from admission.api.snapshot import Snapshot
 from admission.cel.lint import TrapKind
 from admission.dra.metering import device_meters
 from admission.objectpolicy import findings, in_use
-from admission.objectpolicy.findings import Concern
+from admission.objectpolicy.findings import ObjectFinding
 
 
-def written(meter: Meter, snapshot: Snapshot, before: Meter | None = None) -> Iterator[Concern]:
+def written(meter: Meter, snapshot: Snapshot, before: Meter | None = None) -> Iterator[ObjectFinding]:
     """Yield what is wrong with a meter as it will be stored. before: as it was, where it is changed."""
     yield from unusable(meter)
     for at, source in enumerate(meter.sources):
@@ -20,25 +20,27 @@ def written(meter: Meter, snapshot: Snapshot, before: Meter | None = None) -> It
                 yield findings.trapped(f"spec.sources[{at}].selector", source.selector or "", trap)
     missing = sorted(meter.classes - set(snapshot.classes))
     if missing and snapshot.classes:
-        yield Concern(field="spec.sources", message=f"no DeviceClass is called {findings.listed(missing)} yet")
+        yield ObjectFinding(field="spec.sources", message=f"no DeviceClass is called {findings.listed(missing)} yet")
     if before is not None:
         amount, holders = in_use.charged(meter.name, snapshot.gangs.values())
         if amount:
             message = f"{in_use.said(amount, meter.name)} stay charged as they are to {findings.listed(holders)}"
-            yield Concern(field="spec", message=f"{message}; only what is let in from now on is counted the new way")
+            yield ObjectFinding(
+                field="spec", message=f"{message}; only what is let in from now on is counted the new way"
+            )
 
 
-def unusable(meter: Meter) -> list[Concern]:
+def unusable(meter: Meter) -> list[ObjectFinding]:
     """Return the CEL of a meter with which nothing can be counted."""
     return findings.refusals(device_meters.compile_meters([meter]).flaws.get(meter.name, ()))
 
 
-def deleted(meter: Meter, snapshot: Snapshot) -> Iterator[Concern]:
+def deleted(meter: Meter, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     """Yield what becomes of those who use a meter that is deleted."""
     amount, holders = in_use.charged(meter.name, snapshot.gangs.values())
     if amount:
         message = f"{in_use.said(amount, meter.name)} stay charged to {findings.listed(holders)} until their claims go"
-        yield Concern(field=".", message=message)
+        yield ObjectFinding(field=".", message=message)
     queues = sorted(
         queue.name
         for queue in snapshot.queues.values()
@@ -46,4 +48,4 @@ def deleted(meter: Meter, snapshot: Snapshot) -> Iterator[Concern]:
     )
     if queues:
         message = f"queues {findings.listed(queues)} name it: no gang that needs devices starts there any more"
-        yield Concern(field=".", message=f"{message}; take it from their quotas and budgets first")
+        yield ObjectFinding(field=".", message=f"{message}; take it from their quotas and budgets first")

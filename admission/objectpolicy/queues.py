@@ -13,12 +13,12 @@ from admission.api.values import quantities
 from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import DenyReason
 from admission.objectpolicy import findings, in_use
-from admission.objectpolicy.findings import Concern
-from admission.quota.headroom import Standing
+from admission.objectpolicy.findings import ObjectFinding
+from admission.quota.headroom import QueueUsage
 from admission.quota.tree import Inactive, Tree
 
 
-def written(queue: Queue, snapshot: Snapshot, before: Queue | None = None) -> Iterator[Concern]:
+def written(queue: Queue, snapshot: Snapshot, before: Queue | None = None) -> Iterator[ObjectFinding]:
     """Yield what is wrong with a queue as it will be stored. before: as it was, where it is changed."""
     others = [other for name, other in snapshot.queues.items() if name != queue.name]
     old = Tree.of(others if before is None else [*others, before])
@@ -34,7 +34,7 @@ def written(queue: Queue, snapshot: Snapshot, before: Queue | None = None) -> It
         yield from _shut_out(queue, before, snapshot)
 
 
-def deleted(queue: Queue, snapshot: Snapshot) -> Iterator[Concern]:
+def deleted(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     """Yield what becomes of those who use a queue that is deleted."""
     tree = Tree.of(snapshot.queues.values())
     below = _below(queue.name, tree)
@@ -52,8 +52,8 @@ def deleted(queue: Queue, snapshot: Snapshot) -> Iterator[Concern]:
         yield _warning(".", f"{message}; give them another parent first")
 
 
-def _warning(field: str, message: str) -> Concern:
-    return Concern(field=field, message=message)
+def _warning(field: str, message: str) -> ObjectFinding:
+    return ObjectFinding(field=field, message=message)
 
 
 def _below(queue: QueueName, tree: Tree) -> list[QueueName]:
@@ -64,12 +64,12 @@ def _below(queue: QueueName, tree: Tree) -> list[QueueName]:
     return sorted(found)
 
 
-def _place(queue: Queue, tree: Tree, snapshot: Snapshot, *, moved: bool) -> Iterator[Concern]:
+def _place(queue: Queue, tree: Tree, snapshot: Snapshot, *, moved: bool) -> Iterator[ObjectFinding]:
     flaw = tree.flaws.get(queue.name)
     match flaw.reason if flaw else None:
         case Inactive.CYCLE | Inactive.TOO_DEEP if flaw:
             denied = DenyReason.MALFORMED_REQUEST if moved else None
-            yield Concern(field="spec.parent", message=flaw.message, denied=denied)
+            yield ObjectFinding(field="spec.parent", message=flaw.message, denied=denied)
         case Inactive.MISSING_PARENT | Inactive.ANCESTOR if flaw:
             unread = snapshot.malformed.get(("Queue", queue.parent or ""))
             message = f"queue {queue.parent} exists but cannot be read: {unread}" if unread else flaw.message
@@ -78,7 +78,7 @@ def _place(queue: Queue, tree: Tree, snapshot: Snapshot, *, moved: bool) -> Iter
             pass
 
 
-def _sunken(queue: Queue, old: Tree, new: Tree) -> Iterator[Concern]:
+def _sunken(queue: Queue, old: Tree, new: Tree) -> Iterator[ObjectFinding]:
     """Yield the queues that become too deep since one above them was moved."""
     deep = [
         name
@@ -89,7 +89,7 @@ def _sunken(queue: Queue, old: Tree, new: Tree) -> Iterator[Concern]:
         yield _warning("spec.parent", f"queues {findings.listed(deep)} become too deep, and so inactive")
 
 
-def _meters(queue: Queue, snapshot: Snapshot) -> Iterator[Concern]:
+def _meters(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     named = [(f"spec.quotas[{at}].meter", quota.meter) for at, quota in enumerate(queue.quotas)]
     named += [(f"spec.budgets[{at}].meter", budget.meter) for at, budget in enumerate(queue.budgets)]
     for field, meter in named:
@@ -100,7 +100,7 @@ def _meters(queue: Queue, snapshot: Snapshot) -> Iterator[Concern]:
             yield _warning(field, f"there is no Meter {meter}; no gang that needs devices starts before it is created")
 
 
-def _limits(queue: Queue, tree: Tree) -> Iterator[Concern]:
+def _limits(queue: Queue, tree: Tree) -> Iterator[ObjectFinding]:
     """Yield limits that change nothing, which their author cannot have meant."""
     for at, quota in enumerate(queue.quotas):
         field = f"spec.quotas[{at}]"
@@ -118,7 +118,7 @@ def _lends_more_than_it_has(quota: Quota) -> bool:
     return quota.lending_limit is not None and quota.lending_limit > quota.nominal
 
 
-def _rivals(queue: Queue, snapshot: Snapshot) -> Iterator[Concern]:
+def _rivals(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     """Yield other queues that are the default of the same namespaces."""
     if not queue.default or queue.namespaces is None:
         return
@@ -135,7 +135,7 @@ def _rivals(queue: Queue, snapshot: Snapshot) -> Iterator[Concern]:
             yield _warning("spec.default", message)
 
 
-def _namesakes(queue: Queue, snapshot: Snapshot) -> Iterator[Concern]:
+def _namesakes(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     """Yield other queues that are called the same in the same namespaces."""
     if not queue.aliases or queue.namespaces is None:
         return
@@ -155,10 +155,10 @@ def _namesakes(queue: Queue, snapshot: Snapshot) -> Iterator[Concern]:
             yield _warning("spec.aliases", f"{message} are refused")
 
 
-def _overdrawn(queue: Queue, old: Tree, new: Tree, snapshot: Snapshot) -> Iterator[Concern]:
+def _overdrawn(queue: Queue, old: Tree, new: Tree, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     """Yield the queues that use more than they could have from now on, and those that will be borrowing."""
     uses = in_use.amounts(snapshot.gangs.values())
-    before, after = Standing(old, uses), Standing(new, uses)
+    before, after = QueueUsage(old, uses), QueueUsage(new, uses)
     for meter in sorted({meter for own in uses.values() for meter in own}):
         over = [
             name
@@ -182,11 +182,11 @@ def _overdrawn(queue: Queue, old: Tree, new: Tree, snapshot: Snapshot) -> Iterat
             yield _warning("spec.quotas", message)
 
 
-def _was_over(standing: Standing, queue: QueueName, meter: MeterName) -> bool:
+def _was_over(standing: QueueUsage, queue: QueueName, meter: MeterName) -> bool:
     return standing.usage(queue, meter) > standing.potential(queue, meter)
 
 
-def _shut_out(queue: Queue, before: Queue, snapshot: Snapshot) -> Iterator[Concern]:
+def _shut_out(queue: Queue, before: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     """Yield the gangs whose namespaces could enter before, and cannot any more."""
     if before.namespaces is None or before.namespaces == queue.namespaces:
         return

@@ -6,7 +6,7 @@ from admission.api.muster.queues import HoldAt
 from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import QueueName
-from admission.objectpolicy.findings import Concern
+from admission.objectpolicy.findings import ObjectFinding
 from admission.podpolicy import workload_admission
 from admission.podpolicy.queue_selection import Defaults
 from admission.workloads import suspendable
@@ -14,7 +14,9 @@ from admission.workloads.kinds import registry
 from admission.workloads.suspendable import Holdable
 
 
-def written(kind: Holdable, obj: Json, *, namespace: str, snapshot: Snapshot, defaults: Defaults) -> Iterator[Concern]:
+def written(
+    kind: Holdable, obj: Json, *, namespace: str, snapshot: Snapshot, defaults: Defaults
+) -> Iterator[ObjectFinding]:
     """Yield what is wrong with a workload. Raises MalformedObjectError and RetryError."""
     arrival = workload_admission.decode(kind, obj, namespace)
     queue = workload_admission.queue_of(arrival, snapshot, defaults)
@@ -28,7 +30,7 @@ def written(kind: Holdable, obj: Json, *, namespace: str, snapshot: Snapshot, de
     yield _clock_runs(kind, queue.name, may_suspend=may_suspend)
 
 
-def _clock_runs(kind: Holdable, queue: QueueName, *, may_suspend: bool) -> Concern:
+def _clock_runs(kind: Holdable, queue: QueueName, *, may_suspend: bool) -> ObjectFinding:
     """Say that a workload's deadline comes nearer while its pods wait at their gates (`pkg/controller/job`, v1.37)."""
     field = ".".join(kind.deadline)
     whole = f"have queue {queue} hold workloads as a whole (holdAt: Workload), or " if may_suspend else ""
@@ -36,4 +38,4 @@ def _clock_runs(kind: Holdable, queue: QueueName, *, may_suspend: bool) -> Conce
         f"counts from when the {kind.kind} starts, and after that its pods wait at their gates in queue {queue}:"
         f" waiting alone may end it; {whole}write the deadline on the pods, where it counts from when they run"
     )
-    return Concern(field=field, message=message)
+    return ObjectFinding(field=field, message=message)

@@ -28,7 +28,7 @@ from admission.api.values.reasons import Denial, DenyReason
 from admission.dra.metering import holdings
 from admission.dra.requests import extended_resources
 from admission.podpolicy import annotations, queue_selection
-from admission.podpolicy.pod_view import Arrival, JobArrival
+from admission.podpolicy.pod_view import JobView, PodView
 from admission.podpolicy.queue_selection import Defaults
 from admission.workloads.kinds import foreign_queues
 
@@ -87,7 +87,7 @@ class Rules:
 class Inputs:
     """What a check may read: the pod, the queue that it enters, its claims as far as they are known."""
 
-    arrival: Arrival
+    arrival: PodView
     queue: Queue
     snapshot: Snapshot
     claims: tuple[KnownClaim, ...] = ()
@@ -98,7 +98,7 @@ class Inputs:
 
 
 def additions(
-    arrival: Arrival, snapshot: Snapshot, defaults: Defaults, *, username: str = "", trace: str = ""
+    arrival: PodView, snapshot: Snapshot, defaults: Defaults, *, username: str = "", trace: str = ""
 ) -> Patch:
     """Return what a new pod lacks: the gate, the label of a queue that it enters by default, and who made it.
 
@@ -107,7 +107,7 @@ def additions(
     """
     if arrival.node:
         return ()
-    queue = queue_selection.entrance(arrival, snapshot, defaults).queue
+    queue = queue_selection.select_queue(arrival, snapshot, defaults).queue
     if queue is None:
         return ()
     told = {names.USER: maker(arrival, username)} if username else {}
@@ -120,7 +120,7 @@ def additions(
     )
 
 
-def maker(arrival: Arrival, username: str) -> str:
+def maker(arrival: PodView, username: str) -> str:
     """Return who made a pod, or the Job that it belongs to.
 
     The template of a Job says who made the Job, since nobody but this webhook can write that there. It is believed of
@@ -131,7 +131,7 @@ def maker(arrival: Arrival, username: str) -> str:
     return username
 
 
-def job_additions(job: JobArrival, username: str) -> Patch:
+def job_additions(job: JobView, username: str) -> Patch:
     """Return what makes the template of a new Job name its maker, whatever its author wrote there.
 
     Some systems are told the queue by a label of the Job alone. Its pods say it in an annotation, which counts only
@@ -142,13 +142,13 @@ def job_additions(job: JobArrival, username: str) -> Patch:
     return _annotated(job, said)
 
 
-def _annotated(job: JobArrival, said: dict[str, str]) -> Patch:
+def _annotated(job: JobView, said: dict[str, str]) -> Patch:
     if not job.has_meta:
         return (json_patch.add("/spec/template/metadata", {"annotations": said}),)
     return tuple(json_patch.set_pairs("/spec/template/metadata/annotations", job.annotations, said))
 
 
-def job_restorations(old: JobArrival, new: JobArrival) -> Patch:
+def job_restorations(old: JobView, new: JobView) -> Patch:
     """Return what makes the template of a changed Job name whom it named before."""
     before, after = ((job.annotations or {}).get(names.USER) for job in (old, new))
     if before == after:
@@ -159,7 +159,7 @@ def job_restorations(old: JobArrival, new: JobArrival) -> Patch:
 
 
 def judge_creation(
-    arrival: Arrival,
+    arrival: PodView,
     snapshot: Snapshot,
     *,
     rules: Rules,
@@ -174,7 +174,7 @@ def judge_creation(
     """
     if arrival.is_mirror:
         return ALLOWED
-    entrance = queue_selection.entrance(arrival, snapshot, defaults)
+    entrance = queue_selection.select_queue(arrival, snapshot, defaults)
     if entrance.denial is not None:
         return Verdict(denial=entrance.denial)
     if entrance.queue is None:
@@ -197,14 +197,14 @@ def judge_creation(
     return Verdict(warnings=tuple(_warnings(inputs, rules)), annotations={"queue": entrance.queue.name})
 
 
-def _gate(arrival: Arrival) -> Iterator[json_patch.Operation]:
+def _gate(arrival: PodView) -> Iterator[json_patch.Operation]:
     if arrival.gates is None:
         yield json_patch.add("/spec/schedulingGates", [{"name": names.GATE}])
     elif not arrival.gated:
         yield json_patch.add("/spec/schedulingGates/-", {"name": names.GATE})
 
 
-def _outside(arrival: Arrival, warning: str) -> Verdict:
+def _outside(arrival: PodView, warning: str) -> Verdict:
     warnings = [warning] if warning else []
     if arrival.gated:
         warnings.append(
@@ -387,7 +387,7 @@ def _unmetered(device_class: str, source: str, request: str, queue: Queue) -> De
     )
 
 
-def _look_up(arrival: Arrival, snapshot: Snapshot) -> tuple[tuple[KnownClaim, ...], tuple[str, ...]]:
+def _look_up(arrival: PodView, snapshot: Snapshot) -> tuple[tuple[KnownClaim, ...], tuple[str, ...]]:
     """Return the pod's claims that are known, and the names of the templates and claims that are not."""
     known: list[KnownClaim] = []
     missing: list[str] = []

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from admission.api.values import durations, formats, names
 from admission.api.values.reasons import Denial, DenyReason
-from admission.podpolicy.pod_view import Arrival
+from admission.podpolicy.pod_view import PodView
 from admission.workloads import gang_key, topology
 from admission.workloads.gang_key import LARGEST_SIZE, OBJECT_NAME
 from admission.workloads.kinds import labels, pod_labels
@@ -17,12 +17,12 @@ LONGEST_GANG = 63
 """Characters. A gang's name is that of an object, and a label's value, which is the narrower of the two."""
 
 
-def judge(arrival: Arrival) -> Denial | None:
+def judge(arrival: PodView) -> Denial | None:
     """Return the first thing that the pod says and that nobody could act on."""
     return next((denial for check in _CHECKS if (denial := check(arrival)) is not None), None)
 
 
-def _gang_is_a_name(arrival: Arrival) -> Denial | None:
+def _gang_is_a_name(arrival: PodView) -> Denial | None:
     """Refuse a gang whose Gang object could not be made."""
     said = arrival.settings(names.GANG)
     for where, text in said.items():
@@ -39,7 +39,7 @@ def _gang_is_a_name(arrival: Arrival) -> Denial | None:
     return None
 
 
-def _sizes_are_numbers(arrival: Arrival) -> Denial | None:
+def _sizes_are_numbers(arrival: PodView) -> Denial | None:
     sizes: dict[str, int] = {}
     for key in (names.GANG_SIZE, names.GANG_MIN):
         for where, text in arrival.settings(key).items():
@@ -56,7 +56,7 @@ def _sizes_are_numbers(arrival: Arrival) -> Denial | None:
     return None
 
 
-def _groups_of_others_have_sizes(arrival: Arrival) -> Denial | None:
+def _groups_of_others_have_sizes(arrival: PodView) -> Denial | None:
     """Refuse a size that another system would not take either."""
     for key in pod_labels.NUMBERS:
         text = arrival.annotations.get(key)
@@ -65,7 +65,7 @@ def _groups_of_others_have_sizes(arrival: Arrival) -> Denial | None:
     return None
 
 
-def _topology_is_a_label(arrival: Arrival) -> Denial | None:
+def _topology_is_a_label(arrival: PodView) -> Denial | None:
     for key in topology.KEYS:
         said = set[str]()
         for where, text in arrival.settings(key).items():
@@ -79,7 +79,7 @@ def _topology_is_a_label(arrival: Arrival) -> Denial | None:
     return None
 
 
-def _subgroup_is_a_name(arrival: Arrival) -> Denial | None:
+def _subgroup_is_a_name(arrival: PodView) -> Denial | None:
     said = arrival.settings(names.SUBGROUP)
     for where, text in said.items():
         wrong = formats.value(text)
@@ -93,7 +93,7 @@ def _subgroup_is_a_name(arrival: Arrival) -> Denial | None:
     return None
 
 
-def _runtime_is_a_duration(arrival: Arrival) -> Denial | None:
+def _runtime_is_a_duration(arrival: PodView) -> Denial | None:
     for where, text in arrival.settings(names.RUNTIME).items():
         flaw = _flaw_of_duration(text)
         if flaw:
@@ -115,7 +115,7 @@ def _malformed(key: str, message: str) -> Denial:
     return Denial(DenyReason.MALFORMED_REQUEST, message, {"key": key})
 
 
-_CHECKS: tuple[Callable[[Arrival], Denial | None], ...] = (
+_CHECKS: tuple[Callable[[PodView], Denial | None], ...] = (
     _gang_is_a_name,
     _sizes_are_numbers,
     _groups_of_others_have_sizes,

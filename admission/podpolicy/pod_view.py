@@ -23,7 +23,7 @@ MIRROR = "kubernetes.io/config.mirror"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
+class PodView:
     """A pod at the door. labels and gates: None when the pod has no such field, since a patch must then make it.
 
     requests and containers: as of a Pod, but only where a container asks for a resource with a domain in its name.
@@ -138,7 +138,7 @@ class SpecHead(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobArrival:
+class JobView:
     """A Job at the door: whether its pod template has metadata, and the annotations there; None when it has none.
 
     labels: its own, not those of its pods.
@@ -175,7 +175,7 @@ class PodHead(TypedDict):
     spec: SpecHead
 
 
-def decode(obj: Json | None, namespace: str) -> Arrival:
+def decode(obj: Json | None, namespace: str) -> PodView:
     """Read a pod of that namespace (the request's; the object need not carry it). Raises MalformedObjectError."""
     try:
         head = msgspec.convert(obj, PodHead)
@@ -184,12 +184,12 @@ def decode(obj: Json | None, namespace: str) -> Arrival:
     return read(head, namespace)
 
 
-def read(head: PodHead, namespace: str) -> Arrival:
+def read(head: PodHead, namespace: str) -> PodView:
     """Read a pod whose fields are known to have the right types. Raises MalformedObjectError for what they say."""
     labels, spec = head["metadata"].get("labels"), head["spec"]
     gates = spec.get("schedulingGates")
     requests, containers = pods.decode_asks(Reader(spec)) if _asks_for_devices(spec) else ({}, ())
-    return Arrival(
+    return PodView(
         namespace=namespace,
         labels=labels,
         annotations=head["metadata"].get("annotations") or {},
@@ -203,14 +203,14 @@ def read(head: PodHead, namespace: str) -> Arrival:
     )
 
 
-def decode_job(obj: Json | None) -> JobArrival:
+def decode_job(obj: Json | None) -> JobView:
     """Read a Job. Raises MalformedObjectError."""
     try:
         job = msgspec.convert(obj, JobHead)
     except msgspec.ValidationError as error:
         raise MalformedObjectError("Job", meta.name_in(obj), (_flaw(error),)) from error
     known = (job["spec"].get("template") or {}).get("metadata")
-    return JobArrival(
+    return JobView(
         has_meta=known is not None,
         annotations=known.get("annotations") if known else None,
         labels=job["metadata"].get("labels") or {},

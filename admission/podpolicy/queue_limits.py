@@ -18,7 +18,7 @@ from admission.api.values.reasons import Denial, DenyReason
 from admission.dra.metering import device_meters, holdings
 from admission.dra.metering.device_meters import Meters
 from admission.podpolicy.admission import NOTHING, Extended, KnownClaim
-from admission.quota.headroom import Standing
+from admission.quota.headroom import QueueUsage
 from admission.quota.tree import Tree
 
 MOST_BOUNDS = 10_000
@@ -34,13 +34,13 @@ class Limits:
     """
 
     meters: Meters
-    standing: Standing
+    standing: QueueUsage
     _potentials: dict[tuple[QueueName, MeterName], int] = field(default_factory=dict)
     _bounds: dict[int, tuple[ClaimSpec, Charge]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, queues: Iterable[Queue], meters: Iterable[Meter]) -> Self:
-        return cls(meters=device_meters.compile_meters(meters), standing=Standing(Tree.of(queues), {}))
+        return cls(meters=device_meters.compile_meters(meters), standing=QueueUsage(Tree.of(queues), {}))
 
     def __call__(
         self, queue: Queue, claims: Sequence[KnownClaim], extended: Extended = NOTHING, *, noun: str = "the pod"

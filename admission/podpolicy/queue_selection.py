@@ -15,7 +15,7 @@ from admission.api.values.names import QueueName
 from admission.api.values.reasons import Denial, DenyReason
 from admission.api.values.selectors import LabelSelector, Requirement
 from admission.errors import RetryError
-from admission.podpolicy.pod_view import Arrival
+from admission.podpolicy.pod_view import PodView
 from admission.workloads.kinds import foreign_queues, labels
 from admission.workloads.kinds.foreign_queues import Said
 
@@ -26,7 +26,7 @@ HOW_TO_LIST = "`kubectl get queues.muster.dev` lists them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entrance:
+class QueueSelection:
     """Where a pod goes: into a queue, nowhere (the pod is not Muster's business), or away with a denial."""
 
     queue: Queue | None = None
@@ -78,7 +78,7 @@ class Defaults:
         return found
 
 
-def entrance(arrival: Arrival, snapshot: Snapshot, defaults: Defaults) -> Entrance:
+def select_queue(arrival: PodView, snapshot: Snapshot, defaults: Defaults) -> QueueSelection:
     """Find the pod's queue. Raises RetryError when that depends on a namespace which has not been seen yet."""
     if arrival.queue:
         return _named(QueueName(arrival.queue), arrival.namespace, snapshot)
@@ -87,11 +87,11 @@ def entrance(arrival: Arrival, snapshot: Snapshot, defaults: Defaults) -> Entran
     return _default(arrival.namespace, defaults) if said is None else _aliased(said, called, arrival.namespace)
 
 
-def _aliased(said: Said, called: Mapping[str, tuple[Queue, ...]], namespace: str) -> Entrance:
+def _aliased(said: Said, called: Mapping[str, tuple[Queue, ...]], namespace: str) -> QueueSelection:
     """Return the queue that another system calls so; nobody enters one by chance, so all other names are refused."""
     found = called.get(said.name, ())
     if len(found) == 1:
-        return Entrance(queue=found[0])
+        return QueueSelection(queue=found[0])
     shown = labels.shown(said.name)
     if found:
         names_: list[str] = sorted(queue.name for queue in found)
@@ -99,24 +99,24 @@ def _aliased(said: Said, called: Mapping[str, tuple[Queue, ...]], namespace: str
             f"{said.where} names queue {shown}, and so {' and '.join(names_)} are called in namespace {namespace}; take"
             f" it out of spec.aliases of all but one, or name the queue in label {names.QUEUE}"
         )
-        return Entrance(denial=Denial(DenyReason.UNKNOWN_QUEUE, message, {"queue": shown, "queues": names_}))
+        return QueueSelection(denial=Denial(DenyReason.UNKNOWN_QUEUE, message, {"queue": shown, "queues": names_}))
     near = difflib.get_close_matches(said.name, called, n=3)
     known = f"nearest: {', '.join(near)}" if near else f"known are {', '.join(sorted(called)[:MOST_NAMED])}"
     message = (
         f"{said.where} names queue {shown}, and no queue that is open to namespace {namespace} is called so in its"
         f" spec.aliases ({known}); add it there, or name the queue in label {names.QUEUE}"
     )
-    return Entrance(denial=Denial(DenyReason.UNKNOWN_QUEUE, message, {"queue": shown, "nearest": near}))
+    return QueueSelection(denial=Denial(DenyReason.UNKNOWN_QUEUE, message, {"queue": shown, "nearest": near}))
 
 
-def _named(name: QueueName, namespace: str, snapshot: Snapshot) -> Entrance:
+def _named(name: QueueName, namespace: str, snapshot: Snapshot) -> QueueSelection:
     queue = snapshot.queues.get(name)
     if queue is None:
-        return Entrance(denial=_unknown(name, namespace, snapshot))
+        return QueueSelection(denial=_unknown(name, namespace, snapshot))
     if queue.namespaces is not None:
         _labels(namespace, snapshot.namespaces)
     denial = shut(queue, namespace, snapshot)
-    return Entrance(queue=queue) if denial is None else Entrance(denial=denial)
+    return QueueSelection(queue=queue) if denial is None else QueueSelection(denial=denial)
 
 
 def shut(queue: Queue, namespace: str, snapshot: Snapshot) -> Denial | None:
@@ -129,14 +129,14 @@ def shut(queue: Queue, namespace: str, snapshot: Snapshot) -> Denial | None:
     return _not_open(queue.name, queue.namespaces, namespace, known.labels)
 
 
-def _default(namespace: str, defaults: Defaults) -> Entrance:
+def _default(namespace: str, defaults: Defaults) -> QueueSelection:
     found = defaults.of(namespace)
     if len(found) == 1:
-        return Entrance(queue=found[0])
+        return QueueSelection(queue=found[0])
     if not found:
-        return Entrance()
+        return QueueSelection()
     several = ", ".join(sorted(queue.name for queue in found))
-    return Entrance(
+    return QueueSelection(
         warning=f"muster: queues {several} are all marked default for namespace {namespace}, so the pod enters none;"
         f" name one in label {names.QUEUE}"
     )

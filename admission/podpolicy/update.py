@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from admission.api.values import names
 from admission.api.values.reasons import Denial, DenyReason
 from admission.podpolicy.admission import JOB_CONTROLLERS, Rules
-from admission.podpolicy.pod_view import Arrival
+from admission.podpolicy.pod_view import PodView
 from admission.workloads import topology
 from admission.workloads.kinds import catalog
 
@@ -29,7 +29,7 @@ KEEPERS = JOB_CONTROLLERS | {"system:serviceaccount:kube-system:generic-garbage-
 """Who changes whose Job's a pod is: the Job controller adopts and releases pods, the garbage collector orphans them."""
 
 
-def judge(old: Arrival, new: Arrival, *, username: str, rules: Rules) -> Denial | None:
+def judge(old: PodView, new: PodView, *, username: str, rules: Rules) -> Denial | None:
     """Judge an update: of a queued pod, gate, queue and gang are the controller's alone to change."""
     if username == rules.controller:
         return None
@@ -51,7 +51,7 @@ def judge(old: Arrival, new: Arrival, *, username: str, rules: Rules) -> Denial 
     return None if old.job == new.job or username in KEEPERS else _moved(old, new, username)
 
 
-def _of_keys(old: Arrival, new: Arrival) -> Denial | None:
+def _of_keys(old: PodView, new: PodView) -> Denial | None:
     """Refuse a change of what a pod says. In the words of other systems their controllers may say what nobody has."""
     for key in dict.fromkeys((*FIXED, *catalog.FIXED, *catalog.SUBGROUP_KEYS)):
         before, after = old.settings(key), new.settings(key)
@@ -78,7 +78,7 @@ def _renamed(before: str | None, after: str | None) -> Denial:
     )
 
 
-def _moved(old: Arrival, new: Arrival, username: str) -> Denial:
+def _moved(old: PodView, new: PodView, username: str) -> Denial:
     before, after = (_job(pod) for pod in (old, new))
     return Denial(
         DenyReason.GATE_TAMPERING,
@@ -88,7 +88,7 @@ def _moved(old: Arrival, new: Arrival, username: str) -> Denial:
     )
 
 
-def _job(pod: Arrival) -> str:
+def _job(pod: PodView) -> str:
     return f"{pod.controller.name} (UID {pod.job})" if pod.controller is not None and pod.job is not None else "none"
 
 

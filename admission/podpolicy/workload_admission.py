@@ -21,7 +21,7 @@ from admission.api.values.names import Held
 from admission.api.values.reasons import Denial, DenyReason
 from admission.podpolicy import admission, queue_selection
 from admission.podpolicy.admission import Rules
-from admission.podpolicy.pod_view import Arrival
+from admission.podpolicy.pod_view import PodView
 from admission.podpolicy.queue_selection import Defaults
 from admission.workloads import suspendable
 from admission.workloads.kinds import registry
@@ -29,7 +29,7 @@ from admission.workloads.suspendable import Holdable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadArrival:
+class WorkloadView:
     """A workload at the door. obj: all of it, as JSON; meta: with the namespace of the request.
 
     may_suspend: whether its controller bears with it when it is suspended.
@@ -53,13 +53,13 @@ class WorkloadArrival:
         return self.suspended and self.held is Held.WAITING
 
 
-def decode(kind: Holdable, obj: Json | None, namespace: str) -> WorkloadArrival:
+def decode(kind: Holdable, obj: Json | None, namespace: str) -> WorkloadView:
     """Read a workload. Raises MalformedObjectError."""
     reader = Reader(obj)
     known = meta.decode(reader)
     suspended, may_suspend = registry.is_suspended(reader, kind.suspend), kind.may_suspend(reader)
     reader.finish(kind.kind, known.key)
-    return WorkloadArrival(
+    return WorkloadView(
         kind=kind,
         obj=obj or {},
         meta=known,
@@ -71,12 +71,12 @@ def decode(kind: Holdable, obj: Json | None, namespace: str) -> WorkloadArrival:
 
 
 def additions(
-    arrival: WorkloadArrival,
+    arrival: WorkloadView,
     snapshot: Snapshot,
     defaults: Defaults,
     *,
     username: str,
-    before: WorkloadArrival | None = None,
+    before: WorkloadView | None = None,
 ) -> Patch:
     """Return what has a workload held that comes, or that its author resumes. Raises RetryError.
 
@@ -102,13 +102,13 @@ def additions(
 
 
 def judge(
-    arrival: WorkloadArrival,
+    arrival: WorkloadView,
     snapshot: Snapshot,
     defaults: Defaults,
     *,
     rules: Rules,
     username: str,
-    before: WorkloadArrival | None = None,
+    before: WorkloadView | None = None,
 ) -> Denial | None:
     """Refuse what would have a workload run that is held, and marks that are not Muster's. Raises RetryError."""
     if username == rules.controller or not suspendable.is_free(arrival.meta.controller):
@@ -124,20 +124,20 @@ def judge(
     return None
 
 
-def queue_of(arrival: WorkloadArrival, snapshot: Snapshot, defaults: Defaults) -> Queue | None:
+def queue_of(arrival: WorkloadView, snapshot: Snapshot, defaults: Defaults) -> Queue | None:
     """Return the queue that the pods of a workload will enter, by the first of its templates; None: they enter none."""
     data = next((Reader(template.body).child("metadata") for template in arrival.templates), Reader(None))
-    pod = Arrival(namespace=arrival.namespace, labels=data.pairs("labels"), annotations=data.pairs("annotations"))
-    return queue_selection.entrance(pod, snapshot, defaults).queue
+    pod = PodView(namespace=arrival.namespace, labels=data.pairs("labels"), annotations=data.pairs("annotations"))
+    return queue_selection.select_queue(pod, snapshot, defaults).queue
 
 
-def _is_held(arrival: WorkloadArrival, queue: Queue | None, snapshot: Snapshot) -> bool:
+def _is_held(arrival: WorkloadView, queue: Queue | None, snapshot: Snapshot) -> bool:
     """Whether a workload is held as a whole. Where Muster may not read its kind, nobody would resume it."""
     is_asked = queue is not None and queue.hold_at is HoldAt.WORKLOAD and arrival.may_suspend
     return is_asked and _is_seen(arrival, snapshot)
 
 
-def _is_seen(arrival: WorkloadArrival, snapshot: Snapshot) -> bool:
+def _is_seen(arrival: WorkloadView, snapshot: Snapshot) -> bool:
     """Whether Muster reads what is of this kind. One that was not served when it was looked for is, and soon seen."""
     return snapshot.unwatched.get(arrival.kind.key, UNSERVED) == UNSERVED
 
@@ -152,12 +152,12 @@ def _label(template: PodTemplate) -> str:
 _HELD = {names.HELD: Held.WAITING.value}
 
 
-def _said(arrival: WorkloadArrival, wanted: Mapping[str, str]) -> Iterable[Operation]:
+def _said(arrival: WorkloadView, wanted: Mapping[str, str]) -> Iterable[Operation]:
     """Return what annotates a workload."""
     return json_patch.set_pairs("/metadata/annotations", arrival.meta.annotations or None, wanted)
 
 
-def _suspended(arrival: WorkloadArrival) -> Iterator[Operation]:
+def _suspended(arrival: WorkloadView) -> Iterator[Operation]:
     """Yield what suspends a workload."""
     *above, _ = way = arrival.kind.suspend
     reader = Reader(arrival.obj)
@@ -168,13 +168,13 @@ def _suspended(arrival: WorkloadArrival) -> Iterator[Operation]:
     yield json_patch.add(json_patch.pointer(*way), value=True)
 
 
-def _unmarked(arrival: WorkloadArrival) -> Iterator[Operation]:
+def _unmarked(arrival: WorkloadView) -> Iterator[Operation]:
     """Yield what takes a mark away that its author has written."""
     if names.HELD in arrival.meta.annotations:
         yield json_patch.remove(json_patch.pointer("metadata", "annotations", names.HELD))
 
 
-def _labelled(arrival: WorkloadArrival, queue: Queue) -> Iterator[Operation]:
+def _labelled(arrival: WorkloadView, queue: Queue) -> Iterator[Operation]:
     """Yield what fixes the queue of all pods that will come, as a pod's is fixed when it is created."""
     for template in arrival.templates:
         if _label(template):
@@ -190,7 +190,7 @@ def _labelled(arrival: WorkloadArrival, queue: Queue) -> Iterator[Operation]:
 # What is refused.
 
 
-def _missed(arrival: WorkloadArrival) -> Denial:
+def _missed(arrival: WorkloadView) -> Denial:
     where = ".".join(arrival.kind.suspend)
     return Denial(
         DenyReason.GATE_TAMPERING,
@@ -199,7 +199,7 @@ def _missed(arrival: WorkloadArrival) -> Denial:
     )
 
 
-def _resumed(arrival: WorkloadArrival, username: str) -> Denial:
+def _resumed(arrival: WorkloadView, username: str) -> Denial:
     where = ".".join(arrival.kind.suspend)
     return Denial(
         DenyReason.GATE_TAMPERING,
@@ -209,7 +209,7 @@ def _resumed(arrival: WorkloadArrival, username: str) -> Denial:
     )
 
 
-def _marked(arrival: WorkloadArrival, username: str) -> Denial:
+def _marked(arrival: WorkloadView, username: str) -> Denial:
     return Denial(
         DenyReason.GATE_TAMPERING,
         f"annotation {names.HELD} of {arrival.kind.kind} {arrival.meta.name} is changed by"

@@ -9,28 +9,28 @@ from collections.abc import Iterator
 from admission.api.muster.gangs import Charge
 from admission.api.values.names import MeterName, QueueName
 from admission.quota import headroom, shortage
-from admission.quota.headroom import Standing
+from admission.quota.headroom import QueueUsage
 from admission.quota.tree import Tree
 
 Shortage = shortage.Shortage
 Usage = headroom.Usage
 
 
-def of(tree: Tree, usage: Usage, queue: QueueName, meter: MeterName) -> int:
+def available(tree: Tree, usage: Usage, queue: QueueName, meter: MeterName) -> int:
     """Return what the queue may still take; 0 when it is inactive, or when more is used than there is."""
-    return Standing(tree, usage).available(queue, meter)
+    return QueueUsage(tree, usage).available(queue, meter)
 
 
 def potential(tree: Tree, queue: QueueName, meter: MeterName) -> int:
     """Return what the queue could take if nobody used anything."""
-    return Standing(tree, {}).potential(queue, meter)
+    return QueueUsage(tree, {}).potential(queue, meter)
 
 
 class Loans:
     """Who has borrowed and who has lent of one meter, for every queue of a tree."""
 
     def __init__(self, tree: Tree, usage: Usage, meter: MeterName) -> None:
-        self._standing = Standing(tree, usage)
+        self._standing = QueueUsage(tree, usage)
         self._meter = meter
 
     def borrowed(self, queue: QueueName) -> int:
@@ -44,7 +44,7 @@ class Loans:
 
 def charge_fits(tree: Tree, usage: Usage, queue: QueueName, charge: Charge) -> Shortage | None:
     """Return None when the queue may take the whole charge, else the first meter that is short."""
-    return Standing(tree, usage).charge_fits(queue, charge)
+    return QueueUsage(tree, usage).charge_fits(queue, charge)
 
 
 def mentioned(tree: Tree, queue: QueueName) -> Iterator[MeterName]:

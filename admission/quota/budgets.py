@@ -45,7 +45,7 @@ UNKNOWN_RUNTIME = timedelta(hours=1)
 _SECOND = timedelta(seconds=1)
 
 
-class Purse(NamedTuple):
+class BudgetKey(NamedTuple):
     """What clusters share: a Global budget of a queue of this name, in one period."""
 
     queue: QueueName
@@ -67,7 +67,7 @@ class Sources:
     accrued: Mapping[QueueMeter, int] = field(default_factory=dict)
     placements: Iterable[Placement] = ()
     runtimes: Mapping[GangUid, timedelta] = field(default_factory=dict)
-    elsewhere: Mapping[Purse, int] = field(default_factory=dict)
+    elsewhere: Mapping[BudgetKey, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +204,7 @@ class Balances:
         Budgets that only warn limit nothing: their limit is the largest sum that the ledger keeps. So it is with what
         is promised ahead: the next period has to pay for it, whatever is left there.
         """
-        found: dict[Purse, BudgetShare] = {}
+        found: dict[BudgetKey, BudgetShare] = {}
         for line, most in self._shared():
             limit = min(most, found[line.purse].limit) if line.purse in found else most
             seconds = min(line.spent + line.promised, quantities.LIMIT)
@@ -275,8 +275,8 @@ class _Line:
     elsewhere: int = 0
 
     @property
-    def purse(self) -> Purse:
-        return Purse(self.queue, self.budget.meter, self.span.start, self.span.end)
+    def purse(self) -> BudgetKey:
+        return BudgetKey(self.queue, self.budget.meter, self.span.start, self.span.end)
 
     def within(self, begin: datetime, seconds: int) -> int:
         """Return how many of the seconds from a moment on lie in the period."""

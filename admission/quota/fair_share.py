@@ -33,7 +33,7 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.ledger_entries import UsageInterval
 from admission.api.muster.queues import FairSharing
 from admission.api.values.names import MeterName, QueueName
-from admission.quota.headroom import Standing, Usage
+from admission.quota.headroom import QueueUsage, Usage
 from admission.quota.tree import Tree
 
 NONE = timedelta(0)
@@ -80,7 +80,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class UsageHistory:
     """Decayed use of every queue itself, without those under it: meter → half-life → base units, at a time."""
 
     at: datetime
@@ -91,7 +91,7 @@ class Memory:
         """Return whether it was kept by all half-lives that count now; if not, begin anew from the ledger."""
         return all(wanted <= self.kept.get(queue, frozenset()) for queue, wanted in rules.wanted.items())
 
-    def after(self, intervals: Iterable[UsageInterval], now: datetime) -> "Memory":
+    def after(self, intervals: Iterable[UsageInterval], now: datetime) -> "UsageHistory":
         """Return the memory at a later time, with what was used meanwhile. A clock that went back changes no age.
 
         Keep the one with what the ledger has marked; what has accrued since is added for one round only.
@@ -102,12 +102,12 @@ class Memory:
             for half_life in self.kept.get(interval.queue, ()):
                 key = (interval.queue, interval.meter, half_life)
                 use[key] = use.get(key, 0.0) + _remembered(interval, half_life, now)
-        return Memory(at=now, use={key: amount for key, amount in use.items() if amount > 0}, kept=self.kept)
+        return UsageHistory(at=now, use={key: amount for key, amount in use.items() if amount > 0}, kept=self.kept)
 
 
-def begun(rules: Rules, intervals: Iterable[UsageInterval], now: datetime) -> Memory:
+def begun(rules: Rules, intervals: Iterable[UsageInterval], now: datetime) -> UsageHistory:
     """Return what is remembered of all intervals, at a time."""
-    return Memory(at=now, kept=rules.wanted).after(intervals, now)
+    return UsageHistory(at=now, kept=rules.wanted).after(intervals, now)
 
 
 class Shares:
@@ -117,7 +117,7 @@ class Shares:
     first question after a grant a step for every meter that the queue uses.
     """
 
-    def __init__(self, standing: Standing, usage: Usage, rules: Rules, memory: Memory | None = None) -> None:
+    def __init__(self, standing: QueueUsage, usage: Usage, rules: Rules, memory: UsageHistory | None = None) -> None:
         """usage: what `headroom` was made from."""
         self.tree = standing.tree
         self._standing = standing
@@ -176,7 +176,7 @@ class Shares:
             for meter, amount in charge.items():
                 self._present[name][meter] += sign * amount
 
-    def _add(self, usage: Usage, memory: Memory | None) -> None:
+    def _add(self, usage: Usage, memory: UsageHistory | None) -> None:
         for queue, amounts in usage.items():
             self._move(queue, amounts, 1)
         for (queue, meter, half_life), amount in (memory.use if memory else {}).items():

@@ -26,7 +26,7 @@ MOST_NAMED = 3
 """Borrowers that the message of a shortage names."""
 
 
-class Standing:
+class QueueUsage:
     """What every queue of a tree has, uses and may still take. Not for two threads at once."""
 
     def __init__(self, tree: Tree, usage: Usage) -> None:
@@ -132,7 +132,7 @@ class Standing:
     def _column(self, meter: MeterName) -> Column:
         column = self._columns.get(meter)
         if column is None:
-            column = usage_matrix.of(self._parents, self._quotas.get(meter, {}), self._usage.get(meter, {}))
+            column = usage_matrix.build(self._parents, self._quotas.get(meter, {}), self._usage.get(meter, {}))
             self._columns[meter] = column
         return column
 

@@ -22,7 +22,7 @@ from fractions import Fraction
 from itertools import accumulate, product
 
 from admission.api.values.names import GangUid, MeterName
-from admission.quota.headroom import Standing
+from admission.quota.headroom import QueueUsage
 from admission.quota.preemption_candidates import Candidate, Incoming, Rules
 
 Fits = Callable[[frozenset[GangUid]], bool]
@@ -55,7 +55,7 @@ class NoVictims:
 
 
 def choose(
-    standing: Standing,
+    standing: QueueUsage,
     incoming: Incoming,
     candidates: Iterable[Candidate],
     fits: Fits,

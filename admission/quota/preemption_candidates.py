@@ -21,7 +21,7 @@ from datetime import datetime
 from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Preemption, Reclaim, WithinQueue
 from admission.api.values.names import GangUid, MeterName, QueueName
-from admission.quota.headroom import Standing
+from admission.quota.headroom import QueueUsage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Candidate:
 class Rules:
     """Judges sets of candidates for one incoming gang. The standing is the same after every question as before."""
 
-    def __init__(self, standing: Standing, incoming: Incoming) -> None:
+    def __init__(self, standing: QueueUsage, incoming: Incoming) -> None:
         self._standing = standing
         self._incoming = incoming
         self._path = standing.tree.path(incoming.queue)

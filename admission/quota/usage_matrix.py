@@ -110,7 +110,7 @@ class Column:
         )
 
 
-def of(parents: Sequence[int], quotas: Mapping[int, Quota], used: Mapping[int, int]) -> Column:
+def build(parents: Sequence[int], quotas: Mapping[int, Quota], used: Mapping[int, int]) -> Column:
     """Add up one meter from the leaves to the roots; in the tree's order a parent stands before its children."""
     subtree, kept, own = [0] * len(parents), [0] * len(parents), [0] * len(parents)
     for number, quota in quotas.items():

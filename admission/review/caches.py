@@ -12,7 +12,7 @@ from admission.podpolicy.queue_limits import Limits
 from admission.podpolicy.queue_selection import Defaults
 
 
-class Memory:
+class ReviewCaches:
     """One for the process; not shared between threads."""
 
     def __init__(self) -> None:

@@ -4,26 +4,26 @@ from dataclasses import replace
 
 from admission.api.snapshot import Snapshot
 from admission.claimpolicy import templates
-from admission.claimpolicy.admission import Knowledge
+from admission.claimpolicy.admission import ClaimContext
 from admission.claimpolicy.pods import pending_templates
-from admission.review.caches import Memory
+from admission.review.caches import ReviewCaches
 
 
-def provided(snapshot: Snapshot) -> Snapshot:
+def with_provided(snapshot: Snapshot) -> Snapshot:
     """Return the cluster with the templates that Muster would make in it for ClaimPolicies."""
     if not snapshot.policies:
         return snapshot
-    known = knowledge(snapshot)
+    known = claim_context(snapshot)
     plan = templates.plan(known.policies, snapshot)
     wanted = (*plan.missing, *(one for one, _ in plan.outdated))
     made = {one.key: template for one in wanted if (template := pending_templates.made(one, known)) is not None}
     return replace(snapshot, templates={**snapshot.templates, **made}) if made else snapshot
 
 
-def knowledge(snapshot: Snapshot) -> Knowledge:
+def claim_context(snapshot: Snapshot) -> ClaimContext:
     """Return what the admission of claims may know of a cluster, its ClaimPolicies compiled."""
-    memory = Memory()
-    return Knowledge(
+    memory = ReviewCaches()
+    return ClaimContext(
         snapshot=snapshot,
         defaults=memory.defaults(snapshot),
         limits=memory.limits(snapshot),

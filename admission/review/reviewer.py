@@ -16,35 +16,35 @@ from admission.api.values import json_patch, names
 from admission.api.values.reasons import Denial, DenyReason
 from admission.cel.syntax import parser
 from admission.claimpolicy import admission
-from admission.claimpolicy.admission import ClaimArrival, Knowledge
+from admission.claimpolicy.admission import ClaimContext, ClaimView
 from admission.claimpolicy.cel_subject import User
 from admission.claimpolicy.draft import Draft
 from admission.claimpolicy.match import Owned
 from admission.claimpolicy.pods import claims_annotation, extended_resources, pending_templates, required_claims
 from admission.errors import MalformedObjectError, RetryError
 from admission.objectpolicy import admission as objectpolicy_admission
-from admission.objectpolicy.admission import ObjectArrival
+from admission.objectpolicy.admission import ObjectView
 from admission.podpolicy import admission as podpolicy_admission, pod_view, queue_selection, update, workload_admission
 from admission.podpolicy.admission import Rules
-from admission.podpolicy.pod_view import Arrival, PodHead
-from admission.podpolicy.workload_admission import WorkloadArrival
+from admission.podpolicy.pod_view import PodHead, PodView
+from admission.podpolicy.workload_admission import WorkloadView
 from admission.ports import View
-from admission.review.caches import Memory
+from admission.review.caches import ReviewCaches
 from admission.workloads import suspendable
 from admission.workloads.suspendable import Holdable
 
 
-def prepared(snapshot: Snapshot) -> Memory:
+def prepared(snapshot: Snapshot) -> ReviewCaches:
     """Return a memory of what the first reviews would have to find out. It takes as long as all policies to compile."""
     parser.prepare()
-    memory = Memory()
+    memory = ReviewCaches()
     memory.defaults(snapshot)
     memory.limits(snapshot)
     memory.policies(snapshot)
     return memory
 
 
-def mutate(review: Review, view: View, *, memory: Memory) -> Verdict:
+def mutate(review: Review, view: View, *, memory: ReviewCaches) -> Verdict:
     """Answer the mutating webhook: what a new pod lacks, and who made a Job. Raises RetryError while not synced.
 
     Of what a pod asks in Muster's own words, the claims of its annotation, the mistakes are refused here.
@@ -67,14 +67,14 @@ def mutate(review: Review, view: View, *, memory: Memory) -> Verdict:
     return _completed(arrival, review, view.snapshot(), memory)
 
 
-def _arrival(review: Review) -> Arrival:
+def _arrival(review: Review) -> PodView:
     """Read a new pod. One that was parsed as no more than what is read has the right types already."""
     if review.sent:
         return pod_view.read(cast("PodHead", review.obj), review.namespace)
     return pod_view.decode(review.obj, review.namespace)
 
 
-def _completed(arrival: Arrival, review: Review, snapshot: Snapshot, memory: Memory) -> Verdict:
+def _completed(arrival: PodView, review: Review, snapshot: Snapshot, memory: ReviewCaches) -> Verdict:
     """Return what a new pod lacks, and the claims of its annotation and instead of its extended resources."""
     patch = podpolicy_admission.additions(
         arrival, snapshot, memory.defaults(snapshot), username=review.username, trace=review.trace
@@ -88,14 +88,14 @@ def _completed(arrival: Arrival, review: Review, snapshot: Snapshot, memory: Mem
     return Verdict(denial=denial) if denial is not None else Verdict(patch=(*patch, *draft.patch))
 
 
-def _conversions(arrival: Arrival, snapshot: Snapshot, memory: Memory) -> Mapping[str, Owned]:
+def _conversions(arrival: PodView, snapshot: Snapshot, memory: ReviewCaches) -> Mapping[str, Owned]:
     """Return which of the pod's extended resources become claims. Most pods ask for none, and pay nothing for it."""
     if not arrival.containers or not snapshot.policies:
         return {}
     policies = memory.policies(snapshot)
     if not policies.convert:
         return {}
-    queue = queue_selection.entrance(arrival, snapshot, memory.defaults(snapshot)).queue
+    queue = queue_selection.select_queue(arrival, snapshot, memory.defaults(snapshot)).queue
     known = policies.choose(arrival.namespace, queue.name if queue is not None else "").conversions
     asked = {resource for container in arrival.containers for resource, _ in container.requests}
     return {resource: known[resource] for resource in asked if resource in known}
@@ -112,7 +112,7 @@ def _stamped(review: Review) -> Verdict:
         return admission_review.refuse_malformed(error)
 
 
-def hold(review: Review, view: View, *, memory: Memory) -> Verdict:
+def hold(review: Review, view: View, *, memory: ReviewCaches) -> Verdict:
     """Answer the webhook for workloads of queues that hold them as a whole. Raises RetryError while not synced."""
     _ensure_synced(view)
     kind = _holdable(review)
@@ -129,7 +129,7 @@ def hold(review: Review, view: View, *, memory: Memory) -> Verdict:
     return Verdict(patch=patch) if patch else ALLOWED
 
 
-def _of_workload(review: Review, kind: Holdable, snapshot: Snapshot, rules: Rules, memory: Memory) -> Verdict:
+def _of_workload(review: Review, kind: Holdable, snapshot: Snapshot, rules: Rules, memory: ReviewCaches) -> Verdict:
     try:
         old, new = _workloads(review, kind)
         denial = workload_admission.judge(
@@ -140,7 +140,7 @@ def _of_workload(review: Review, kind: Holdable, snapshot: Snapshot, rules: Rule
     return ALLOWED if denial is None else Verdict(denial=denial)
 
 
-def _workloads(review: Review, kind: Holdable) -> tuple[WorkloadArrival | None, WorkloadArrival]:
+def _workloads(review: Review, kind: Holdable) -> tuple[WorkloadView | None, WorkloadView]:
     """Read a workload as it was, where it is changed, and as it will be."""
     new = workload_admission.decode(kind, review.obj, review.namespace)
     return (
@@ -155,7 +155,7 @@ def _holdable(review: Review) -> Holdable | None:
     return suspendable.BY_RESOURCE.get((review.group, review.resource))
 
 
-def validate(review: Review, view: View, *, rules: Rules, memory: Memory) -> Verdict:
+def validate(review: Review, view: View, *, rules: Rules, memory: ReviewCaches) -> Verdict:
     """Answer the validating webhook. Raises RetryError while the view is not synced."""
     _ensure_synced(view)
     if _is_subresource_of_pod(review) and not _is_change_by_status(review):
@@ -173,7 +173,7 @@ def validate(review: Review, view: View, *, rules: Rules, memory: Memory) -> Ver
     return _of_pod(review, view, rules, memory)
 
 
-def _of_pod(review: Review, view: View, rules: Rules, memory: Memory) -> Verdict:
+def _of_pod(review: Review, view: View, rules: Rules, memory: ReviewCaches) -> Verdict:
     try:
         if review.operation == "CREATE":
             arrival = _arrival(review)
@@ -197,7 +197,7 @@ def _of_pod(review: Review, view: View, rules: Rules, memory: Memory) -> Verdict
     return ALLOWED if denial is None else Verdict(denial=denial)
 
 
-def _ruled(verdict: Verdict, arrival: Arrival, review: Review, snapshot: Snapshot, memory: Memory) -> Verdict:
+def _ruled(verdict: Verdict, arrival: PodView, review: Review, snapshot: Snapshot, memory: ReviewCaches) -> Verdict:
     """Return the verdict on a new pod with what the rules of ClaimPolicies say of its claims."""
     if verdict.denial is not None or not arrival.claims or not snapshot.policies:
         return verdict
@@ -212,7 +212,7 @@ def _ruled(verdict: Verdict, arrival: Arrival, review: Review, snapshot: Snapsho
     )
 
 
-def _fulfilled(arrival: Arrival, view: View, memory: Memory) -> Snapshot:
+def _fulfilled(arrival: PodView, view: View, memory: ReviewCaches) -> Snapshot:
     """Return what is known, with the templates that policies are about to provide for the pod."""
     snapshot = view.snapshot()
     if not arrival.claims or not snapshot.policies or not memory.policies(snapshot).provide:
@@ -239,7 +239,7 @@ def _is_claim(review: Review) -> bool:
 
 
 def _of_claim(
-    answer: Callable[[ClaimArrival, Knowledge], Verdict], review: Review, view: View, memory: Memory
+    answer: Callable[[ClaimView, ClaimContext], Verdict], review: Review, view: View, memory: ReviewCaches
 ) -> Verdict:
     try:
         return answer(_claim(review), _known(view, memory))
@@ -247,8 +247,8 @@ def _of_claim(
         return admission_review.refuse_malformed(error)
 
 
-def _claim(review: Review) -> ClaimArrival:
-    return ClaimArrival(
+def _claim(review: Review) -> ClaimView:
+    return ClaimView(
         obj=review.obj or {},
         namespace=review.namespace,
         user=_user(review),
@@ -260,9 +260,9 @@ def _user(review: Review) -> User:
     return User(username=review.username, uid=review.user_uid, groups=review.groups, extra=review.extra)
 
 
-def _known(view: View, memory: Memory) -> Knowledge:
+def _known(view: View, memory: ReviewCaches) -> ClaimContext:
     snapshot = view.snapshot()
-    return Knowledge(
+    return ClaimContext(
         snapshot=snapshot,
         defaults=memory.defaults(snapshot),
         limits=memory.limits(snapshot),
@@ -277,10 +277,10 @@ def _is_own(review: Review) -> bool:
     return known and kind == (names.GROUP, names.VERSION, "")
 
 
-def _of_own(review: Review, view: View, memory: Memory) -> Verdict:
+def _of_own(review: Review, view: View, memory: ReviewCaches) -> Verdict:
     snapshot = view.snapshot()
     deleted = review.operation == "DELETE"
-    arrival = ObjectArrival(
+    arrival = ObjectView(
         plural=review.resource,
         namespace=review.namespace,
         obj=None if deleted else review.obj or {},
@@ -288,7 +288,7 @@ def _of_own(review: Review, view: View, memory: Memory) -> Verdict:
     )
     try:
         return objectpolicy_admission.judge(
-            arrival, objectpolicy_admission.Knowledge(snapshot=snapshot, policies=memory.policies(snapshot))
+            arrival, objectpolicy_admission.ObjectContext(snapshot=snapshot, policies=memory.policies(snapshot))
         )
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)

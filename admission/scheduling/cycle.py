@@ -12,15 +12,15 @@ from admission.api.muster.queues import Queue
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import Hold, HoldReason
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 from admission.quota.fair_share import Shares
-from admission.quota.headroom import Standing, Usage
+from admission.quota.headroom import QueueUsage, Usage
 from admission.quota.queue_order import Tournament, in_order
-from admission.scheduling.backfill.policy import Reserve
+from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.cache import equivalence
-from admission.scheduling.cache.plan_cache import Basis, Recall
+from admission.scheduling.cache.plan_cache import Basis, PlanCache
 from admission.scheduling.cache.queue_cache import Ground
-from admission.scheduling.cache.verdict_cache import PROOF, RESERVED, Finding, Rest
+from admission.scheduling.cache.verdict_cache import PROOF, RESERVED, Verdict, VerdictCache
 from admission.scheduling.checks import budget, chain, completeness, elastic
 from admission.scheduling.checks.chain import Decision, Grant, Inputs, Rules
 from admission.scheduling.placement import mode
@@ -32,7 +32,7 @@ MOST_KINDS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class CycleDecisions:
     """What one cycle has decided. anew: all but the decisions of an earlier cycle that stand as they are.
 
     whole: whether it came to every gang that waits.
@@ -50,15 +50,15 @@ class _State:
     """
 
     rules: Rules
-    world: World
-    standing: Standing
-    reserve: Reserve | None
+    world: ClusterState
+    standing: QueueUsage
+    reserve: Backfill | None
     blocked: dict[QueueName, str] = field(default_factory=dict)
 
 
 def decide_all(
-    groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage, reserve: Reserve | None = None
-) -> Round:
+    groups: tuple[Group, ...], rules: Rules, world: ClusterState, usage: Usage, reserve: Backfill | None = None
+) -> CycleDecisions:
     """Decide about the gangs that wait, in order; each sees what was granted to those before it.
 
     reserve: what the heads of the queues are promised; None where nobody is promised anything.
@@ -80,34 +80,34 @@ def decide_all(
     if reserve is not None:
         waiting = {group.uid for group in groups if group.waiting}
         reserve.begin(rules, waiting, world)
-    state = _State(rules, world, Standing(rules.tree, usage), reserve)
+    state = _State(rules, world, QueueUsage(rules.tree, usage), reserve)
     held = _all_held(groups, state) if rules.beyond is None else None
     if held is None:
         # What is decided beside grants that may come to nothing is found anew.
         rules.rest.lines.clear()
         _note_first(groups, state)
         state.blocked.clear()
-    found = _granted(groups, usage, state) if held is None else Round(anew=tuple(held))
+    found = _granted(groups, usage, state) if held is None else CycleDecisions(anew=tuple(held))
     if reserve is not None:
         reserve.look(rules, state.world, state.standing)
     return found
 
 
-def rehearse(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage) -> None:
+def rehearse(groups: tuple[Group, ...], rules: Rules, world: ClusterState, usage: Usage) -> None:
     """Find out beforehand what the first round of a leader would have to: who cannot start, and where gangs could.
 
     Nobody is promised anything. Of every kind of gang one is planned for though its queue may be full: the next one of
     its kind may not find it so.
     """
     decide_all(groups, rules, world, usage)
-    rules = replace(rules, recall=Recall(), rest=Rest(), mute=True)
-    standing, kinds = Standing(rules.tree, {}), set[Hashable]()
+    rules = replace(rules, recall=PlanCache(), rest=VerdictCache(), mute=True)
+    standing, kinds = QueueUsage(rules.tree, {}), set[Hashable]()
     for group in groups:
         queue = completeness.entered(group, rules.snapshot) if group.waiting else None
         if not isinstance(queue, Queue):
             continue
         inputs = chain.asked(Inputs(rules=rules, group=group, queue=queue, world=world, standing=standing))
-        alike = equivalence.of(inputs.demands, mode.asked(group.record, queue), world, topology.question(group))
+        alike = equivalence.build(inputs.demands, mode.asked(group.record, queue), world, topology.question(group))
         if alike is not None and alike.key not in kinds:
             chain.decide(inputs)
             kinds.add(alike.key)
@@ -132,7 +132,7 @@ def _note_first(groups: tuple[Group, ...], state: _State) -> None:
             reserve.note(finding, inputs)
 
 
-def _granted(groups: tuple[Group, ...], usage: Usage, state: _State) -> Round:
+def _granted(groups: tuple[Group, ...], usage: Usage, state: _State) -> CycleDecisions:
     rules, standing = state.rules, state.standing
     waiting = [group for group in groups if group.waiting]
     decisions: list[Decision] = []
@@ -163,7 +163,7 @@ def _granted(groups: tuple[Group, ...], usage: Usage, state: _State) -> Round:
         decisions.append(Decision(group=group, outcome=outcome, position=positions[group.queue], needed=finding.needed))
         if group.uid in rules.anew:
             break
-    return Round(anew=tuple(decisions), whole=len(decisions) == len(waiting))
+    return CycleDecisions(anew=tuple(decisions), whole=len(decisions) == len(waiting))
 
 
 def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None:
@@ -206,7 +206,7 @@ def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None
     return decisions
 
 
-Looked = tuple[Finding, Inputs | None]
+Looked = tuple[Verdict, Inputs | None]
 """What was found of a gang, and on what; on nothing where it may not enter its queue."""
 
 
@@ -215,7 +215,7 @@ def _looked_at(group: Group, state: _State) -> Looked:
     name = group.queue
     queue = completeness.entered(group, state.rules.snapshot)
     if not isinstance(queue, Queue):
-        return Finding(group=group, outcome=queue), None
+        return Verdict(group=group, outcome=queue), None
     inputs = Inputs(
         rules=state.rules,
         group=group,
@@ -230,7 +230,7 @@ def _looked_at(group: Group, state: _State) -> Looked:
     return found, inputs
 
 
-def _found(inputs: Inputs, state: _State) -> Finding:
+def _found(inputs: Inputs, state: _State) -> Verdict:
     """Return what was found of a gang and still stands, or else decide about it."""
     rules, group, reserve = inputs.rules, inputs.group, state.reserve
     may_rest = (
@@ -258,12 +258,12 @@ def _found(inputs: Inputs, state: _State) -> Finding:
     return finding
 
 
-def _stands(held: Finding | Ground, queue: QueueName, state: _State) -> bool:
+def _stands(held: Verdict | Ground, queue: QueueName, state: _State) -> bool:
     """Return whether somebody would still be in the way of what is reserved."""
     reserve, selectors = state.reserve, state.rules.selectors
     return reserve is not None and reserve.stands(held, queue, state.world, state.standing, selectors)
 
 
-def _lack(standing: Standing, queue: QueueName, charge: Charge) -> Hold | None:
+def _lack(standing: QueueUsage, queue: QueueName, charge: Charge) -> Hold | None:
     shortage = standing.charge_fits(queue, charge)
     return None if shortage is None else Hold(HoldReason.QUOTA_EXCEEDED, shortage.message, shortage.details)

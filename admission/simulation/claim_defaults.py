@@ -16,7 +16,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json
 from admission.api.values.json_patch import Operation
 from admission.claimpolicy import admission, rules, templates
-from admission.claimpolicy.admission import ClaimArrival
+from admission.claimpolicy.admission import ClaimView
 from admission.claimpolicy.cel_subject import User
 from admission.review import provided_templates
 from admission.simulation import manifests
@@ -49,7 +49,7 @@ def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], list[E
 
     store: what the objects amount to. Objects with a UID exist already, and nothing is added to them.
     """
-    known = provided_templates.knowledge(manifests.snapshot(store))
+    known = provided_templates.claim_context(manifests.snapshot(store))
     flawed = {index for index, _ in store.flaws}
     found: list[Json] = []
     effects: list[Effect] = []
@@ -59,7 +59,7 @@ def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], list[E
             found.append(obj)
             continue
         namespace = str(obj["metadata"].get("namespace") or store.namespace)
-        arrival = ClaimArrival(
+        arrival = ClaimView(
             obj=claims.upgraded(obj), namespace=namespace, user=User(), template=KINDS[str(obj["kind"])]
         )
         done = admission.completion(arrival, known)
@@ -74,7 +74,7 @@ def differing(snapshot: Snapshot) -> tuple[str, ...]:
     """Return which templates are not as ClaimPolicies want them, and why."""
     if not snapshot.policies:
         return ()
-    plan = templates.plan(provided_templates.knowledge(snapshot).policies, snapshot)
+    plan = templates.plan(provided_templates.claim_context(snapshot).policies, snapshot)
     told = templates.troubles(plan, ())
     return tuple(f"ClaimPolicy {policy}: {said}" for policy in sorted(told) for said in told[policy])
 

@@ -21,11 +21,11 @@ from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Denial
 from admission.cycle import profile as cycle_profile
-from admission.dra.compatibility import Profile
+from admission.dra.compatibility import SchedulerProfile
 from admission.errors import MalformedObjectError
 from admission.podpolicy.admission import Rules
 from admission.review import provided_templates, reviewer
-from admission.review.caches import Memory
+from admission.review.caches import ReviewCaches
 from admission.simulation import claim_defaults, in_memory, manifests, pods as simulation_pods
 from admission.simulation.claim_defaults import Effect
 from admission.simulation.manifests import Candidate
@@ -60,7 +60,7 @@ class Expanded:
 
     snapshot: Snapshot
     now: datetime
-    profile: Profile = cycle_profile.NEWEST
+    profile: SchedulerProfile = cycle_profile.NEWEST
     refusals: Mapping[GangUid, Refusal] = field(default_factory=dict)
     invented: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ def expand(
     *,
     now: datetime | None = None,
     namespace: str = "default",
-    profile: Profile = cycle_profile.NEWEST,
+    profile: SchedulerProfile = cycle_profile.NEWEST,
 ) -> Expanded:
     """Return the cluster that the objects describe. now: by default a minute after the latest time among them.
 
@@ -84,7 +84,7 @@ def expand(
     if store.of("ClaimPolicy"):
         objects, effects = claim_defaults.completed(objects, store)
         store = manifests.read(objects, now=now, namespace=namespace, profile=profile)
-    bare = provided_templates.provided(manifests.snapshot(store))
+    bare = provided_templates.with_provided(manifests.snapshot(store))
 
     candidates = [*store.pods, *simulation_pods.made(store, bare)]
     door = _Door(bare)
@@ -92,7 +92,7 @@ def expand(
 
     classes = store.of("PriorityClass")
     found = [owner_chain.prioritized(pods.decode(pod.body), pod.body, classes) for pod in entered]
-    filled = provided_templates.provided(replace(bare, pods={pod.meta.uid: pod for pod in found}))
+    filled = provided_templates.with_provided(replace(bare, pods={pod.meta.uid: pod for pod in found}))
     return Expanded(
         snapshot=_with_claims(filled),
         now=store.now,
@@ -117,7 +117,7 @@ class _Door:
         self.effects: list[Effect] = []
         self._snapshot = snapshot
         self._view = ports.FrozenView(snapshot)
-        self._memory = Memory()
+        self._memory = ReviewCaches()
 
     def lets_in(self, pod: Candidate) -> bool:
         """Complete a pod and judge it; pods that run, have ended or were gated by a webhook are in already."""

@@ -24,7 +24,7 @@ def allocation(claim: Claim, holding: Holding, node: NodeName, devices: Mapping[
 
 def _allocated(claim: Claim, at: int, given: RequestDevice, devices: Mapping[DeviceId, Device]) -> AllocatedDevice:
     """Return a granted device as it is allocated: whole, a share of it, or nothing of it, under admin access."""
-    taken = [*device_use.of_plan([given], claim.spec, devices, Features())]
+    taken = [*device_use.from_plan([given], claim.spec, devices, Features())]
     shared = [taking for taking in taken if taking.shared]
     return AllocatedDevice(
         given=given,

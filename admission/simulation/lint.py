@@ -20,19 +20,19 @@ from admission.api.values.reasons import DenyReason
 from admission.cel import lint as cel_lint
 from admission.cel.lint import Name, Trap, TrapKind, Types
 from admission.claimpolicy import admission, cel_subject, defaults, match, rules
-from admission.claimpolicy.admission import ClaimArrival, Knowledge
+from admission.claimpolicy.admission import ClaimContext, ClaimView
 from admission.claimpolicy.cel_subject import Subject, User
 from admission.claimpolicy.defaults import Asker
 from admission.claimpolicy.rules import Finding
 from admission.cycle import profile
-from admission.dra.compatibility import Profile
+from admission.dra.compatibility import SchedulerProfile
 from admission.dra.diagnosis import supply
 from admission.dra.inventory.selectors import Selectors
 from admission.errors import MalformedObjectError, RetryError
 from admission.objectpolicy import claim_policies, gangs, meters, queues, workloads
-from admission.objectpolicy.findings import Concern
+from admission.objectpolicy.findings import ObjectFinding
 from admission.quota.tree import Inactive
-from admission.review.caches import Memory
+from admission.review.caches import ReviewCaches
 from admission.simulation import expand, offline, validation
 from admission.simulation.expand import Expanded
 from admission.workloads import suspendable
@@ -88,7 +88,9 @@ class Linted:
     notes: tuple[str, ...]
 
 
-async def lint(objects: Sequence[Json], *, namespace: str = "default", profile: Profile = profile.NEWEST) -> Linted:
+async def lint(
+    objects: Sequence[Json], *, namespace: str = "default", profile: SchedulerProfile = profile.NEWEST
+) -> Linted:
     """Return what is wrong with the objects, each of which has an apiVersion and a kind."""
     world = expand.expand(objects, namespace=namespace, profile=profile)
     linter = _Linter(objects, world, namespace, profile)
@@ -106,17 +108,17 @@ def _refused(world: Expanded) -> Iterator[Remark]:
 class _Linter:
     """The objects that are whole, one after the other."""
 
-    def __init__(self, objects: Sequence[Json], world: Expanded, namespace: str, profile: Profile) -> None:
+    def __init__(self, objects: Sequence[Json], world: Expanded, namespace: str, profile: SchedulerProfile) -> None:
         self._world = world
         self._snapshot = world.snapshot
         self._profile = profile
         self._namespace = namespace
         self._selectors = Selectors(profile.cel)
         self._types = _types(world.snapshot)
-        remembered = Memory()
+        remembered = ReviewCaches()
         self._policies = remembered.policies(world.snapshot)
         self._queues = remembered.defaults(world.snapshot)
-        self._known = Knowledge(
+        self._known = ClaimContext(
             snapshot=world.snapshot,
             defaults=self._queues,
             limits=remembered.limits(world.snapshot),
@@ -247,7 +249,7 @@ class _Linter:
         """Ask the policies about a claim or template as if it was created now; nobody knows by whom."""
         place = str((obj.get("metadata") or {}).get("namespace") or self._namespace)
         template = obj["kind"] == "ResourceClaimTemplate"
-        arrival = ClaimArrival(obj=obj, namespace=place, user=User(), template=template)
+        arrival = ClaimView(obj=obj, namespace=place, user=User(), template=template)
         denial = admission.judge(arrival, self._known).denial
         if denial is not None and denial.reason is not DenyReason.POLICY_VIOLATION:
             yield _error(index, Code.DENIED, "spec", f"{denial.reason}: {denial.message}")
@@ -357,7 +359,7 @@ def _found(index: int, finding: Finding, field: str) -> Iterator[Remark]:
             pass
 
 
-def _concerned(index: int, found: Iterable[Concern], code: Code = Code.NOT_IN_ORDER) -> Iterator[Remark]:
+def _concerned(index: int, found: Iterable[ObjectFinding], code: Code = Code.NOT_IN_ORDER) -> Iterator[Remark]:
     """Yield what the door would say of one of Muster's own objects. code: that of its warnings."""
     for concern in found:
         remark = _warning(index, code, concern.field, concern.message)

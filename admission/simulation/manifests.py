@@ -17,11 +17,11 @@ from admission.api.muster import claim_policies, gangs, meters, queues
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.decoding import Json
-from admission.dra.compatibility import Profile
+from admission.dra.compatibility import SchedulerProfile
 from admission.errors import Flaw, MalformedObjectError
 from admission.simulation import in_memory, validation
 from admission.workloads.kinds import catalog
-from admission.workloads.kinds.registry import Family
+from admission.workloads.kinds.registry import WorkloadKind
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 """What time it is where no object says when it was made."""
@@ -101,7 +101,7 @@ class Store:
         self.values[key], self.places[key] = value, index
 
 
-def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profile: Profile) -> Store:
+def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profile: SchedulerProfile) -> Store:
     """Read all objects; each has an apiVersion and a kind. now: a minute after the latest time in them, if None.
 
     profile: whose CEL they are written in.
@@ -135,7 +135,7 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
     return store
 
 
-def _vetted(name: str, body: Json, kind: _Kind, profile: Profile) -> Any:
+def _vetted(name: str, body: Json, kind: _Kind, profile: SchedulerProfile) -> Any:
     """Read an object that the API server would keep. Raises MalformedObjectError with all that is wrong with it."""
     found = validation.flaws(name, body, profile)
     try:
@@ -168,7 +168,7 @@ def snapshot(store: Store) -> Snapshot:
     )
 
 
-def _parents(store: Store, family: Family) -> dict[str, Parent]:
+def _parents(store: Store, family: WorkloadKind) -> dict[str, Parent]:
     found: dict[str, Parent] = store.of(family.key)
     return found if family.named else {parent.meta.uid: parent for parent in found.values()}
 

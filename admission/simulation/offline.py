@@ -18,7 +18,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Denial, Detail, Hold
 from admission.cycle import cycle
-from admission.cycle.state.leader import Desk, Ports, Result
+from admission.cycle.state.leader import CycleResult, LeaderState, Ports
 from admission.scheduling.placement import protection
 from admission.scheduling.placement.protection import Barriers
 from admission.simulation import in_memory, opening_balance
@@ -99,7 +99,7 @@ class _Run:
             scheduler=admission_ports.FixedScheduler(world.profile),
             fences=admission_ports.NoFences(fences(world.snapshot)),
         )
-        self._desk = Desk(ports=ports, actor=ACTOR, epoch=EPOCH, steps=steps)
+        self._desk = LeaderState(ports=ports, actor=ACTOR, epoch=EPOCH, steps=steps)
         self._seen: dict[GangUid, GangReport] = {}
         self._running: list[GangUid] = []
         self._at_first: frozenset[GangUid] = frozenset()
@@ -122,7 +122,7 @@ class _Run:
         self._running = [group.uid for group in running]
         self._at_first = frozenset(self._running)
 
-    async def cycle(self) -> Result:
+    async def cycle(self) -> CycleResult:
         """Run one cycle, and let kube-scheduler start what it admitted."""
         result = await cycle.run(self._desk, self._now)
         for uid, evicted in result.evicted.items():
@@ -159,7 +159,7 @@ class _Run:
                 return True
         return False
 
-    def outcome(self, result: Result) -> Outcome:
+    def outcome(self, result: CycleResult) -> Outcome:
         refused = self._world.refusals
         known = _Names({report.key: self._key(report) for report in self._seen.values()})
         told = [self._told(report, known) for uid, report in self._seen.items() if uid not in refused]

@@ -18,7 +18,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import Uid
 from admission.dra.metering import device_meters, holdings
-from admission.dra.metering.device_meters import ChargeError, Given, Meters
+from admission.dra.metering.device_meters import ChargeError, Meters, PricedDevice
 from admission.dra.requests import extended_resources
 from admission.errors import MendError
 from admission.lifecycle import transitions
@@ -91,7 +91,8 @@ def _charge(claim: Claim, devices: Mapping[DeviceId, Device], meters: Meters) ->
     results = claim.allocation.devices if claim.allocation else ()
     known = [result for result in results if result.device in devices]
     given = [
-        Given(result.given, devices[result.device], result.admin_access, result.consumed or None) for result in known
+        PricedDevice(result.given, devices[result.device], result.admin_access, result.consumed or None)
+        for result in known
     ]
     charge = device_meters.charge(meters, claim.spec, given)
     if isinstance(charge, ChargeError):

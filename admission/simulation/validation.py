@@ -9,11 +9,11 @@ from functools import lru_cache
 from admission.api.validation import claims, objects
 from admission.api.values.decoding import Json, Reader
 from admission.cel import environment, limits
-from admission.dra.compatibility import Profile
+from admission.dra.compatibility import SchedulerProfile
 from admission.errors import Flaw
 
 
-def flaws(kind: str, obj: Json, profile: Profile) -> tuple[Flaw, ...]:
+def flaws(kind: str, obj: Json, profile: SchedulerProfile) -> tuple[Flaw, ...]:
     """Return every flaw of an object of resource.k8s.io with its field; nothing for other kinds."""
     reader = Reader(obj)
     for selector in _selectors(kind, reader):

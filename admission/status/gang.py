@@ -23,7 +23,7 @@ from admission.claimpolicy import status
 from admission.claimpolicy.match import Policies
 from admission.dra.metering import meter_health
 from admission.dra.metering.device_meters import Meters
-from admission.dra.metering.meter_health import Appraisal
+from admission.dra.metering.meter_health import MeterHealth
 from admission.lifecycle.requeue_backoff import Backoff
 from admission.quota.tree import Tree
 from admission.scheduling.backfill.reservations import Estimate
@@ -50,14 +50,14 @@ KEPT = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class StatusInputs:
     """What the reports are made of, after a cycle."""
 
     snapshot: Snapshot
     book: Book
     tree: Tree
     meters: Meters
-    appraisal: Appraisal = meter_health.NOTHING
+    appraisal: MeterHealth = meter_health.NOTHING
     decisions: Mapping[GangUid, Decision] = field(default_factory=dict)
     backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
     evicted: Mapping[GangUid, Evicted] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Facts:
     now: datetime = EPOCH
 
 
-def gang(group: Group, facts: Facts) -> GangReport:
+def gang(group: Group, facts: StatusInputs) -> GangReport:
     """Return the status of one gang."""
     decision = facts.decisions.get(group.uid)
     placement = facts.book.placements.get(group.uid)
@@ -101,7 +101,8 @@ def gang(group: Group, facts: Facts) -> GangReport:
         phase=phase,
         pods=len(group.pods) - expected,
         expected=expected,
-        hold=told(_hold(decision), facts.snapshot) or (facts.stuck.get(group.uid) if phase is Phase.RESERVED else None),
+        hold=as_reported(_hold(decision), facts.snapshot)
+        or (facts.stuck.get(group.uid) if phase is Phase.RESERVED else None),
         position=decision.position if waits and decision is not None else None,
         plan=_plan(placement),
         charges=charge_of(placement),
@@ -140,7 +141,7 @@ def charge_of(placement: Placement | None) -> Charge:
     return total
 
 
-def conditions(facts: Facts) -> list[ConditionReport]:
+def conditions(facts: StatusInputs) -> list[ConditionReport]:
     """Return the conditions of every meter and claim policy."""
     meters = [
         ConditionReport(
@@ -227,7 +228,7 @@ def kept_until(record: Gang, report: GangReport, lines: Collection[str]) -> date
     return report.next_try or ((report.evicted.at if report.evicted is not None else EPOCH) + KEPT)
 
 
-def _placed(group: Group, facts: Facts) -> Placed:
+def _placed(group: Group, facts: StatusInputs) -> Placed:
     """Return how a gang was placed: what this leader knows, or what its predecessor has written into the status."""
     chosen = facts.chosen.get(group.uid)
     if chosen is not None:
@@ -258,7 +259,7 @@ def _plan(placement: Placement | None) -> tuple[PlannedPod, ...]:
     )
 
 
-def _ready(name: MeterName, classes: Iterable[str], facts: Facts) -> Condition:
+def _ready(name: MeterName, classes: Iterable[str], facts: StatusInputs) -> Condition:
     flaws = facts.meters.flaws.get(name)
     if flaws:
         return condition("Ready", "Malformed", f"meter {name}: {'; '.join(map(str, flaws))}", holds=False)
@@ -276,7 +277,7 @@ LACKING = frozenset({HoldReason.NO_FEASIBLE_PLACEMENT, HoldReason.DEVICES_BUSY, 
 HARDWARE = ("ResourceSlice", "Node", "DeviceClass")
 
 
-def told(hold: Hold | Denial | None, snapshot: Snapshot) -> Hold | Denial | None:
+def as_reported(hold: Hold | Denial | None, snapshot: Snapshot) -> Hold | Denial | None:
     """Return the hold; where devices are missing, with the first object that cannot be read, its field and the mend."""
     if not isinstance(hold, Hold) or hold.reason not in LACKING or not snapshot.malformed:
         return hold

@@ -21,7 +21,7 @@ from admission.scheduling.checks import faults
 from admission.scheduling.checks.chain import Grant
 from admission.scheduling.checks.faults import Defect, During
 from admission.status import gang as status_gang
-from admission.status.gang import Facts
+from admission.status.gang import StatusInputs
 from admission.status.queue import Tally
 from admission.workloads.gangs import Group
 
@@ -62,7 +62,7 @@ def _count(counts: Counter[K], what: K, times: int) -> None:
 
 
 @dataclass(slots=True)
-class Retelling:
+class GangStatusCache:
     """The statuses as they were last made. One for each leader."""
 
     gangs: tuple[GangReport, ...] = ()
@@ -90,7 +90,7 @@ class Retelling:
         self,
         groups: tuple[Group, ...],
         decided: Collection[GangUid],
-        facts: Facts,
+        facts: StatusInputs,
         found: MutableSequence[Defect],
     ) -> list[GangReport]:
         """Return the statuses that were made anew. decided: gangs of which something else was decided than before."""
@@ -108,7 +108,7 @@ class Retelling:
             self.version += 1
         return anew
 
-    def _stirred(self, groups: tuple[Group, ...], facts: Facts) -> Iterator[GangUid]:
+    def _stirred(self, groups: tuple[Group, ...], facts: StatusInputs) -> Iterator[GangUid]:
         """Yield the gangs of which something changed."""
         if groups is not self._counted:
             before, self._counted, self.groups = self.groups, groups, {group.uid: group for group in groups}
@@ -128,7 +128,7 @@ class Retelling:
             yield from [uid for uid, (report, _) in self._reports.items() if report.topology is not None]
         self._made_of, self._nodes, self._malformed = made_of, facts.snapshot.nodes, facts.snapshot.malformed
 
-    def _make(self, uid: GangUid, facts: Facts, found: MutableSequence[Defect]) -> GangReport | None:
+    def _make(self, uid: GangUid, facts: StatusInputs, found: MutableSequence[Defect]) -> GangReport | None:
         """Make one status anew."""
         before = self._reports.pop(uid, None)
         if before is not None:
@@ -147,7 +147,7 @@ class Retelling:
         self.tally.add(report, needed)
         return report
 
-    def _look_at_idle(self, facts: Facts) -> list[GangReport]:
+    def _look_at_idle(self, facts: StatusInputs) -> list[GangReport]:
         """Return the statuses made anew of Gang objects whose pods are gone or have not come yet."""
         known = self._known.keys
         before, self._idle, anew = self._idle, {}, []
@@ -164,7 +164,7 @@ class Retelling:
                 anew.append(report)
         return anew
 
-    def _idle_report(self, gang: Gang, facts: Facts) -> GangReport:
+    def _idle_report(self, gang: Gang, facts: StatusInputs) -> GangReport:
         report = status_gang.idle(gang, facts.backoffs, facts.evicted)
         if status_gang.is_superseded(gang, self._known.workloads):
             return replace(report, over=True)

@@ -19,11 +19,11 @@ from admission.api.values import names, quantities
 from admission.api.values.names import MeterName, QueueName
 from admission.lifecycle import deleted_queues
 from admission.quota import budgets as budgets_
-from admission.quota.headroom import Standing
+from admission.quota.headroom import QueueUsage
 from admission.quota.tree import Inactive
 from admission.scheduling.placement import protection_conditions
 from admission.status import gang
-from admission.status.gang import Facts
+from admission.status.gang import StatusInputs
 
 Amounts = Mapping[QueueName, Mapping[MeterName, int]]
 
@@ -58,15 +58,15 @@ def _count(counter: Counter[K], amounts: Mapping[K, int], times: int) -> None:
 class _Sums:
     """What all queues' statuses are made of."""
 
-    facts: Facts
+    facts: StatusInputs
     uses: Mapping[QueueName, Mapping[MeterName, Use]]
     pending: Amounts
-    standing: Standing
+    standing: QueueUsage
     open: Mapping[QueueName, Sequence[str]]
     """The gangs for which the deletion of queues waits."""
 
 
-def queues(tally: Tally, facts: Facts) -> list[QueueReport]:
+def queues(tally: Tally, facts: StatusInputs) -> list[QueueReport]:
     """Return the status of every queue."""
     uses = facts.book.usage()
     totals = {name: {meter: sum(use) for meter, use in meters.items()} for name, meters in uses.items()}
@@ -75,7 +75,7 @@ def queues(tally: Tally, facts: Facts) -> list[QueueReport]:
         facts=facts,
         uses=uses,
         pending=tally.pending,
-        standing=Standing(facts.tree, totals),
+        standing=QueueUsage(facts.tree, totals),
         open=deleted_queues.users(facts.tree.queues, facts.book.placements.values()) if deleted else {},
     )
     return [

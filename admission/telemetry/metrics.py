@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from admission.api.muster.gangs import GangReport
-from admission.cycle.state.leader import Result
+from admission.cycle.state.leader import CycleResult
 from admission.scheduling.checks.faults import During
 from admission.telemetry import metric_catalog
 from admission.telemetry.collectors import Leader, Process, Reviews, Standing, Tally, Watched, Watches
@@ -68,7 +68,7 @@ class Metrics:
         self._leader.epoch = epoch or 0
         self._leader.standing = None
 
-    def cycled(self, result: Result, seconds: float) -> None:
+    def cycled(self, result: CycleResult, seconds: float) -> None:
         """Count one admission cycle, and show how things stand after it."""
         self._cycles.observe(seconds)
         self._admitted.inc(len(result.granted))

@@ -25,7 +25,7 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True)
-class Census:
+class GangCache:
     """The gangs as they were last counted. One for each leader."""
 
     places: dict[str, Place] = field(default_factory=dict)

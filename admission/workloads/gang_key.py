@@ -23,8 +23,8 @@ from admission.api.values.names import GangUid, Uid
 from admission.workloads import owner_chain
 from admission.workloads.kinds import labels, leaderworkerset, pod_labels, podgroup, spark
 from admission.workloads.kinds.pod_labels import Grouping
-from admission.workloads.kinds.registry import Family, Member, kind_of
-from admission.workloads.owner_chain import Lineage
+from admission.workloads.kinds.registry import Member, WorkloadKind, kind_of
+from admission.workloads.owner_chain import OwnerChain
 
 LARGEST_SIZE = 10_000
 
@@ -80,7 +80,7 @@ class Identity:
 
 def identify(pod: Pod, snapshot: Snapshot) -> Identity:
     """Return the gang that a pod belongs to: a named one, that of what is above it, or one of its own."""
-    lineage = owner_chain.of(pod, snapshot)
+    lineage = owner_chain.build(pod, snapshot)
     found = _starting_with(_identified(pod, lineage, snapshot), declared_least(pod), f"{names.GANG_MIN} of its pods")
     if found.grounds is lineage.grounds or not lineage.links:
         return found if lineage.deadline is None else replace(found, deadline=lineage.deadline)
@@ -88,7 +88,7 @@ def identify(pod: Pod, snapshot: Snapshot) -> Identity:
     return replace(found, deadline=lineage.deadline, grounds=tuple(dict.fromkeys((*found.grounds, *lineage.grounds))))
 
 
-def _identified(pod: Pod, lineage: Lineage, snapshot: Snapshot) -> Identity:
+def _identified(pod: Pod, lineage: OwnerChain, snapshot: Snapshot) -> Identity:
     named = labels.setting(pod, names.GANG)
     if named:
         return _named(pod, named, snapshot)
@@ -205,7 +205,7 @@ def _grouped(pod: Pod, grouping: Grouping, name: str) -> Identity:
     )
 
 
-def _of_pod_group(pod: Pod, family: Family, name: str, snapshot: Snapshot) -> Identity:
+def _of_pod_group(pod: Pod, family: WorkloadKind, name: str, snapshot: Snapshot) -> Identity:
     namespace = pod.meta.namespace
     key = f"{namespace}/{name}"
     found = snapshot.parents.get(family.key, {}).get(key)
@@ -246,7 +246,7 @@ def _of_others(pod: Pod, snapshot: Snapshot) -> Identity | None:
 # By owners.
 
 
-def _of_lineage(pod: Pod, lineage: Lineage, snapshot: Snapshot) -> Identity | None:
+def _of_lineage(pod: Pod, lineage: OwnerChain, snapshot: Snapshot) -> Identity | None:
     """Return the gang of what is above a pod; None where nothing above it says more than a batch Job does."""
     if lineage.endless:
         return _held(pod, lineage, _circle(lineage))
@@ -261,7 +261,7 @@ def _of_lineage(pod: Pod, lineage: Lineage, snapshot: Snapshot) -> Identity | No
     return _of_lost(pod, lineage, snapshot) if lineage.lost else None
 
 
-def _of_itself(pod: Pod, lineage: Lineage) -> Identity:
+def _of_itself(pod: Pod, lineage: OwnerChain) -> Identity:
     """Return the gang of a pod that nothing gathers: its batch Job's, or one of its own."""
     job = lineage.links[0].found if lineage.links else None
     if isinstance(job, Job):
@@ -273,7 +273,7 @@ def _of_itself(pod: Pod, lineage: Lineage) -> Identity:
     return replace(_alone(pod, lineage.grounds), line=line)
 
 
-def _of_parent(pod: Pod, parent: Parent, family: Family, lineage: Lineage) -> Identity:
+def _of_parent(pod: Pod, parent: Parent, family: WorkloadKind, lineage: OwnerChain) -> Identity:
     """Return the gang of those that an object's controller makes with a pod."""
     member = family.join(pod, lineage.links[:-1], parent)
     wave_name = parent.wave_of(member.role)
@@ -308,7 +308,7 @@ def _needed(member: Member, wave: Wave | None) -> int:
     return wave.needed if member.size is None else member.size
 
 
-def _of_driver(pod: Pod, driver: Pod, lineage: Lineage) -> Identity:
+def _of_driver(pod: Pod, driver: Pod, lineage: OwnerChain) -> Identity:
     """Return the executors of a Spark driver that no SparkApplication stands above: they start one by one."""
     member = spark.of_driver(driver)
     uid = gang_uid(member.uid, member.role)
@@ -323,7 +323,7 @@ def _of_driver(pod: Pod, driver: Pod, lineage: Lineage) -> Identity:
     )
 
 
-def _of_lost(pod: Pod, lineage: Lineage, snapshot: Snapshot) -> Identity | None:
+def _of_lost(pod: Pod, lineage: OwnerChain, snapshot: Snapshot) -> Identity | None:
     """Return a gang that waits for what its pod belongs to; None where that decides nothing, as of a StatefulSet."""
     last = lineage.links[-1].owner
     if kind_of(last) == owner_chain.BATCH_JOB:
@@ -335,7 +335,7 @@ def _of_lost(pod: Pod, lineage: Lineage, snapshot: Snapshot) -> Identity | None:
     return _held(pod, lineage, _blind(last.kind, why) if why else _missing(last.kind, last.name))
 
 
-def _held(pod: Pod, lineage: Lineage, why: str) -> Identity:
+def _held(pod: Pod, lineage: OwnerChain, why: str) -> Identity:
     """Return a gang that cannot start, as nobody can say who is in it."""
     last, uid = lineage.links[-1].owner, gang_uid(lineage.links[-1].owner.uid)
     declared = declared_size(pod)
@@ -351,7 +351,7 @@ def _held(pod: Pod, lineage: Lineage, why: str) -> Identity:
     )
 
 
-def _of_job(pod: Pod, job: Job | None, lineage: Lineage) -> Identity:
+def _of_job(pod: Pod, job: Job | None, lineage: OwnerChain) -> Identity:
     """Return the gang of a Job; while the Job itself is not seen yet, one that cannot be complete."""
     owner, uid = lineage.links[0].owner, gang_uid(lineage.links[0].owner.uid)
     declared = declared_size(pod)
@@ -391,7 +391,7 @@ def left_of(job: Job) -> int:
 # Why nobody knows.
 
 
-def _unseen(family: Family, name: str, namespace: str, snapshot: Snapshot) -> str:
+def _unseen(family: WorkloadKind, name: str, namespace: str, snapshot: Snapshot) -> str:
     """Say why an object is not seen that gangs are read from."""
     unread = snapshot.malformed.get((family.kind, f"{namespace}/{name}"))
     if unread is not None:
@@ -418,7 +418,7 @@ def _missing(kind: str, name: str) -> str:
     )
 
 
-def _circle(lineage: Lineage) -> str:
+def _circle(lineage: OwnerChain) -> str:
     way: Sequence[str] = [f"{link.owner.kind} {link.owner.name}" for link in lineage.links]
     return (
         f"nobody can say who makes the pods: their owners go round in a circle or on and on ({' → '.join(way)}); mend"

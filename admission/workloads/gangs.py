@@ -202,6 +202,6 @@ def _order(pod: Pod) -> tuple[datetime, str, str]:
     return pod.meta.created, pod.meta.name, pod.meta.uid
 
 
-def of(pod: Pod) -> str:
+def recognize(pod: Pod) -> str:
     """Return the name of a pod's subgroup; nothing where it is in none."""
     return next((name for said in catalog.SUBGROUPS if (name := said(pod))), "")

@@ -17,7 +17,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.decoding import Json
 from admission.workloads.kinds import catalog
-from admission.workloads.kinds.registry import Family, Link, kind_of
+from admission.workloads.kinds.registry import Link, WorkloadKind, kind_of
 
 LONGEST = 8
 """Owners that are looked at. The longest real way is four: from a worker to its LeaderWorkerSet."""
@@ -29,7 +29,7 @@ NONE: Mapping[str, Parent] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lineage:
+class OwnerChain:
     """The owners of a pod that are of kinds which gangs are read from, the nearest first.
 
     family: of the first of them that says how large a gang is, which is where the way ends. lost: whether the way ends
@@ -38,7 +38,7 @@ class Lineage:
     """
 
     links: tuple[Link, ...] = ()
-    family: Family | None = None
+    family: WorkloadKind | None = None
     endless: bool = False
     grounds: tuple[str, ...] = ()
     deadline: timedelta | None = None
@@ -48,10 +48,10 @@ class Lineage:
         return bool(self.links) and self.links[-1].found is None
 
 
-ALONE = Lineage()
+ALONE = OwnerChain()
 
 
-def of(pod: Pod, snapshot: Snapshot) -> Lineage:
+def build(pod: Pod, snapshot: Snapshot) -> OwnerChain:
     """Return the owners of a pod."""
     owner = pod.meta.controller
     if owner is None:
@@ -66,7 +66,7 @@ def of(pod: Pod, snapshot: Snapshot) -> Lineage:
         if family is None and kind not in (BATCH_JOB, POD):
             break
         if owner.uid in grounds or len(links) == LONGEST:
-            return Lineage(links=(*links, Link(owner=owner, found=None)), endless=True, grounds=tuple(grounds)[1:])
+            return OwnerChain(links=(*links, Link(owner=owner, found=None)), endless=True, grounds=tuple(grounds)[1:])
         grounds[owner.uid] = None
         seen = found(owner, snapshot)
         if "/" in owner.uid or (seen is not None and seen.meta.namespace != pod.meta.namespace):
@@ -80,9 +80,9 @@ def of(pod: Pod, snapshot: Snapshot) -> Lineage:
             if above is not None and above[0].found is not None and names.HELD in above[0].found.meta.annotations:
                 links.append(above[0])
                 family = above[1]
-            return Lineage(links=tuple(links), family=family, grounds=tuple(grounds)[1:], deadline=ends)
+            return OwnerChain(links=tuple(links), family=family, grounds=tuple(grounds)[1:], deadline=ends)
         owner = seen.meta.controller if seen is not None else None
-    return Lineage(links=tuple(links), grounds=tuple(grounds)[1:], deadline=_earliest(links))
+    return OwnerChain(links=tuple(links), grounds=tuple(grounds)[1:], deadline=_earliest(links))
 
 
 def _earliest(links: Iterable[Link]) -> timedelta | None:
@@ -91,7 +91,7 @@ def _earliest(links: Iterable[Link]) -> timedelta | None:
     return min((one for one in found if one is not None), default=None)
 
 
-def _above(below: Link, grounds: dict[str, None], snapshot: Snapshot) -> tuple[Link, Family] | None:
+def _above(below: Link, grounds: dict[str, None], snapshot: Snapshot) -> tuple[Link, WorkloadKind] | None:
     """Return what has made an object that pods belong to, of a kind that may be held as a whole."""
     family, made = catalog.HOLDERS.get(kind_of(below.owner)), below.found
     owner = made.meta.controller if made is not None else None

@@ -61,9 +61,9 @@ def succession(group: Group, snapshot: Snapshot, *, at: datetime, actor: str) ->
         return Mismatch(pod=came[0].meta.name, differs=FEWER) if _are_what_is_left(came, group) else None
     came.sort(key=lambda pod: pod_groups.natural(pod.meta.name))
     pairs: list[tuple[Pod, Pod]] = []
-    left, parts = [(pod, gangs.of(pod)) for pod in came], _Parts()
+    left, parts = [(pod, gangs.recognize(pod)) for pod in came], _Parts()
     for pod in before:
-        part = gangs.of(pod)
+        part = gangs.recognize(pod)
         found = (at for at, (one, own) in enumerate(left) if parts.agree(part, own))
         heir = next((at for at in found if _differs(pod, left[at][0], snapshot) is None), None)
         if heir is None and len(came) < group.identity.size - group.over:

@@ -18,7 +18,7 @@ from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import Held, Uid
 from admission.workloads import owner_chain
 from admission.workloads.kinds import catalog, registry
-from admission.workloads.kinds.registry import Family
+from admission.workloads.kinds.registry import WorkloadKind
 
 SCHEDULES = ("CronJob", "RayCronJob")
 """Kinds whose controllers make workloads, and leave it to others when these are suspended."""
@@ -106,7 +106,7 @@ def of_job(job: Job) -> tuple[PodTemplate, ...]:
     )
 
 
-def _of_family(family: Family) -> Callable[[Json], tuple[PodTemplate, ...]]:
+def _of_family(family: WorkloadKind) -> Callable[[Json], tuple[PodTemplate, ...]]:
     def read(obj: Json) -> tuple[PodTemplate, ...]:
         reader = Reader(obj)
         known = meta.decode(reader)

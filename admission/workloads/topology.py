@@ -15,7 +15,7 @@ from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
 from admission.dra.planner import pod_groups
-from admission.dra.requests.gang_request import PodDemand, Together, Topology
+from admission.dra.requests.gang_request import Colocation, PodDemand, Topology
 from admission.workloads import gangs
 from admission.workloads.gangs import Group
 from admission.workloads.kinds import labels
@@ -39,7 +39,7 @@ def denial(group: Group) -> Denial | None:
     wanted = None if written is None else _texts(written.subgroups, SUBGROUP_KEYS)
     for pod in group.pods:
         said = wanted or _said(pod, SUBGROUP_KEYS)
-        if said and not gangs.of(pod):
+        if said and not gangs.recognize(pod):
             message = (
                 f"pod {pod.meta.name} is to be where its subgroup is ({_shown(said)}), and nothing says which subgroup"
                 f" of the gang it is in; annotate it with {names.SUBGROUP}"
@@ -91,7 +91,7 @@ def parted(demands: Iterable[PodDemand], topology: Topology | None) -> tuple[Pod
     known = {name for name, _ in topology.subgroups} if topology is not None else set()
     if not known:
         return tuple(demands)
-    named = ((one, gangs.of(one.pod)) for one in demands)
+    named = ((one, gangs.recognize(one.pod)) for one in demands)
     return tuple(replace(one, subgroup=name) if name in known else one for one, name in named)
 
 
@@ -146,14 +146,16 @@ def _parts(pods: Iterable[Pod]) -> list[tuple[str, list[Pod]]]:
     """Return the subgroups and their pods, in the order of names; whoever is in none is left out."""
     found: dict[str, list[Pod]] = {}
     for pod in pods:
-        name = gangs.of(pod)
+        name = gangs.recognize(pod)
         if name:
             found.setdefault(name, []).append(pod)
     return sorted(found.items(), key=lambda part: pod_groups.natural(part[0]))
 
 
-def _together(wish: DomainWish, nodes: Iterable[NodeName]) -> Together:
-    return Together(required=wish.required, preferred=wish.preferred, beside=frozenset(nodes) if wish else frozenset())
+def _together(wish: DomainWish, nodes: Iterable[NodeName]) -> Colocation:
+    return Colocation(
+        required=wish.required, preferred=wish.preferred, beside=frozenset(nodes) if wish else frozenset()
+    )
 
 
 def _reported(wish: DomainWish, own: Iterable[NodeName], nodes: Mapping[NodeName, Node]) -> DomainReport:

@@ -15,7 +15,7 @@ from admission.api.muster.gangs import Phase
 from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.cycle.outcome import Kind, Outcome
-from admission.cycle.state.leader import Result
+from admission.cycle.state.leader import CycleResult
 from admission.kube.webhook_config import registration
 from admission.scheduling.checks.faults import Defect, During
 from admission.telemetry import metric_catalog
@@ -71,7 +71,9 @@ def full() -> Metrics:
     metrics.page([], {"leaf": datetime(2026, 8, 1, tzinfo=UTC)})
     protected = {"gpu.example.com": True}
     metrics.cycled(
-        Result(queues=(queue,), protected=protected, granted=(GangUid("u"),), decisions=(admitted,), defects=defects),
+        CycleResult(
+            queues=(queue,), protected=protected, granted=(GangUid("u"),), decisions=(admitted,), defects=defects
+        ),
         0.2,
     )
     return metrics

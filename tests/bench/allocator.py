@@ -28,10 +28,10 @@ from admission.dra import gang_planner
 from admission.dra.allocator.node_allocator import Allocated, NotHere
 from admission.dra.allocator.pod_allocator import Allocator, Question
 from admission.dra.inventory.selectors import Selectors
-from admission.dra.requests.device_use import Holder, Taking
+from admission.dra.requests.device_use import DeviceUse, Holder
 from admission.dra.requests.gang_request import Plan, PodDemand
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 
 DRIVER = "gpu.example.com"
 GPUS = 8
@@ -52,11 +52,11 @@ class Scene:
     """A cluster with something to ask of it."""
 
     snapshot: Snapshot
-    world: World
+    world: ClusterState
     selectors: Selectors
     question: Question
 
-    def allocator(self, world: World | None = None) -> Allocator:
+    def allocator(self, world: ClusterState | None = None) -> Allocator:
         return Allocator(world or self.world, selectors=self.selectors, steps=STEPS)
 
 
@@ -111,13 +111,13 @@ def _numbers(scene: Scene, rounds: int) -> dict[str, float]:
     after = [_taken(scene.world, scene.question, allocator, name) for name in names[:rounds]]
     found["fits_after_claim_ms"] = _median(rounds, lambda at: scene.allocator(after[at]).nodes(scene.question)) * 1e3
     changed = [_changed(scene.snapshot, name) for name in names[:rounds]]
-    renewed: list[World] = []
+    renewed: list[ClusterState] = []
     found["world_after_slice_ms"] = (
-        _median(rounds, lambda at: renewed.append(cluster_state.of(changed[at], (), before=scene.world))) * 1e3
+        _median(rounds, lambda at: renewed.append(cluster_state.build(changed[at], (), before=scene.world))) * 1e3
     )
     found["fits_after_slice_ms"] = _median(rounds, lambda at: scene.allocator(renewed[at]).nodes(scene.question)) * 1e3
     fork = allocator.fork()
-    fork.take([Taking(spot.id) for spot in scene.question.board.layout(NodeName(names[0])).spots[:1]])
+    fork.take([DeviceUse(spot.id) for spot in scene.question.board.layout(NodeName(names[0])).spots[:1]])
     found["fits_in_a_fork_ms"] = _median(rounds, lambda _: fork.nodes(scene.question)) * 1e3
     return found
 
@@ -141,7 +141,7 @@ def _ask_all(allocator: Allocator, question: Question, names: Iterable[NodeName]
         assert isinstance(found, Allocated)
 
 
-def _taken(world: World, question: Question, allocator: Allocator, name: NodeName) -> World:
+def _taken(world: ClusterState, question: Question, allocator: Allocator, name: NodeName) -> ClusterState:
     found = allocator.allocate(question, name)
     assert isinstance(found, Allocated)
     return cluster_state.also(world, found.takings[0], Holder(claim="team/other"))
@@ -158,14 +158,14 @@ def _growth() -> dict[str, float]:
     """Return how time grows with the size of each thing."""
     return {
         "nodes: world": _exponent(
-            (1_000, 2_000, 4_000), lambda n: _timed(_snapshot(n), lambda s: cluster_state.of(s, ()))
+            (1_000, 2_000, 4_000), lambda n: _timed(_snapshot(n), lambda s: cluster_state.build(s, ()))
         ),
         "nodes: first answer": _exponent((1_000, 2_000, 4_000), _first),
         "slices of one node": _exponent(
-            (100, 200, 400), lambda n: _timed(_snapshot(1, n), lambda s: cluster_state.of(s, ()))
+            (100, 200, 400), lambda n: _timed(_snapshot(1, n), lambda s: cluster_state.build(s, ()))
         ),
         "slices by node selector": _exponent(
-            (500, 1_000, 2_000), lambda n: _timed(_snapshot(n, selected=True), lambda s: cluster_state.of(s, ()))
+            (500, 1_000, 2_000), lambda n: _timed(_snapshot(n, selected=True), lambda s: cluster_state.build(s, ()))
         ),
         "claims in use": _exponent((4_000, 8_000, 16_000), _allocated),
         "pods of a gang": _exponent((240, 480, 960), _planned),
@@ -187,12 +187,12 @@ def _allocated(count: int) -> float:
     snapshot = _snapshot(count // GPUS)
     held = [_held(NodeName(name), at) for name in snapshot.nodes for at in range(GPUS)]
     return _timed(
-        replace(snapshot, claims={claim.meta.key: claim for claim in held}), lambda s: cluster_state.of(s, ())
+        replace(snapshot, claims={claim.meta.key: claim for claim in held}), lambda s: cluster_state.build(s, ())
     )
 
 
 def _planned(count: int) -> float:
-    world = cluster_state.of(_snapshot(count // GPUS), ())
+    world = cluster_state.build(_snapshot(count // GPUS), ())
     demands = [_demand(f"pod-{at}") for at in range(count)]
     selectors = Selectors(world.profile.cel)
     answer: list[object] = []
@@ -204,8 +204,8 @@ def _planned(count: int) -> float:
 def _blow_ups() -> dict[str, str]:
     """Return how searches end that would try every subset, were equal devices not recognised as such."""
     root = "resource.kubernetes.io/pcieRoot"
-    scattered = cluster_state.of(_snapshot(1, devices=64, roots=64), ())
-    equal = cluster_state.of(_snapshot(1, devices=33, roots=3), ())
+    scattered = cluster_state.build(_snapshot(1, devices=64, roots=64), ())
+    equal = cluster_state.build(_snapshot(1, devices=33, roots=3), ())
     wide = {
         "name": "r",
         "firstAvailable": [
@@ -217,7 +217,7 @@ def _blow_ups() -> dict[str, str]:
         "16 of 33 equal devices, 11 on each root": (equal, [_request("r", 16)], [{"matchAttribute": root}]),
         "2 of 64 devices, no two on one root": (scattered, [_request("r", 2)], [{"matchAttribute": root}]),
         "32 requests with 8 alternatives each": (
-            cluster_state.of(_snapshot(1, devices=31), ()),
+            cluster_state.build(_snapshot(1, devices=31), ()),
             [{**wide, "name": f"r{at}"} for at in range(32)],
             [],
         ),
@@ -225,7 +225,7 @@ def _blow_ups() -> dict[str, str]:
     return {name: _blown(*case) for name, case in cases.items()}
 
 
-def _blown(world: World, requests: list[dict[str, Any]], constraints: list[dict[str, Any]]) -> str:
+def _blown(world: ClusterState, requests: list[dict[str, Any]], constraints: list[dict[str, Any]]) -> str:
     spec = {"devices": {"requests": requests, "constraints": constraints}}
     claim = claims.decode({"metadata": {"name": "c", "namespace": "team", "uid": "c"}, "spec": spec})
     allocator = Allocator(world, selectors=Selectors(world.profile.cel), steps=STEPS)
@@ -253,7 +253,7 @@ def hold() -> None:
 
 def _scene(count: int) -> Scene:
     snapshot = _snapshot(count)
-    world = cluster_state.of(snapshot, ())
+    world = cluster_state.build(snapshot, ())
     selectors = Selectors(world.profile.cel)
     question = _question(
         Allocator(world, selectors=selectors, steps=STEPS), f"device.attributes['{DRIVER}'].model == 'h100'"

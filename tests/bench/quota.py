@@ -17,7 +17,7 @@ from rich.table import Table
 from admission.api.kubernetes.meta import Meta
 from admission.api.muster.queues import Queue, Quota
 from admission.api.values.names import MeterName, QueueName
-from admission.quota.headroom import Standing, Usage
+from admission.quota.headroom import QueueUsage, Usage
 from admission.quota.tree import Tree
 
 METERS = tuple(MeterName(f"meter-{number}") for number in range(8))
@@ -108,15 +108,15 @@ def _row(size: int, depth: int, rounds: int) -> dict[str, float]:
     }
 
 
-def _made(made: list[Queue], usage: Usage) -> Standing:
+def _made(made: list[Queue], usage: Usage) -> QueueUsage:
     """Return the standing, with every meter added up."""
-    standing = Standing(Tree.of(made), usage)
+    standing = QueueUsage(Tree.of(made), usage)
     for meter in METERS:
         standing.available(made[0].name, meter)
     return standing
 
 
-def _decisions(standing: Standing, queue: QueueName) -> None:
+def _decisions(standing: QueueUsage, queue: QueueName) -> None:
     """Decide on gangs that fit, take what they are charged, and give it back, so that the next one fits too."""
     for _ in range(REPEATED):
         if standing.charge_fits(queue, CHARGE) is None:
@@ -124,7 +124,7 @@ def _decisions(standing: Standing, queue: QueueName) -> None:
             standing.give_back(queue, CHARGE)
 
 
-def _refusals(standing: Standing, queue: QueueName, charge: dict[MeterName, int]) -> None:
+def _refusals(standing: QueueUsage, queue: QueueName, charge: dict[MeterName, int]) -> None:
     """Decide on gangs that do not fit, each after a change, and say why."""
     for _ in range(REPEATED):
         standing.take(queue, CHARGE)

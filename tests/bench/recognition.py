@@ -14,9 +14,9 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.podpolicy import admission, pod_view
-from admission.review.caches import Memory
+from admission.review.caches import ReviewCaches
 from admission.workloads import gang_key
-from admission.workloads.gang_cache import Census
+from admission.workloads.gang_cache import GangCache
 from tests import standins
 from tests.standins import Manifest
 from tests.unit.policy.families.herds import TEMPLATE, Herd, a_pod, an_object
@@ -133,7 +133,7 @@ def _at_the_door() -> dict[str, Manifest]:
 def _judge(pod: Manifest) -> Callable[[], object]:
     snapshot = World().namespace("ml", team="a").queue("q").build()
     pod["metadata"]["labels"][names.QUEUE] = "q"
-    defaults = Memory().defaults(snapshot)
+    defaults = ReviewCaches().defaults(snapshot)
 
     def work() -> None:
         arrival = pod_view.decode(pod, "ml")
@@ -151,6 +151,6 @@ def _counted(rounds: int) -> float:
     found = []
     for _ in range(rounds):
         began = time.process_time()
-        Census().groups(snapshot, {})
+        GangCache().groups(snapshot, {})
         found.append(time.process_time() - began)
     return min(found) / (JOBS * PODS) * 1e6

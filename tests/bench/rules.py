@@ -19,7 +19,7 @@ from admission.claimpolicy import match, rules
 from admission.claimpolicy.cel_subject import Subject, User
 from admission.claimpolicy.match import Policies
 from admission.claimpolicy.pods.pod_rules import Rulings
-from admission.podpolicy.pod_view import Arrival
+from admission.podpolicy.pod_view import PodView
 
 GOALS_MS = {"claim": 1.0, "pod": 0.1}
 RUNS = 50
@@ -97,7 +97,7 @@ def _pod_review(decoded: claim_policies.ClaimPolicy) -> Callable[[], None]:
     ]
     snapshot = Snapshot(namespaces=namespaces, templates={template.meta.key: template for template in templates})
     used = tuple(PodClaim(name=template.meta.name, template=template.meta.name) for template in templates)
-    arrival = Arrival(namespace="ml", labels={"muster.dev/queue": "research"}, claims=used)
+    arrival = PodView(namespace="ml", labels={"muster.dev/queue": "research"}, claims=used)
     known, rulings = Policies.of({decoded.name: decoded}, namespaces), Rulings()
     controller = User(username="system:serviceaccount:kube-system:job-controller")
 

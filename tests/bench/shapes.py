@@ -10,7 +10,7 @@ from admission.api.kubernetes.devices import DeviceId
 from admission.api.snapshot import Snapshot
 from admission.dra.requests.gang_request import PodDemand
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 
 DRIVER = "gpu.example.com"
 
@@ -21,11 +21,11 @@ Json = dict[str, Any]
 class Scene:
     """A cluster, and a gang for it. gang: made anew for each round, as it would be read from an API server."""
 
-    world: World
+    world: ClusterState
     gang: Callable[[], list[PodDemand]]
 
 
-def world(shapes: Sequence[tuple[list[Json], list[Json]]], allocatable: Sequence[Json] = ()) -> World:
+def world(shapes: Sequence[tuple[list[Json], list[Json]]], allocatable: Sequence[Json] = ()) -> ClusterState:
     """Return a cluster with a node of each shape: devices, and sets of shared counters."""
     given = [{"status": {"allocatable": {"pods": "110", **one}}} for one in allocatable] or [Json()] * len(shapes)
     made = [nodes.decode({"metadata": {"name": f"node-{at:05}"}, **one}) for at, one in enumerate(given)]
@@ -39,7 +39,7 @@ def world(shapes: Sequence[tuple[list[Json], list[Json]]], allocatable: Sequence
         {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}}
     )
     snapshot = Snapshot(nodes={node.name: node for node in made}, slices=slices, classes={"gpu": cards})
-    return cluster_state.of(snapshot, ())
+    return cluster_state.build(snapshot, ())
 
 
 def _slice(name: str, node: str, count: int, part: Json) -> Json:
@@ -147,6 +147,6 @@ def claim(name: str, spec: Json) -> Claim:
     return claims.decode({"metadata": meta, "spec": spec})
 
 
-def device_ids(world: World) -> list[DeviceId]:
+def device_ids(world: ClusterState) -> list[DeviceId]:
     """Return all devices of a cluster."""
     return [spot.id for shelf in world.shelves.values() for pool in shelf.pools for spot in pool.spots]

@@ -59,7 +59,7 @@ def table(result: dict[str, Any]) -> Table:
 
 def _plays(jobs: int, nodes: int, load: float) -> list[dict[str, Any]]:
     shape = Shape(jobs=jobs, nodes=nodes, load=load)
-    town, arrivals = cluster.town(trace.town(shape), steps=STEPS), trace.arrivals(shape)
+    town, arrivals = cluster.build_cluster(trace.town(shape), steps=STEPS), trace.arrivals(shape)
     gc.collect()
     gc.freeze()
     found: list[dict[str, Any]] = []

@@ -16,12 +16,12 @@ from admission.api.kubernetes.devices import DeviceId
 from admission.api.snapshot import Snapshot
 from admission.api.values import quantities
 from admission.dra import compatibility
-from admission.dra.compatibility import Features, Profile, Release
+from admission.dra.compatibility import Features, Release, SchedulerProfile
 from admission.dra.inventory import counters
 from admission.dra.requests.device_use import Holder, Shared
 from admission.dra.requests.gang_request import PodDemand
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 
 ROOT = Path(__file__).parents[2]
 WHOLE = ROOT.parent / "shared" / "corpus"
@@ -50,7 +50,7 @@ def answer(record: Record, release: Release) -> Record:
     return older if newer is None else newer
 
 
-def profile(record: Record, release: Release) -> Profile:
+def profile(record: Record, release: Release) -> SchedulerProfile:
     """Return the profile of a record: its gates, in a release."""
     gates = record["features"]
     features = Features(
@@ -65,7 +65,7 @@ def profile(record: Record, release: Release) -> Profile:
     return compatibility.profile(release, features)
 
 
-def world(record: Record, release: Release = Release.V1_37) -> World:
+def world(record: Record, release: Release = Release.V1_37) -> ClusterState:
     made = [nodes.decode(node) for node in record.get("nodes") or [record["node"]]]
     snapshot = Snapshot(
         nodes={node.name: node for node in made},
@@ -73,7 +73,7 @@ def world(record: Record, release: Release = Release.V1_37) -> World:
         classes={one["metadata"]["name"]: devices.decode_class(one) for one in record["classes"]},
     )
     return replace(
-        cluster_state.of(snapshot, (), profile=profile(record, release)),
+        cluster_state.build(snapshot, (), profile=profile(record, release)),
         taken={_device(one): OTHERS for one in record["allocated"]},
         shares=_shares(record),
     )

@@ -14,7 +14,7 @@ from admission.api.muster.gangs import PlannedPod
 from admission.api.values.names import Uid
 from admission.dra import gang_planner
 from admission.dra.allocator import node_allocator, prescribed
-from admission.dra.allocator.allocation import Result
+from admission.dra.allocator.allocation import AllocationResult
 from admission.dra.allocator.node_allocator import Allocated
 from admission.dra.compatibility import Release
 from admission.dra.inventory.selectors import Selectors
@@ -22,7 +22,7 @@ from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.requests.device_use import Holder
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 from tests.conformance import corpus
 from tests.conformance.corpus import Record
 from tests.property import checker
@@ -66,7 +66,7 @@ def _held(record: Record) -> Sequence[Kind]:
     return HELD if in_use else (Kind.INFEASIBLE,)
 
 
-def flaw_of(plan: Plan, pods: Sequence[PodDemand], world: World, choice: Choice, record: Record) -> str | None:
+def flaw_of(plan: Plan, pods: Sequence[PodDemand], world: ClusterState, choice: Choice, record: Record) -> str | None:
     """Carry a plan out, pod after pod in its order; return what is wrong with it."""
     demands = {demand.pod.meta.uid: demand for demand in pods}
     if sorted(demands) != sorted(planned.uid for planned in plan.pods):
@@ -90,7 +90,7 @@ def flaw_of(plan: Plan, pods: Sequence[PodDemand], world: World, choice: Choice,
     return None
 
 
-def _first_fit(planned: PlannedPod, fresh: Sequence[Claim], world: World) -> World | str:
+def _first_fit(planned: PlannedPod, fresh: Sequence[Claim], world: ClusterState) -> ClusterState | str:
     """Return the world after a pod, if kube-scheduler gives it the planned devices."""
     selectors = Selectors(world.profile.cel)
     found = node_allocator.allocate(fresh, planned.node, world, selectors=selectors, steps=STEPS)
@@ -103,22 +103,22 @@ def _first_fit(planned: PlannedPod, fresh: Sequence[Claim], world: World) -> Wor
     return world
 
 
-def _accepted(planned: PlannedPod, fresh: Sequence[Claim], world: World, record: Record) -> World | str:
+def _accepted(planned: PlannedPod, fresh: Sequence[Claim], world: ClusterState, record: Record) -> ClusterState | str:
     """Return the world after a pod, if the checker accepts its devices, and they make an allocation."""
     selectors = Selectors(world.profile.cel)
     for claim, given in zip(fresh, planned.claims, strict=True):
         chosen = [{"request": one.request, **_named(one.device)} for one in given.devices]
         if said := checker.objections(_asked(record, claim, planned, world), [chosen]):
             return f"claim {claim.meta.name} of pod {planned.pod}: {said}"
-        result = prescribed.allotment(claim, given.devices, planned.node, world, selectors=selectors)
-        if not isinstance(result, Result):
+        result = prescribed.prescribed_allocation(claim, given.devices, planned.node, world, selectors=selectors)
+        if not isinstance(result, AllocationResult):
             return f"pod {planned.pod}: {result}"
         takings = (one.taking for one in result.given if one.taking is not None)
         world = cluster_state.also(world, takings, Holder(claim=claim.meta.key))
     return world
 
 
-def _asked(record: Record, claim: Claim, planned: PlannedPod, world: World) -> Record:
+def _asked(record: Record, claim: Claim, planned: PlannedPod, world: ClusterState) -> Record:
     """Return one claim on one node as a question about an allocation, beside what is in use by now."""
     return {
         "features": record["features"],

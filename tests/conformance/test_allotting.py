@@ -44,7 +44,7 @@ def judge(record: Record, release: Release) -> str:
     for obj, wanted in zip(record["claims"], expected, strict=True):
         claim = corpus.claim(obj, "pod")
         given = [_given(entry) for entry in reversed(wanted["devices"].get("results", ()))]
-        result = prescribed.allotment(claim, given, node, world, selectors=selectors)
+        result = prescribed.prescribed_allocation(claim, given, node, world, selectors=selectors)
         if isinstance(result, Misfit):
             assert checker.violations(record, expected, 37), (record["id"], result)
             return "refused"

@@ -60,7 +60,7 @@ def recorded(record: Record, kubernetes: str) -> Answer:
 def predicted(client: Client, version: str, claims: Sequence[str], *, node: str) -> Answer:
     """Return what Muster says of these claims, `namespace/name`, on a node, from what the API server serves now."""
     snapshot = snapshot_of(client)
-    world = cluster_state.of(snapshot, (), profile=compatibility.of_version(version))
+    world = cluster_state.build(snapshot, (), profile=compatibility.of_version(version))
     selectors = Selectors(world.profile.cel)
     asked = [snapshot.claims[claim] for claim in claims]
     found = node_allocator.allocate(asked, NodeName(node), world, selectors=selectors, steps=STEPS)

@@ -15,11 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import QUEUE, QueueName
 from admission.cycle import cycle
-from admission.cycle.state.leader import Desk, Ports
+from admission.cycle.state.leader import LeaderState, Ports
 from admission.dra.metering import device_meters
 from admission.errors import LedgerAwayError, RetryError
 from admission.lifecycle import reconciliation
-from admission.lifecycle.transitions import Sight
+from admission.lifecycle.transitions import ObservedAllocations
 from admission.simulation import in_memory
 from tests.builders import NOON, a_cluster
 from tests.property.towns import GPUS, Fault, Faults, Faulty, KilledError
@@ -130,7 +130,7 @@ class Fire(RuleBasedStateMachine):
             ledger=books,
             fences=self.village.fences,
         )
-        self.desk = Desk(ports=ports, actor=f"leader {self.epoch}", epoch=self.epoch)
+        self.desk = LeaderState(ports=ports, actor=f"leader {self.epoch}", epoch=self.epoch)
 
     @initialize(fenced=st.sampled_from([True, True, False]))
     def begin(self, fenced: bool) -> None:
@@ -283,7 +283,9 @@ class Fire(RuleBasedStateMachine):
                 break
             self.village.finish(self.village.running())
         assert not [pod.meta.key for pod in self._whole() if pod.gated], "a gang that fits has never started"
-        sight = Sight.of(self.village.snapshot(), device_meters.compile_meters(self.village.snapshot().meters.values()))
+        sight = ObservedAllocations.of(
+            self.village.snapshot(), device_meters.compile_meters(self.village.snapshot().meters.values())
+        )
         assert not reconciliation.differences(self.ledger.book, sight)
 
     def _quiet_hours(self) -> None:

@@ -79,7 +79,7 @@ async def test_older_books_say_what_a_newer_cluster_shows_once_they_are_reconcil
         assert (await older.verify()).digest == digest
 
         found = await reconcile.compare(older, seen, no_pause)
-        outcome = await reconcile.mend(older, seen, found, author)
+        outcome = await reconcile.repair(older, seen, found, author)
 
         assert Counter(one.what for one in found) == {What.POD_GONE: 2, What.CLAIM_GONE: 2, What.NOT_BOOKED: 3}
         assert Counter(entry.kind for entry, _ in outcome.posted) == {Kind.RELEASE: 1, Kind.ADJUST: 1}
@@ -95,7 +95,7 @@ async def test_a_leader_of_restored_books_goes_on_with_the_quota_that_is_left(
     cluster = play.cluster
     async with SqlLedger.open(restored(copy, new_database), CLUSTER) as older:
         seen = Cluster(cluster.snapshot())
-        await reconcile.mend(older, seen, await reconcile.compare(older, seen, no_pause), author)
+        await reconcile.repair(older, seen, await reconcile.compare(older, seen, no_pause), author)
         cluster.submit("fits", queue="q", pods=4)
         cluster.submit("too-large", queue="q", pods=1)
         await older.fence(2)

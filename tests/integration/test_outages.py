@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from admission.api.muster.ledger_entries import Entry, Kind
 from admission.api.values.reasons import HoldReason
-from admission.cycle.state.leader import Desk, Ports
+from admission.cycle.state.leader import LeaderState, Ports
 from admission.ledger.journal import read
 from admission.ledger.sql_ledger import SqlLedger
 from tests.builders import NOON, a_cluster
@@ -22,7 +22,7 @@ async def test_a_release_during_an_outage_is_booked_to_the_second_and_in_order(d
         async with SqlLedger.open(url, ledgers.CLUSTER) as ledger:
             cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2))
             ports = Ports(view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=ledger)
-            desk = Desk(ports=ports, actor="test", epoch=1)
+            desk = LeaderState(ports=ports, actor="test", epoch=1)
             await run(desk)
             started = cluster.schedule(desk.book)
             await run(desk, NOON + 10 * SECOND)

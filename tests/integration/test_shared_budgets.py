@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from admission.api.values.reasons import HoldReason
-from admission.cycle.state.leader import Desk, Ports, Result
+from admission.cycle.state.leader import CycleResult, LeaderState, Ports
 from admission.ledger.sql_ledger import SqlLedger
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.flow.test_budgets import a_budget, exhausted, hold_of, use_of
@@ -33,7 +33,7 @@ class Site:
             reports=self.cluster,
             ledger=ledger,
         )
-        self.desk = Desk(ports=ports, actor=name, epoch=1)
+        self.desk = LeaderState(ports=ports, actor=name, epoch=1)
 
     @property
     def running(self) -> int:
@@ -43,7 +43,7 @@ class Site:
         running = [pod for pod in self.cluster.snapshot().pods.values() if pod.phase == "Running"]
         self.cluster.finish(running)
 
-    async def run(self, minutes: float) -> Result:
+    async def run(self, minutes: float) -> CycleResult:
         result = await run(self.desk, NOON + minutes * MINUTE)
         self.cluster.schedule(self.desk.book)
         return result

@@ -18,7 +18,7 @@ from admission.dra import compatibility
 from admission.dra.compatibility import Release
 from admission.dra.requests.gang_request import PodDemand
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 
 DRIVERS = ("gpu", "nic")
 KEY = "gpu/numa"
@@ -35,7 +35,7 @@ class Gang:
     """A gang and the world that it comes to, made from a snapshot."""
 
     snapshot: Snapshot
-    world: World
+    world: ClusterState
     pods: tuple[PodDemand, ...]
     limit: int
     """How many devices and slots together the gang may be charged for."""
@@ -87,7 +87,7 @@ class _Gangs:
             classes={name: devices.decode_class(_class(name, text)) for name, text in CLASSES.items()},
             claims={claim.meta.key: claim for claim in self.others(slices)},
         )
-        world = cluster_state.of(snapshot, (), profile=compatibility.profile(release))
+        world = cluster_state.build(snapshot, (), profile=compatibility.profile(release))
         pods_, limit = tuple(self.pods()), self._integer(0, 8)
         classes = [_class(name, text) for name, text in CLASSES.items()]
         objects = {"nodes": made, "slices": slices, "classes": classes, "claims": self._claims}

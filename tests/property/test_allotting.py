@@ -39,7 +39,7 @@ def judge(record: Json, pick: Pick) -> str:
     given_ = [RequestDevice(request=one["request"], device=_device(one)) for one in chosen]
     selectors, node = Selectors(world.profile.cel), next(iter(world.nodes))
 
-    result = prescribed.allotment(claim, given_, node, world, selectors=selectors)
+    result = prescribed.prescribed_allocation(claim, given_, node, world, selectors=selectors)
 
     said = checker.objections(record, [chosen])
     if isinstance(result, Misfit):

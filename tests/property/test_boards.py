@@ -14,9 +14,9 @@ from admission.dra.allocator.pod_allocator import Allocator, Question
 from admission.dra.equivalence import device_signature, node_signature
 from admission.dra.inventory import selectors as inventory_selectors
 from admission.dra.inventory.selectors import Selectors
-from admission.dra.requests.device_use import Holder, Taking
+from admission.dra.requests.device_use import DeviceUse, Holder
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 from tests.unit.dra.clusters import DRIVER, a_claim, a_request, a_world
 
 STEPS = 5_000
@@ -55,45 +55,45 @@ class Move:
     kind: str
     at: int
 
-    def __call__(self, world: World, snapshot: Snapshot) -> tuple[World, Snapshot]:
+    def __call__(self, world: ClusterState, snapshot: Snapshot) -> tuple[ClusterState, Snapshot]:
         return MOVES[self.kind](world, snapshot, self.at)
 
 
-def take(world: World, snapshot: Snapshot, at: int) -> tuple[World, Snapshot]:
-    return cluster_state.also(world, [Taking(DEVICES[at % len(DEVICES)])], HOLDER), snapshot
+def take(world: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
+    return cluster_state.also(world, [DeviceUse(DEVICES[at % len(DEVICES)])], HOLDER), snapshot
 
 
-def share(world: World, snapshot: Snapshot, at: int) -> tuple[World, Snapshot]:
+def share(world: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
     return cluster_state.also(
-        world, [Taking(DeviceId(DRIVER, "c", f"gpu-{at % 2}"), shared=True, share={"memory": 2**32})], HOLDER
+        world, [DeviceUse(DeviceId(DRIVER, "c", f"gpu-{at % 2}"), shared=True, share={"memory": 2**32})], HOLDER
     ), snapshot
 
 
-def renewed(world: World, snapshot: Snapshot, at: int) -> tuple[World, Snapshot]:
+def renewed(world: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
     """Everything that was only taken is free again, as after a cycle in which nothing of it came true."""
-    return cluster_state.of(snapshot, (), before=world), snapshot
+    return cluster_state.build(snapshot, (), before=world), snapshot
 
 
-def shrunk(world: World, snapshot: Snapshot, at: int) -> tuple[World, Snapshot]:
+def shrunk(world: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
     name = sorted(snapshot.slices)[at % len(snapshot.slices)]
     before = snapshot.slices[name]
     version = str(int(before.meta.resource_version or "0") + 1)
     after = replace(before, devices=before.devices[1:], meta=replace(before.meta, resource_version=version))
     changed = replace(snapshot, slices={**snapshot.slices, name: after})
-    return cluster_state.of(changed, (), before=world), changed
+    return cluster_state.build(changed, (), before=world), changed
 
 
-def without_node(world: World, snapshot: Snapshot, at: int) -> tuple[World, Snapshot]:
+def without_node(world: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
     kept = {name: node for name, node in snapshot.nodes.items() if name != NODES[at % 3] or len(snapshot.nodes) == 1}
     changed = replace(snapshot, nodes=kept)
-    return cluster_state.of(changed, (), before=world), changed
+    return cluster_state.build(changed, (), before=world), changed
 
 
-def whole(world: World, snapshot: Snapshot, at: int) -> tuple[World, Snapshot]:
-    return cluster_state.of(cluster(), (), before=world), cluster()
+def whole(world: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
+    return cluster_state.build(cluster(), (), before=world), cluster()
 
 
-MOVES: dict[str, Callable[[World, Snapshot, int], tuple[World, Snapshot]]] = {
+MOVES: dict[str, Callable[[ClusterState, Snapshot, int], tuple[ClusterState, Snapshot]]] = {
     "take": take,
     "share": share,
     "renewed": renewed,
@@ -108,7 +108,7 @@ moves = st.lists(st.builds(Move, kind=st.sampled_from(sorted(MOVES)), at=st.inte
 @settings(max_examples=150)
 def test_what_is_remembered_is_what_is_there(steps: list[Move], ask: str, looks: int) -> None:
     snapshot = cluster()
-    world = cluster_state.of(snapshot, ())
+    world = cluster_state.build(snapshot, ())
     known = Selectors(world.profile.cel)
     for number, step in enumerate(steps):
         world, snapshot = step(world, snapshot)
@@ -118,7 +118,7 @@ def test_what_is_remembered_is_what_is_there(steps: list[Move], ask: str, looks:
     assert answers(world, known, ask) == answers(replace(world), Selectors(world.profile.cel), ask)
 
 
-def answers(world: World, selectors: Selectors, ask: str) -> object:
+def answers(world: ClusterState, selectors: Selectors, ask: str) -> object:
     """Return which nodes take the pod, and what it gets on each."""
     allocator = Allocator(world, selectors=selectors, steps=STEPS)
     question = asked(allocator, ask)
@@ -139,15 +139,15 @@ def asked(allocator: Allocator, ask: str) -> Question:
 
 @given(taken=st.lists(st.sampled_from(DEVICES), max_size=4), more=st.lists(st.sampled_from(DEVICES), max_size=3))
 def test_a_fork_is_a_world_of_its_own_until_it_is_committed(taken: list[DeviceId], more: list[DeviceId]) -> None:
-    world = cluster_state.of(cluster(), ())
+    world = cluster_state.build(cluster(), ())
     selectors = Selectors(world.profile.cel)
     allocator = Allocator(world, selectors=selectors, steps=STEPS)
-    allocator.take(map(Taking, taken))
+    allocator.take(map(DeviceUse, taken))
     before = allocator.nodes(asked(allocator, "two"))
     fork = allocator.fork()
-    fork.take(map(Taking, more))
+    fork.take(map(DeviceUse, more))
     expected = Allocator(
-        cluster_state.also(world, map(Taking, [*taken, *more]), HOLDER),
+        cluster_state.also(world, map(DeviceUse, [*taken, *more]), HOLDER),
         selectors=Selectors(world.profile.cel),
         steps=STEPS,
     )
@@ -164,10 +164,10 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inventory_selectors, "MOST_PROGRAMS", 8)
     monkeypatch.setattr(node_signature, "MOST_FACES", 4)
     monkeypatch.setattr(device_signature, "MOST_SORTS", 1)
-    world = cluster_state.of(cluster(), ())
+    world = cluster_state.build(cluster(), ())
     selectors = Selectors(world.profile.cel)
     for at in range(200):
-        moved = cluster_state.also(world, [Taking(DEVICES[at % len(DEVICES)])], HOLDER)
+        moved = cluster_state.also(world, [DeviceUse(DEVICES[at % len(DEVICES)])], HOLDER)
         allocator = Allocator(moved, selectors=selectors, steps=STEPS)
         question = allocator.ask([a_claim("c", a_request("r", 1, f"size(device.driver) != {at + 100}"))])
         assert isinstance(question, Question)

@@ -19,8 +19,8 @@ from admission.api.values.names import NodeName, Uid
 from admission.api.values.selectors import NodeSelector, Taint
 from admission.dra import gang_planner
 from admission.dra.allocator import prescribed
-from admission.dra.allocator.allocation import Result
-from admission.dra.allocator.prescribed import Flaw, Misfit
+from admission.dra.allocator.allocation import AllocationResult
+from admission.dra.allocator.prescribed import Misfit, Mismatch
 from admission.dra.compatibility import Release
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters
@@ -28,7 +28,7 @@ from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.requests.device_use import Holder
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand, anything
 from admission.dra.state import cluster_state, what_if
-from admission.dra.state.cluster_state import Left, World
+from admission.dra.state.cluster_state import ClusterState, Left
 from tests.property import checker
 from tests.property.gangs import SLOT, Gang, gangs
 from tests.property.test_gangs import DEVICES, METERS
@@ -39,7 +39,7 @@ STEPS = 20_000
 LARGEST = 1_000
 """Scenes that brute force looks at before it gives up."""
 
-PASSING = (Flaw.IN_USE, Flaw.COUNTERS, Flaw.CAPACITY)
+PASSING = (Mismatch.IN_USE, Mismatch.COUNTERS, Mismatch.CAPACITY)
 """Flaws that say nothing against a device when nothing else is in use."""
 
 Chosen = tuple[RequestDevice, ...]
@@ -99,15 +99,19 @@ def _replayed(plan: Plan, gang: Gang) -> int:
         scene = scene.with_pod(demand, planned.node)
         for claim, given_ in zip(fresh, planned.claims, strict=True):
             assert _objections(claim, given_.devices, planned.node, scene.world, gang) == []
-            result = prescribed.allotment(claim, given_.devices, planned.node, scene.world, selectors=selectors)
-            assert isinstance(result, Result), result
+            result = prescribed.prescribed_allocation(
+                claim, given_.devices, planned.node, scene.world, selectors=selectors
+            )
+            assert isinstance(result, AllocationResult), result
             assert tuple(one.request_device for one in result.given) == given_.devices
             assert tuple(one.taking for one in result.given if one.taking) == plan.takings[claim.meta.uid]
             scene = scene.with_claim(claim, result)
     return scene.paid
 
 
-def _objections(claim: Claim, given_: Sequence[RequestDevice], node: NodeName, world: World, gang: Gang) -> list[str]:
+def _objections(
+    claim: Claim, given_: Sequence[RequestDevice], node: NodeName, world: ClusterState, gang: Gang
+) -> list[str]:
     """Return what the checker has against devices for a claim; what it wants of administrators does not count."""
     objects = gang.objects
     shares = [(_named(device), shared) for device, found in world.shares.items() for shared in found]
@@ -141,7 +145,7 @@ def _start(gang: Gang) -> "Scene":
 class Scene:
     """Where brute force has come to. usable: where allocated claims may be used. left: resources. paid: see METERS."""
 
-    world: World
+    world: ClusterState
     left: Left
     usable: Mapping[Uid, NodeSelector | None] = field(default_factory=dict)
     paid: int = 0
@@ -176,7 +180,7 @@ class Scene:
             room = {name: amount - wanted.get(name, 0) for name, amount in room.items()}
         return replace(self, left={**self.left, node: room}, paid=self.paid + wanted.get(SLOT, 0))
 
-    def with_claim(self, claim: Claim, result: Result) -> "Scene":
+    def with_claim(self, claim: Claim, result: AllocationResult) -> "Scene":
         takings = [one.taking for one in result.given if one.taking is not None]
         return replace(
             self,
@@ -235,8 +239,8 @@ class _Force:
             self._looks += 1
             if self._looks > LARGEST:
                 raise _TooLargeError
-            result = prescribed.allotment(claims[0], chosen, node, scene.world, selectors=self._selectors)
-            if isinstance(result, Result):
+            result = prescribed.prescribed_allocation(claims[0], chosen, node, scene.world, selectors=self._selectors)
+            if isinstance(result, AllocationResult):
                 yield from self._served(scene.with_claim(claims[0], result), claims[1:], node)
 
     def _sets(self, claim: Claim, node: NodeName) -> Iterator[Chosen]:
@@ -254,7 +258,7 @@ class _Force:
         """Return the devices that do for an option where nothing is in use, and whose pod is let live."""
         key = (repr(option), node)
         if key not in self._matching:
-            free = what_if.emptied(self._gang.world)
+            free = what_if.without(self._gang.world)
             single = replace(option, name="r", count=1, mode="ExactCount")
             claim = Claim(
                 meta=self._gang.pods[0].pod.meta,
@@ -268,9 +272,9 @@ class _Force:
             ]
         return self._matching[key]
 
-    def _does(self, claim: Claim, device: DeviceId, node: NodeName, world: World) -> bool:
+    def _does(self, claim: Claim, device: DeviceId, node: NodeName, world: ClusterState) -> bool:
         one = RequestDevice(request="r", device=device)
-        found = prescribed.allotment(claim, [one], node, world, selectors=self._selectors)
+        found = prescribed.prescribed_allocation(claim, [one], node, world, selectors=self._selectors)
         return not isinstance(found, Misfit) or found.flaw in PASSING
 
 

@@ -14,7 +14,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import GANG_MIN, MeterName, QueueName
 from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle
-from admission.cycle.state.leader import Desk, Ports, Result
+from admission.cycle.state.leader import CycleResult, LeaderState, Ports
 from admission.scheduling.checks.chain import Decision, Grant
 from admission.simulation import in_memory
 from tests.builders import NOON, a_cluster
@@ -108,14 +108,14 @@ HAPPENINGS: tuple[Callable[[Town, in_memory.Ledger], None], ...] = (
 )
 
 
-def a_desk(cluster: in_memory.Cluster, ledger: in_memory.Ledger) -> Desk:
+def a_desk(cluster: in_memory.Cluster, ledger: in_memory.Ledger) -> LeaderState:
     ports = Ports(
         view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=ledger, queues=cluster
     )
-    return Desk(ports=ports, actor="test", epoch=1)
+    return LeaderState(ports=ports, actor="test", epoch=1)
 
 
-def afresh(town: Town, ledger: in_memory.Ledger, known: Desk) -> Desk:
+def afresh(town: Town, ledger: in_memory.Ledger, known: LeaderState) -> LeaderState:
     """A leader that begins now, with copies of the cluster and the books, and what no view shows."""
     desk = a_desk(in_memory.Cluster(town.as_it_is()), in_memory.Ledger(ledger.book))
     desk.backoffs = dict(known.backoffs)
@@ -125,7 +125,7 @@ def afresh(town: Town, ledger: in_memory.Ledger, known: Desk) -> Desk:
     return desk
 
 
-def told(desk: Desk, result: Result) -> dict[str, object]:
+def told(desk: LeaderState, result: CycleResult) -> dict[str, object]:
     """What was decided, with the reasons, and the order of what was granted."""
     held = {uid: _reason(decision) for uid, decision in desk.decisions.items()}
     places = {uid: decision.position for uid, decision in desk.decisions.items()}
@@ -133,7 +133,7 @@ def told(desk: Desk, result: Result) -> dict[str, object]:
     return {"granted": result.granted, "held": held, "places": places, "phases": phases, "queues": result.queues}
 
 
-def outcomes(desk: Desk) -> dict[str, object]:
+def outcomes(desk: LeaderState) -> dict[str, object]:
     """Why every gang waits, in full."""
     return {uid: decision.outcome for uid, decision in desk.decisions.items()}
 

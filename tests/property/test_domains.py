@@ -11,9 +11,9 @@ from admission.dra import gang_planner
 from admission.dra.compatibility import Release
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import Kind, NoPlan
-from admission.dra.requests.gang_request import Choice, Plan, PodDemand, Together, Topology
+from admission.dra.requests.gang_request import Choice, Colocation, Plan, PodDemand, Topology
 from admission.dra.state import what_if
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 from tests.property import test_planning
 from tests.property.gangs import Gang, gangs
 from tests.property.test_choosing import STEPS
@@ -39,12 +39,14 @@ def _free(world: Sequence[tuple[Node, str | None]], rack: str) -> list[tuple[lis
     return [([*node.models], node.cpu) for node, own in world if own == rack]
 
 
-def planned(pods: Sequence[PodDemand], world: World, choice: Choice, topology: Topology | None = None) -> Plan | NoPlan:
+def planned(
+    pods: Sequence[PodDemand], world: ClusterState, choice: Choice, topology: Topology | None = None
+) -> Plan | NoPlan:
     selectors = Selectors(world.profile.cel)
     return gang_planner.plan(pods, world, selectors=selectors, steps=STEPS, choice=choice, topology=topology)
 
 
-def domains_of(plan: Plan, world: World) -> set[str | None]:
+def domains_of(plan: Plan, world: ClusterState) -> set[str | None]:
     return {world.nodes[pod.node].meta.labels.get(RACK) for pod in plan.pods}
 
 
@@ -55,7 +57,7 @@ def test_a_gang_is_placed_together_where_some_rack_takes_all_of_it(
 ) -> None:
     known = built(world).world()
 
-    answer = planned(demanded(gang), known, Choice.FIRST_FIT, Topology(gang=Together(required=RACK)))
+    answer = planned(demanded(gang), known, Choice.FIRST_FIT, Topology(gang=Colocation(required=RACK)))
 
     assert isinstance(answer, Plan) is any(feasible(_free(world, rack), gang) for rack in RACKS)
     event("together" if isinstance(answer, Plan) else answer.kind.value)
@@ -74,10 +76,10 @@ def test_whatever_devices_can_do_it_is_as_if_each_pod_selected_the_rack(
     release: Release, choice: Choice, data: st.DataObject
 ) -> None:
     gang = data.draw(gangs(release))
-    topology = Topology(gang=Together(required=RACK))
+    topology = Topology(gang=Colocation(required=RACK))
 
     required = planned(gang.pods, gang.world, choice, topology)
-    preferred = planned(gang.pods, gang.world, choice, Topology(gang=Together(preferred=RACK)))
+    preferred = planned(gang.pods, gang.world, choice, Topology(gang=Colocation(preferred=RACK)))
 
     possible = {rack for rack in RACKS if isinstance(_in_rack(gang, gang.pods, rack, choice), Plan)}
     anywhere = planned(gang.pods, gang.world, choice)
@@ -101,7 +103,7 @@ def test_who_comes_later_is_placed_where_the_others_are_or_not_at_all(choice: Ch
     home = NodeName(data.draw(st.sampled_from(sorted(gang.world.nodes))))
     rack = gang.world.nodes[home].meta.labels[RACK]
 
-    answer = planned(gang.pods, gang.world, choice, Topology(gang=Together(required=RACK, beside=frozenset({home}))))
+    answer = planned(gang.pods, gang.world, choice, Topology(gang=Colocation(required=RACK, beside=frozenset({home}))))
 
     assert isinstance(answer, Plan) is isinstance(_in_rack(gang, gang.pods, rack, choice), Plan)
     assert not isinstance(answer, Plan) or domains_of(answer, gang.world) == {rack}
@@ -113,11 +115,11 @@ def test_who_comes_later_is_placed_where_the_others_are_or_not_at_all(choice: Ch
 def test_a_gang_waits_for_a_rack_where_one_would_take_it_if_nothing_were_in_use(
     choice: Choice, data: st.DataObject
 ) -> None:
-    gang, topology = data.draw(gangs(Release.V1_37)), Topology(gang=Together(required=RACK))
+    gang, topology = data.draw(gangs(Release.V1_37)), Topology(gang=Colocation(required=RACK))
     answer = planned(gang.pods, gang.world, choice, topology)
     if not isinstance(answer, NoPlan) or answer.kind is not Kind.INFEASIBLE:
         return
-    unused = what_if.emptied(gang.world)
+    unused = what_if.without(gang.world)
 
     found = gang_planner.diagnose(
         answer,

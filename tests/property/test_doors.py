@@ -24,7 +24,7 @@ from admission.cel.syntax import parser
 from admission.claimpolicy.match import Policies
 from admission.errors import RetryError
 from admission.review import reviewer
-from admission.review.caches import Memory
+from admission.review.caches import ReviewCaches
 from admission.webhook import handler
 from admission.webhook.handler import Judge, Outcome
 from tests import soaking
@@ -64,7 +64,7 @@ def a_snapshot() -> Snapshot:
 
 
 VIEW = MemoryView(a_snapshot())
-MEMORY = Memory()
+MEMORY = ReviewCaches()
 DOORS: dict[str, Judge] = {
     "mutate": partial(reviewer.mutate, view=VIEW, memory=MEMORY),
     "validate": partial(reviewer.validate, view=VIEW, rules=RULES, memory=MEMORY),

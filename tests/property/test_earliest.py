@@ -9,12 +9,12 @@ from hypothesis import given, strategies as st
 from admission.api.traces import Arrival
 from admission.scheduling.backfill import earliest_start, reservations
 from admission.scheduling.backfill.reservations import Times
-from admission.scheduling.cache.plan_cache import Recall
+from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.cache.verdict_cache import PROOF, QUOTA
 from admission.scheduling.checks import chain
 from admission.scheduling.checks.chain import Grant, Inputs, Known
 from admission.simulation.replay.arrivals import Waiting
-from admission.simulation.replay.cluster import Stage, Town
+from admission.simulation.replay.cluster import Clock, Cluster
 from admission.simulation.replay.queue import Muster
 from tests.property.test_backfill import jobs, towns
 
@@ -54,9 +54,9 @@ def test_who_guesses_right_asks_about_two_times(numbers: list[int], data: st.Dat
     assert asked == set(ends[max(0, ends.index(least) - 1) :][: 1 if least == ends[0] else 2])
 
 
-def played(town: Town, arrivals: Sequence[Arrival]) -> tuple[Stage, Sequence[Waiting]]:
+def played(town: Cluster, arrivals: Sequence[Arrival]) -> tuple[Clock, Sequence[Waiting]]:
     """Let half of some jobs start that can; return the others."""
-    stage, half = Stage(town), len(arrivals) // 2
+    stage, half = Clock(town), len(arrivals) // 2
     decider = Muster(stage)
     first, others = ([Waiting(one, town.rules.now) for one in part] for part in (arrivals[:half], arrivals[half:]))
     for waiting in first:
@@ -65,14 +65,14 @@ def played(town: Town, arrivals: Sequence[Arrival]) -> tuple[Stage, Sequence[Wai
     return stage, others
 
 
-def asked(stage: Stage, waiting: Waiting) -> Inputs:
+def asked(stage: Clock, waiting: Waiting) -> Inputs:
     inputs = chain.asked(stage.inputs(waiting, stage.standing))
-    return replace(inputs, rules=replace(inputs.rules, recall=Recall()))
+    return replace(inputs, rules=replace(inputs.rules, recall=PlanCache()))
 
 
 @given(towns(), jobs(), st.none() | st.integers(0, 25))
 def test_the_first_time_is_that_of_who_plans_for_one_after_the_other(
-    town: Town, arrivals: tuple[Arrival, ...], guess: int | None
+    town: Cluster, arrivals: tuple[Arrival, ...], guess: int | None
 ) -> None:
     stage, others = played(town, arrivals)
     present, later = stage.reserve.present, stage.reserve._later
@@ -87,7 +87,7 @@ def test_the_first_time_is_that_of_who_plans_for_one_after_the_other(
         for at in dict.fromkeys(present.ends):
             gone = present.gone(at)
             world = later.world(inputs.world, gone=[one.stay for one in gone])
-            plan = earliest_start.planned(inputs, reservations.moment(world, inputs.standing, at, gone), Recall())
+            plan = earliest_start.planned(inputs, reservations.moment(world, inputs.standing, at, gone), PlanCache())
             if plan is not None:
                 expected = at, plan.pods, plan.takings
                 break
@@ -95,19 +95,21 @@ def test_the_first_time_is_that_of_who_plans_for_one_after_the_other(
 
 
 @given(towns(), jobs())
-def test_nobody_has_a_plan_for_whom_counting_says_that_there_is_none(town: Town, arrivals: tuple[Arrival, ...]) -> None:
+def test_nobody_has_a_plan_for_whom_counting_says_that_there_is_none(
+    town: Cluster, arrivals: tuple[Arrival, ...]
+) -> None:
     stage, others = played(town, arrivals)
 
     for waiting in others:
         inputs = asked(stage, waiting)
-        lack = chain.lack(inputs)
+        lack = chain.capacity_bound(inputs)
         assert lack is not None
         assert not (lack.is_felt(inputs.world) and isinstance(chain.decide(inputs).outcome, Grant))
 
 
 @given(towns(), jobs())
 def test_what_is_known_of_a_gang_that_waits_changes_nothing_of_what_is_found(
-    town: Town, arrivals: tuple[Arrival, ...]
+    town: Cluster, arrivals: tuple[Arrival, ...]
 ) -> None:
     stage, others = played(town, arrivals)
 

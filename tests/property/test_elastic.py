@@ -4,7 +4,7 @@ from hypothesis import given, strategies as st
 
 from admission.api.values.names import GANG, GANG_MIN, GANG_SIZE
 from admission.api.values.reasons import Hold, HoldReason
-from admission.scheduling.cache.verdict_cache import Finding
+from admission.scheduling.cache.verdict_cache import Verdict
 from admission.scheduling.checks import elastic
 from admission.workloads.gangs import Group
 from tests.unit.policy.families.herds import Herd, a_pod
@@ -21,11 +21,11 @@ def test_a_gang_starts_with_as_many_pods_as_fit_or_not_at_all(data: st.DataObjec
         herd.put(a_pod(f"p-{at}", labels={GANG: "g"}, **{GANG_SIZE: str(size), GANG_MIN: str(least)}))
     planned: list[int] = []
 
-    def decide(part: Group) -> Finding:
+    def decide(part: Group) -> Verdict:
         planned.append(len(part.waiting))
         if len(part.waiting) > fit:
-            return Finding(group=part, outcome=Hold(HoldReason.DEVICES_BUSY, f"{len(part.waiting)} are too many"))
-        return Finding(group=part, outcome=tuple(pod.meta.name for pod in part.waiting))
+            return Verdict(group=part, outcome=Hold(HoldReason.DEVICES_BUSY, f"{len(part.waiting)} are too many"))
+        return Verdict(group=part, outcome=tuple(pod.meta.name for pod in part.waiting))
 
     found = elastic.largest(herd.gang, decide)
 

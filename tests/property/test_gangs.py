@@ -27,7 +27,7 @@ from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.requests.device_use import Holder
 from admission.dra.requests.gang_request import Plan, PodDemand, anything
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import Left, World
+from admission.dra.state.cluster_state import ClusterState, Left
 from tests.builders import NOON
 from tests.property.gangs import CLASSES, SLOT, Gang, gangs
 from tests.unit.dra.clusters import a_meter, a_source
@@ -102,7 +102,7 @@ class Scene:
     usable: where allocated claims may be used. left: resources. paid: for devices, and for what device plugins serve.
     """
 
-    world: World
+    world: ClusterState
     left: Left
     usable: Mapping[Uid, NodeSelector | None] = field(default_factory=dict)
     paid: int = 0
@@ -202,7 +202,7 @@ def judge_books(gang: Gang) -> str:
                 known[claim.meta.key] = replace(claim, allocation=_allocation(claim, one))
                 world = cluster_state.also(world, takings, Holder(claim=claim.meta.key))
         snapshot = replace(gang.snapshot, claims={**gang.snapshot.claims, **known}, pods=pods_)
-        before = cluster_state.of(snapshot, [booked], profile=gang.world.profile, before=before)
+        before = cluster_state.build(snapshot, [booked], profile=gang.world.profile, before=before)
         assert in_use(before) == in_use(granted)
         assert before.left == granted.left
         assert before.displaced == ()
@@ -210,7 +210,7 @@ def judge_books(gang: Gang) -> str:
     return "planned"
 
 
-def in_use(world: World) -> object:
+def in_use(world: ClusterState) -> object:
     shares = {
         device: sorted(repr(sorted((shared.share or {}).items())) for shared in found)
         for device, found in world.shares.items()
@@ -238,7 +238,7 @@ def _booked(plan: Plan, wanted: Mapping[Uid, Sequence[Claim]]) -> Placement:
     )
 
 
-def _allocation(claim: Claim, result: allocation.Result) -> Allocation | None:
+def _allocation(claim: Claim, result: allocation.AllocationResult) -> Allocation | None:
     """Read the allocation as kube-scheduler would write it."""
     status = {"allocation": result.json([f"{claim.meta.uid}-{at}" for at in range(MAX_RESULTS)])}
     return claims.decode({"metadata": {"name": claim.meta.name}, "spec": {}, "status": status}).allocation

@@ -10,12 +10,12 @@ from admission.api import traces
 from admission.api.traces import Arrival, Row
 from admission.quota import queue_order
 from admission.scheduling.checks.chain import Grant
-from admission.scheduling.preemption.targets import Sacrifice
+from admission.scheduling.preemption.targets import PreemptionTargets
 from admission.simulation import expand
 from admission.simulation.replay import cluster, preempt
 from admission.simulation.replay.arrivals import Waiting
-from admission.simulation.replay.cluster import Running, Stage, Town
-from admission.simulation.replay.queue import Line
+from admission.simulation.replay.cluster import Clock, Cluster, Running
+from admission.simulation.replay.queue import ReplayQueue
 from tests.property.test_playing import CARDS, _claim, fixed, node, queue
 
 QUEUES = ("x", "y", "y")
@@ -26,7 +26,7 @@ PREEMPTION: dict[str, list[dict[str, str]]] = {"x": [{}, {}, WITHIN], "y": [WITH
 
 
 @st.composite
-def towns(draw: st.DrawFn) -> Town:
+def towns(draw: st.DrawFn) -> Cluster:
     objects = fixed()
     for number in range(draw(st.integers(1, 3))):
         card = draw(st.sampled_from(CARDS))
@@ -39,7 +39,7 @@ def towns(draw: st.DrawFn) -> Town:
         objects.append(queue(name, **spec))
     world = expand.expand(objects)
     assert world.flaws == ()
-    return cluster.town(world, steps=50_000)
+    return cluster.build_cluster(world, steps=50_000)
 
 
 @st.composite
@@ -65,7 +65,7 @@ def jobs(draw: st.DrawFn) -> tuple[Arrival, ...]:
 class Watched(preempt.Preempting):
     """Notes whose reservation is later than before, or gone, once others were evicted for a gang behind them."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Clock) -> None:
         super().__init__(stage)
         self.came: dict[str, Waiting] = {}
         self.delayed: list[tuple[str, str]] = []
@@ -75,7 +75,7 @@ class Watched(preempt.Preempting):
         self.came[waiting.key] = waiting
         super().arrive(waiting)
 
-    def _start(self, line: Line, starter: Waiting, found: Sacrifice) -> Running:
+    def _start(self, line: ReplayQueue, starter: Waiting, found: PreemptionTargets) -> Running:
         before = dict(self._promised())
         started = super()._start(line, starter, found)
         stage = self._stage
@@ -101,9 +101,9 @@ class Watched(preempt.Preempting):
 
 @given(towns(), jobs())
 def test_nobody_is_evicted_for_who_would_delay_a_head_that_is_ahead_of_it(
-    town: Town, arrivals: tuple[Arrival, ...]
+    town: Cluster, arrivals: tuple[Arrival, ...]
 ) -> None:
-    stage = Stage(town)
+    stage = Clock(town)
     decider = Watched(stage)
     left = sorted(arrivals, key=lambda one: (one.at, one.name))
     while left or stage.next_end is not None:

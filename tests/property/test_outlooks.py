@@ -7,12 +7,12 @@ from hypothesis import given, strategies as st
 
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.values.names import NodeName
-from admission.dra.requests.device_use import Holder, Taking
+from admission.dra.requests.device_use import DeviceUse, Holder
 from admission.dra.state import cluster_state
-from admission.dra.state.change_log import Journal
-from admission.dra.state.cluster_state import World
-from admission.dra.state.simulation import Outlook, Stay, Visit
-from admission.dra.state.virtual_time import Tenancy, Ward
+from admission.dra.state.change_log import ChangeLog
+from admission.dra.state.cluster_state import ClusterState
+from admission.dra.state.simulation import Arrival, Interval, Simulation
+from admission.dra.state.virtual_time import RunningGang, VirtualCluster
 from tests.unit.dra.clusters import DRIVER, a_world
 
 NODES = ("a", "b", "c")
@@ -20,7 +20,7 @@ GPUS = 2
 CPUS = 20_000
 
 
-def empty() -> World:
+def empty() -> ClusterState:
     builder = a_world()
     for name in NODES:
         builder.node(name, gpus=GPUS, allocatable={"cpu": "20"})
@@ -36,15 +36,15 @@ class Gangs:
     """Who runs, and who is to come. knows: whether it is told which devices those who run have."""
 
     knows: bool
-    ward: Ward = field(default_factory=lambda: Ward(empty()))
-    running: dict[str, tuple[Stay, Tenancy]] = field(default_factory=dict)
+    ward: VirtualCluster = field(default_factory=lambda: VirtualCluster(empty()))
+    running: dict[str, tuple[Interval, RunningGang]] = field(default_factory=dict)
 
     def start(self, name: str, devices: Sequence[DeviceId], node: str, cpu: int) -> None:
         free = tuple(device for device in devices if device not in self.ward.world.taken)
         requests = ((NodeName(node), {"cpu": cpu}),)
         holder = Holder(claim=f"team/{name}", gang=name)
-        tenancy = Tenancy(takings=((holder, tuple(map(Taking, free))),), requests=requests)
-        stay = Stay(gang=name, requests=requests, devices=free if self.knows else None)
+        tenancy = RunningGang(takings=((holder, tuple(map(DeviceUse, free))),), requests=requests)
+        stay = Interval(gang=name, requests=requests, devices=free if self.knows else None)
         self.ward.move(came=[tenancy])
         self.running[name] = stay, tenancy
 
@@ -52,15 +52,17 @@ class Gangs:
         self.ward.move(went=[self.running.pop(name)[1]])
 
 
-def in_use(world: World) -> dict[DeviceId, str]:
+def in_use(world: ClusterState) -> dict[DeviceId, str]:
     return {device: world.taken[device].gang for device in DEVICES if device in world.taken}
 
 
-def left(world: World) -> dict[str, int]:
+def left(world: ClusterState) -> dict[str, int]:
     return {node: (world.left[NodeName(node)] or {})["cpu"] for node in NODES}
 
 
-def imagined(now: World, gone: Sequence[Stay], came: Sequence[Visit], kept: Sequence[Visit]) -> tuple[object, object]:
+def imagined(
+    now: ClusterState, gone: Sequence[Interval], came: Sequence[Arrival], kept: Sequence[Arrival]
+) -> tuple[object, object]:
     """Return what is in use, and left, as somebody finds who copies everything."""
     names = {stay.gang for stay in gone}
     used = {device: gang for device, gang in in_use(now).items() if gang not in names}
@@ -82,11 +84,11 @@ some_devices = st.lists(st.sampled_from(DEVICES), max_size=3, unique=True)
 
 
 @st.composite
-def visits(draw: st.DrawFn) -> Visit:
+def visits(draw: st.DrawFn) -> Arrival:
     node, cpu = NodeName(draw(st.sampled_from(NODES))), draw(st.integers(0, 3))
     room: Mapping[NodeName, Mapping[str, int]] = {node: {"cpu": draw(st.integers(0, CPUS))}}
-    takings = tuple(map(Taking, draw(some_devices)))
-    return Visit(gang=draw(st.sampled_from(["v", "w"])), takings=takings, requests=((node, {"cpu": cpu}),), room=room)
+    takings = tuple(map(DeviceUse, draw(some_devices)))
+    return Arrival(gang=draw(st.sampled_from(["v", "w"])), takings=takings, requests=((node, {"cpu": cpu}),), room=room)
 
 
 @given(st.data(), st.booleans())
@@ -94,9 +96,9 @@ def test_an_imagined_world_is_what_a_copy_would_be_and_knows_where_it_differs(
     data: st.DataObject,
     knows: bool,
 ) -> None:
-    gangs, outlook = Gangs(knows=knows), Outlook("test")
+    gangs, outlook = Gangs(knows=knows), Simulation("test")
     coming = data.draw(st.lists(visits(), max_size=3))
-    before: tuple[World, object, object] | None = None
+    before: tuple[ClusterState, object, object] | None = None
     for at in range(data.draw(st.integers(1, 6))):
         for name in data.draw(st.lists(st.sampled_from([*gangs.running] or ["-"]), max_size=1)):
             if name in gangs.running:
@@ -132,7 +134,7 @@ class Tree:
     """Worlds that go out from each other in any way, as sets of what is different in them."""
 
     def __init__(self) -> None:
-        self.known = [(Journal(), 0, frozenset[str]())]
+        self.known = [(ChangeLog(), 0, frozenset[str]())]
 
     def grow(self, at: int, nodes: frozenset[str]) -> None:
         journal, place, state = self.known[at % len(self.known)]
@@ -156,7 +158,7 @@ def test_a_journal_never_leaves_out_a_node_that_changed(steps: list[tuple[int, f
 
 
 def test_a_journal_names_just_what_changed_since_a_world_to_the_last_that_came_from_it() -> None:
-    journal = Journal()
+    journal = ChangeLog()
     for nodes in ("ab", "b", "c"):
         journal.add(map(NodeName, nodes))
     branch = journal.branch(1)

@@ -17,7 +17,7 @@ from admission.api.traces import Arrival, Row
 from admission.api.values import names
 from admission.api.values.names import Uid
 from admission.cycle import cycle
-from admission.cycle.state.leader import Desk, Ports
+from admission.cycle.state.leader import LeaderState, Ports
 from admission.simulation import expand, in_memory
 from admission.simulation.expand import Expanded
 from admission.simulation.replay import arrivals as replay_arrivals, cluster, player
@@ -117,7 +117,7 @@ class Controlled:
         ports = Ports(
             view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=self.ledger
         )
-        self.desk = Desk(ports=ports, actor="test", epoch=1)
+        self.desk = LeaderState(ports=ports, actor="test", epoch=1)
         self.begun = world.now
 
     async def starts(self, arrivals: tuple[Arrival, ...]) -> dict[str, float]:
@@ -178,7 +178,7 @@ class Controlled:
 
 @given(towns(), jobs())
 def test_a_trace_is_played_as_the_controller_would_decide(world: Expanded, arrivals: tuple[Arrival, ...]) -> None:
-    played = player.play(cluster.town(world, steps=50_000), arrivals, Policy.MUSTER)
+    played = player.play(cluster.build_cluster(world, steps=50_000), arrivals, Policy.MUSTER)
 
     found = {job.arrival.name: job.start.total_seconds() for job in played.jobs if job.start is not None}
 

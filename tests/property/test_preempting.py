@@ -14,7 +14,7 @@ from admission.api.kubernetes.meta import Meta
 from admission.api.muster.queues import Preemption, Queue, Quota, Reclaim, WithinQueue
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.quota import preemption
-from admission.quota.headroom import Standing
+from admission.quota.headroom import QueueUsage
 from admission.quota.preemption import Bounds, NoVictims, Victims
 from admission.quota.preemption_candidates import Candidate, Incoming
 from admission.quota.tree import Tree
@@ -222,7 +222,7 @@ class Asked:
 def check(scene: Scene) -> tuple[GangUid, ...] | None:
     """Compare the answer with that of brute force, and return it."""
     asked = Asked(scene)
-    answer = preemption.choose(Standing(scene.tree, scene.usage), scene.incoming, scene.gangs, asked, PLENTY)
+    answer = preemption.choose(QueueUsage(scene.tree, scene.usage), scene.incoming, scene.gangs, asked, PLENTY)
 
     best = scene.best()
     assert answer == (NoVictims(proved=True) if best is None else Victims(best, fewest=True))
@@ -248,7 +248,7 @@ def test_brute_force_finds_the_same_for_many_seeds() -> None:
 def check_within(scene: Scene, bounds: Bounds) -> Victims | NoVictims:
     """Return the answer of few questions: it may miss the fewest, but claims nothing that is wrong."""
     asked = Asked(scene)
-    standing = Standing(scene.tree, scene.usage)
+    standing = QueueUsage(scene.tree, scene.usage)
     answer = preemption.choose(standing, scene.incoming, scene.gangs, asked, bounds)
 
     assert len(asked.questions) <= bounds.fits
@@ -283,7 +283,7 @@ def test_a_bound_that_ends_at_any_moment_costs_no_more_for_many_seeds() -> None:
 @given(scenes(), st.data())
 @settings(max_examples=100, deadline=None)
 def test_the_order_of_the_candidates_does_not_matter_and_the_standing_stays(scene: Scene, data: st.DataObject) -> None:
-    standing = Standing(scene.tree, scene.usage)
+    standing = QueueUsage(scene.tree, scene.usage)
     answers = [
         preemption.choose(standing, scene.incoming, gangs, scene.fits)
         for gangs in (scene.gangs, data.draw(st.permutations(scene.gangs)))

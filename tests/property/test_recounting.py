@@ -17,7 +17,7 @@ from admission.api.values import names
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.dra.requests import extended_resources
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 from tests.unit.dra.clusters import DRIVER, a_claim, a_pod, a_request, a_world
 from tests.unit.quota.test_tree import NOON
 
@@ -111,9 +111,12 @@ def _played(changes: Iterable[tuple[str, str, Any]]) -> Iterator[tuple[Snapshot,
 @given(seed=st.integers(0, 2**32))
 @settings(deadline=None)
 def test_a_world_made_from_the_one_before_is_that_made_anew(seed: int) -> None:
-    before: World | None = None
+    before: ClusterState | None = None
     for snapshot, placements in _played(_changes(Random(seed))):  # noqa: S311 - a seed for choices
-        world, anew = cluster_state.of(snapshot, placements, before=before), cluster_state.of(snapshot, placements)
+        world, anew = (
+            cluster_state.build(snapshot, placements, before=before),
+            cluster_state.build(snapshot, placements),
+        )
 
         assert {name: getattr(world, name) for name in SAYS} == {name: getattr(anew, name) for name in SAYS}
         if before is not None:
@@ -129,9 +132,9 @@ def test_what_did_not_change_is_not_counted_again() -> None:
         results = [{"request": "gpu", "driver": DRIVER, "pool": node, "device": "gpu-0"}]
         builder.claims.append(a_claim(name, a_request(), allocation={"devices": {"results": results}}))
     snapshot = builder.snapshot()
-    before = cluster_state.of(snapshot, ())
+    before = cluster_state.build(snapshot, ())
     more = a_pod("r", nodeName="b", requests={"cpu": "1"}).pod
-    after = cluster_state.of(replace(snapshot, pods={**snapshot.pods, more.meta.uid: more}), (), before=before)
+    after = cluster_state.build(replace(snapshot, pods={**snapshot.pods, more.meta.uid: more}), (), before=before)
 
     assert after.left[NodeName("a")] is before.left[NodeName("a")]
     assert after.left[NodeName("b")] != before.left[NodeName("b")]

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from admission.api.values.names import MeterName, QueueName
 from admission.quota import fair_share, queue_order
 from admission.quota.fair_share import Rules, Shares
-from admission.quota.headroom import Standing
+from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import Tournament
 from admission.quota.tree import Tree
 from tests.unit.quota.test_ordering import START, Gang, a_gang
@@ -55,7 +55,7 @@ def played(
     tree: Tree, usage: dict[QueueName, dict[MeterName, int]], gangs: list[Gang], grants: list[int]
 ) -> list[Gang]:
     """Return the order of the gangs when each is granted so much; 0 is not granted."""
-    tournament = Tournament(Shares(Standing(tree, usage), usage, Rules.of(tree)), gangs, lambda gang: gang.queue)
+    tournament = Tournament(Shares(QueueUsage(tree, usage), usage, Rules.of(tree)), gangs, lambda gang: gang.queue)
     found = []
     for gang, amount in zip(tournament, grants, strict=False):
         found.append(gang)
@@ -81,7 +81,7 @@ def test_the_winner_has_the_smallest_share_at_every_level(
     tree: Tree, usage: dict[QueueName, dict[MeterName, int]], gangs: list[Gang], grants: list[int]
 ) -> None:
     """The rule as it is written, over all siblings, against the tournament with its heaps."""
-    shares = Shares(Standing(tree, usage), usage, Rules.of(tree))
+    shares = Shares(QueueUsage(tree, usage), usage, Rules.of(tree))
     left = list(gangs)
 
     for gang, amount in zip(played(tree, usage, gangs, grants), grants, strict=False):
@@ -122,7 +122,7 @@ def test_a_share_never_falls_when_more_is_used(
     rules = Rules.of(tree)
     memory = fair_share.begun(rules, [used(past_user, 3 * HOUR, HOUR, past * 7200)], NOW)
     further = memory.after([used(past_user, HOUR, 0 * HOUR, more * 3600)], NOW)
-    shares, remembering = (Shares(Standing(tree, usage), usage, rules, kept) for kept in (memory, further))
+    shares, remembering = (Shares(QueueUsage(tree, usage), usage, rules, kept) for kept in (memory, further))
     before = {name: shares.share(name) for name in tree.queues}
 
     shares.take(QueueName(user), {GPU: more})
@@ -143,7 +143,7 @@ def test_in_the_long_run_everybody_gets_by_weight(one: int, other: int, slots: i
         if len(running) == slots * (one + other):
             running.pop(0)
         usage = {name: {GPU: running.count(name)} for name in set(running)}
-        shares = Shares(Standing(tree, usage), usage, Rules.of(tree))
+        shares = Shares(QueueUsage(tree, usage), usage, Rules.of(tree))
         winner = next(Tournament(shares, [a_gang("a/1"), a_gang("b/1")], lambda gang: gang.queue))
         running.append(winner.queue)
         starts[winner.queue] += 1

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from admission.api.values.names import MeterName, QueueName
 from admission.quota import available
 from admission.quota.available import Loans
-from admission.quota.headroom import Standing
+from admission.quota.headroom import QueueUsage
 from admission.quota.tree import Tree
 from tests.property.trees import METERS, Model, Usage, charges, trees, usages
 
@@ -37,7 +37,7 @@ def added(usage: Usage, moves: Sequence[Move]) -> Usage:
     return {queue: dict(amounts) for queue, amounts in total.items()}
 
 
-def numbers(standing: Standing) -> list[tuple[int, ...]]:
+def numbers(standing: QueueUsage) -> list[tuple[int, ...]]:
     asked = (
         standing.available,
         standing.potential,
@@ -54,7 +54,7 @@ def numbers(standing: Standing) -> list[tuple[int, ...]]:
 @settings(max_examples=100, deadline=None)
 def test_a_standing_says_what_the_rules_say(history: tuple[Tree, Usage, list[Move]]) -> None:
     tree, usage, moves = history
-    standing = Standing(tree, usage)
+    standing = QueueUsage(tree, usage)
     for queue, charge in moves:
         standing.take(queue, charge)
 
@@ -74,12 +74,12 @@ def test_a_standing_says_what_the_rules_say(history: tuple[Tree, Usage, list[Mov
 @settings(max_examples=100, deadline=None)
 def test_a_standing_that_was_told_equals_one_that_was_made_later(history: tuple[Tree, Usage, list[Move]]) -> None:
     tree, usage, moves = history
-    standing = Standing(tree, usage)
+    standing = QueueUsage(tree, usage)
     numbers(standing)
     for queue, charge in moves:
         standing.take(queue, charge)
 
-    assert numbers(standing) == numbers(Standing(tree, added(usage, moves)))
+    assert numbers(standing) == numbers(QueueUsage(tree, added(usage, moves)))
 
 
 @given(histories(), st.randoms(use_true_random=False))
@@ -88,7 +88,7 @@ def test_what_is_given_back_in_any_order_leaves_no_trace(
     history: tuple[Tree, Usage, list[Move]], chance: Random
 ) -> None:
     tree, usage, moves = history
-    standing = Standing(tree, usage)
+    standing = QueueUsage(tree, usage)
     before = numbers(standing)
     for queue, charge in moves:
         standing.take(queue, charge)
@@ -103,20 +103,20 @@ def test_what_is_given_back_in_any_order_leaves_no_trace(
 @settings(max_examples=100, deadline=None)
 def test_a_copy_and_its_origin_do_not_know_of_each_other(history: tuple[Tree, Usage, list[Move]]) -> None:
     tree, usage, moves = history
-    standing = Standing(tree, usage)
+    standing = QueueUsage(tree, usage)
     before = numbers(standing)
     copied = standing.copy()
     for queue, charge in moves:
         copied.take(queue, charge)
 
     assert numbers(standing) == before
-    assert numbers(copied.copy()) == numbers(Standing(tree, added(usage, moves)))
+    assert numbers(copied.copy()) == numbers(QueueUsage(tree, added(usage, moves)))
 
 
 @given(stands())
 @settings(max_examples=100, deadline=None)
 def test_no_more_is_available_than_there_could_ever_be(stand: tuple[Tree, Usage]) -> None:
-    standing = Standing(*stand)
+    standing = QueueUsage(*stand)
 
     for queue in standing.tree.order:
         for meter in METERS:
@@ -127,7 +127,7 @@ def test_no_more_is_available_than_there_could_ever_be(stand: tuple[Tree, Usage]
 @settings(max_examples=100, deadline=None)
 def test_what_is_used_counts_at_the_root_or_against_what_a_queue_keeps(stand: tuple[Tree, Usage]) -> None:
     tree, usage = stand
-    standing = Standing(tree, usage)
+    standing = QueueUsage(tree, usage)
 
     for meter in METERS:
         model = Model(tree, usage, meter)
@@ -140,7 +140,7 @@ def test_what_is_used_counts_at_the_root_or_against_what_a_queue_keeps(stand: tu
 @given(stands(), st.data())
 @settings(max_examples=100, deadline=None)
 def test_a_charge_fits_if_every_meter_of_it_is_available(stand: tuple[Tree, Usage], data: st.DataObject) -> None:
-    standing = Standing(*stand)
+    standing = QueueUsage(*stand)
     queue, charge = data.draw(st.sampled_from(standing.tree.order)), data.draw(charges())
     short = standing.charge_fits(queue, charge)
 
@@ -157,7 +157,7 @@ def test_a_charge_fits_if_every_meter_of_it_is_available(stand: tuple[Tree, Usag
 @given(stands(), st.data())
 @settings(max_examples=100, deadline=None)
 def test_a_loan_that_explains_a_shortage_is_one(stand: tuple[Tree, Usage], data: st.DataObject) -> None:
-    standing = Standing(*stand)
+    standing = QueueUsage(*stand)
     queue = data.draw(st.sampled_from(standing.tree.order))
     short = standing.charge_fits(queue, {METERS[0]: data.draw(st.integers(1, 10))})
 
@@ -174,7 +174,7 @@ def test_a_loan_that_explains_a_shortage_is_one(stand: tuple[Tree, Usage], data:
 @given(trees(), st.data())
 @settings(max_examples=100, deadline=None)
 def test_charges_that_fit_break_no_limit(tree: Tree, data: st.DataObject) -> None:
-    standing, admitted = Standing(tree, {}), []
+    standing, admitted = QueueUsage(tree, {}), []
     for move in data.draw(st.lists(st.tuples(st.sampled_from(tree.order), charges()), max_size=12)):
         if standing.charge_fits(*move) is None:
             standing.take(*move)
@@ -205,7 +205,7 @@ def test_where_more_is_used_than_there_is_no_charge_makes_it_worse(
     stand: tuple[Tree, Usage], data: st.DataObject
 ) -> None:
     tree, usage = stand
-    standing = Standing(tree, usage)
+    standing = QueueUsage(tree, usage)
     move = data.draw(st.tuples(st.sampled_from(tree.order), charges()))
     if standing.charge_fits(*move) is not None:
         return
@@ -224,12 +224,12 @@ def test_where_more_is_used_than_there_is_no_charge_makes_it_worse(
 @settings(max_examples=100, deadline=None)
 def test_a_single_question_is_answered_as_by_a_standing(stand: tuple[Tree, Usage]) -> None:
     tree, usage = stand
-    standing = Standing(tree, usage)
+    standing = QueueUsage(tree, usage)
 
     for meter in METERS:
         loans = Loans(tree, usage, meter)
         for queue in tree.order:
-            assert available.of(tree, usage, queue, meter) == standing.available(queue, meter)
+            assert available.available(tree, usage, queue, meter) == standing.available(queue, meter)
             assert available.potential(tree, queue, meter) == standing.potential(queue, meter)
             assert (loans.borrowed(queue), loans.lent(queue)) == (
                 standing.borrowed(queue, meter),

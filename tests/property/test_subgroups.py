@@ -11,9 +11,9 @@ from admission.dra import gang_planner
 from admission.dra.compatibility import Release
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import Kind, NoPlan
-from admission.dra.requests.gang_request import Choice, Plan, PodDemand, Together, Topology
+from admission.dra.requests.gang_request import Choice, Colocation, Plan, PodDemand, Topology
 from admission.dra.state import what_if
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 from tests.property import test_planning
 from tests.property.gangs import gangs
 from tests.property.test_choosing import STEPS
@@ -44,8 +44,8 @@ class Question:
     @property
     def topology(self) -> Topology:
         return Topology(
-            gang=Together(required=ZONE if self.zone else ""),
-            subgroups=tuple((name, Together(required=label)) for name, label in sorted(self.required.items())),
+            gang=Colocation(required=ZONE if self.zone else ""),
+            subgroups=tuple((name, Colocation(required=label)) for name, label in sorted(self.required.items())),
         )
 
 
@@ -63,7 +63,7 @@ def questions(draw: st.DrawFn, pods: int) -> Question:
     return Question(parts=parts, required={name: draw(labels) for name in set(parts) if name}, zone=draw(st.booleans()))
 
 
-def built(world: Sequence[Place], taken: Sequence[Collection[int]] = ()) -> World:
+def built(world: Sequence[Place], taken: Sequence[Collection[int]] = ()) -> ClusterState:
     """Build a world. taken: the devices of each node that others have."""
     builder = a_world()
     for at, place in enumerate(world):
@@ -155,12 +155,12 @@ def test_whatever_devices_can_do_it_is_as_if_the_pods_of_each_part_selected_its_
     gang = data.draw(gangs(release))
     parts = data.draw(st.lists(st.sampled_from("st"), min_size=len(gang.pods), max_size=len(gang.pods)))
     names = sorted(set(parts))
-    topology = Topology(subgroups=tuple((name, Together(required=RACK)) for name in names))
+    topology = Topology(subgroups=tuple((name, Colocation(required=RACK)) for name in names))
     pods = parted(gang.pods, parts)
 
     required = planned(pods, gang.world, choice, topology)
     preferred = planned(
-        pods, gang.world, choice, Topology(subgroups=tuple((name, Together(preferred=RACK)) for name in names))
+        pods, gang.world, choice, Topology(subgroups=tuple((name, Colocation(preferred=RACK)) for name in names))
     )
 
     possible = [
@@ -180,7 +180,9 @@ def test_whatever_devices_can_do_it_is_as_if_the_pods_of_each_part_selected_its_
     event(f"{len(possible)} choices, {'a' if isinstance(anywhere, Plan) else 'no'} plan anywhere")
 
 
-def selecting(pods: Sequence[PodDemand], chosen: Mapping[str, str], world: World, choice: Choice) -> Plan | NoPlan:
+def selecting(
+    pods: Sequence[PodDemand], chosen: Mapping[str, str], world: ClusterState, choice: Choice
+) -> Plan | NoPlan:
     """Plan as if the pods of every part selected a rack."""
     there = []
     for demand in pods:
@@ -192,7 +194,7 @@ def selecting(pods: Sequence[PodDemand], chosen: Mapping[str, str], world: World
     return planned(there, world, choice)
 
 
-def racks_of(plan: Plan, pods: Sequence[PodDemand], world: World) -> dict[str, str]:
+def racks_of(plan: Plan, pods: Sequence[PodDemand], world: ClusterState) -> dict[str, str]:
     node_of = {planned.uid: planned.node for planned in plan.pods}
     found = {demand.subgroup: set[str]() for demand in pods}
     for demand in pods:
@@ -226,6 +228,6 @@ def test_a_gang_waits_for_domains_that_would_take_its_parts_if_nothing_were_in_u
         topology=asked.topology,
     )
 
-    later = planned(pods, what_if.emptied(known), choice, asked.topology)
+    later = planned(pods, what_if.without(known), choice, asked.topology)
     assert (found.kind is Kind.BUSY) is isinstance(later, Plan), found
     event(found.kind.value)

@@ -11,9 +11,9 @@ from admission.dra import gang_planner
 from admission.dra.compatibility import Release
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import NoPlan
-from admission.dra.requests.device_use import Holder, Taking
+from admission.dra.requests.device_use import DeviceUse, Holder
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand
-from admission.dra.state.virtual_time import Tenancy, Ward
+from admission.dra.state.virtual_time import RunningGang, VirtualCluster
 from tests.bench import shapes
 from tests.property.gangs import gangs
 
@@ -21,7 +21,7 @@ STEPS = 20_000
 
 
 def answers(
-    pods: tuple[PodDemand, ...], ward: Ward, choice: Choice, selectors: Selectors
+    pods: tuple[PodDemand, ...], ward: VirtualCluster, choice: Choice, selectors: Selectors
 ) -> tuple[Plan | NoPlan, Plan | NoPlan]:
     """Return the answer of who asks shortly, and of who asks for everything with nothing remembered."""
     brief = gang_planner.plan(pods, ward.world, selectors=selectors, steps=STEPS, choice=choice, mute=True)
@@ -43,7 +43,7 @@ def test_any_gang_gets_the_same_plan(release: Release, choice: Choice, data: st.
     gang = data.draw(gangs(release))
     world = gang.world
 
-    brief, full = answers(gang.pods, Ward(world), choice, Selectors(world.profile.cel))
+    brief, full = answers(gang.pods, VirtualCluster(world), choice, Selectors(world.profile.cel))
 
     assert same(brief, full), (brief, full)
 
@@ -69,8 +69,8 @@ def test_gangs_that_come_and_go_get_the_same_plans(
     choice: Choice, sizes: list[int], cpus: list[int], jobs: list[tuple[tuple[int, int, Resources], bool]]
 ) -> None:
     allocatable = [{"cpu": str(cpu)} for cpu in cpus[: len(sizes)]]
-    ward = Ward(shapes.world([shapes.whole(size) for size in sizes], allocatable))
-    selectors, running = Selectors(ward.world.profile.cel), list[Tenancy]()
+    ward = VirtualCluster(shapes.world([shapes.whole(size) for size in sizes], allocatable))
+    selectors, running = Selectors(ward.world.profile.cel), list[RunningGang]()
 
     for at, ((count, devices, requests), ends) in enumerate(jobs):
         if ends and running:
@@ -93,18 +93,19 @@ def _pod(name: str, devices: int, requests: Resources) -> PodDemand:
     return PodDemand(pod=Pod(meta=Meta(name=name, namespace="t", uid=Uid(name)), requests=requests), claims=(own,))
 
 
-def _tenancy(plan: Plan, requests: Resources) -> Tenancy:
-    return Tenancy(
+def _tenancy(plan: Plan, requests: Resources) -> RunningGang:
+    return RunningGang(
         takings=tuple((Holder(claim=str(uid)), taken) for uid, taken in plan.takings.items()),
         requests=tuple((place.node, requests) for place in plan.pods),
     )
 
 
 def test_a_share_of_a_device_comes_and_goes() -> None:
-    ward = Ward(shapes.world([shapes.whole(1)]))
+    ward = VirtualCluster(shapes.world([shapes.whole(1)]))
     (device,) = shapes.device_ids(ward.world)
     one, two = (
-        Tenancy(takings=((Holder(claim=name), (Taking(device, shared=True, share={"memory": 4}),)),)) for name in "ab"
+        RunningGang(takings=((Holder(claim=name), (DeviceUse(device, shared=True, share={"memory": 4}),)),))
+        for name in "ab"
     )
 
     ward.move(came=[one, two])

@@ -19,7 +19,7 @@ from admission.api.muster import queues
 from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.values.names import MeterName, NodeName, QueueName, Uid
 from admission.cycle import cycle
-from admission.cycle.state.leader import Desk, Ports, Result
+from admission.cycle.state.leader import CycleResult, LeaderState, Ports
 from admission.errors import LedgerAwayError, RetryError
 from admission.ledger.sql_ledger import SqlLedger
 from admission.lifecycle import transitions
@@ -200,13 +200,13 @@ class Leader:
         ports = Ports(
             view=town, pods=cluster, claims=cluster, workloads=cluster, queues=cluster, reports=town, ledger=books
         )
-        self.desk = Desk(ports=ports, actor=f"leader {epoch}", epoch=epoch)
+        self.desk = LeaderState(ports=ports, actor=f"leader {epoch}", epoch=epoch)
         self._ledger = ledger
 
     async def begin(self) -> None:
         await self._ledger.fence(self.desk.epoch)
 
-    async def cycle(self, now: datetime) -> Result | None:
+    async def cycle(self, now: datetime) -> CycleResult | None:
         """Run one cycle; None when the leader died in it."""
         died = False
         result = None

@@ -13,12 +13,12 @@ from admission.api.values.reasons import Denial, DenyReason
 from admission.claimpolicy import draft as claimpolicy_draft
 from admission.claimpolicy.draft import Draft
 from admission.claimpolicy.pods import container_paths
-from admission.claimpolicy.pods.container_paths import Place
+from admission.claimpolicy.pods.container_paths import ContainerPath
 
 EXAMPLE = 'write NAME=TEMPLATE or CONTAINER/NAME=TEMPLATE, separated by commas, as in "gpu=h100x8, trainer/nic=rdma"'
 
 
-class Wish(NamedTuple):
+class ClaimWish(NamedTuple):
     """One entry. container: None for all."""
 
     container: str | None
@@ -45,13 +45,13 @@ def attach(draft: Draft, text: str) -> Denial | None:
             known[wish.name] = wish.template
             entry = {"name": wish.name, "resourceClaimTemplateName": wish.template}
             draft.put(("spec", "resourceClaims", claimpolicy_draft.END), entry)
-        for place in container_paths.of(draft):
+        for place in container_paths.container_paths(draft):
             if wish.container in (None, place.name) and not _uses(draft, place, wish.name):
                 draft.put((*place.way, "resources", "claims", claimpolicy_draft.END), {"name": wish.name})
     return None
 
 
-def _read(text: str) -> Iterator[Wish]:
+def _read(text: str) -> Iterator[ClaimWish]:
     parts = [part.strip() for part in text.split(",")]
     for part in parts:
         target, equals, template = (piece.strip() for piece in part.partition("="))
@@ -61,12 +61,12 @@ def _read(text: str) -> Iterator[Wish]:
         wrong = formats.label(name) or (formats.label(container) if slash else None) or formats.subdomain(template)
         if wrong is not None:
             raise _RefusedError(f"{part!r}: {wrong}; {EXAMPLE}")
-        yield Wish(container if slash else None, name, template)
+        yield ClaimWish(container if slash else None, name, template)
 
 
-def _check(wishes: list[Wish], draft: Draft) -> None:
+def _check(wishes: list[ClaimWish], draft: Draft) -> None:
     known = _referred(draft)
-    found = {place.name for place in container_paths.of(draft)}
+    found = {place.name for place in container_paths.container_paths(draft)}
     for wish in wishes:
         template = known.setdefault(wish.name, wish.template)
         if template != wish.template:
@@ -89,6 +89,6 @@ def _referred(draft: Draft) -> dict[str, str | None]:
     }
 
 
-def _uses(draft: Draft, place: Place, name: str) -> bool:
+def _uses(draft: Draft, place: ContainerPath, name: str) -> bool:
     entries = draft.get(*place.way, "resources", "claims")
     return isinstance(entries, list) and any(isinstance(one, dict) and one.get("name") == name for one in entries)

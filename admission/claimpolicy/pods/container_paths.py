@@ -6,7 +6,7 @@ from admission.api.kubernetes.pods import Stage
 from admission.claimpolicy.draft import Draft, Way
 
 
-class Place(NamedTuple):
+class ContainerPath(NamedTuple):
     """One container."""
 
     name: str
@@ -14,15 +14,15 @@ class Place(NamedTuple):
     way: Way
 
 
-def of(draft: Draft) -> tuple[Place, ...]:
+def container_paths(draft: Draft) -> tuple[ContainerPath, ...]:
     """Return the init containers, sidecars among them, then the others. What is no container is left out."""
     return (*_listed(draft, "initContainers"), *_listed(draft, "containers"))
 
 
-def _listed(draft: Draft, field: str) -> list[Place]:
+def _listed(draft: Draft, field: str) -> list[ContainerPath]:
     entries = draft.get("spec", field)
     return [
-        Place(str(entry.get("name", "")), _stage(field, entry.get("restartPolicy")), ("spec", field, index))
+        ContainerPath(str(entry.get("name", "")), _stage(field, entry.get("restartPolicy")), ("spec", field, index))
         for index, entry in enumerate(entries if isinstance(entries, list) else ())
         if isinstance(entry, dict)
     ]

@@ -27,7 +27,7 @@ from admission.claimpolicy import draft as claimpolicy_draft
 from admission.claimpolicy.draft import Draft
 from admission.claimpolicy.match import Owned
 from admission.claimpolicy.pods import container_paths
-from admission.claimpolicy.pods.container_paths import Place
+from admission.claimpolicy.pods.container_paths import ContainerPath
 from admission.dra.requests.extended_resources import IMPLICIT
 from admission.errors import AmountError
 
@@ -119,7 +119,7 @@ def is_kept(draft: Draft, recipe: Recipe) -> bool:
     made = [one.get("name") for one in listed if one.get("resourceClaimTemplateName") == recipe.template]
     used = {
         (one.get("name"), one.get("request"))
-        for place in container_paths.of(draft)
+        for place in container_paths.container_paths(draft)
         for one in draft.get(*place.way, "resources", "claims") or ()
         if isinstance(one, dict)
     }
@@ -150,7 +150,7 @@ def split(needs: Sequence[tuple[Stage, int]]) -> Shares:
 
 def _needs(draft: Draft, resource: str) -> list[tuple[Stage, int]] | None:
     """Return what each container needs; None where none names the resource, or an amount is no whole number."""
-    places = container_paths.of(draft)
+    places = container_paths.container_paths(draft)
     said = [_amount(draft, place, resource) for place in places]
     if all(amount is None for amount in said):
         return None
@@ -165,14 +165,14 @@ def _needs(draft: Draft, resource: str) -> list[tuple[Stage, int]] | None:
     return [(place.stage, amount) for place, amount in zip(places, whole, strict=True)]
 
 
-def _amount(draft: Draft, place: Place, resource: str) -> Any:
+def _amount(draft: Draft, place: ContainerPath, resource: str) -> Any:
     """Return the limit, as which the API server takes the request, too: of extended resources both are the same."""
     found = (draft.get(*place.way, "resources", field, resource) for field in FIELDS)
     return next((amount for amount in found if amount is not None), None)
 
 
 def _remove(draft: Draft, resource: str) -> None:
-    for place in container_paths.of(draft):
+    for place in container_paths.container_paths(draft):
         for field in FIELDS:
             amounts = draft.get(*place.way, "resources", field)
             if isinstance(amounts, dict) and resource in amounts:
@@ -184,7 +184,7 @@ def _claim(draft: Draft, recipe: Recipe, shares: Shares) -> None:
     draft.put(
         ("spec", "resourceClaims", claimpolicy_draft.END), {"name": name, "resourceClaimTemplateName": recipe.template}
     )
-    for place, uses in zip(container_paths.of(draft), shares.of_containers, strict=True):
+    for place, uses in zip(container_paths.container_paths(draft), shares.of_containers, strict=True):
         for index in uses:
             entry = {"name": name, "request": _request(index)}
             draft.put((*place.way, "resources", "claims", claimpolicy_draft.END), entry)

@@ -14,15 +14,15 @@ from admission.api.kubernetes.claims import ClaimTemplate
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.claimpolicy import admission, templates
-from admission.claimpolicy.admission import ClaimArrival, Knowledge
+from admission.claimpolicy.admission import ClaimContext, ClaimView
 from admission.claimpolicy.cel_subject import User
 from admission.claimpolicy.pods import extended_resources
-from admission.claimpolicy.templates import Wanted
+from admission.claimpolicy.templates import WantedTemplate
 from admission.errors import MalformedObjectError
-from admission.podpolicy.pod_view import Arrival
+from admission.podpolicy.pod_view import PodView
 
 
-def fulfilled(arrival: Arrival, known: Knowledge) -> Snapshot:
+def fulfilled(arrival: PodView, known: ClaimContext) -> Snapshot:
     """Return what is known, with the templates that a pod refers to and that its policies are going to provide."""
     if not known.policies.provide:
         return known.snapshot
@@ -45,18 +45,18 @@ def fulfilled(arrival: Arrival, known: Knowledge) -> Snapshot:
     return replace(snapshot, templates=ChainMap(promised, cast("dict[str, ClaimTemplate]", snapshot.templates)))
 
 
-def made(wanted: Wanted, known: Knowledge) -> ClaimTemplate | None:
+def made(wanted: WantedTemplate, known: ClaimContext) -> ClaimTemplate | None:
     """Return a template as it will be stored; None for one that nobody could read."""
     user = User(username=names.FIELD_MANAGER)
     body = wanted.body()
-    arrival = ClaimArrival(obj=body, namespace=wanted.namespace, user=user, template=True)
+    arrival = ClaimView(obj=body, namespace=wanted.namespace, user=user, template=True)
     try:
         return claims.decode_template(admission.completion(arrival, known).obj)
     except MalformedObjectError:
         return None
 
 
-def _wanted(arrival: Arrival, missing: set[str], known: Knowledge) -> Iterator[Wanted]:
+def _wanted(arrival: PodView, missing: set[str], known: ClaimContext) -> Iterator[WantedTemplate]:
     snapshot, policies = known.snapshot, known.policies
     for name in missing:
         listed = templates.wanted_of(policies, snapshot, arrival.namespace, name)

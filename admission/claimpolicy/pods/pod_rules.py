@@ -17,9 +17,9 @@ from admission.api.values.decoding import Json
 from admission.cel.expressions import Budget
 from admission.claimpolicy import cel_subject, claim_documents, rules
 from admission.claimpolicy.cel_subject import Subject, User
-from admission.claimpolicy.match import Chosen, Policies
+from admission.claimpolicy.match import MatchedPolicies, Policies
 from admission.claimpolicy.rules import Compiled, Rulebook, Ruling
-from admission.podpolicy.pod_view import Arrival
+from admission.podpolicy.pod_view import PodView
 
 MOST = 4_096
 """Claims and templates of which the ruling is remembered, for each namespace and queue."""
@@ -37,7 +37,7 @@ class _Place:
     those that deny, and that nobody would ask of a claim which comes after its pod.
     """
 
-    chosen: Chosen
+    chosen: MatchedPolicies
     settled: tuple[Rulebook, ...]
     of_pod: tuple[Rulebook, ...]
     others: tuple[Rulebook, ...]
@@ -55,7 +55,7 @@ class Rulings:
         self._places: dict[tuple[str, str], _Place] = {}
 
     def of(
-        self, arrival: Arrival, snapshot: Snapshot, policies: Policies, *, pod: Callable[[], Json], user: User
+        self, arrival: PodView, snapshot: Snapshot, policies: Policies, *, pod: Callable[[], Json], user: User
     ) -> Ruling:
         """Return what the rules say of the claims of a new pod; pod: the whole of it. Raises RetryError."""
         place = self._place(arrival, policies)
@@ -77,7 +77,7 @@ class Rulings:
             found += [rules.unasked(place.early, label, absent=absent) for label in _missing(arrival, snapshot)]
         return rules.merged(found)
 
-    def _place(self, arrival: Arrival, policies: Policies) -> _Place:
+    def _place(self, arrival: PodView, policies: Policies) -> _Place:
         if self._policies is not policies:
             self._policies, self._places = policies, {}
         key = arrival.namespace, arrival.queue
@@ -95,7 +95,7 @@ class Rulings:
         return place
 
 
-def _together(place: _Place, arrival: Arrival, snapshot: Snapshot) -> Ruling:
+def _together(place: _Place, arrival: PodView, snapshot: Snapshot) -> Ruling:
     """Return what is said of all claims of a pod that no pod matters to; from memory where they are the same."""
     asked = tuple([_look_up(claim, arrival.namespace, snapshot) for claim in arrival.claims])
     known = place.together.get(arrival.claims)
@@ -118,7 +118,7 @@ def _look_up(claim: PodClaim, namespace: str, snapshot: Snapshot) -> Asked | Non
 
 
 def _settled(  # noqa: PLR0917 - what an answer depends on
-    place: _Place, asked: Asked, label: str, arrival: Arrival, snapshot: Snapshot, budget: Budget
+    place: _Place, asked: Asked, label: str, arrival: PodView, snapshot: Snapshot, budget: Budget
 ) -> tuple[Subject, Ruling]:
     """Return a claim for the rules, and what those say that no pod matters to; from memory where it is the same."""
     key = f"{type(asked).__name__} {asked.meta.key}"
@@ -140,19 +140,19 @@ def _settled(  # noqa: PLR0917 - what an answer depends on
     return subject, said
 
 
-def _asked(arrival: Arrival, snapshot: Snapshot) -> Iterator[tuple[str, Asked]]:
+def _asked(arrival: PodView, snapshot: Snapshot) -> Iterator[tuple[str, Asked]]:
     """Yield the claims and templates that a pod refers to and that are there."""
     for label, found in _referred(arrival, snapshot):
         if found is not None:
             yield label, found
 
 
-def _missing(arrival: Arrival, snapshot: Snapshot) -> Iterator[str]:
+def _missing(arrival: PodView, snapshot: Snapshot) -> Iterator[str]:
     """Yield how people call the claims and templates that a pod refers to and that are not there yet."""
     return (label for label, found in _referred(arrival, snapshot) if found is None)
 
 
-def _referred(arrival: Arrival, snapshot: Snapshot) -> Iterator[tuple[str, Asked | None]]:
+def _referred(arrival: PodView, snapshot: Snapshot) -> Iterator[tuple[str, Asked | None]]:
     """Yield what a pod refers to, each once."""
     for name in dict.fromkeys(claim.template for claim in arrival.claims if claim.template):
         yield f"ResourceClaimTemplate {name}", snapshot.templates.get(f"{arrival.namespace}/{name}")
@@ -160,7 +160,7 @@ def _referred(arrival: Arrival, snapshot: Snapshot) -> Iterator[tuple[str, Asked
         yield f"ResourceClaim {name}", snapshot.claims.get(f"{arrival.namespace}/{name}")
 
 
-def _early(chosen: Chosen) -> tuple[Rulebook, ...]:
+def _early(chosen: MatchedPolicies) -> tuple[Rulebook, ...]:
     """Return the denying rules that read the pod, or are of a policy for some queues: a claim may say another one."""
     of_queues = {policy.name for policy in chosen.policies if policy.queues}
     denying = _part(chosen, lambda rule: rule.rule.action is Action.DENY)
@@ -168,6 +168,6 @@ def _early(chosen: Chosen) -> tuple[Rulebook, ...]:
     return tuple(book for book in books if book.rules)
 
 
-def _part(chosen: Chosen, wanted: Callable[[Compiled], bool]) -> tuple[Rulebook, ...]:
+def _part(chosen: MatchedPolicies, wanted: Callable[[Compiled], bool]) -> tuple[Rulebook, ...]:
     books = (book.only(wanted) for book in chosen.rules)
     return tuple(book for book in books if book.rules)

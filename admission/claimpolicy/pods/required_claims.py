@@ -10,15 +10,15 @@ from admission.api.values.reasons import Denial, DenyReason
 from admission.claimpolicy.draft import Draft
 from admission.claimpolicy.pods import claims_annotation, extended_resources
 from admission.podpolicy.admission import TRY_AGAIN
-from admission.podpolicy.pod_view import Arrival
+from admission.podpolicy.pod_view import PodView
 
 
-def may_matter(arrival: Arrival) -> bool:
+def may_matter(arrival: PodView) -> bool:
     """Whether a pod says that it has such claims. Most do not, and need not be looked at as a whole."""
     return not arrival.node and not arrival.annotations.keys().isdisjoint((names.CLAIMS, names.CONVERTED))
 
 
-def denial(arrival: Arrival, pod: Json) -> Denial | None:
+def denial(arrival: PodView, pod: Json) -> Denial | None:
     """Refuse a pod without the claims of its annotations. pod: the whole of it."""
     draft = Draft(pod)
     for recipe in extended_resources.recipes(arrival.annotations):

@@ -96,7 +96,7 @@ def reconcile(
         if not fix or not wanted:
             return Outcome(differences=found, left=found)
         author = _author(await seen.connection.who_am_i(), reason.strip())
-        outcome = await cycle_reconcile.mend(ledger, seen, wanted, author)
+        outcome = await cycle_reconcile.repair(ledger, seen, wanted, author)
         return Outcome(
             differences=found,
             posted=outcome.posted,

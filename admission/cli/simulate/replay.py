@@ -15,7 +15,7 @@ from admission.cli.terminal import Number
 from admission.errors import MendError
 from admission.simulation.expand import Expanded
 from admission.simulation.replay import cluster, figures, player
-from admission.simulation.replay.cluster import Town
+from admission.simulation.replay.cluster import Cluster
 from admission.simulation.replay.figures import Figures, Tally
 from admission.simulation.replay.player import Play, Played, Policy, Watch
 
@@ -25,7 +25,7 @@ MOST_TOLD = 20
 
 def play(world: Expanded, path: str, policies: Sequence[Policy], *, steps: int) -> list[Play]:
     """Play the trace of a file under each policy. Raises MendError and BadInputError."""
-    town = cluster.town(world, steps=steps)
+    town = cluster.build_cluster(world, steps=steps)
     arrivals = trace_reader.read(path)
     trace_reader.check(path, arrivals, town)
     for text in notes(town):
@@ -41,7 +41,7 @@ def play(world: Expanded, path: str, policies: Sequence[Policy], *, steps: int) 
     return plays
 
 
-def _played(town: Town, arrivals: Sequence[Arrival], policy: Policy, watch: Watch) -> Play:
+def _played(town: Cluster, arrivals: Sequence[Arrival], policy: Policy, watch: Watch) -> Play:
     try:
         return player.play(town, arrivals, policy, watch)
     except OverflowError as error:
@@ -50,7 +50,7 @@ def _played(town: Town, arrivals: Sequence[Arrival], policy: Policy, watch: Watc
         ) from error
 
 
-def notes(town: Town) -> list[str]:
+def notes(town: Cluster) -> list[str]:
     """Return what of the input takes no part."""
     found: list[str] = []
     if town.left_out:

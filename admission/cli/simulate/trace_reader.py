@@ -12,7 +12,7 @@ from admission.api.traces import Arrival, Row
 from admission.cli.manifest_reader import BadInputError
 from admission.errors import Flaw, MendError
 from admission.simulation.replay import cluster
-from admission.simulation.replay.cluster import Town
+from admission.simulation.replay.cluster import Cluster
 
 MOST_TOLD = 20
 """Things that are wrong with a trace that are told one by one."""
@@ -33,7 +33,7 @@ def read(path: str) -> tuple[Arrival, ...]:
     return trace.arrivals
 
 
-def check(path: str, arrivals: tuple[Arrival, ...], town: Town) -> None:
+def check(path: str, arrivals: tuple[Arrival, ...], town: Cluster) -> None:
     """Refuse a trace that asks for what the cluster does not have. Raises BadInputError."""
     _refuse(path, cluster.lacks(town, arrivals))
 

@@ -14,7 +14,7 @@ from admission.kube.cache import watched_resources
 from admission.kube.cache.watched_resources import Kind
 from admission.workloads import gang_key, owner_chain
 from admission.workloads.kinds import podgroup
-from admission.workloads.kinds.registry import Family, key, kind_of
+from admission.workloads.kinds.registry import WorkloadKind, key, kind_of
 
 _OWNERS = {
     key(kind.name, kind.group): kind
@@ -79,7 +79,7 @@ async def _take(owner: Owner, namespace: str, sight: _Sight, cluster: Cluster) -
     return controller
 
 
-async def _take_group(family: Family, name: str, namespace: str, sight: _Sight, cluster: Cluster) -> None:
+async def _take_group(family: WorkloadKind, name: str, namespace: str, sight: _Sight, cluster: Cluster) -> None:
     """Read a PodGroup that a pod names."""
     kind = _OWNERS[family.key]
     for version in (kind.version, *kind.older):

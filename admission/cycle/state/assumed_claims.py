@@ -12,7 +12,7 @@ from admission.api.snapshot import Snapshot
 
 
 @dataclass(slots=True)
-class Assumed:
+class AssumedClaims:
     """What was written and is not seen yet, by `namespace/name`. One for each leader."""
 
     _claims: dict[str, Claim] = field(default_factory=dict)

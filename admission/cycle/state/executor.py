@@ -11,7 +11,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Aside:
+class BackgroundExecutor:
     """Runs one thing at a time. One for each process.
 
     A thread cannot be cancelled: of a leader that has lost its lease it runs on. Two of them would halve each other's

@@ -18,31 +18,31 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import Hold
 from admission.cycle import events, profile as cycle_profile
-from admission.cycle.outcome import Outcome, Teller
-from admission.cycle.state.assumed_claims import Assumed
-from admission.cycle.state.executor import Aside
-from admission.cycle.state.pending_pods import Expecting
-from admission.dra.compatibility import Profile
+from admission.cycle.outcome import Outcome, OutcomeLog
+from admission.cycle.state.assumed_claims import AssumedClaims
+from admission.cycle.state.executor import BackgroundExecutor
+from admission.cycle.state.pending_pods import PendingPods
+from admission.dra.compatibility import SchedulerProfile
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import meter_health
 from admission.dra.metering.device_meters import Meters
-from admission.dra.metering.meter_health import Appraisal
-from admission.dra.state.cluster_state import World
+from admission.dra.metering.meter_health import MeterHealth
+from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.incremental import Users
 from admission.lifecycle.deleted_queues import Refusal
-from admission.lifecycle.dirty import Stir
+from admission.lifecycle.dirty import DirtyGangs
 from admission.lifecycle.requeue_backoff import Backoff
-from admission.lifecycle.transitions import Sight
+from admission.lifecycle.transitions import ObservedAllocations
 from admission.ports import Claims, Fences, Ledger, Pods, Queues, Reports, Scheduler, Templates, Traces, View, Workloads
 from admission.quota import fair_share
-from admission.quota.budgets import Purse
+from admission.quota.budgets import BudgetKey
 from admission.quota.tree import Tree
-from admission.review.caches import Memory
-from admission.scheduling.backfill.expected_end import Tenures
-from admission.scheduling.backfill.policy import Reserve
-from admission.scheduling.backfill.running import Presence
-from admission.scheduling.cache.plan_cache import Recall
-from admission.scheduling.cache.verdict_cache import Rest
+from admission.review.caches import ReviewCaches
+from admission.scheduling.backfill.expected_end import ExpectedEnds
+from admission.scheduling.backfill.policy import Backfill
+from admission.scheduling.backfill.running import RunningGangs
+from admission.scheduling.cache.plan_cache import PlanCache
+from admission.scheduling.cache.verdict_cache import VerdictCache
 from admission.scheduling.checks.chain import Decision
 from admission.scheduling.checks.faults import Defect
 from admission.scheduling.checks.replacement_slots import Vacancies
@@ -51,8 +51,8 @@ from admission.scheduling.placement.mode import Chosen
 from admission.scheduling.placement.protection import Protections
 from admission.scheduling.placement.protection_conditions import Watch
 from admission.scheduling.preemption import nominations
-from admission.status.gang_cache import Retelling
-from admission.workloads.gang_cache import Census
+from admission.status.gang_cache import GangStatusCache
+from admission.workloads.gang_cache import GangCache
 from admission.workloads.gangs import Group
 
 
@@ -74,7 +74,7 @@ class Ports:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Entitled:
+class QueueStatusCache:
     """The statuses of all queues, and what they were made of."""
 
     grounds: tuple[object, ...]
@@ -82,19 +82,19 @@ class Entitled:
 
 
 @dataclass(slots=True, kw_only=True)
-class Lasting:
+class ProcessState:
     """What one process has for all of its terms."""
 
     is_behind: bool = False
     """Whether it could not be confirmed in the last term that the view shows what an earlier leader has seen."""
 
-    aside: Aside = field(default_factory=Aside)
-    expecting: Expecting = field(default_factory=Expecting)
+    aside: BackgroundExecutor = field(default_factory=BackgroundExecutor)
+    expecting: PendingPods = field(default_factory=PendingPods)
     """The pods that workloads will make which are held as a whole, as they were last seen."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Desk:
+class LeaderState:
     """What one leader works with.
 
     The book is what the ledger holds, and what of it waits in `unposted` for the database to be back.
@@ -103,7 +103,7 @@ class Desk:
     ports: Ports
     actor: str
     epoch: int
-    lasting: Lasting = field(default_factory=Lasting)
+    lasting: ProcessState = field(default_factory=ProcessState)
     steps: int = 50_000
     writes: int = 32
     book: Book = field(default_factory=Book)
@@ -123,7 +123,7 @@ class Desk:
     """What has happened and the ledger may not have yet, in order; the book has it already."""
     booked: dict[datetime, dict[QueueMeter, int]] = field(default_factory=dict)
     """Meter-seconds in the books from some moments on (where budgets' periods begin) up to their mark."""
-    history: fair_share.Memory | None = None
+    history: fair_share.UsageHistory | None = None
     """What queues have used before, up to the mark, for fair shares; None where it has to be read."""
     split: set[datetime] = field(default_factory=set)
     """Those of these moments that lay between two marks, so that the ledger has to be asked again."""
@@ -131,9 +131,9 @@ class Desk:
     """Whether another cluster took from a shared budget in this cycle what this one was about to grant."""
     shares: tuple[BudgetShare, ...] | None = None
     """What this leader has last told of what it takes of shared budgets; None before it has."""
-    elsewhere: dict[Purse, int] = field(default_factory=dict)
+    elsewhere: dict[BudgetKey, int] = field(default_factory=dict)
     """What other clusters have taken of shared budgets."""
-    profile: Profile = cycle_profile.NEWEST
+    profile: SchedulerProfile = cycle_profile.NEWEST
     """Which kube-scheduler was last decided like; what is remembered below is of that one."""
     selectors: Selectors = field(default_factory=lambda: Selectors(cycle_profile.NEWEST.cel))
     meters: Meters = field(default_factory=Meters)
@@ -160,29 +160,29 @@ class Desk:
     """Queues that are deleted and unused, and that the finalizer could not be taken from."""
     kept: dict[QueueName, str] = field(default_factory=dict)
     """Queues that the finalizer was put on, or would not take, with the version that they had then."""
-    world: World | None = None
+    world: ClusterState | None = None
     """The world of the last cycle; what has not changed since is taken from it."""
-    appraisal: Appraisal = meter_health.NOTHING
+    appraisal: MeterHealth = meter_health.NOTHING
     """What the meters' CEL says of the devices that are there, as far as they have been looked at."""
-    census: Census = field(default_factory=Census)
+    census: GangCache = field(default_factory=GangCache)
     """The gangs as they were last counted."""
     recalled: tuple[Group, ...] = ()
     """The gangs whose records were last looked at for what an earlier leader wrote there."""
-    sight: Sight | None = None
+    sight: ObservedAllocations | None = None
     """What was last seen of what the books are about."""
-    stir: Stir = field(default_factory=Stir)
+    stir: DirtyGangs = field(default_factory=DirtyGangs)
     """The gangs in the books about which something changed."""
     users: Users = field(default_factory=Users)
     """The pods with a seat that use each claim."""
-    recall: Recall = field(default_factory=Recall)
+    recall: PlanCache = field(default_factory=PlanCache)
     """The planner's holds that may still stand."""
-    rest: Rest = field(default_factory=Rest)
+    rest: VerdictCache = field(default_factory=VerdictCache)
     """What was found of the gangs that wait, as far as it may still stand."""
-    tenures: Tenures = field(default_factory=Tenures)
+    tenures: ExpectedEnds = field(default_factory=ExpectedEnds)
     """Who has devices, and until when."""
-    reserve: Reserve = field(default_factory=lambda: Reserve(Presence(EPOCH)))
+    reserve: Backfill = field(default_factory=lambda: Backfill(RunningGangs(EPOCH)))
     """What the heads of the queues are promised."""
-    remembered: Memory = field(default_factory=Memory)
+    remembered: ReviewCaches = field(default_factory=ReviewCaches)
     """The ClaimPolicies, compiled."""
     decisions: dict[GangUid, Decision] = field(default_factory=dict)
     """What was last decided of each gang that waits."""
@@ -201,7 +201,7 @@ class Desk:
     """Those of these that are still to be taken back, or of which some pods are."""
     returned: dict[GangUid, int] = field(default_factory=dict)
     """How often gangs that have not run since could not be placed as planned."""
-    assumed: Assumed = field(default_factory=Assumed)
+    assumed: AssumedClaims = field(default_factory=AssumedClaims)
     """Claims that this leader has written, as long as the view does not show it."""
     started: dict[Uid, Job | Parent] = field(default_factory=dict)
     """Workloads that this leader has resumed, as they were seen then: the view may not show it yet."""
@@ -213,7 +213,7 @@ class Desk:
     """Pods that this leader has evicted, though the view may not show it yet."""
     halfway: dict[GangUid, str] = field(default_factory=dict)
     """Gangs of which this leader has evicted some pods and others not yet, and why."""
-    retelling: Retelling = field(default_factory=Retelling)
+    retelling: GangStatusCache = field(default_factory=GangStatusCache)
     """The statuses of all gangs, as they were last made."""
     untold: dict[str, GangReport] = field(default_factory=dict)
     """Statuses of gangs that are still to be written, by name."""
@@ -221,13 +221,13 @@ class Desk:
     """When statuses are handed over again: somebody may have written something else."""
     told_again: int = 0
     """How often that was done."""
-    entitled: Entitled | None = None
+    entitled: QueueStatusCache | None = None
     """The statuses of all queues, as they were last made."""
-    preempting: nominations.Memory = field(default_factory=nominations.Memory)
+    preempting: nominations.Nominations = field(default_factory=nominations.Nominations)
     """What gangs are promised for which others were evicted."""
     told: dict[GangUid, events.Told] = field(default_factory=dict)
     """What was last said of each gang in Events."""
-    teller: Teller = field(default_factory=Teller)
+    teller: OutcomeLog = field(default_factory=OutcomeLog)
     """Tells each decision once, for the log and for those who count."""
     stuck: dict[GangUid, Hold] = field(default_factory=dict)
     """What keeps gangs from being placed that have their reservation, as of this cycle."""
@@ -237,18 +237,18 @@ class Desk:
     """What Muster itself failed of in this cycle, gang by gang."""
 
     @property
-    def aside(self) -> Aside:
+    def aside(self) -> BackgroundExecutor:
         """Where what takes long is run."""
         return self.lasting.aside
 
     @property
-    def expecting(self) -> Expecting:
+    def expecting(self) -> PendingPods:
         """The pods that workloads will make which are held as a whole."""
         return self.lasting.expecting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class CycleInputs:
     """What one cycle is about.
 
     taken_back: gangs that it evicts, or has tried to. unready: why gangs are not planned in it that it has just taken
@@ -259,12 +259,12 @@ class Facts:
     """
 
     snapshot: Snapshot
-    sight: Sight
+    sight: ObservedAllocations
     tree: Tree
     meters: Meters
     now: datetime
     clock: datetime
-    profile: Profile | None = None
+    profile: SchedulerProfile | None = None
     groups: tuple[Group, ...] = ()
     taken_back: frozenset[GangUid] = frozenset()
     unready: Mapping[GangUid, Hold] = field(default_factory=dict)
@@ -272,7 +272,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class CycleResult:
     """What a cycle found and did."""
 
     gangs: tuple[GangReport, ...] = ()

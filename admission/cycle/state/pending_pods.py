@@ -31,7 +31,7 @@ from admission.api.values.reasons import Denial, Hold, HoldReason
 from admission.errors import MalformedObjectError, RetryError
 from admission.podpolicy import admission
 from admission.review import provided_templates, reviewer
-from admission.review.caches import Memory
+from admission.review.caches import ReviewCaches
 from admission.workloads import gang_key, owner_chain, suspendable
 from admission.workloads.gang_key import LARGEST_SIZE
 from admission.workloads.suspendable import Workload
@@ -82,7 +82,7 @@ Merged = tuple[object, object, Mapping[Any, Any]]
 
 
 @dataclass(slots=True)
-class Expecting:
+class PendingPods:
     """The pods that are expected, as of the last cycle. One for each process.
 
     What a template yields does not depend on who leads, and to find it for ten thousand workloads takes seconds: who
@@ -93,7 +93,7 @@ class Expecting:
     """Why workloads cannot be planned from their templates, by the gang that stands for them."""
     loose: tuple[Workload, ...] = ()
     """Workloads that somebody has resumed who may not."""
-    _memory: Memory = field(default_factory=Memory)
+    _memory: ReviewCaches = field(default_factory=ReviewCaches)
     _yields: dict[Uid, _Yield] = field(default_factory=dict)
     _parts: list[Part] = field(default_factory=list)
     _pods: Mapping[Uid, Pod] = field(default_factory=dict)
@@ -209,7 +209,7 @@ class Expecting:
             return snapshot.templates
         known = self._provided
         if known is None or known[0] is not self._grounded or known[1] != missing:
-            made = provided_templates.provided(replace(snapshot, pods=self._pods)).templates
+            made = provided_templates.with_provided(replace(snapshot, pods=self._pods)).templates
             known = self._provided = self._grounded, missing, {key: made[key] for key in missing if key in made}
         return {**snapshot.templates, **known[2]}
 
@@ -295,7 +295,7 @@ def _merged(before: Merged, base: Mapping[Any, Any], more: Mapping[Any, Any]) ->
 # What a workload yields.
 
 
-def _made(workload: Workload, snapshot: Snapshot, known: Memory) -> dict[Uid, Pod] | Denial | str:
+def _made(workload: Workload, snapshot: Snapshot, known: ReviewCaches) -> dict[Uid, Pod] | Denial | str:
     """Return the pods of a workload, by UID; or why there can be none. Raises MalformedObjectError and RetryError."""
     templates = [template for template in workload.templates if template.pods > 0]
     count = sum(template.pods for template in templates)
@@ -312,7 +312,7 @@ def _made(workload: Workload, snapshot: Snapshot, known: Memory) -> dict[Uid, Po
     return found
 
 
-def _first(workload: Workload, template: PodTemplate, snapshot: Snapshot, known: Memory) -> Pod | Denial:
+def _first(workload: Workload, template: PodTemplate, snapshot: Snapshot, known: ReviewCaches) -> Pod | Denial:
     """Return a pod of a template as the webhook would complete it, or why it would not be let in."""
     of_job = workload.kind is suspendable.JOB
     obj = suspendable.body(

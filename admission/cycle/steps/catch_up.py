@@ -10,12 +10,12 @@ from dataclasses import replace
 from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.api.values.reasons import Hold, HoldReason
-from admission.cycle.state.leader import Desk, Facts
+from admission.cycle.state.leader import CycleInputs, LeaderState
 
 LOOKING = "a new leader first makes sure that it sees all that the one before it saw"
 
 
-def cautious(desk: Desk, facts: Facts) -> Facts:
+def without_unconfirmed(desk: LeaderState, facts: CycleInputs) -> CycleInputs:
     """Return the facts without what may be otherwise; the same once the view has caught up."""
     if desk.caught_up:
         return facts
@@ -32,7 +32,7 @@ def cautious(desk: Desk, facts: Facts) -> Facts:
     return replace(facts, snapshot=replace(facts.snapshot, nodes=nodes))
 
 
-def _doubtful(desk: Desk, facts: Facts) -> set[NodeName]:
+def _doubtful(desk: LeaderState, facts: CycleInputs) -> set[NodeName]:
     """Return the nodes on which a pod was granted a place that is not seen: it may be there, or be gone."""
     pods = facts.snapshot.pods
     return {

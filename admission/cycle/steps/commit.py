@@ -10,7 +10,7 @@ from admission.api.muster.queues import PlacementMode
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import Hold, HoldReason
 from admission.cycle import events
-from admission.cycle.state.leader import Desk, Facts
+from admission.cycle.state.leader import CycleInputs, LeaderState
 from admission.cycle.steps import ledger_sync, place
 from admission.cycle.steps.place import Start
 from admission.errors import BudgetTakenError, LedgerAwayError, Share
@@ -36,7 +36,9 @@ STILL_BOOKED = Hold(
 )
 
 
-async def grant(desk: Desk, facts: Facts, decisions: Sequence[Decision], balances: Balances | None) -> list[Decision]:
+async def grant(
+    desk: LeaderState, facts: CycleInputs, decisions: Sequence[Decision], balances: Balances | None
+) -> list[Decision]:
     """Commit all grants, then place them in order. What the ledger does not take becomes a hold.
 
     balances: with the grants promised.
@@ -52,11 +54,11 @@ async def grant(desk: Desk, facts: Facts, decisions: Sequence[Decision], balance
     for group, given in placed:
         if group.uid not in holds:
             _fill(desk, group, given)
-            await events.admitted(desk.ports.reports, group, given)
+            await events.gang_admitted(desk.ports.reports, group, given)
     return [replace(d, outcome=holds[d.group.uid]) if d.group.uid in holds else d for d in decisions]
 
 
-def _fill(desk: Desk, group: Group, given: Grant) -> None:
+def _fill(desk: LeaderState, group: Group, given: Grant) -> None:
     """Forget the places of those in whose stead pods have come."""
     places = desk.vacant.get(group.uid)
     if places:
@@ -65,7 +67,7 @@ def _fill(desk: Desk, group: Group, given: Grant) -> None:
         desk.vacant = {**desk.vacant, group.uid: replacement_slots.taken(places, pods)}
 
 
-def _exposed(desk: Desk, facts: Facts, granted: Granted, balances: Balances | None) -> dict[GangUid, Hold]:
+def _exposed(desk: LeaderState, facts: CycleInputs, granted: Granted, balances: Balances | None) -> dict[GangUid, Hold]:
     """Return what holds gangs that were planned with any devices, of which others may take some by now."""
     holds: dict[GangUid, Hold] = {}
     for uid, (group, given) in granted.items():
@@ -82,13 +84,15 @@ def _exposed(desk: Desk, facts: Facts, granted: Granted, balances: Balances | No
     return holds
 
 
-def _start(desk: Desk, group: Group, given: Grant) -> Start:
+def _start(desk: LeaderState, group: Group, given: Grant) -> Start:
     waiting = {pod.meta.uid: pod for pod in group.waiting}
     gates = tuple((waiting[pod.uid], pod.node) for pod in given.plan.pods)
     return Start(group=replace(group, placement=desk.book.placements[group.uid]), gates=gates)
 
 
-async def _committed(desk: Desk, facts: Facts, granted: Granted, balances: Balances | None) -> dict[GangUid, Hold]:
+async def _committed(
+    desk: LeaderState, facts: CycleInputs, granted: Granted, balances: Balances | None
+) -> dict[GangUid, Hold]:
     """Post the reservations; return what holds those that the ledger has not taken."""
     if desk.away or balances is None:
         return dict.fromkeys(granted, AWAY)
@@ -115,18 +119,18 @@ async def _committed(desk: Desk, facts: Facts, granted: Granted, balances: Balan
     return holds
 
 
-def _is_booked(desk: Desk, uid: GangUid, given: Grant) -> bool:
+def _is_booked(desk: LeaderState, uid: GangUid, given: Grant) -> bool:
     """Whether the reservation is open. While time stands still, one that was given back is not made a second time."""
     placement = desk.book.placements.get(uid)
     return placement is not None and all(pod.uid in placement.seats for pod in given.plan.pods)
 
 
-def _shares(facts: Facts, granted: Granted, balances: Balances) -> tuple[BudgetShare, ...]:
+def _shares(facts: CycleInputs, granted: Granted, balances: Balances) -> tuple[BudgetShare, ...]:
     """Return what this cluster will have taken of the shared budgets that the grants draw on."""
     return tuple(share for share in balances.shares() if _drawing_on(facts, granted, share))
 
 
-def _drawing_on(facts: Facts, granted: Granted, share: Share) -> list[GangUid]:
+def _drawing_on(facts: CycleInputs, granted: Granted, share: Share) -> list[GangUid]:
     return [
         uid
         for uid, (group, given) in granted.items()

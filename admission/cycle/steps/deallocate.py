@@ -13,15 +13,15 @@ from admission.api.values import names
 from admission.api.values.names import Uid
 from admission.api.values.reasons import Hold, HoldReason
 from admission.cycle import fencing
-from admission.cycle.bulk_writes import several
-from admission.cycle.state.leader import Desk, Facts
+from admission.cycle.bulk_writes import concurrently
+from admission.cycle.state.leader import CycleInputs, LeaderState
 from admission.errors import GoneError, MendError, RetryError
 from admission.lifecycle import transitions
-from admission.lifecycle.transitions import Sight
+from admission.lifecycle.transitions import ObservedAllocations
 from admission.workloads.gangs import Group
 
 
-async def withdraw(desk: Desk, facts: Facts, placement: Placement, *, keep: Collection[Uid]) -> bool:
+async def withdraw(desk: LeaderState, facts: CycleInputs, placement: Placement, *, keep: Collection[Uid]) -> bool:
     """Take the devices of a gang's claims back, before its quota is. Return whether that is done.
 
     keep: claims that others wait for as well. Those that pods have reserved stay with these.
@@ -30,7 +30,7 @@ async def withdraw(desk: Desk, facts: Facts, placement: Placement, *, keep: Coll
     return not await deallocate(desk, list(_revocable(facts, given)))
 
 
-def _revocable(facts: Facts, holdings: Iterable[Holding]) -> Iterator[Claim]:
+def _revocable(facts: CycleInputs, holdings: Iterable[Holding]) -> Iterator[Claim]:
     """Yield the claims that have devices and no pod, or that somebody may be about to give devices.
 
     A write of an earlier leader may still be under way, also where kube-scheduler picks the devices by now: they may
@@ -49,7 +49,7 @@ def _is_nothing_yet(uid: Uid) -> bool:
     return names.is_extended_claim(uid) or names.is_expected(uid)
 
 
-async def secured(desk: Desk, facts: Facts, releases: Sequence[Entry]) -> list[Entry]:
+async def secured(desk: LeaderState, facts: CycleInputs, releases: Sequence[Entry]) -> list[Entry]:
     """Return the releases of which nothing that is still under way can give a claim devices that count as free then.
 
     It is so at once where claims are gone, or had devices and lost them. The others are left for the next cycle.
@@ -60,7 +60,7 @@ async def secured(desk: Desk, facts: Facts, releases: Sequence[Entry]) -> list[E
     return [entry for entry in releases if failed.isdisjoint(claim.meta.uid for claim in planned[entry.key])]
 
 
-def _planned(desk: Desk, entry: Entry) -> Iterator[Holding]:
+def _planned(desk: LeaderState, entry: Entry) -> Iterator[Holding]:
     """Yield what an entry gives back that was never seen allocated."""
     placement = desk.book.placements[entry.gang_uid]
     for uid in entry.closes:
@@ -69,7 +69,7 @@ def _planned(desk: Desk, entry: Entry) -> Iterator[Holding]:
             yield holding
 
 
-async def deallocate(desk: Desk, claims: Sequence[Claim]) -> list[tuple[Claim, Exception]]:
+async def deallocate(desk: LeaderState, claims: Sequence[Claim]) -> list[tuple[Claim, Exception]]:
     """Take devices back from several claims at a time; return those for which it failed, and has to be tried again."""
     failed: list[tuple[Claim, Exception]] = []
 
@@ -81,18 +81,18 @@ async def deallocate(desk: Desk, claims: Sequence[Claim]) -> list[tuple[Claim, E
         except (RetryError, MendError) as error:
             failed.append((claim, error))
 
-    await several(desk, claims, take_back)
+    await concurrently(desk, claims, take_back)
     return failed
 
 
-async def collect(desk: Desk, facts: Facts) -> Facts:
+async def collect(desk: LeaderState, facts: CycleInputs) -> CycleInputs:
     """Take devices back from claims that Muster gave some and that no gang with a place waits for.
 
     A leader that did not know of its successor has written them, or their pods went away before any of them was bound.
     Return the facts as they are then; gangs whose claims keep devices so are not to be planned in this cycle.
     """
     orphans = _orphans(desk, facts.sight)
-    if not orphans or not await fencing.leads(desk):
+    if not orphans or not await fencing.holds(desk):
         return facts
     failed = await deallocate(desk, orphans)
     snapshot = desk.assumed.over(facts.snapshot)
@@ -101,10 +101,10 @@ async def collect(desk: Desk, facts: Facts) -> Facts:
         message = f"claim {claim.meta.key} has devices that are to be taken back before it is planned anew: {error}"
         hold = Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"claim": claim.meta.key})
         unready |= dict.fromkeys((group.uid for group in facts.groups if _uses(group, claim)), hold)
-    return replace(facts, snapshot=snapshot, sight=Sight.of(snapshot, facts.meters), unready=unready)
+    return replace(facts, snapshot=snapshot, sight=ObservedAllocations.of(snapshot, facts.meters), unready=unready)
 
 
-def _orphans(desk: Desk, sight: Sight) -> list[Claim]:
+def _orphans(desk: LeaderState, sight: ObservedAllocations) -> list[Claim]:
     # Of most one look at who has reserved them is enough.
     given = [claim for claim in sight.snapshot.claims.values() if not claim.reserved_for and is_given(claim)]
     if not given:

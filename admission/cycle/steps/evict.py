@@ -22,7 +22,7 @@ from admission.api.values import names
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import EvictionReason
 from admission.cycle import bulk_writes, events, fencing
-from admission.cycle.state.leader import Desk, Facts
+from admission.cycle.state.leader import CycleInputs, LeaderState
 from admission.cycle.steps import deallocate, ledger_sync
 from admission.errors import GoneError, MendError, RetryError
 from admission.lifecycle import limits, requeue_backoff, transitions
@@ -46,7 +46,7 @@ FORGET_AFTER = timedelta(hours=1)
 """How long a back-off outlives the pods of its gang: their controller has had time to make new ones."""
 
 
-async def take_back(desk: Desk, facts: Facts) -> Facts:
+async def take_back(desk: LeaderState, facts: CycleInputs) -> CycleInputs:
     """Evict what has to be, and return the facts with the gangs that were concerned, done or not."""
     concerned: set[GangUid] = set()
     limiting = limits.limiting(facts.tree)
@@ -66,7 +66,7 @@ async def take_back(desk: Desk, facts: Facts) -> Facts:
     return replace(facts, taken_back=frozenset(concerned))
 
 
-def _note_places(desk: Desk, facts: Facts) -> None:
+def _note_places(desk: LeaderState, facts: CycleInputs) -> None:
     """Note how many places a gang has as it begins, and when one is lost or it is scaled, until it is whole again."""
     placed = ((group.uid, group.placement) for group in facts.groups if not group.in_full)
     known = desk.had
@@ -79,7 +79,7 @@ def _may_be_due(group: Group, limiting: Collection[QueueName], begun: Collection
     return not group.in_full or (placement is not None and placement.queue in limiting) or group.uid in begun
 
 
-def _due(desk: Desk, facts: Facts, group: Group, limiting: Collection[QueueName]) -> Eviction | None:
+def _due(desk: LeaderState, facts: CycleInputs, group: Group, limiting: Collection[QueueName]) -> Eviction | None:
     """Return why a gang is to be taken back: that was decided before, it cannot start, or it may run no longer."""
     if group.uid in desk.ending:
         return limits.begun(group, desk.evicted[group.uid])
@@ -92,17 +92,17 @@ def _due(desk: Desk, facts: Facts, group: Group, limiting: Collection[QueueName]
     return found
 
 
-async def end(desk: Desk, facts: Facts, eviction: Eviction) -> None:
+async def end(desk: LeaderState, facts: CycleInputs, eviction: Eviction) -> None:
     """Take a gang back that could go on; where that fails, or the leader dies, the next cycle goes on with it."""
     await _take_back(desk, facts, eviction)
 
 
-async def _take_back(desk: Desk, facts: Facts, eviction: Eviction) -> None:
+async def _take_back(desk: LeaderState, facts: CycleInputs, eviction: Eviction) -> None:
     group, placement = eviction.group, eviction.group.placement
     if _note(desk, facts, eviction):
         await _remember(desk, facts, group)
     # Nothing of what follows is refused when it comes late: a pod may have started under a successor meanwhile.
-    if placement is None or not await fencing.leads(desk) or not await _delete(desk, facts, eviction):
+    if placement is None or not await fencing.holds(desk) or not await _delete(desk, facts, eviction):
         return
     keep = transitions.wanted_claims(_others(desk, group), facts.sight)
     if not await deallocate.withdraw(desk, facts, placement, keep=keep):
@@ -113,10 +113,10 @@ async def _take_back(desk: Desk, facts: Facts, eviction: Eviction) -> None:
     if group.uid in desk.ending:
         desk.ending.discard(group.uid)
         desk.taken.append((group, desk.evicted[group.uid]))
-    await events.evicted(desk.ports.reports, eviction)
+    await events.gang_evicted(desk.ports.reports, eviction)
 
 
-def _note(desk: Desk, facts: Facts, eviction: Eviction) -> bool:
+def _note(desk: LeaderState, facts: CycleInputs, eviction: Eviction) -> bool:
     """Note a back-off, and why a gang is taken back that could go on. Return whether there is anything new in that."""
     group, queue = eviction.group, facts.snapshot.queues.get(eviction.group.queue)
     if group.identity.line:
@@ -139,14 +139,14 @@ def _note(desk: Desk, facts: Facts, eviction: Eviction) -> bool:
     return True
 
 
-async def take_back_started(desk: Desk, facts: Facts, group: Group, reason: str) -> None:
+async def take_back_started(desk: LeaderState, facts: CycleInputs, group: Group, reason: str) -> None:
     """Evict a gang that was let in and cannot start, as if it had not started in time."""
     let_in = tuple(pod for pod in group.pods if not pod.gated)
     eviction = Eviction(group=group, pods=let_in, reason=reason, timed_out=True, failure=reason)
     await _take_back(desk, facts, eviction)
 
 
-async def give_back(desk: Desk, facts: Facts, group: Group, reason: str, *, wait: bool = False) -> None:
+async def give_back(desk: LeaderState, facts: CycleInputs, group: Group, reason: str, *, wait: bool = False) -> None:
     """Take the places of a gang's gated pods back, and the devices that only they wait for. Nothing is deleted.
 
     wait: whether the gang backs off before it is tried again, as it does in any case after a few times. What fails is
@@ -177,10 +177,10 @@ async def give_back(desk: Desk, facts: Facts, group: Group, reason: str, *, wait
     else:
         entry = books.evict(placement, keep=keep, at=at, actor=actor, reason=reason)
     await ledger_sync.record(desk, [entry])
-    await events.returned(desk.ports.reports, group, gated, reason)
+    await events.gang_returned(desk.ports.reports, group, gated, reason)
 
 
-async def _shut(desk: Desk, pods: Sequence[Pod]) -> bool:
+async def _shut(desk: LeaderState, pods: Sequence[Pod]) -> bool:
     """Make sure that gates stay shut, whoever was about to open them. Return whether all of them do."""
     opened: list[Pod] = []
 
@@ -193,20 +193,20 @@ async def _shut(desk: Desk, pods: Sequence[Pod]) -> bool:
     return not failed and not opened
 
 
-def _others(desk: Desk, group: Group) -> list[Placement]:
+def _others(desk: LeaderState, group: Group) -> list[Placement]:
     return [other for uid, other in desk.book.placements.items() if uid != group.uid]
 
 
-def _is_under_way(desk: Desk, eviction: Eviction) -> bool:
+def _is_under_way(desk: LeaderState, eviction: Eviction) -> bool:
     """Whether the same eviction was begun by an earlier cycle, and not all pods could be deleted."""
     backoff = desk.backoffs.get(eviction.group.uid)
     placement = eviction.group.placement
     return backoff is not None and placement is not None and backoff.since >= placement.reserved_at
 
 
-async def _remember(desk: Desk, facts: Facts, group: Group) -> None:
+async def _remember(desk: LeaderState, facts: CycleInputs, group: Group) -> None:
     """Write the back-off into the gang's status before anything is deleted."""
-    basis = gang.Facts(
+    basis = gang.StatusInputs(
         snapshot=facts.snapshot,
         book=desk.book,
         tree=facts.tree,
@@ -219,7 +219,7 @@ async def _remember(desk: Desk, facts: Facts, group: Group) -> None:
         await desk.ports.reports.flush()
 
 
-async def _delete(desk: Desk, facts: Facts, eviction: Eviction) -> bool:
+async def _delete(desk: LeaderState, facts: CycleInputs, eviction: Eviction) -> bool:
     """Have the gang's pods deleted. Return whether all are gone or going; if not, the next cycle tries again.
 
     Those that run go first: as long as one of the others is there, every leader sees that the gang has not started.
@@ -246,7 +246,7 @@ async def _delete(desk: Desk, facts: Facts, eviction: Eviction) -> bool:
 Suspend = Callable[[], Awaitable[None]]
 
 
-def _suspending(desk: Desk, facts: Facts, owner: Owner | None) -> Suspend | None:
+def _suspending(desk: LeaderState, facts: CycleInputs, owner: Owner | None) -> Suspend | None:
     """Return what suspends an object so that it takes its pods back; None where it is not suspended, but they go."""
     workload = suspendable.named(owner, facts.snapshot)
     if workload is not None and not workload.found.finished:
@@ -255,7 +255,7 @@ def _suspending(desk: Desk, facts: Facts, owner: Owner | None) -> Suspend | None
     return partial(desk.ports.workloads.suspend, job) if job is not None and not job.finished else None
 
 
-def _by_maker(desk: Desk, facts: Facts, group: Group) -> tuple[set[Uid], list[tuple[Suspend, list[Pod]]]]:
+def _by_maker(desk: LeaderState, facts: CycleInputs, group: Group) -> tuple[set[Uid], list[tuple[Suspend, list[Pod]]]]:
     """Return the pods of a gang, which nothing makes as a whole, that go one by one, and what suspends the others.
 
     A Job that another object controls is for that one to suspend.
@@ -273,7 +273,7 @@ def _by_maker(desk: Desk, facts: Facts, group: Group) -> tuple[set[Uid], list[tu
     return left, [*made.values()]
 
 
-async def _evict(desk: Desk, eviction: Eviction, pods: Sequence[Pod]) -> bool:
+async def _evict(desk: LeaderState, eviction: Eviction, pods: Sequence[Pod]) -> bool:
     """Evict pods one by one. Return whether all are gone or going; remember the gang where only some are."""
 
     async def evict(pod: Pod) -> None:
@@ -284,13 +284,13 @@ async def _evict(desk: Desk, eviction: Eviction, pods: Sequence[Pod]) -> bool:
     return not await bulk_writes.in_lanes(desk, [[(pod, evict)] for pod in pods])
 
 
-async def _suspended(desk: Desk, eviction: Eviction, suspend: Suspend, pods: Sequence[Pod]) -> bool:
+async def _suspended(desk: LeaderState, eviction: Eviction, suspend: Suspend, pods: Sequence[Pod]) -> bool:
     """Suspend what makes some pods. Return whether that is done."""
     try:
         await suspend()
     except (RetryError, MendError) as error:
         for pod in eviction.pods[:1]:
-            await events.failed(desk.ports.reports, pod, error)
+            await events.gang_failed(desk.ports.reports, pod, error)
         return False
     except GoneError:
         return True
@@ -299,7 +299,7 @@ async def _suspended(desk: Desk, eviction: Eviction, suspend: Suspend, pods: Seq
     return True
 
 
-async def resume_jobs(desk: Desk, facts: Facts) -> None:
+async def resume_jobs(desk: LeaderState, facts: CycleInputs) -> None:
     """Let Jobs that were suspended to take their pods back make them again, once those are gone."""
     jobs = [job for job in facts.snapshot.jobs.values() if job.suspended and names.REQUEUED in job.meta.annotations]
     pods = facts.snapshot.pods.values() if jobs else ()
@@ -314,7 +314,7 @@ def _is_left(pod: Pod) -> bool:
     return not pod.finished
 
 
-def remember_backoffs(desk: Desk, facts: Facts) -> None:
+def remember_backoffs(desk: LeaderState, facts: CycleInputs) -> None:
     """Take over what an earlier leader wrote into Gangs' status; forget gangs that run, or are gone for long.
 
     A gang that its controller makes anew after an eviction, under another UID, goes on where the one before was.
@@ -337,7 +337,7 @@ def remember_backoffs(desk: Desk, facts: Facts) -> None:
     desk.lines = {line: known for line, known in lines if facts.clock - known.next_try <= FORGET_AFTER}
 
 
-def _look_at_records(desk: Desk, facts: Facts) -> None:
+def _look_at_records(desk: LeaderState, facts: CycleInputs) -> None:
     noted = {*desk.evicted, *desk.backoffs, *desk.returned}
     lines = {*desk.lines, *desk.census.places}
     for group in [group for group in facts.groups if not group.in_full or _is_noted(group, noted, lines)]:
@@ -363,7 +363,7 @@ def _is_noted(group: Group, noted: Collection[GangUid], lines: Collection[str]) 
     return group.record is not None and group.record.evicted is not None
 
 
-def _recalled(desk: Desk, facts: Facts, group: Group, record: Gang) -> Backoff:
+def _recalled(desk: LeaderState, facts: CycleInputs, group: Group, record: Gang) -> Backoff:
     """Return the back-off that an earlier leader wrote, by its own clock."""
     evicted, queue = desk.evicted.get(group.uid), facts.snapshot.queues.get(group.queue)
     return Backoff(
@@ -374,7 +374,7 @@ def _recalled(desk: Desk, facts: Facts, group: Group, record: Gang) -> Backoff:
     )
 
 
-def _recall_eviction(desk: Desk, facts: Facts, group: Group) -> None:
+def _recall_eviction(desk: LeaderState, facts: CycleInputs, group: Group) -> None:
     """Take over from the status that a gang was taken back, and is to be still; forget it where it runs again."""
     uid, placement = group.uid, group.placement
     known = group.record.evicted if group.record is not None else None
@@ -387,7 +387,7 @@ def _recall_eviction(desk: Desk, facts: Facts, group: Group) -> None:
         desk.evicted.pop(uid, None)
 
 
-def forget_pods(desk: Desk, facts: Facts) -> None:
+def forget_pods(desk: LeaderState, facts: CycleInputs) -> None:
     """Drop what was noted of pods that the view has caught up with."""
     pods = facts.snapshot.pods
     desk.leaving = {uid for uid in desk.leaving if uid in pods and pods[uid].meta.deleted is None}

@@ -17,7 +17,7 @@ from admission.accounting import books
 from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import BudgetShare, Entry, Placement, Posted
 from admission.cycle import fencing
-from admission.cycle.state.leader import Desk, Facts
+from admission.cycle.state.leader import CycleInputs, LeaderState
 from admission.cycle.steps import deallocate, usage_history
 from admission.errors import AmountError, ConflictError, LedgerAwayError, PageError
 from admission.lifecycle import ledger_clock, transitions
@@ -34,10 +34,10 @@ SLICE = 500
 """Entries that are posted together, when many have waited."""
 
 
-async def open_book(desk: Desk) -> None:
+async def open_book(desk: LeaderState) -> None:
     """Begin a cycle: post what waits, and read the book unless it is known to be what the ledger holds."""
     desk.overtaken = False
-    desk.away = desk.away and not await fencing.leads(desk)
+    desk.away = desk.away and not await fencing.holds(desk)
     if desk.unposted and not desk.away:
         await _post_waiting(desk)
     elif desk.loaded:
@@ -46,13 +46,13 @@ async def open_book(desk: Desk) -> None:
         await _load(desk)
 
 
-async def read_ahead(desk: Desk) -> None:
+async def read_ahead(desk: LeaderState) -> None:
     """Read the book while another process leads and writes it. Raises LedgerAwayError."""
     await _read(desk)
     desk.ahead = True
 
 
-async def _notice_others(desk: Desk) -> None:
+async def _notice_others(desk: LeaderState) -> None:
     """See whether somebody else has written: an operator who reconciles or closes, say. Then the book is read anew.
 
     A leader that posts something sees it by the number of its entry; one for which nothing happens has to ask, or it
@@ -64,7 +64,7 @@ async def _notice_others(desk: Desk) -> None:
         _lose(desk)
 
 
-async def catch_up(desk: Desk, facts: Facts) -> None:
+async def catch_up(desk: LeaderState, facts: CycleInputs) -> None:
     """Write down marks, quota changes, settlements and what was allocated anew."""
     if not desk.known:
         return
@@ -79,7 +79,7 @@ async def catch_up(desk: Desk, facts: Facts) -> None:
     await record(desk, [*_quota_changes(desk, facts), *followed])
 
 
-def look_ahead(desk: Desk, facts: Facts) -> None:
+def look_ahead(desk: LeaderState, facts: CycleInputs) -> None:
     """Find the gangs of which nothing follows, so that the first cycle need not look at them. Nothing is written."""
     desk.stir.look(desk.book, facts.sight, desk.users.of(desk.book.placements))
     _allocated(desk, facts)
@@ -87,7 +87,7 @@ def look_ahead(desk: Desk, facts: Facts) -> None:
     desk.stir.rest()
 
 
-def _allocated(desk: Desk, facts: Facts) -> list[Entry]:
+def _allocated(desk: LeaderState, facts: CycleInputs) -> list[Entry]:
     """Return what follows from allocations: settlements, and what was allocated anew."""
     at, actor = facts.now, desk.actor
 
@@ -100,7 +100,7 @@ def _allocated(desk: Desk, facts: Facts) -> list[Entry]:
     return [*_of_each(desk, settled), *_of_each(desk, adjusted)]
 
 
-async def release(desk: Desk, facts: Facts) -> None:
+async def release(desk: LeaderState, facts: CycleInputs) -> None:
     """Write down what is gone.
 
     A gang that is to be taken back and could not be yet stays as it is: that pods of it are gone is why it has to be.
@@ -113,7 +113,7 @@ async def release(desk: Desk, facts: Facts) -> None:
     await record(desk, secured)
 
 
-def _gone(desk: Desk, facts: Facts) -> list[Entry]:
+def _gone(desk: LeaderState, facts: CycleInputs) -> list[Entry]:
     wanted = transitions.Wanted(desk.users.of(desk.book.placements), desk.book, facts.sight)
     at, actor = facts.now, desk.actor
 
@@ -126,7 +126,7 @@ def _gone(desk: Desk, facts: Facts) -> list[Entry]:
     return _of_each(desk, gone)
 
 
-def _of_each(desk: Desk, follow: Callable[[Placement], Entry | None]) -> list[Entry]:
+def _of_each(desk: LeaderState, follow: Callable[[Placement], Entry | None]) -> list[Entry]:
     """Return the entries that follow for every gang; one that Muster fails of stays as it is in the books."""
     entries: list[Entry] = []
     for placement in desk.stir.placements(desk.book):
@@ -139,7 +139,7 @@ def _of_each(desk: Desk, follow: Callable[[Placement], Entry | None]) -> list[En
     return entries
 
 
-async def record(desk: Desk, entries: Iterable[Entry | None]) -> None:
+async def record(desk: LeaderState, entries: Iterable[Entry | None]) -> None:
     """Write down what has happened: in the book now, in the ledger now or when it is back. Raises DeposedError."""
     wanted = [entry for entry in entries if entry is not None]
     if not wanted:
@@ -151,7 +151,7 @@ async def record(desk: Desk, entries: Iterable[Entry | None]) -> None:
         await _post_waiting(desk)
 
 
-async def reserve(desk: Desk, entries: Sequence[Entry], shares: Sequence[BudgetShare] = ()) -> list[Entry]:
+async def reserve(desk: LeaderState, entries: Sequence[Entry], shares: Sequence[BudgetShare] = ()) -> list[Entry]:
     """Commit grants. Return those that the ledger refuses as made for another book.
 
     Raises LedgerAwayError when the outcome is not known: the book is then read again before anything else is granted.
@@ -166,7 +166,7 @@ async def reserve(desk: Desk, entries: Sequence[Entry], shares: Sequence[BudgetS
     return []
 
 
-def _enter(desk: Desk, entries: Sequence[Entry]) -> None:
+def _enter(desk: LeaderState, entries: Sequence[Entry]) -> None:
     """Write entries into the book in memory; one that it refuses is dropped."""
     usage_history.mark(desk, entries)
     try:
@@ -181,7 +181,7 @@ def _enter(desk: Desk, entries: Sequence[Entry]) -> None:
                 continue
 
 
-async def _post_waiting(desk: Desk) -> None:
+async def _post_waiting(desk: LeaderState) -> None:
     """Post what waits, in order. What the ledger refuses is dropped, and the book is read again."""
     try:
         end = desk.book.sequence
@@ -200,14 +200,14 @@ async def _post_waiting(desk: Desk) -> None:
         await _rescue(desk, entries)
 
 
-async def _rescue(desk: Desk, entries: Sequence[Entry]) -> None:
+async def _rescue(desk: LeaderState, entries: Sequence[Entry]) -> None:
     try:
         await _one_by_one(desk, entries)
     except LedgerAwayError:
         _forget(desk)
 
 
-async def _one_by_one(desk: Desk, entries: Sequence[Entry], shares: Sequence[BudgetShare] = ()) -> list[Entry]:
+async def _one_by_one(desk: LeaderState, entries: Sequence[Entry], shares: Sequence[BudgetShare] = ()) -> list[Entry]:
     """Post entries to the ledger as it is; return those that it refuses. Raises LedgerAwayError."""
     refused = []
     await _reload(desk)
@@ -220,7 +220,7 @@ async def _one_by_one(desk: Desk, entries: Sequence[Entry], shares: Sequence[Bud
     return refused
 
 
-async def _write(desk: Desk, entries: Sequence[Entry], shares: Sequence[BudgetShare] = ()) -> None:
+async def _write(desk: LeaderState, entries: Sequence[Entry], shares: Sequence[BudgetShare] = ()) -> None:
     try:
         posted = await desk.ports.ledger.post_all(entries, epoch=desk.epoch, shares=shares)
     except LedgerAwayError:
@@ -235,14 +235,14 @@ def _after(book: Book, entries: Sequence[Entry], posted: Sequence[Posted]) -> Bo
     return book.apply_all(entry for entry, place in zip(entries, posted, strict=True) if not place.repeated)
 
 
-async def _load(desk: Desk) -> None:
+async def _load(desk: LeaderState) -> None:
     try:
         await _reload(desk)
     except LedgerAwayError:
         return
 
 
-async def _reload(desk: Desk) -> None:
+async def _reload(desk: LeaderState) -> None:
     desk.loaded = False
     try:
         await _read(desk)
@@ -253,7 +253,7 @@ async def _reload(desk: Desk) -> None:
     desk.loaded = desk.known = True
 
 
-async def _read(desk: Desk) -> None:
+async def _read(desk: LeaderState) -> None:
     """Have the book be what the ledger holds; what was read ahead is gone on from."""
     if desk.ahead and await _followed(desk):
         return
@@ -264,7 +264,7 @@ async def _read(desk: Desk) -> None:
     desk.book = replace(book, placements=kept)
 
 
-async def _followed(desk: Desk) -> bool:
+async def _followed(desk: LeaderState) -> bool:
     """Enter what others have written since the book was read ahead; return whether it is what the ledger holds then."""
     entries = await desk.ports.ledger.since(desk.book.sequence, most=MOST_FOLLOWED)
     if entries is None:
@@ -288,19 +288,19 @@ def _known(read: Placement, before: Placement | None) -> Placement:
     return replace(read, first_reserved=before.first_reserved) if goes_on else read
 
 
-def _lose(desk: Desk) -> None:
+def _lose(desk: LeaderState) -> None:
     """Note that the database does not answer. The book goes on, and is read again when it does."""
     desk.away = True
     desk.loaded = False
 
 
-def _forget(desk: Desk) -> None:
+def _forget(desk: LeaderState) -> None:
     """Give up the book in memory: what happens is derived from the cluster, when the ledger's book is read."""
     desk.unposted.clear()
     desk.loaded = desk.known = False
 
 
-def _quota_changes(desk: Desk, facts: Facts) -> Iterable[Entry]:
+def _quota_changes(desk: LeaderState, facts: CycleInputs) -> Iterable[Entry]:
     """Yield a grant for every nominal quota that is not what the ledger says."""
     wanted = {
         (name, quota.meter): quota.nominal for name, queue in facts.snapshot.queues.items() for quota in queue.quotas

@@ -18,13 +18,13 @@ from admission.api.values.decoding import Json
 from admission.api.values.names import GangUid, NodeName, Uid
 from admission.api.values.reasons import Hold, HoldReason
 from admission.cycle import bulk_writes
-from admission.cycle.state.leader import Desk, Facts
+from admission.cycle.state.leader import CycleInputs, LeaderState
 from admission.cycle.steps import deallocate, evict, protection, suspend_resume
 from admission.dra.allocator import prescribed
-from admission.dra.allocator.allocation import Result
+from admission.dra.allocator.allocation import AllocationResult
 from admission.dra.allocator.prescribed import Misfit
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 from admission.errors import ConflictError, GoneError, MendError, RetryError
 from admission.lifecycle import placement_check, placement_progress, transitions
 from admission.lifecycle.placement_progress import Missing
@@ -66,11 +66,11 @@ class _Write:
     """A claim and what it gets. works: the gangs that wait for it."""
 
     claim: Claim
-    result: Result
+    result: AllocationResult
     works: list[_Work] = field(default_factory=list)
 
 
-async def finish(desk: Desk, facts: Facts) -> Facts:
+async def finish(desk: LeaderState, facts: CycleInputs) -> CycleInputs:
     """Place what was granted before and is not placed yet. Return the facts with those that were taken back."""
     begun = [
         Start(group=group, gates=tuple(transitions.unfinished(group)), begun=True)
@@ -87,11 +87,11 @@ async def finish(desk: Desk, facts: Facts) -> Facts:
     return replace(facts, unready={**facts.unready, **holds}, anew=anew)
 
 
-def _is_unfinished(desk: Desk, facts: Facts, start: Start) -> bool:
+def _is_unfinished(desk: LeaderState, facts: CycleInputs, start: Start) -> bool:
     return bool(start.gates) or bool(placement_progress.missing(start.group, desk.book, facts.sight))
 
 
-async def place(desk: Desk, facts: Facts, starts: Iterable[Start]) -> dict[GangUid, Hold]:
+async def place(desk: LeaderState, facts: CycleInputs, starts: Iterable[Start]) -> dict[GangUid, Hold]:
     """Give all claims of every gang their devices, then open the gates of those that have them all.
 
     Of a gang whose pods are still to come, the workload is resumed. Return what holds the others.
@@ -112,13 +112,13 @@ async def place(desk: Desk, facts: Facts, starts: Iterable[Start]) -> dict[GangU
     return holds
 
 
-def _spared(desk: Desk, facts: Facts, start: Start) -> _Work:
+def _spared(desk: LeaderState, facts: CycleInputs, start: Start) -> _Work:
     """Return the same as `_work`; a gang that Muster fails of keeps its places and its gates shut."""
     found = faults.spared(During.PLACING, start.group.key, partial(_work, desk, facts, start), desk.defects)
     return _Work(start=start, hold=faults.hold(desk.defects[-1])) if found is None else found
 
 
-def _work(desk: Desk, facts: Facts, start: Start) -> _Work:
+def _work(desk: LeaderState, facts: CycleInputs, start: Start) -> _Work:
     """Return what is to be done for a gang; what it lacks is kube-scheduler's to give where it is pinned or counted."""
     group, work = start.group, _Work(start=start)
     missing = placement_progress.missing(group, desk.book, facts.sight)
@@ -135,14 +135,16 @@ def _work(desk: Desk, facts: Facts, start: Start) -> _Work:
     return work
 
 
-def _chosen(desk: Desk, facts: Facts, group: Group) -> Chosen | Hold:
+def _chosen(desk: LeaderState, facts: CycleInputs, group: Group) -> Chosen | Hold:
     """Return who is to give a gang's claims their devices, by what protects these now."""
     queue = facts.snapshot.queues.get(group.queue)
     wanted = mode.asked(group.record, queue) if queue is not None else PlacementMode.AUTO
     return mode.mode(wanted, placement_progress.holdings(group, desk.book), desk.protection)
 
 
-def _choose(desk: Desk, facts: Facts, work: _Work, missing: Sequence[Missing], mode: PlacementMode) -> None:
+def _choose(
+    desk: LeaderState, facts: CycleInputs, work: _Work, missing: Sequence[Missing], mode: PlacementMode
+) -> None:
     if mode is PlacementMode.ALLOCATE:
         work.missing = missing
         trouble = placement_progress.trouble(work.group, desk.book, facts.sight)
@@ -152,13 +154,13 @@ def _choose(desk: Desk, facts: Facts, work: _Work, missing: Sequence[Missing], m
         work.errors.append(ConflictError("its devices are not safe from kube-scheduler any more"))
 
 
-def _is_begun(desk: Desk, facts: Facts, group: Group) -> bool:
+def _is_begun(desk: LeaderState, facts: CycleInputs, group: Group) -> bool:
     """Whether Muster has given some of a gang's claims their devices, and no pod of it was let in yet."""
     claims = (facts.sight.claims.get(holding.claim_uid) for holding in placement_progress.holdings(group, desk.book))
     return not _let_in(desk, group) and any(deallocate.is_given(claim) for claim in claims if claim is not None)
 
 
-async def _doubt(desk: Desk, facts: Facts, works: Sequence[_Work]) -> None:
+async def _doubt(desk: LeaderState, facts: CycleInputs, works: Sequence[_Work]) -> None:
     """Take back what Muster was to allocate and kube-scheduler has to, unless that comes to the same devices.
 
     Once a gate is open it is too late: kube-scheduler may have begun.
@@ -181,7 +183,7 @@ async def _doubt(desk: Desk, facts: Facts, works: Sequence[_Work]) -> None:
             work.errors.append(ConflictError("kube-scheduler would not take the devices that it was planned on"))
 
 
-def _is_pinned(desk: Desk, group: Group) -> bool:
+def _is_pinned(desk: LeaderState, group: Group) -> bool:
     chosen = desk.chosen.get(group.uid)
     return chosen is not None and chosen.mode is PlacementMode.PIN
 
@@ -189,7 +191,7 @@ def _is_pinned(desk: Desk, group: Group) -> bool:
 # Claims.
 
 
-async def _allocate(desk: Desk, facts: Facts, works: Sequence[_Work]) -> None:
+async def _allocate(desk: LeaderState, facts: CycleInputs, works: Sequence[_Work]) -> None:
     """Give claims their devices, those of all gangs at a time; what goes wrong stands with the gang."""
     works = [work for work in works if not work.errors]
     if not works:
@@ -212,10 +214,10 @@ async def _allocate(desk: Desk, facts: Facts, works: Sequence[_Work]) -> None:
             for work in write.works:
                 work.errors.append(error)
 
-    await bulk_writes.several(desk, writes, allocate)
+    await bulk_writes.concurrently(desk, writes, allocate)
 
 
-def _secure(desk: Desk, facts: Facts, work: _Work) -> None:
+def _secure(desk: LeaderState, facts: CycleInputs, work: _Work) -> None:
     """Keep the gates of a gang shut, and its claims as they are, where others may take its devices by now."""
     chosen = _chosen(desk, facts, work.group)
     if isinstance(chosen, Hold):
@@ -224,14 +226,14 @@ def _secure(desk: Desk, facts: Facts, work: _Work) -> None:
         work.hold = work.hold or _waits(f"its devices are not safe from kube-scheduler any more: {chosen.reason}")
 
 
-def _world(desk: Desk, facts: Facts) -> World:
+def _world(desk: LeaderState, facts: CycleInputs) -> ClusterState:
     """Return the world in which everything that was granted is planned."""
     placed, claims = desk.book.placements.values(), facts.sight.claims
-    desk.world = cluster_state.of(facts.snapshot, placed, profile=desk.profile, before=desk.world, claims=claims)
+    desk.world = cluster_state.build(facts.snapshot, placed, profile=desk.profile, before=desk.world, claims=claims)
     return desk.world
 
 
-def _writes(works: Sequence[_Work], world: World, desk: Desk) -> list[_Write]:
+def _writes(works: Sequence[_Work], world: ClusterState, desk: LeaderState) -> list[_Write]:
     """Return what to write, each claim once; gangs whose claim cannot have its devices any more get that as error."""
     found: dict[Uid, _Write | Misfit | Hold] = {}
     for work in works:
@@ -239,7 +241,7 @@ def _writes(works: Sequence[_Work], world: World, desk: Desk) -> list[_Write]:
             uid = one.claim.meta.uid
             if uid not in found:
                 answer = _allotted(desk, work, one, world)
-                found[uid] = _Write(claim=one.claim, result=answer) if isinstance(answer, Result) else answer
+                found[uid] = _Write(claim=one.claim, result=answer) if isinstance(answer, AllocationResult) else answer
             write = found[uid]
             if isinstance(write, Hold):
                 work.hold = write
@@ -250,13 +252,13 @@ def _writes(works: Sequence[_Work], world: World, desk: Desk) -> list[_Write]:
     return [write for write in found.values() if isinstance(write, _Write)]
 
 
-def _allotted(desk: Desk, work: _Work, one: Missing, world: World) -> Result | Misfit | Hold:
-    ask = partial(prescribed.allotment, one.claim, one.devices, one.node, world, selectors=desk.selectors)
+def _allotted(desk: LeaderState, work: _Work, one: Missing, world: ClusterState) -> AllocationResult | Misfit | Hold:
+    ask = partial(prescribed.prescribed_allocation, one.claim, one.devices, one.node, world, selectors=desk.selectors)
     found = faults.spared(During.PLACING, work.group.key, ask, desk.defects)
     return faults.hold(desk.defects[-1]) if found is None else found
 
 
-def _written(result: Result, now: datetime) -> Json:
+def _written(result: AllocationResult, now: datetime) -> Json:
     """Return status.allocation. Without its time kube-scheduler would fill that in, and be refused the change."""
     shares = [str(uuid.uuid4()) for given in result.given if given.shared]
     at = now.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -266,7 +268,7 @@ def _written(result: Result, now: datetime) -> Json:
 # What went wrong.
 
 
-async def _resolve(desk: Desk, facts: Facts, work: _Work) -> None:
+async def _resolve(desk: LeaderState, facts: CycleInputs, work: _Work) -> None:
     """Take a gang back for which something went wrong for good; what may succeed later is tried by the next cycle."""
     group = work.group
     if work.hold is not None and work.hold.reason is HoldReason.NO_FEASIBLE_PLACEMENT and not _let_in(desk, group):
@@ -288,7 +290,7 @@ def _is_final(error: Exception) -> bool:
     return isinstance(error, (ConflictError, GoneError, MendError))
 
 
-def _let_in(desk: Desk, group: Group) -> list[Pod]:
+def _let_in(desk: LeaderState, group: Group) -> list[Pod]:
     """Return the pods with a place whose gate is open, though the view may not show it yet."""
     seats = group.placement.seats if group.placement is not None else {}
     return [pod for pod in group.pods if pod.meta.uid in seats and (not pod.gated or pod.meta.uid in desk.opened)]

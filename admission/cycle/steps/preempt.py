@@ -12,25 +12,27 @@ from dataclasses import dataclass, replace
 from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import Hold
-from admission.cycle.state.leader import Desk, Facts
+from admission.cycle.state.leader import CycleInputs, LeaderState
 from admission.cycle.steps import evict as steps_evict
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 from admission.lifecycle import limits
 from admission.quota import queue_order
-from admission.quota.headroom import Standing, Usage
+from admission.quota.headroom import QueueUsage, Usage
 from admission.scheduling import cycle
 from admission.scheduling.checks.chain import Decision, Grant, Rules
-from admission.scheduling.cycle import Round
+from admission.scheduling.cycle import CycleDecisions
 from admission.scheduling.preemption import candidates, nominations, targets
-from admission.scheduling.preemption.nominations import Promise
-from admission.scheduling.preemption.targets import Sacrifice, Scene, Tenant
+from admission.scheduling.preemption.nominations import Nomination
+from admission.scheduling.preemption.targets import PreemptionCandidate, PreemptionScope, PreemptionTargets
 from admission.workloads.gangs import Group
 
 MOST_TRIES = 4
 """Different asks for which victims are looked for in one cycle; the others follow in the next one."""
 
 
-def decide(desk: Desk, facts: Facts, rules: Rules, world: World, usage: Usage) -> tuple[Round, tuple[Sacrifice, ...]]:
+def decide(
+    desk: LeaderState, facts: CycleInputs, rules: Rules, world: ClusterState, usage: Usage
+) -> tuple[CycleDecisions, tuple[PreemptionTargets, ...]]:
     """Decide about the gangs that wait, and who is evicted for those that are held."""
     memory = desk.preempting
     if not memory.promises and not any(map(targets.may_preempt, facts.snapshot.queues.values())):
@@ -43,15 +45,17 @@ def decide(desk: Desk, facts: Facts, rules: Rules, world: World, usage: Usage) -
     decided = nominations.decide_all(facts.groups, rules, world, usage, memory, reserve=desk.reserve)
     found = {decision.group.uid: decision for decision in decided.anew}
     dropped = _dropped(desk, facts, found)
-    sacrifices: tuple[Sacrifice, ...] = ()
+    sacrifices: tuple[PreemptionTargets, ...] = ()
     if rules.beyond is None and rules.balances is not None and desk.caught_up and not rules.anew:
         promised = {*memory.promises}
-        sacrifices = tuple(_sacrifices(desk, facts, found, lambda: _scene(desk, facts, rules, world, usage, decided)))
+        sacrifices = tuple(
+            _sacrifices(desk, facts, found, lambda: _scene(desk, facts, rules, world, usage, decided=decided))
+        )
         dropped += promised - {*memory.promises}
     return replace(decided, anew=_told(desk, found, dropped)), sacrifices
 
 
-async def evict(desk: Desk, facts: Facts, sacrifices: Sequence[Sacrifice]) -> None:
+async def evict(desk: LeaderState, facts: CycleInputs, sacrifices: Sequence[PreemptionTargets]) -> None:
     """Evict the victims; where that fails, it is tried again by the next cycles, whoever leads then."""
     if not sacrifices:
         return
@@ -69,7 +73,7 @@ async def evict(desk: Desk, facts: Facts, sacrifices: Sequence[Sacrifice]) -> No
                 await steps_evict.end(desk, facts, eviction)
 
 
-def _forget_others(desk: Desk, facts: Facts) -> None:
+def _forget_others(desk: LeaderState, facts: CycleInputs) -> None:
     """Forget the promises of gangs that do not wait for them any more."""
     memory = desk.preempting
     if memory.promises:
@@ -79,7 +83,7 @@ def _forget_others(desk: Desk, facts: Facts) -> None:
         }
 
 
-def _dropped(desk: Desk, facts: Facts, found: dict[GangUid, Decision]) -> list[GangUid]:
+def _dropped(desk: LeaderState, facts: CycleInputs, found: dict[GangUid, Decision]) -> list[GangUid]:
     """Forget the promises that were in vain, and return whose they were."""
     memory, dropped = desk.preempting, []
     for uid, promise in [*memory.promises.items()]:
@@ -92,7 +96,7 @@ def _dropped(desk: Desk, facts: Facts, found: dict[GangUid, Decision]) -> list[G
     return dropped
 
 
-def _told(desk: Desk, found: dict[GangUid, Decision], dropped: Iterable[GangUid]) -> tuple[Decision, ...]:
+def _told(desk: LeaderState, found: dict[GangUid, Decision], dropped: Iterable[GangUid]) -> tuple[Decision, ...]:
     """Return the decisions; the holds of gangs that were promised something say so, and those of others do not."""
     memory = desk.preempting
     for uid in dropped:
@@ -111,7 +115,9 @@ def _told(desk: Desk, found: dict[GangUid, Decision], dropped: Iterable[GangUid]
     return tuple(found.values())
 
 
-def _scene(desk: Desk, facts: Facts, rules: Rules, world: World, usage: Usage, decided: Round) -> "_Stage":  # noqa: PLR0917 - what was decided on
+def _scene(
+    desk: LeaderState, facts: CycleInputs, rules: Rules, world: ClusterState, usage: Usage, *, decided: CycleDecisions
+) -> "_Stage":
     """Return the world and the quotas after what was decided, with what is promised taken, and who is there."""
     memory = desk.preempting
     grants = [(one.group, one.outcome) for one in decided.anew if isinstance(one.outcome, Grant)]
@@ -122,20 +128,22 @@ def _scene(desk: Desk, facts: Facts, rules: Rules, world: World, usage: Usage, d
     world = memory.laid.over(world, left)
     for group, grant in grants:
         world = nominations.granted(world, group, grant)
-    standing = Standing(rules.tree, nominations.charged(usage, charges))
+    standing = QueueUsage(rules.tree, nominations.charged(usage, charges))
     staying, going = _tenants(desk, facts)
     staying += (promise.tenant() for promise in left if _may_be_taken_over(desk, promise, going))
-    return _Stage(Scene(rules=rules, world=world, standing=standing, reserve=desk.reserve, going=going), staying)
+    return _Stage(
+        PreemptionScope(rules=rules, world=world, standing=standing, reserve=desk.reserve, going=going), staying
+    )
 
 
 @dataclass(slots=True)
 class _Stage:
     """What the next gang finds that asks."""
 
-    scene: Scene
-    staying: list[Tenant]
+    scene: PreemptionScope
+    staying: list[PreemptionCandidate]
 
-    def take(self, found: Sacrifice) -> None:
+    def take(self, found: PreemptionTargets) -> None:
         """Let a gang have what it was planned to get, and the victims go."""
         scene, plan = self.scene, found.grant.plan
         standing = scene.standing.copy()
@@ -150,25 +158,25 @@ class _Stage:
         self.staying = [tenant for tenant in self.staying if tenant.uid not in gone]
 
 
-def _tenants(desk: Desk, facts: Facts) -> tuple[list[Tenant], list[Tenant]]:
+def _tenants(desk: LeaderState, facts: CycleInputs) -> tuple[list[PreemptionCandidate], list[PreemptionCandidate]]:
     """Return who could be evicted, and who goes anyway; an eviction that does not get on is not waited for."""
     seen = candidates.Seen(placements=desk.book.placements, sight=facts.sight, leaving=desk.leaving, now=facts.now)
-    staying, going = candidates.of(facts.groups, seen)
+    staying, going = candidates.candidates(facts.groups, seen)
     soon = {uid for uid in desk.ending if facts.now <= desk.evicted[uid].at + nominations.LONGEST}
     going += [tenant for tenant in staying if tenant.uid in soon]
     busy = desk.ending | facts.taken_back
     return [tenant for tenant in staying if tenant.uid not in busy], going
 
 
-def _may_be_taken_over(desk: Desk, promise: Promise, going: Iterable[Tenant]) -> bool:
+def _may_be_taken_over(desk: LeaderState, promise: Nomination, going: Iterable[PreemptionCandidate]) -> bool:
     """Return whether all that is promised will be free."""
     goes = {tenant.uid for tenant in going}
     return all(uid in goes for uid in promise.victims if uid in desk.book.placements)
 
 
 def _sacrifices(
-    desk: Desk, facts: Facts, found: dict[GangUid, Decision], scene: Callable[[], "_Stage"]
-) -> Iterator[Sacrifice]:
+    desk: LeaderState, facts: CycleInputs, found: dict[GangUid, Decision], scene: Callable[[], "_Stage"]
+) -> Iterator[PreemptionTargets]:
     """Yield who is evicted for whom, and promise these what they are planned to get."""
     memory = desk.preempting
     grounds = (
@@ -197,7 +205,9 @@ def _sacrifices(
         stage.take(answer)
 
 
-def _asking(desk: Desk, facts: Facts, found: dict[GangUid, Decision]) -> dict[Hashable, tuple[Decision, Queue]]:
+def _asking(
+    desk: LeaderState, facts: CycleInputs, found: dict[GangUid, Decision]
+) -> dict[Hashable, tuple[Decision, Queue]]:
     """Return the gangs that others may be evicted for, in order, of those that ask for the same the first."""
     queues = {name: queue for name, queue in facts.snapshot.queues.items() if targets.may_preempt(queue)}
     waiting = {group.uid for group in facts.groups if group.queue in queues and group.waiting}
@@ -222,7 +232,9 @@ def _asking(desk: Desk, facts: Facts, found: dict[GangUid, Decision]) -> dict[Ha
     return asking
 
 
-def _promised(desk: Desk, facts: Facts, answer: Sacrifice, going: Iterable[Tenant]) -> Iterator[Sacrifice]:
+def _promised(
+    desk: LeaderState, facts: CycleInputs, answer: PreemptionTargets, going: Iterable[PreemptionCandidate]
+) -> Iterator[PreemptionTargets]:
     """Promise a gang what it is planned to get; yield who is still to be evicted for it.
 
     Of those that it goes before some may not run yet: they lose what they were promised, and keep their places.
@@ -236,7 +248,11 @@ def _promised(desk: Desk, facts: Facts, answer: Sacrifice, going: Iterable[Tenan
 
 
 def _promise(
-    desk: Desk, facts: Facts, answer: Sacrifice, going: Iterable[Tenant], before: Sequence[Promise] = ()
+    desk: LeaderState,
+    facts: CycleInputs,
+    answer: PreemptionTargets,
+    going: Iterable[PreemptionCandidate],
+    before: Sequence[Nomination] = (),
 ) -> None:
     """Note a promise. before: those that it takes over, with the gangs that were evicted for these."""
     group = answer.group
@@ -244,7 +260,7 @@ def _promise(
     victims = {uid: at for one in before for uid, at in one.victims.items()}
     victims |= {tenant.uid: tenant.candidate.reserved_at for tenant in gone}
     named = {name for one in before for name in one.names}.union(tenant.key for tenant in gone)
-    desk.preempting.promises[group.uid] = Promise(
+    desk.preempting.promises[group.uid] = Nomination(
         group=group,
         grant=answer.grant,
         victims=victims,
@@ -254,18 +270,20 @@ def _promise(
     )
 
 
-def _is_gone_for(desk: Desk, facts: Facts, tenant: Tenant, group: Group) -> bool:
+def _is_gone_for(desk: LeaderState, facts: CycleInputs, tenant: PreemptionCandidate, group: Group) -> bool:
     """Return whether a gang that goes was evicted for this one, by this leader or an earlier one."""
     record = facts.snapshot.gangs.get(tenant.key)
     evicted = desk.evicted.get(tenant.uid) or (record.evicted if record is not None else None)
     return evicted is not None and evicted.made_room_for == group.key
 
 
-def _recall(desk: Desk, facts: Facts, rules: Rules, world: World, usage: Usage) -> None:
+def _recall(desk: LeaderState, facts: CycleInputs, rules: Rules, world: ClusterState, usage: Usage) -> None:
     """Promise anew what an earlier leader had promised to gangs for which others go."""
     _, going = _tenants(desk, facts)
     waiting = {group.key: group for group in facts.groups if group.waiting} if going else {}
-    scene = Scene(rules=rules, world=world, standing=Standing(rules.tree, usage), reserve=desk.reserve, going=going)
+    scene = PreemptionScope(
+        rules=rules, world=world, standing=QueueUsage(rules.tree, usage), reserve=desk.reserve, going=going
+    )
     stage = _Stage(scene, [])
     for group in sorted(waiting.values(), key=queue_order.rank):
         if not any(_is_gone_for(desk, facts, tenant, group) for tenant in going):
@@ -273,6 +291,6 @@ def _recall(desk: Desk, facts: Facts, rules: Rules, world: World, usage: Usage) 
         queue = facts.snapshot.queues.get(group.queue)
         grant = targets.plan(group, queue, (), stage.scene) if queue is not None else None
         if grant is not None:
-            answer = Sacrifice(group=group, grant=grant, victims=())
+            answer = PreemptionTargets(group=group, grant=grant, victims=())
             stage.take(answer)
             _promise(desk, facts, answer, going)

@@ -11,8 +11,8 @@ from datetime import timedelta
 from admission.api.kubernetes.meta import Meta
 from admission.api.values.names import QueueName
 from admission.cycle import events
-from admission.cycle.bulk_writes import several
-from admission.cycle.state.leader import Desk, Facts
+from admission.cycle.bulk_writes import concurrently
+from admission.cycle.state.leader import CycleInputs, LeaderState
 from admission.errors import GoneError, MendError, RetryError
 from admission.lifecycle import deleted_queues
 from admission.lifecycle.deleted_queues import Refusal
@@ -31,7 +31,7 @@ class _Failures:
     refused: dict[str, str] = field(default_factory=dict)
 
 
-async def keep(desk: Desk, facts: Facts) -> None:
+async def keep(desk: LeaderState, facts: CycleInputs) -> None:
     """Put the finalizer on queues that lack it. One that takes none is tried again when it has changed."""
     desk.kept = {name: version for name, version in desk.kept.items() if name in facts.snapshot.queues}
     unkept = {QueueName(meta.name): meta for meta in deleted_queues.unkept(facts.snapshot)}
@@ -40,7 +40,7 @@ async def keep(desk: Desk, facts: Facts) -> None:
     desk.kept |= {name: meta.resource_version for name, meta in wanted.items() if name not in failures.later}
 
 
-async def let_go(desk: Desk, facts: Facts) -> None:
+async def let_go(desk: LeaderState, facts: CycleInputs) -> None:
     """Take the finalizer from queues that are being deleted and have nothing open, as far as the ledger knows.
 
     That it is refused is told once, in an Event, and stands in the queue's condition as long as it is so.
@@ -57,15 +57,15 @@ async def let_go(desk: Desk, facts: Facts) -> None:
         if queue.name in failures.refused:
             refusal = desk.refused[queue.name] = Refusal(failures.refused[queue.name], facts.now + ASK_AGAIN)
             if before is None or before.why != refusal.why:
-                await events.kept(desk.ports.reports, queue, refusal.message)
+                await events.queues_kept(desk.ports.reports, queue, refusal.message)
 
 
-def _is_due(desk: Desk, queue: Meta, facts: Facts) -> bool:
+def _is_due(desk: LeaderState, queue: Meta, facts: CycleInputs) -> bool:
     refusal = desk.refused.get(queue.name)
     return refusal is None or facts.now >= refusal.until
 
 
-async def _each(desk: Desk, write: Write, queues: Iterable[Meta]) -> _Failures:
+async def _each(desk: LeaderState, write: Write, queues: Iterable[Meta]) -> _Failures:
     """Write to every queue, `writes` at a time; return those for which it failed."""
     failures = _Failures()
 
@@ -79,5 +79,5 @@ async def _each(desk: Desk, write: Write, queues: Iterable[Meta]) -> _Failures:
         except MendError as error:
             failures.refused[queue.name] = str(error)
 
-    await several(desk, queues, run)
+    await concurrently(desk, queues, run)
     return failures

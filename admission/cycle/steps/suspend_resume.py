@@ -15,8 +15,8 @@ from admission.api.values import names
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import Hold, HoldReason
 from admission.cycle import events
-from admission.cycle.bulk_writes import several
-from admission.cycle.state.leader import Desk, Facts
+from admission.cycle.bulk_writes import concurrently
+from admission.cycle.state.leader import CycleInputs, LeaderState
 from admission.cycle.steps import ledger_sync
 from admission.errors import GoneError, MendError, MusterError, RetryError
 from admission.scheduling.checks import faults
@@ -32,7 +32,7 @@ def is_expected(group: Group) -> bool:
     return bool(pod_replacement.expected(group))
 
 
-async def resume(desk: Desk, facts: Facts, groups: Sequence[Group]) -> dict[GangUid, Hold]:
+async def resume(desk: LeaderState, facts: CycleInputs, groups: Sequence[Group]) -> dict[GangUid, Hold]:
     """Resume the workloads of gangs that have their places; return what holds those that could not be."""
     holds: dict[GangUid, Hold] = {}
     wanted = [(group, one) for group in groups for one in _workloads(group, facts.snapshot)]
@@ -50,7 +50,7 @@ async def resume(desk: Desk, facts: Facts, groups: Sequence[Group]) -> dict[Gang
         except (RetryError, MendError) as error:
             holds[group.uid] = _cannot(workload, error)
 
-    await several(desk, wanted, start)
+    await concurrently(desk, wanted, start)
     return holds
 
 
@@ -68,7 +68,7 @@ def _cannot(workload: Workload, error: MusterError) -> Hold:
     return Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"workload": workload.meta.key})
 
 
-async def hold_again(desk: Desk, facts: Facts) -> None:
+async def hold_again(desk: LeaderState, facts: CycleInputs) -> None:
     """Suspend workloads again that somebody has resumed while nobody watched the door."""
     groups = [group for group in facts.groups if group.placement]
     placed = {group.identity.workload.uid for group in groups if group.identity.workload}
@@ -80,10 +80,10 @@ async def hold_again(desk: Desk, facts: Facts) -> None:
         except (RetryError, MendError, GoneError):
             return
 
-    await several(desk, [one for one in desk.expecting.loose if one.meta.uid not in placed], hold)
+    await concurrently(desk, [one for one in desk.expecting.loose if one.meta.uid not in placed], hold)
 
 
-async def hand_over(desk: Desk, facts: Facts) -> None:
+async def hand_over(desk: LeaderState, facts: CycleInputs) -> None:
     """Have pods that have come take over what was promised to their workloads.
 
     Where they are not what was planned for, the promise is given back, and they wait like all others.
@@ -104,7 +104,7 @@ async def hand_over(desk: Desk, facts: Facts) -> None:
         if isinstance(found, Mismatch):
             why = found.message
             gone = [uid for uid in (*placement.seats, *placement.holdings) if names.is_expected(uid)]
-            await events.returned(desk.ports.reports, group, came, why)
+            await events.gang_returned(desk.ports.reports, group, came, why)
             found = books.release(placement, pods=gone, claims=gone, at=facts.now, actor=desk.actor, reason=why)
         entries.append(found)
     await ledger_sync.record(desk, entries)

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from admission.api.muster.ledger_entries import Bucket, Entry, Kind, UsageInterval
-from admission.cycle.state.leader import Desk, Facts
+from admission.cycle.state.leader import CycleInputs, LeaderState
 from admission.errors import LedgerAwayError
 from admission.lifecycle import ledger_clock
 from admission.quota import budget_periods, budgets, fair_share
-from admission.quota.budgets import Balances, Purse, Sources
+from admission.quota.budgets import Balances, BudgetKey, Sources
 from admission.scheduling.checks import budget
 
 MINUTE = timedelta(minutes=1)
@@ -17,7 +17,7 @@ LONGEST = timedelta(days=400)
 """How far back use is read for fair shares, however long the half-lives are."""
 
 
-async def read(desk: Desk, facts: Facts) -> None:
+async def read(desk: LeaderState, facts: CycleInputs) -> None:
     """Ask the ledger for what is not known yet, and tell it what this cluster takes of shared budgets."""
     try:
         await read_ahead(desk, facts)
@@ -27,7 +27,7 @@ async def read(desk: Desk, facts: Facts) -> None:
         desk.away = True
 
 
-async def read_ahead(desk: Desk, facts: Facts) -> None:
+async def read_ahead(desk: LeaderState, facts: CycleInputs) -> None:
     """Ask the ledger for what is not known yet. Raises LedgerAwayError."""
     starts = budgets.starts(facts.tree, facts.now)
     desk.booked = {start: sums for start, sums in desk.booked.items() if start in starts}
@@ -43,7 +43,7 @@ async def read_ahead(desk: Desk, facts: Facts) -> None:
         desk.history = await _read_history(desk, rules, facts.now)
 
 
-def mark(desk: Desk, entries: Iterable[Entry]) -> None:
+def mark(desk: LeaderState, entries: Iterable[Entry]) -> None:
     """Add marks that are about to be entered into the book.
 
     Of a mark whose interval began before the period, the ledger knows how much belongs to the period: it is asked as
@@ -66,7 +66,7 @@ def mark(desk: Desk, entries: Iterable[Entry]) -> None:
         since = entry.at
 
 
-def history(desk: Desk, facts: Facts) -> fair_share.Memory | None:
+def history(desk: LeaderState, facts: CycleInputs) -> fair_share.UsageHistory | None:
     """Return what every queue has used before now, the older the less."""
     since = desk.book.marked
     if desk.history is None or since is None or not fair_share.Rules.of(facts.tree).weights:
@@ -78,7 +78,7 @@ def history(desk: Desk, facts: Facts) -> fair_share.Memory | None:
     return desk.history.after(accrued, facts.now)
 
 
-async def _read_history(desk: Desk, rules: fair_share.Rules, now: datetime) -> fair_share.Memory:
+async def _read_history(desk: LeaderState, rules: fair_share.Rules, now: datetime) -> fair_share.UsageHistory:
     marked = desk.book.marked or now
     if not any(rules.half_lives.values()):
         return fair_share.begun(rules, (), marked)
@@ -94,12 +94,12 @@ def _intervals(mark: Entry, since: datetime) -> list[UsageInterval]:
     ]
 
 
-def balances(desk: Desk, facts: Facts) -> Balances | None:
+def balances(desk: LeaderState, facts: CycleInputs) -> Balances | None:
     """Return how the budgets stand now; None when that is not known, as the ledger was not there to be asked."""
     return _balances(desk, facts, facts.now)
 
 
-def reported(desk: Desk, facts: Facts) -> Balances | None:
+def reported(desk: LeaderState, facts: CycleInputs) -> Balances | None:
     """Return how the budgets stood at the last full minute: a status is not worth a write every second."""
     minute = facts.now - (facts.now - datetime.min.replace(tzinfo=facts.now.tzinfo)) % MINUTE
     edges = budget_periods.boundaries(
@@ -108,7 +108,7 @@ def reported(desk: Desk, facts: Facts) -> Balances | None:
     return _balances(desk, facts, max(minute, *edges, minute))
 
 
-def _balances(desk: Desk, facts: Facts, now: datetime) -> Balances | None:
+def _balances(desk: LeaderState, facts: CycleInputs, now: datetime) -> Balances | None:
     if not any(queue.budgets for queue in facts.tree.queues.values()):
         return Balances(facts.tree, now, Sources(booked={}))
     sources = Sources(
@@ -124,7 +124,7 @@ def _balances(desk: Desk, facts: Facts, now: datetime) -> Balances | None:
         return None
 
 
-async def _share(desk: Desk, facts: Facts) -> None:
+async def _share(desk: LeaderState, facts: CycleInputs) -> None:
     """Tell the ledger what this cluster takes of shared budgets, and read what others do.
 
     A leader also tells, once, that it takes nothing: its predecessor may have had budgets that are gone.
@@ -139,6 +139,6 @@ async def _share(desk: Desk, facts: Facts) -> None:
     totals = await desk.ports.ledger.state_shares(shares, epoch=desk.epoch, now=facts.now)
     desk.shares = shares
     desk.elsewhere = {
-        Purse(share.queue, share.meter, share.start, share.end): total.seconds - share.seconds
+        BudgetKey(share.queue, share.meter, share.start, share.end): total.seconds - share.seconds
         for share, total in zip(shares, totals, strict=True)
     }

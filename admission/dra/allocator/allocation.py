@@ -16,19 +16,19 @@ from admission.api.values import quantities
 from admission.api.values.decoding import Json
 from admission.api.values.names import NodeName
 from admission.api.values.selectors import NodeSelector, NodeTerm, Requirement, Toleration
-from admission.dra.compatibility import Profile, Release
+from admission.dra.compatibility import Release, SchedulerProfile
 from admission.dra.inventory.counters import Amount
-from admission.dra.inventory.pools import Spot
-from admission.dra.requests.device_use import Taking
-from admission.dra.requests.requests import ClaimAsk, Option
+from admission.dra.inventory.pools import InventoryDevice
+from admission.dra.requests.device_use import DeviceUse
+from admission.dra.requests.requests import Option, ParsedClaim
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class AllocatedRequest:
     """A device given to a request, in one of its ways. consumed: what a share takes of each capacity."""
 
     option: Option
-    spot: Spot
+    spot: InventoryDevice
     shared: bool = False
     consumed: Mapping[str, Amount] = field(default_factory=dict)
 
@@ -37,18 +37,18 @@ class Given:
         return RequestDevice(request=self.option.name, device=self.spot.id)
 
     @property
-    def taking(self) -> Taking | None:
+    def taking(self) -> DeviceUse | None:
         """Return what it makes unavailable to others: nothing under admin access."""
         if self.option.admin:
             return None
-        return Taking(self.spot.id, shared=self.shared, share=self.consumed or None)
+        return DeviceUse(self.spot.id, shared=self.shared, share=self.consumed or None)
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class AllocationResult:
     """One claim's allocation. node_selector: None where the claim may be used on every node."""
 
-    given: tuple[Given, ...]
+    given: tuple[AllocatedRequest, ...]
     config: tuple[Json, ...]
     node_selector: NodeSelector | None
 
@@ -66,23 +66,23 @@ class Result:
         return found
 
 
-def of(  # noqa: PLR0917 - what an allocation is made of
+def build(  # noqa: PLR0917 - what an allocation is made of
     claim: Claim,
-    asked: ClaimAsk,
-    given: Sequence[Given],
+    asked: ParsedClaim,
+    given: Sequence[AllocatedRequest],
     node: NodeName,
     classes: Mapping[str, DeviceClass],
-    profile: Profile,
-) -> Result:
+    profile: SchedulerProfile,
+) -> AllocationResult:
     """Return the allocation of a claim that was given these devices on a node."""
     chosen = _chosen(asked, given)
     config = [*_of_classes(chosen, classes), *_of_claim(claim, asked, chosen, profile)]
     if profile.release is not Release.V1_36:
         config = [_without_all(entry, asked, chosen) for entry in config]
-    return Result(tuple(given), tuple(config), _node_selector(given, node))
+    return AllocationResult(tuple(given), tuple(config), _node_selector(given, node))
 
 
-def _chosen(asked: ClaimAsk, given: Sequence[Given]) -> list[Option]:
+def _chosen(asked: ParsedClaim, given: Sequence[AllocatedRequest]) -> list[Option]:
     """Return of every request the option that was chosen: the first one, where a request for none got none."""
     names = {one.option.name for one in given}
     return [
@@ -107,7 +107,9 @@ def _of_classes(chosen: Sequence[Option], classes: Mapping[str, DeviceClass]) ->
     return found
 
 
-def _of_claim(claim: Claim, asked: ClaimAsk, chosen: Sequence[Option], profile: Profile) -> list[dict[str, Any]]:
+def _of_claim(
+    claim: Claim, asked: ParsedClaim, chosen: Sequence[Option], profile: SchedulerProfile
+) -> list[dict[str, Any]]:
     """Return the claim's configuration for the requests that were served; 1.36 repeats it for every such request."""
     found: list[dict[str, Any]] = []
     for entry in claim.spec.config:
@@ -125,7 +127,7 @@ def _of_claim(claim: Claim, asked: ClaimAsk, chosen: Sequence[Option], profile: 
     return found
 
 
-def _without_all(entry: dict[str, Any], asked: ClaimAsk, chosen: Sequence[Option]) -> dict[str, Any]:
+def _without_all(entry: dict[str, Any], asked: ParsedClaim, chosen: Sequence[Option]) -> dict[str, Any]:
     """Return a configuration without the names of its requests, where these are all of the claim's."""
     names = entry.get("requests") or ()
     pairs = zip(asked.requests, chosen, strict=True)
@@ -134,7 +136,7 @@ def _without_all(entry: dict[str, Any], asked: ClaimAsk, chosen: Sequence[Option
     return entry
 
 
-def _node_selector(given: Sequence[Given], node: NodeName) -> NodeSelector | None:
+def _node_selector(given: Sequence[AllocatedRequest], node: NodeName) -> NodeSelector | None:
     """Return where the claim may be used: on its node, where a device is bound to it; else wherever all devices are."""
     expressions: dict[Requirement, None] = {}
     fields: dict[Requirement, None] = {}
@@ -151,7 +153,7 @@ def _node_selector(given: Sequence[Given], node: NodeName) -> NodeSelector | Non
     return NodeSelector(terms=(NodeTerm(expressions=tuple(expressions), fields=tuple(fields)),))
 
 
-def _device(given: Given, share_id: str) -> dict[str, Any]:
+def _device(given: AllocatedRequest, share_id: str) -> dict[str, Any]:
     device = given.spot.device
     found: dict[str, Any] = {
         "request": given.option.name,

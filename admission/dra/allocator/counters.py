@@ -6,8 +6,8 @@ its quirks): a device may be taken only while no counter of its pool is overdraw
 
 from collections.abc import Hashable, Sequence
 
-from admission.dra.compatibility import Quirks
-from admission.dra.equivalence.node_contents import Left, Unit
+from admission.dra.compatibility import KnownBugs
+from admission.dra.equivalence.node_contents import DeviceGroup, LeftCapacity
 from admission.dra.inventory.counters import Amount, CounterId
 
 
@@ -17,14 +17,14 @@ class Counters:
     mixed: whether pools are taken for each other because they have one name, so that the order of devices matters.
     """
 
-    def __init__(self, stocks: Sequence[Left], quirks: Quirks) -> None:
+    def __init__(self, stocks: Sequence[LeftCapacity], quirks: KnownBugs) -> None:
         self._stocks = stocks
         self._quirks = quirks
         self._available: dict[int, dict[CounterId, Amount] | None] = {}
         self._drawn: dict[int, dict[CounterId, Amount]] = {}
         self.mixed = quirks.counters_by_pool_name and any(left.namesake != at for at, left in enumerate(stocks))
 
-    def draw(self, unit: Unit) -> bool:
+    def draw(self, unit: DeviceGroup) -> bool:
         """Draw what a device needs; False, and nothing changes, if there is not enough."""
         place = self._place(unit)
         if place not in self._available:
@@ -42,7 +42,7 @@ class Counters:
             drawn[counter] = drawn.get(counter, 0) + amount
         return True
 
-    def put_back(self, unit: Unit) -> None:
+    def put_back(self, unit: DeviceGroup) -> None:
         """Give back what a device drew."""
         drawn = self._drawn[self._place(unit)]
         for counter, amount in unit.trait.draw or ():
@@ -57,11 +57,11 @@ class Counters:
             if amount
         )
 
-    def _counted(self, left: Left) -> dict[CounterId, Amount] | None:
+    def _counted(self, left: LeftCapacity) -> dict[CounterId, Amount] | None:
         """Return what is available of every counter; None where the pool has nothing to give any more."""
         if any(amount < 0 for amount in left.available) or (left.vanished and not self._quirks.vanished_are_free):
             return None
         return dict(zip(left.counters, left.available, strict=True))
 
-    def _place(self, unit: Unit) -> int:
+    def _place(self, unit: DeviceGroup) -> int:
         return self._stocks[unit.stock].namesake if self._quirks.counters_by_pool_name else unit.stock

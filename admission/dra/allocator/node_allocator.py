@@ -12,26 +12,26 @@ from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.values.names import NodeName
 from admission.dra.allocator import allocation
-from admission.dra.allocator.allocation import Result
-from admission.dra.allocator.results import Budget, Found, Pick, Stuck, Why
+from admission.dra.allocator.allocation import AllocationResult
+from admission.dra.allocator.results import Budget, DeadEnd, Failure, Match, Pick
 from admission.dra.allocator.search import search
 from admission.dra.equivalence import device_signature, node_usage
-from admission.dra.equivalence.device_signature import Answer, Layout, Trait, Traits
+from admission.dra.equivalence.device_signature import Answer, DeviceSignature, DeviceSignatures, Layout
 from admission.dra.equivalence.node_contents import Units, troubles
-from admission.dra.equivalence.usage_overlay import Usage
-from admission.dra.inventory.pools import Shelf
+from admission.dra.equivalence.usage_overlay import AllocatedOverlay
+from admission.dra.inventory.pools import NodeInventory
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests import requests as requests_requests
-from admission.dra.requests.device_use import Taking
-from admission.dra.requests.requests import ClaimAsk, Fatal, Option, Refusal
-from admission.dra.state.cluster_state import World
+from admission.dra.requests.device_use import DeviceUse
+from admission.dra.requests.requests import Fatal, Option, ParsedClaim, Refusal
+from admission.dra.state.cluster_state import ClusterState
 
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
     """Per claim what status.allocation will say, with its devices in the order in which kube-scheduler writes them."""
 
-    claims: tuple[Result, ...]
+    claims: tuple[AllocationResult, ...]
 
     @property
     def devices(self) -> tuple[tuple[RequestDevice, ...], ...]:
@@ -39,7 +39,7 @@ class Allocated:
         return tuple(tuple(given.request_device for given in result.given) for result in self.claims)
 
     @property
-    def takings(self) -> tuple[tuple[Taking, ...], ...]:
+    def takings(self) -> tuple[tuple[DeviceUse, ...], ...]:
         """Return what every claim makes unavailable to others."""
         return tuple(tuple(t for given in result.given if (t := given.taking) is not None) for result in self.claims)
 
@@ -60,7 +60,7 @@ class NotHere:
     matching: int
     free: int
     tainted: int
-    conditions: tuple[Why, ...] = ()
+    conditions: tuple[Failure, ...] = ()
     device: DeviceId | None = None
     incomplete: str = ""
     invalid: str = ""
@@ -84,7 +84,7 @@ Outcome = Allocated | NotHere | Refusal
 def allocate(
     claims: Sequence[Claim],
     node: NodeName,
-    world: World,
+    world: ClusterState,
     *,
     selectors: Selectors,
     steps: int,
@@ -94,27 +94,27 @@ def allocate(
 
     promise: only an answer that rests on no known defect of kube-scheduler.
     """
-    return beside(Usage(world), claims, node, world, selectors=selectors, steps=steps, promise=promise)
+    return beside(AllocatedOverlay(world), claims, node, world, selectors=selectors, steps=steps, promise=promise)
 
 
 def beside(
-    usage: Usage,
+    usage: AllocatedOverlay,
     claims: Sequence[Claim],
     node: NodeName,
-    world: World,
+    world: ClusterState,
     *,
     selectors: Selectors,
     steps: int,
     promise: bool = False,
 ) -> Outcome:
     """Do the same beside other devices in use than those of the world."""
-    asked = compiled(claims, world)
+    asked = compile_claims(claims, world)
     if isinstance(asked, Fatal):
         return asked
     need = device_signature.Need(
         requests_requests.asks(asked), requests_requests.attributes(asked), profile=world.profile
     )
-    known = device_signature.of(need, selectors)
+    known = device_signature.build(need, selectors)
     seen = Seen(world, node, known, usage)
     units = Units(known)
     contents = node_usage.contents_of(seen.layout, units, seen.usage, world)
@@ -122,11 +122,11 @@ def beside(
     return outcome(found, claims, asked, seen)
 
 
-def compiled(claims: Sequence[Claim], world: World) -> tuple[ClaimAsk, ...] | Fatal:
+def compile_claims(claims: Sequence[Claim], world: ClusterState) -> tuple[ParsedClaim, ...] | Fatal:
     """Return what a pod's claims ask for."""
-    asked: list[ClaimAsk] = []
+    asked: list[ParsedClaim] = []
     for claim in claims:
-        found = requests_requests.of(claim.spec, world.classes, f"claim {claim.meta.name}", world.profile)
+        found = requests_requests.parse(claim.spec, world.classes, f"claim {claim.meta.name}", world.profile)
         if isinstance(found, Fatal):
             return found
         asked.append(found)
@@ -137,38 +137,47 @@ class Seen:
     """One node as one pod's claims see it. shown: the places in its layout that a search knew, all by default."""
 
     def __init__(
-        self, world: World, node: NodeName, known: Traits, usage: Usage, shown: Sequence[int] | None = None
+        self,
+        world: ClusterState,
+        node: NodeName,
+        known: DeviceSignatures,
+        usage: AllocatedOverlay,
+        shown: Sequence[int] | None = None,
     ) -> None:
         self.node = node
         self.world = world
         self.traits = known
         self.usage = usage
-        self.shelf = world.shelves.get(node, Shelf())
+        self.shelf = world.shelves.get(node, NodeInventory())
         self.layout: Layout = known.layout(self.shelf)
         self.spots, self.numbers = self.layout.spots, self.layout.numbers
         self.shown: Sequence[int] = range(len(self.spots)) if shown is None else shown
 
 
-def outcome(found: Found | Stuck | Refusal, claims: Sequence[Claim], asked: Sequence[ClaimAsk], seen: Seen) -> Outcome:
+def outcome(
+    found: Match | DeadEnd | Refusal, claims: Sequence[Claim], asked: Sequence[ParsedClaim], seen: Seen
+) -> Outcome:
     """Return what a search on a node has found, with the names of devices and requests."""
-    if isinstance(found, Found):
+    if isinstance(found, Match):
         return Allocated(tuple(_result(*one, seen) for one in zip(claims, asked, found.picks, strict=True)))
-    return _not_here(found, claims, asked, seen) if isinstance(found, Stuck) else found
+    return _not_here(found, claims, asked, seen) if isinstance(found, DeadEnd) else found
 
 
-def _result(claim: Claim, asked: ClaimAsk, picks: Sequence[Pick], seen: Seen) -> Result:
+def _result(claim: Claim, asked: ParsedClaim, picks: Sequence[Pick], seen: Seen) -> AllocationResult:
     given = [_given(asked.requests[pick.request].options[pick.option], seen.shown[pick.at], seen) for pick in picks]
-    return allocation.of(claim, asked, given, seen.node, seen.world.classes, seen.world.profile)
+    return allocation.build(claim, asked, given, seen.node, seen.world.classes, seen.world.profile)
 
 
-def _given(option: Option, at: int, seen: Seen) -> allocation.Given:
+def _given(option: Option, at: int, seen: Seen) -> allocation.AllocatedRequest:
     spot, trait = seen.spots[at], _trait(at, seen)
-    return allocation.Given(option, spot, shared=trait.shared, consumed=trait.consumed(seen.traits.asks[option.ask]))
+    return allocation.AllocatedRequest(
+        option, spot, shared=trait.shared, consumed=trait.consumed(seen.traits.asks[option.ask])
+    )
 
 
-def _not_here(stuck: Stuck, claims: Sequence[Claim], asked: Sequence[ClaimAsk], seen: Seen) -> NotHere:
+def _not_here(stuck: DeadEnd, claims: Sequence[Claim], asked: Sequence[ParsedClaim], seen: Seen) -> NotHere:
     requests = asked[stuck.claim].requests if asked else ()
-    option = requests[stuck.request].options[0] if requests else Option("", requests_requests.Ask("", ()), 0)
+    option = requests[stuck.request].options[0] if requests else Option("", requests_requests.ParsedRequest("", ()), 0)
     ask = seen.traits.asks[option.ask] if requests else None
     answers = [_trait(at, seen).answers[ask] for at in range(len(seen.spots))] if ask is not None else []
     matching = [at for at, answer in enumerate(answers) if answer is Answer.YES]
@@ -188,5 +197,5 @@ def _not_here(stuck: Stuck, claims: Sequence[Claim], asked: Sequence[ClaimAsk], 
     )
 
 
-def _trait(at: int, seen: Seen) -> Trait:
+def _trait(at: int, seen: Seen) -> DeviceSignature:
     return seen.traits.known[seen.numbers[at]]

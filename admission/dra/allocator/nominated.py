@@ -12,22 +12,22 @@ from dataclasses import dataclass
 
 from admission.api.values.names import NodeName
 from admission.dra.allocator import node_allocator
-from admission.dra.allocator.allocation import Given
+from admission.dra.allocator.allocation import AllocatedRequest
 from admission.dra.allocator.node_allocator import Allocated
 from admission.dra.allocator.results import StepsEndedError
-from admission.dra.equivalence.usage_overlay import Beside, Usage
+from admission.dra.equivalence.usage_overlay import AllocatedOverlay, CombinedOverlay
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests.device_use import Holder
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import Awaited, Displaced, World
+from admission.dra.state.cluster_state import ClusterState, Conflicted, PendingAllocation
 
 
 @dataclass(frozen=True, slots=True)
-class Landing:
+class Prediction:
     """What a pod gets when kube-scheduler comes to it. given: per claim; None where there is nothing for it."""
 
-    pod: Awaited
-    given: tuple[tuple[Given, ...], ...] | None
+    pod: PendingAllocation
+    given: tuple[tuple[AllocatedRequest, ...], ...] | None
 
     @property
     def holds(self) -> bool:
@@ -38,7 +38,7 @@ class Landing:
         )
 
 
-def landed(world: World, *, selectors: Selectors, steps: int) -> World:
+def predict(world: ClusterState, *, selectors: Selectors, steps: int) -> ClusterState:
     """Return the world with a first fit taken for every claim that will not get, or keep, what it was planned on.
 
     A claim that finds nothing takes nothing: its gang does not start in time and is evicted. steps: for each pod.
@@ -52,7 +52,9 @@ def landed(world: World, *, selectors: Selectors, steps: int) -> World:
     return world
 
 
-def first_fit_holds(node: NodeName, pods: Sequence[Awaited], world: World, *, selectors: Selectors, steps: int) -> bool:
+def first_fit_holds(
+    node: NodeName, pods: Sequence[PendingAllocation], world: ClusterState, *, selectors: Selectors, steps: int
+) -> bool:
     """Return whether each of these pods gets the devices booked for it, if kube-scheduler takes them in this order.
 
     Raises StepsEndedError. pods: all that wait for devices of the node, in the order in which their gates were opened.
@@ -61,27 +63,29 @@ def first_fit_holds(node: NodeName, pods: Sequence[Awaited], world: World, *, se
 
 
 def replayed(
-    node: NodeName, pods: Sequence[Awaited], world: World, *, selectors: Selectors, steps: int
-) -> tuple[Landing, ...]:
+    node: NodeName, pods: Sequence[PendingAllocation], world: ClusterState, *, selectors: Selectors, steps: int
+) -> tuple[Prediction, ...]:
     """Return what pods get one after the other beside all that is in use but what is booked for them.
 
     Raises StepsEndedError.
     """
-    usage = Usage(Beside(world, {claim.meta.key for pod in pods for claim in pod.claims}))
-    found: list[Landing] = []
+    usage = AllocatedOverlay(CombinedOverlay(world, {claim.meta.key for pod in pods for claim in pod.claims}))
+    found: list[Prediction] = []
     for pod in pods:
         answer = node_allocator.beside(usage, pod.claims, node, world, selectors=selectors, steps=steps)
         if isinstance(answer, Allocated):
             usage.add(taking for takings in answer.takings for taking in takings)
-            found.append(Landing(pod, tuple(result.given for result in answer.claims)))
+            found.append(Prediction(pod, tuple(result.given for result in answer.claims)))
         else:
-            found.append(Landing(pod, None))
+            found.append(Prediction(pod, None))
     return tuple(found)
 
 
-def _landed(world: World, displaced: Displaced, really: Usage, selectors: Selectors, steps: int) -> World:
+def _landed(
+    world: ClusterState, displaced: Conflicted, really: AllocatedOverlay, selectors: Selectors, steps: int
+) -> ClusterState:
     """Take a first fit for a displaced claim: beside what is planned or, where that leaves nothing, as things are."""
-    for usage in (Usage(world), really):
+    for usage in (AllocatedOverlay(world), really):
         try:
             answer = node_allocator.beside(
                 usage, [displaced.claim], displaced.node, world, selectors=selectors, steps=steps
@@ -95,12 +99,14 @@ def _landed(world: World, displaced: Displaced, really: Usage, selectors: Select
     return world
 
 
-def _really(world: World) -> Usage:
+def _really(world: ClusterState) -> AllocatedOverlay:
     """Return what is in use without what is only booked."""
-    return Beside(world, {claim.meta.key for pods in world.awaited.values() for pod in pods for claim in pod.claims})
+    return CombinedOverlay(
+        world, {claim.meta.key for pods in world.awaited.values() for pod in pods for claim in pod.claims}
+    )
 
 
-def _may_shift(node: NodeName, pods: Iterable[Awaited], world: World) -> bool:
+def _may_shift(node: NodeName, pods: Iterable[PendingAllocation], world: ClusterState) -> bool:
     """Return whether something on the node that could be given first is not taken: else everyone gets what is booked.
 
     Only devices before the last one that is booked matter, and what is shared may always be given.
@@ -114,7 +120,9 @@ def _may_shift(node: NodeName, pods: Iterable[Awaited], world: World) -> bool:
     return any(device not in world.taken for device in spots[: last + 1])
 
 
-def _shifted(node: NodeName, pods: Sequence[Awaited], world: World, selectors: Selectors, steps: int) -> World:
+def _shifted(
+    node: NodeName, pods: Sequence[PendingAllocation], world: ClusterState, selectors: Selectors, steps: int
+) -> ClusterState:
     """Take what pods of a node would be given beside what is booked for them."""
     try:
         landings = replayed(node, pods, world, selectors=selectors, steps=steps)

@@ -12,16 +12,16 @@ from admission.api.kubernetes.claims import Claim
 from admission.api.values.names import NodeName
 from admission.dra.allocator import node_allocator
 from admission.dra.allocator.node_allocator import Outcome, Seen
-from admission.dra.allocator.results import Budget, Found, Stuck
+from admission.dra.allocator.results import Budget, DeadEnd, Match
 from admission.dra.allocator.search import search
 from admission.dra.equivalence import device_signature, node_signature
-from admission.dra.equivalence.node_signature import Board, Face
-from admission.dra.equivalence.usage_overlay import Usage
+from admission.dra.equivalence.node_signature import NodeSignature, NodeSignatureCache
+from admission.dra.equivalence.usage_overlay import AllocatedOverlay
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests import requests
-from admission.dra.requests.device_use import Taking
-from admission.dra.requests.requests import ClaimAsk, Fatal, Mode, Refusal
-from admission.dra.state.cluster_state import World
+from admission.dra.requests.device_use import DeviceUse
+from admission.dra.requests.requests import Fatal, Mode, ParsedClaim, Refusal
+from admission.dra.state.cluster_state import ClusterState
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,9 +32,9 @@ class Question:
     """
 
     claims: tuple[Claim, ...]
-    asked: tuple[ClaimAsk, ...]
-    board: Board
-    answers: dict[Face, Found | Stuck | Refusal] = field(default_factory=dict)
+    asked: tuple[ParsedClaim, ...]
+    board: NodeSignatureCache
+    answers: dict[NodeSignature, Match | DeadEnd | Refusal] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +49,26 @@ class Fitting:
 class Allocator:
     """Answers for one world. steps: for every search; a search that needs more raises StepsEndedError."""
 
-    def __init__(self, world: World, *, selectors: Selectors, steps: int) -> None:
+    def __init__(self, world: ClusterState, *, selectors: Selectors, steps: int) -> None:
         self._world = world
         self._selectors = selectors
         self._steps = steps
         self.below: Allocator | None = None
         """The allocator that this one is a fork of."""
-        self._usage = Usage(world)
-        self.given: list[Taking] = []
+        self._usage = AllocatedOverlay(world)
+        self.given: list[DeviceUse] = []
         """What was taken here and in the forks that were committed to this allocator."""
 
     def ask(self, claims: Sequence[Claim]) -> Question | Fatal:
         """Compile the unallocated claims of a pod."""
-        asked = node_allocator.compiled(claims, self._world)
+        asked = node_allocator.compile_claims(claims, self._world)
         if isinstance(asked, Fatal):
             return asked
         need = device_signature.Need(requests.asks(asked), requests.attributes(asked), profile=self._world.profile)
         shows_taken = any(option.admin or option.mode is Mode.ALL for option in requests.options(asked))
-        board = node_signature.of(device_signature.of(need, self._selectors), self._world, shows_taken=shows_taken)
+        board = node_signature.build(
+            device_signature.build(need, self._selectors), self._world, shows_taken=shows_taken
+        )
         return Question(tuple(claims), asked, board)
 
     def nodes(self, question: Question) -> Fitting:
@@ -98,7 +100,7 @@ class Allocator:
         seen = Seen(self._world, node, board.traits, self._usage, board.shown(node, self._usage))
         return node_allocator.outcome(self._found(question, face), question.claims, question.asked, seen)
 
-    def take(self, given: Iterable[Taking]) -> None:
+    def take(self, given: Iterable[DeviceUse]) -> None:
         """Use devices, as those of an allocation."""
         given = tuple(given)
         self._usage.add(given)
@@ -107,7 +109,7 @@ class Allocator:
     def fork(self) -> "Allocator":
         """Return an allocator over this one, for a "what if"; while it lives, this one must not change."""
         found = Allocator(self._world, selectors=self._selectors, steps=self._steps)
-        found.below, found._usage = self, Usage(self._usage)
+        found.below, found._usage = self, AllocatedOverlay(self._usage)
         return found
 
     def commit(self) -> None:
@@ -117,7 +119,7 @@ class Allocator:
         self.below.given += self.given
         self.given.clear()
 
-    def _touched(self, board: Board) -> set[NodeName]:
+    def _touched(self, board: NodeSignatureCache) -> set[NodeName]:
         """Return the nodes whose faces differ from those in the world."""
         found: set[NodeName] = set()
         layer: Allocator | None = self
@@ -129,22 +131,22 @@ class Allocator:
     def _sort(
         self,
         question: Question,
-        face: Face,
+        face: NodeSignature,
         names: Iterable[NodeName],
         fitting: set[NodeName],
         fatal: dict[NodeName, Refusal],
     ) -> None:
         found = self._found(question, face)
-        if isinstance(found, Found):
+        if isinstance(found, Match):
             fitting.update(names)
         elif isinstance(found, Refusal):
             fatal.update(dict.fromkeys(names, found))
 
-    def _face(self, board: Board, node: NodeName) -> Face:
+    def _face(self, board: NodeSignatureCache, node: NodeName) -> NodeSignature:
         """Return what a node has here: that of the world, unless it was touched."""
         return board.face(node, self._usage, self._world) if self._usage.has_any else board.faces[node]
 
-    def _found(self, question: Question, face: Face) -> Found | Stuck | Refusal:
+    def _found(self, question: Question, face: NodeSignature) -> Match | DeadEnd | Refusal:
         known = question.answers.get(face)
         if known is None:
             units, budget = question.board.units, Budget(self._steps)

@@ -25,23 +25,23 @@ from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.dra import compatibility
 from admission.dra.allocator import allocation
-from admission.dra.allocator.allocation import Given, Result
+from admission.dra.allocator.allocation import AllocatedRequest, AllocationResult
 from admission.dra.allocator.counters import Counters
 from admission.dra.allocator.node_allocator import Seen
 from admission.dra.equivalence import device_signature, node_contents, node_usage
 from admission.dra.equivalence.device_signature import Answer
-from admission.dra.equivalence.node_contents import Unit, Units
-from admission.dra.equivalence.usage_overlay import Beside
+from admission.dra.equivalence.node_contents import DeviceGroup, Units
+from admission.dra.equivalence.usage_overlay import CombinedOverlay
 from admission.dra.inventory.counters import Amount
-from admission.dra.inventory.pools import Spot
+from admission.dra.inventory.pools import InventoryDevice
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests import capacity, constraints, extended_resources, requests
 from admission.dra.requests.capacity import Unfit
-from admission.dra.requests.requests import ClaimAsk, Fatal, Mode, Option
-from admission.dra.state.cluster_state import World
+from admission.dra.requests.requests import Fatal, Mode, Option, ParsedClaim
+from admission.dra.state.cluster_state import ClusterState
 
 
-class Flaw(StrEnum):
+class Mismatch(StrEnum):
     """What is wrong with devices chosen for a claim."""
 
     NOT_OURS = "NotOurs"
@@ -67,7 +67,7 @@ class Flaw(StrEnum):
 class Misfit:
     """Why a claim cannot be given the devices: the first thing that is wrong. request and device: where it is one's."""
 
-    flaw: Flaw
+    flaw: Mismatch
     claim: str
     message: str
     request: str = ""
@@ -77,9 +77,9 @@ class Misfit:
         return self.message
 
 
-def allotment(
-    claim: Claim, given: Sequence[RequestDevice], node: NodeName, world: World, *, selectors: Selectors
-) -> Result | Misfit:
+def prescribed_allocation(
+    claim: Claim, given: Sequence[RequestDevice], node: NodeName, world: ClusterState, *, selectors: Selectors
+) -> AllocationResult | Misfit:
     """Return the allocation of an unallocated claim with these devices on a node, or what is wrong with them.
 
     The order of the devices does not matter: results are written in the order of requests and of the node's devices.
@@ -87,17 +87,17 @@ def allotment(
     said = f"claim {claim.meta.key}"
     if names.is_extended_claim(claim.meta.uid) or extended_resources.ANNOTATION in claim.meta.annotations:
         message = f"{said} is for extended resources: kube-scheduler makes and allocates it, and nobody else can"
-        return Misfit(flaw=Flaw.NOT_OURS, claim=claim.meta.key, message=message)
+        return Misfit(flaw=Mismatch.NOT_OURS, claim=claim.meta.key, message=message)
     if claim.allocation is not None:
-        return Misfit(flaw=Flaw.ALLOCATED, claim=claim.meta.key, message=f"{said} is allocated already")
+        return Misfit(flaw=Mismatch.ALLOCATED, claim=claim.meta.key, message=f"{said} is allocated already")
     if node not in world.nodes:
-        return Misfit(flaw=Flaw.GONE, claim=claim.meta.key, message=f"{said}: node {node} is not there")
+        return Misfit(flaw=Mismatch.GONE, claim=claim.meta.key, message=f"{said}: node {node} is not there")
     profile = world.profile.with_quirks(compatibility.MENDED)
-    asked = requests.of(claim.spec, world.classes, said, profile)
+    asked = requests.parse(claim.spec, world.classes, said, profile)
     if isinstance(asked, Fatal):
-        return Misfit(flaw=Flaw.CLAIM, claim=claim.meta.key, message=asked.error)
+        return Misfit(flaw=Mismatch.CLAIM, claim=claim.meta.key, message=asked.error)
     need = device_signature.Need(requests.asks((asked,)), requests.attributes((asked,)), profile=profile)
-    seen = Seen(world, node, device_signature.of(need, selectors), Beside(world, (claim.meta.key,)))
+    seen = Seen(world, node, device_signature.build(need, selectors), CombinedOverlay(world, (claim.meta.key,)))
     return _Judge(claim, asked, seen, selectors).answer(given)
 
 
@@ -112,7 +112,7 @@ class _Entry(NamedTuple):
 class _Judge:
     """Judges devices for one claim on one node."""
 
-    def __init__(self, claim: Claim, asked: ClaimAsk, seen: Seen, selectors: Selectors) -> None:
+    def __init__(self, claim: Claim, asked: ParsedClaim, seen: Seen, selectors: Selectors) -> None:
         self._claim = claim
         self._asked = asked
         self._seen = seen
@@ -120,7 +120,7 @@ class _Judge:
         self._profile = seen.traits.need.profile
         units = Units(seen.traits)
         shown = node_usage.contents_of(seen.layout, units, seen.usage, seen.world)
-        self._units: list[Unit] = [units.known[number] for number in shown.units]
+        self._units: list[DeviceGroup] = [units.known[number] for number in shown.units]
         self._counters = Counters(shown.stocks, self._profile.quirks)
         self._rules = [
             (rule, seen.traits.attributes[rule.attribute], constraints.running(rule, self._profile))
@@ -128,7 +128,7 @@ class _Judge:
         ]
         self._shares: dict[int, list[tuple[Amount, ...]]] = {}
 
-    def answer(self, given: Sequence[RequestDevice]) -> Result | Misfit:
+    def answer(self, given: Sequence[RequestDevice]) -> AllocationResult | Misfit:
         entries = self._entries(given)
         if isinstance(entries, Misfit):
             return entries
@@ -140,19 +140,19 @@ class _Judge:
         if flaw is not None:
             return flaw
         found = [self._given(entry) for entry in entries]
-        return allocation.of(
+        return allocation.build(
             self._claim, self._asked, found, self._seen.node, self._seen.world.classes, self._seen.world.profile
         )
 
-    def _given(self, entry: _Entry) -> Given:
+    def _given(self, entry: _Entry) -> AllocatedRequest:
         option, trait = self._option(entry), self._units[entry.at].trait
         consumed = trait.consumed(self._seen.traits.asks[option.ask])
-        return Given(option, self._seen.spots[entry.at], shared=trait.shared, consumed=consumed)
+        return AllocatedRequest(option, self._seen.spots[entry.at], shared=trait.shared, consumed=consumed)
 
     def _option(self, entry: _Entry) -> Option:
         return self._asked.requests[entry.request].options[entry.option]
 
-    def _misfit(self, flaw: Flaw, message: str, request: str = "", device: DeviceId | None = None) -> Misfit:
+    def _misfit(self, flaw: Mismatch, message: str, request: str = "", device: DeviceId | None = None) -> Misfit:
         where = f"request {request} of claim {self._claim.meta.key}" if request else f"claim {self._claim.meta.key}"
         return Misfit(
             flaw=flaw, claim=self._claim.meta.key, message=f"{where}: {message}", request=request, device=device
@@ -171,7 +171,7 @@ class _Judge:
         found: list[_Entry] = []
         for one in given:
             if one.request not in options:
-                return self._misfit(Flaw.CLAIM, f"it has no request {one.request}", device=one.device)
+                return self._misfit(Mismatch.CLAIM, f"it has no request {one.request}", device=one.device)
             if one.device not in places:
                 return self._missing(one)
             found.append(_Entry(*options[one.request], places[one.device]))
@@ -185,17 +185,19 @@ class _Judge:
         )
         if pool is None:
             message = f"node {node} sees no pool {device.pool} of {device.driver}"
-            return self._misfit(Flaw.GONE, message, one.request, device)
+            return self._misfit(Mismatch.GONE, message, one.request, device)
         if not pool.sound:
-            return self._misfit(Flaw.GONE, f"{pool.title} cannot be used: {pool.why}", one.request, device)
+            return self._misfit(Mismatch.GONE, f"{pool.title} cannot be used: {pool.why}", one.request, device)
         spot = next((spot for spot in pool.spots if spot.id == device), None)
         if spot is None:
             message = f"device {device} is not there, as node {node} sees it"
-            return self._misfit(Flaw.GONE, message, one.request, device)
+            return self._misfit(Mismatch.GONE, message, one.request, device)
         option = next(o for r in self._asked.requests for o in r.options if o.name == one.request)
-        return self._misfit(Flaw.SELECTOR, f"device {device} {self._turned_down(option, spot)}", one.request, device)
+        return self._misfit(
+            Mismatch.SELECTOR, f"device {device} {self._turned_down(option, spot)}", one.request, device
+        )
 
-    def _turned_down(self, option: Option, spot: Spot) -> str:
+    def _turned_down(self, option: Option, spot: InventoryDevice) -> str:
         """Say why a device does not do for a request, whatever is in use."""
         selected = self._selectors.answer(option.ask.texts, spot)
         if isinstance(selected, str):
@@ -214,7 +216,9 @@ class _Judge:
 
     def _miscounted(self, entries: Sequence[_Entry]) -> Misfit | None:
         if len(entries) > MAX_RESULTS:
-            return self._misfit(Flaw.CLAIM, f"{len(entries)} devices are more than the {MAX_RESULTS} that it can hold")
+            return self._misfit(
+                Mismatch.CLAIM, f"{len(entries)} devices are more than the {MAX_RESULTS} that it can hold"
+            )
         for r in range(len(self._asked.requests)):
             mine = [entry for entry in entries if entry.request == r]
             if flaw := self._miscounted_request(r, mine):
@@ -227,27 +231,27 @@ class _Judge:
         if not chosen:
             if any(option.mode is Mode.EXACT and option.count <= 0 for option in request.options):
                 return None
-            return self._misfit(Flaw.CLAIM, "it has no device", request.name)
+            return self._misfit(Mismatch.CLAIM, "it has no device", request.name)
         if len(chosen) > 1:
             both = " and ".join(request.options[o].name for o in chosen)
-            return self._misfit(Flaw.CLAIM, f"devices for {both}, and only one of them can be served", request.name)
+            return self._misfit(Mismatch.CLAIM, f"devices for {both}, and only one of them can be served", request.name)
         option = request.options[chosen[0]]
         if option.mode is Mode.ALL:
             return self._not_all(option, {entry.at for entry in entries})
         if len(entries) != option.count:
-            return self._misfit(Flaw.CLAIM, f"it asks for {option.count} devices, not {len(entries)}", option.name)
+            return self._misfit(Mismatch.CLAIM, f"it asks for {option.count} devices, not {len(entries)}", option.name)
         return None
 
     def _not_all(self, option: Option, given: set[int]) -> Misfit | None:
         """Say what keeps a request for all devices from being served by these."""
         trouble = node_contents.troubles(self._seen.shelf)[self._profile.quirks.foreign_counters]
         if broken := trouble.incomplete or trouble.invalid:
-            return self._misfit(Flaw.GONE, f"it wants all devices, and {broken}", option.name)
+            return self._misfit(Mismatch.GONE, f"it wants all devices, and {broken}", option.name)
         ask = self._seen.traits.asks[option.ask]
         for at, unit in enumerate(self._units):
             if unit.trait.answers[ask] is not Answer.NO and at not in given:
                 device = self._seen.spots[at].id
-                return self._misfit(Flaw.CLAIM, f"it wants all devices, {device} too", option.name, device)
+                return self._misfit(Mismatch.CLAIM, f"it wants all devices, {device} too", option.name, device)
         return None
 
     # Which.
@@ -262,9 +266,9 @@ class _Judge:
             message = (
                 f"device {spot.id} has a taint that it does not tolerate, or draws counters while their gate is off"
             )
-            return self._misfit(Flaw.TAINT, message, option.name, spot.id)
+            return self._misfit(Mismatch.TAINT, message, option.name, spot.id)
         why = f"cannot be judged: {answer}" if isinstance(answer, Fatal) else self._turned_down(option, spot)
-        return self._misfit(Flaw.SELECTOR, f"device {spot.id} {why}", option.name, spot.id)
+        return self._misfit(Mismatch.SELECTOR, f"device {spot.id} {why}", option.name, spot.id)
 
     def _repeated(self, entry: _Entry, before: Sequence[_Entry]) -> Misfit | None:
         """Say who has the device already: another claim, or this one."""
@@ -272,10 +276,10 @@ class _Judge:
         unit = self._units[entry.at]
         if unit.use.taken and not option.admin:
             holder = self._seen.world.taken[device]
-            return self._misfit(Flaw.IN_USE, f"device {device} is in use by {holder}", option.name, device)
+            return self._misfit(Mismatch.IN_USE, f"device {device} is in use by {holder}", option.name, device)
         for other in before:
             if other.at == entry.at and (not unit.trait.shared or other.request == entry.request):
-                return self._misfit(Flaw.IN_USE, f"device {device} is given twice", option.name, device)
+                return self._misfit(Mismatch.IN_USE, f"device {device} is given twice", option.name, device)
         return None
 
     def _exceeds(self, entry: _Entry) -> Misfit | None:
@@ -283,20 +287,20 @@ class _Judge:
         option, device, unit = self._option(entry), self._seen.spots[entry.at].id, self._units[entry.at]
         if self._must_pay(entry.at, unit, option) and not self._counters.draw(unit):
             message = f"too little is left of the counters of pool {device.pool} for device {device}"
-            return self._misfit(Flaw.COUNTERS, message, option.name, device)
+            return self._misfit(Mismatch.COUNTERS, message, option.name, device)
         request = self._asked.requests[entry.request].name
         for rule, value, running in self._rules:
             if rule.binds(request, option.name) and not running.add(unit.trait.values[value], request):
                 kind = "distinctAttribute" if rule.distinct else "matchAttribute"
                 message = f"device {device} is against {kind} {rule.attribute}"
-                return self._misfit(Flaw.CONSTRAINT, message, option.name, device)
+                return self._misfit(Mismatch.CONSTRAINT, message, option.name, device)
         return None if option.admin else self._overfull(entry, unit)
 
-    def _must_pay(self, at: int, unit: Unit, option: Option) -> bool:
+    def _must_pay(self, at: int, unit: DeviceGroup, option: Option) -> bool:
         """Return whether a device draws from counters: not for administrators, nor for a second share."""
         return unit.trait.draw is not None and not option.admin and at not in self._shares and not unit.use.shares
 
-    def _overfull(self, entry: _Entry, unit: Unit) -> Misfit | None:
+    def _overfull(self, entry: _Entry, unit: DeviceGroup) -> Misfit | None:
         """Take a share, and say which capacity of the device has too little left for it."""
         option, device, trait = self._option(entry), self._seen.spots[entry.at].id, unit.trait
         wanted = trait.takes[self._seen.traits.asks[option.ask]] if trait.takes else ()
@@ -305,7 +309,7 @@ class _Judge:
             used = unit.use.amounts[number] if unit.use.amounts else 0
             if used + sum(share[number] for share in mine) + wanted[number] > total:
                 message = f"too little is left of capacity {name} of device {device}"
-                return self._misfit(Flaw.CAPACITY, message, option.name, device)
+                return self._misfit(Mismatch.CAPACITY, message, option.name, device)
         if trait.shared:
             self._shares[entry.at] = [*mine, wanted]
         return None

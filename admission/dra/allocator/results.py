@@ -18,13 +18,13 @@ class Pick:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Match:
     """Per claim its devices, in the order in which kube-scheduler writes them."""
 
     picks: tuple[tuple[Pick, ...], ...]
 
 
-class Why(Enum):
+class Failure(Enum):
     """What turned a device away that the request selects."""
 
     CONSTRAINT = "a constraint keeps them apart"
@@ -37,7 +37,7 @@ class Why(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stuck:
+class DeadEnd:
     """The farthest request that could not be served: its claim and place, and how many devices it had by then.
 
     reasons: what turned devices away there, beside their being in use. at: the place of a unit that was turned away.
@@ -48,7 +48,7 @@ class Stuck:
     claim: int
     request: int
     had: int
-    reasons: frozenset[Why] = frozenset()
+    reasons: frozenset[Failure] = frozenset()
     at: int | None = None
     disputed: str = ""
     firm: bool = True

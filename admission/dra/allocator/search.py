@@ -15,42 +15,47 @@ from admission.api.kubernetes.claims import MAX_RESULTS
 from admission.dra import compatibility
 from admission.dra.allocator import trampoline
 from admission.dra.allocator.counters import Counters
-from admission.dra.allocator.results import Budget, Found, Pick, Stuck, Why
+from admission.dra.allocator.results import Budget, DeadEnd, Failure, Match, Pick
 from admission.dra.allocator.trampoline import Answered, Full, Step
-from admission.dra.compatibility import Profile, Quirks, Release
+from admission.dra.compatibility import KnownBugs, Release, SchedulerProfile
 from admission.dra.equivalence.device_signature import Answer
-from admission.dra.equivalence.node_contents import Contents, Unit, Units
+from admission.dra.equivalence.node_contents import DeviceGroup, NodeContents, Units
 from admission.dra.inventory.counters import Amount
 from admission.dra.requests import constraints
 from admission.dra.requests.constraints import Running
-from admission.dra.requests.requests import Ask, ClaimAsk, Fatal, Mode, Option, Refusal
+from admission.dra.requests.requests import Fatal, Mode, Option, ParsedClaim, ParsedRequest, Refusal
 
 
 def search(
-    claims: Sequence[ClaimAsk],
-    contents: Contents,
+    claims: Sequence[ParsedClaim],
+    contents: NodeContents,
     units: Units,
-    profile: Profile,
+    profile: SchedulerProfile,
     budget: Budget,
     *,
     promise: bool = False,
-) -> Found | Stuck | Refusal:
+) -> Match | DeadEnd | Refusal:
     """Return devices for all claims of a pod, or what stopped the search.
 
     promise: only an answer that does not rest on a known defect of kube-scheduler: it must come out the same with all
     of them and with none. Raises StepsEndedError.
     """
     found = Search(claims, contents, units, profile, budget).answer()
-    if isinstance(found, Stuck) and profile.quirks.distinct_forgets and _is_doubtful(claims, contents, units):
+    if isinstance(found, DeadEnd) and profile.quirks.distinct_forgets and _is_doubtful(claims, contents, units):
         return replace(found, firm=False)
-    if not promise or not isinstance(found, Found):
+    if not promise or not isinstance(found, Match):
         return found
     return _doubt(found, claims, contents, units, profile, budget) or found
 
 
 def _doubt(  # noqa: PLR0917 - the same
-    found: Found, claims: Sequence[ClaimAsk], contents: Contents, units: Units, profile: Profile, budget: Budget
-) -> Stuck | None:
+    found: Match,
+    claims: Sequence[ParsedClaim],
+    contents: NodeContents,
+    units: Units,
+    profile: SchedulerProfile,
+    budget: Budget,
+) -> DeadEnd | None:
     """Return why an answer cannot be promised; None where nothing speaks against it."""
     if contents.disputed:
         return _disputed(contents.disputed)
@@ -60,7 +65,7 @@ def _doubt(  # noqa: PLR0917 - the same
             ask = claims[c].requests[pick.request].options[pick.option].ask
             unit = units.known[contents.units[pick.at]]
             if asks[ask] in unit.trait.evicting:
-                return Stuck(c, pick.request, 0, frozenset((Why.EVICTED,)), pick.at, firm=False)
+                return DeadEnd(c, pick.request, 0, frozenset((Failure.EVICTED,)), pick.at, firm=False)
             if profile.release is Release.V1_36 and _is_inexact(ask, unit, contents):
                 return _disputed("amounts such as 1.5Gi, which 1.36 adds up wrongly")
     if _is_doubtful(claims, contents, units):
@@ -72,17 +77,17 @@ def _doubt(  # noqa: PLR0917 - the same
     return None
 
 
-def _is_inexact(ask: Ask, unit: Unit, contents: Contents) -> bool:
+def _is_inexact(ask: ParsedRequest, unit: DeviceGroup, contents: NodeContents) -> bool:
     if unit.trait.shared and (ask.inexact or unit.trait.inexact):
         return True
     return unit.trait.draw is not None and contents.stocks[unit.stock].inexact
 
 
-def _disputed(what: str) -> Stuck:
-    return Stuck(0, 0, 0, frozenset((Why.DISPUTED,)), disputed=what, firm=False)
+def _disputed(what: str) -> DeadEnd:
+    return DeadEnd(0, 0, 0, frozenset((Failure.DISPUTED,)), disputed=what, firm=False)
 
 
-def _is_doubtful(claims: Sequence[ClaimAsk], contents: Contents, units: Units) -> bool:
+def _is_doubtful(claims: Sequence[ParsedClaim], contents: NodeContents, units: Units) -> bool:
     """Return whether a known defect of kube-scheduler might have changed the answer."""
     if contents.stocks or contents.troubles[0] != contents.troubles[1]:
         return True
@@ -106,17 +111,22 @@ class Search:
     """
 
     def __init__(
-        self, claims: Sequence[ClaimAsk], contents: Contents, units: Units, profile: Profile, budget: Budget
+        self,
+        claims: Sequence[ParsedClaim],
+        contents: NodeContents,
+        units: Units,
+        profile: SchedulerProfile,
+        budget: Budget,
     ) -> None:
-        self.farthest = Stuck(0, 0, 0)
+        self.farthest = DeadEnd(0, 0, 0)
         self.picks: list[list[Pick]] = [[] for _ in claims]
         self._claims = claims
         self._end = len(claims)
         self._stops = True
         self._contents = contents
-        self._quirks: Quirks = profile.quirks
+        self._quirks: KnownBugs = profile.quirks
         self._budget = budget
-        self._units: list[Unit] = [units.known[number] for number in contents.units]
+        self._units: list[DeviceGroup] = [units.known[number] for number in contents.units]
         asks, values = units.traits.asks, units.traits.attributes
         self._asks = [[[asks[o.ask] for o in request.options] for request in claim.requests] for claim in claims]
         self._rules: list[list[tuple[int, Running]]] = [
@@ -136,7 +146,7 @@ class Search:
         self._price = 1
         self._ordinary = not contents.stocks and not any(u.trait.shared or u.use.shares for u in self._units)
 
-    def answer(self) -> Found | Stuck | Refusal:
+    def answer(self) -> Match | DeadEnd | Refusal:
         refusal = self._prepare()
         if refusal is not None:
             return refusal
@@ -144,7 +154,7 @@ class Search:
             return self.farthest
         answer = trampoline.run(self._claim(0))
         if answer is True:
-            return Found(tuple(map(tuple, self.picks)))
+            return Match(tuple(map(tuple, self.picks)))
         if answer is Full.FULL:
             return Fatal(f"a claim can hold no more than {MAX_RESULTS} devices")
         return self.farthest if answer is False else answer
@@ -213,7 +223,7 @@ class Search:
                     matching[asks] = sum(any(answers[ask] is Answer.YES for ask in asks) for answers in free)
                 has = min(left, matching[asks])
                 if has < request.least:
-                    self.farthest = Stuck(c, r, has)
+                    self.farthest = DeadEnd(c, r, has)
                     return True
                 left -= request.least
                 matching[asks] -= request.least
@@ -257,7 +267,7 @@ class Search:
         if every is None:
             return (yield self._device(c, r, o, self._claims[c].requests[r].options[o].count, 0))
         if not every:
-            self._note(c, r, 0, {Why.ALL})
+            self._note(c, r, 0, {Failure.ALL})
             return False
         return (yield self._each(c, r, o, every, 0))
 
@@ -266,16 +276,16 @@ class Search:
         if missing <= 0:
             return (yield self._request(c, r + 1))
         if len(self.picks[c]) + missing > MAX_RESULTS:
-            self._note(c, r, 0, {Why.LIMIT})
+            self._note(c, r, 0, {Failure.LIMIT})
             return Full.FULL
-        reasons: set[Why] = set()
+        reasons: set[Failure] = set()
         example: int | None = None
         for at in self._candidates(c, r, o, start):
             if isinstance(at, Refusal):
                 return at
             self._budget.spend(self._price)
             taken = self._take(c, r, o, at)
-            if isinstance(taken, Why):
+            if isinstance(taken, Failure):
                 reasons.add(taken)
                 example = at
                 continue
@@ -295,17 +305,17 @@ class Search:
         if number == len(every):
             return (yield self._request(c, r + 1))
         if len(self.picks[c]) + len(every) - number > MAX_RESULTS:
-            self._note(c, r, number, {Why.LIMIT})
+            self._note(c, r, number, {Failure.LIMIT})
             return Full.FULL
         at = every[number]
         if not self._may_have(c, r, o, at) or self._units[at].trait.answers[self._asks[c][r][o]] is not Answer.YES:
-            self._note(c, r, number, {Why.ALL}, at)
+            self._note(c, r, number, {Failure.ALL}, at)
             return False
         self._budget.spend()
         taken = self._take(c, r, o, at)
-        if taken is Why.CONSTRAINT:
+        if taken is Failure.CONSTRAINT:
             return self._at_odds(c, r, o)
-        if isinstance(taken, Why):
+        if isinstance(taken, Failure):
             self._note(c, r, number, {taken}, at)
             return False
         answer = yield self._each(c, r, o, every, number + 1)
@@ -349,28 +359,28 @@ class Search:
             return c not in self._taken.get(at, ())
         return not self._units[at].use.taken and not self._taken.get(at)
 
-    def _take(self, c: int, r: int, o: int, at: int) -> bool | Why:
+    def _take(self, c: int, r: int, o: int, at: int) -> bool | Failure:
         """Take a device, and return whether its counters were; or say what is in the way, and nothing changes."""
         unit, option = self._units[at], self._claims[c].requests[r].options[o]
         ask = self._asks[c][r][o]
         # Capacity goes first, but mode All looks at it last: a constraint that is violated before that is fatal.
         full = not self._ordinary and not self._has_room(at, unit, ask)
         if full and option.mode is Mode.EXACT:
-            return Why.CAPACITY
+            return Failure.CAPACITY
         counted = False
         if self._must_pay(at, unit, option):
             if not self._counters.draw(unit):
-                return Why.COUNTERS
+                return Failure.COUNTERS
             counted = True
         if self._rules[c] and not self._bind(c, r, option, unit):
             if counted:
                 self._counters.put_back(unit)
-            return Why.CONSTRAINT
+            return Failure.CONSTRAINT
         if full:
             self._unbind(c, self._claims[c].requests[r].name, option, len(self._rules[c]))
             if counted:
                 self._counters.put_back(unit)
-            return Why.CAPACITY
+            return Failure.CAPACITY
         if unit.trait.shared:
             self._shares.setdefault(at, []).append(unit.trait.takes[ask] if unit.trait.takes else ())
         else:
@@ -395,7 +405,7 @@ class Search:
         if counted:
             self._counters.put_back(unit)
 
-    def _has_room(self, at: int, unit: Unit, ask: int) -> bool:
+    def _has_room(self, at: int, unit: DeviceGroup, ask: int) -> bool:
         """Return whether enough of every capacity is left, given the shares of others and of this pod."""
         trait = unit.trait
         shares = self._shares.get(at, ())
@@ -407,7 +417,7 @@ class Search:
                 return False
         return True
 
-    def _must_pay(self, at: int, unit: Unit, option: Option) -> bool:
+    def _must_pay(self, at: int, unit: DeviceGroup, option: Option) -> bool:
         """Return whether the device draws from counters: not for another share of a device that has some already."""
         if unit.trait.draw is None or (option.admin and not self._quirks.admin_pays_counters):
             return False
@@ -416,7 +426,7 @@ class Search:
         known = unit.use.amounts is not None if self._quirks.unsharable_counters else unit.use.shares
         return at not in self._shares and not known
 
-    def _bind(self, c: int, r: int, option: Option, unit: Unit) -> bool:
+    def _bind(self, c: int, r: int, option: Option, unit: DeviceGroup) -> bool:
         """Add the device to every constraint on the option; False, and none of them has it, if one refuses."""
         request = self._claims[c].requests[r].name
         for number, (value, rule) in enumerate(self._rules[c]):
@@ -443,14 +453,14 @@ class Search:
     def _touch(self, at: int) -> Hashable:
         return (self._taken.get(at), tuple(sorted(self._shares.get(at, ()))))
 
-    def _note(self, c: int, r: int, had: int, reasons: set[Why], at: int | None = None) -> None:
+    def _note(self, c: int, r: int, had: int, reasons: set[Failure], at: int | None = None) -> None:
         """Note where the search got stuck, and what turned devices away whenever it came as far as that."""
         far, known = (c, r, had), self.farthest
         reached = (known.claim, known.request, known.had)
         if far > reached:
-            self.farthest = Stuck(c, r, had, frozenset(reasons), at)
+            self.farthest = DeadEnd(c, r, had, frozenset(reasons), at)
         elif far == reached and not reasons <= known.reasons:
-            self.farthest = Stuck(c, r, had, known.reasons | reasons, known.at if at is None else at)
+            self.farthest = DeadEnd(c, r, had, known.reasons | reasons, known.at if at is None else at)
 
 
 LOOKS = 40

@@ -8,14 +8,14 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from admission.api.values.reasons import Detail
-from admission.dra.allocator.results import Stuck, Why
-from admission.dra.equivalence.device_signature import Answer, Traits
+from admission.dra.allocator.results import DeadEnd, Failure
+from admission.dra.equivalence.device_signature import Answer, DeviceSignatures
 from admission.dra.inventory import pools
 from admission.dra.planner import node_filters
-from admission.dra.planner.first_fit import Placer
-from admission.dra.planner.pod_groups import Gang, Placed, PodKind, Wanted
-from admission.dra.requests.requests import Ask, ClaimAsk, Option, RequestAsk
-from admission.dra.state.cluster_state import World
+from admission.dra.planner.first_fit import FirstFitSearch
+from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, Placed, PodKind
+from admission.dra.requests.requests import Option, ParsedClaim, ParsedRequest, RequestAlternatives
+from admission.dra.state.cluster_state import ClusterState
 
 SHOWN = 3
 """How many nodes, pods or claims a sentence names before it counts the rest."""
@@ -38,12 +38,12 @@ class _Scene:
     """Where the greedy search got stuck."""
 
     gang: Gang
-    world: World
-    traits: Traits
-    placer: Placer
+    world: ClusterState
+    traits: DeviceSignatures
+    placer: FirstFitSearch
     kind: PodKind
     member: int
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[ClaimToAllocate, ...]
     """Claims of the stuck pod that are still to be allocated."""
 
     @property
@@ -51,7 +51,7 @@ class _Scene:
         return self.kind.members[self.member].pod.meta.name
 
 
-def stuck(gang: Gang, world: World, traits: Traits, placer: Placer) -> Explanation:
+def explain_dead_end(gang: Gang, world: ClusterState, traits: DeviceSignatures, placer: FirstFitSearch) -> Explanation:
     """Explain where a greedy search got stuck. There must be a kind that found no place."""
     number = placer.outcome.stuck or 0
     kind = gang.kinds[number]
@@ -138,7 +138,7 @@ def _short(scene: _Scene, nodes: Sequence[int]) -> Explanation:
 
 
 def _tried(
-    scene: _Scene, nodes: Sequence[int], option: Option, ask: int, needs: Mapping[Ask, int]
+    scene: _Scene, nodes: Sequence[int], option: Option, ask: int, needs: Mapping[ParsedRequest, int]
 ) -> tuple[Option, dict[int, "_Counts"], int] | None:
     """Return what nodes have for a way to serve a request, and the best of them; None where that is enough by count."""
     counts = _counted(scene, nodes, ask)
@@ -189,8 +189,8 @@ def _count(scene: _Scene, node: int, ask: int) -> _Counts:
 
 def _too_few(  # noqa: PLR0917 - what the sentence says
     scene: _Scene,
-    wanted: Wanted,
-    request: RequestAsk,
+    wanted: ClaimToAllocate,
+    request: RequestAlternatives,
     option: Option,
     needed: int,
     counts: Mapping[int, _Counts],
@@ -224,7 +224,7 @@ def _too_few(  # noqa: PLR0917 - what the sentence says
     )
 
 
-def _nothing(ask: Ask, counts: Mapping[int, _Counts]) -> str:
+def _nothing(ask: ParsedRequest, counts: Mapping[int, _Counts]) -> str:
     tainted = sum(count.tainted for count in counts.values())
     if tainted:
         return f"all {tainted} that match have a taint that the request does not tolerate"
@@ -241,7 +241,7 @@ def _contradictory(scene: _Scene) -> str:
     """Name a pool whose devices are not used although they might serve, since its slices contradict each other."""
     for node in sorted(scene.kind.nodes):
         for pool in scene.world.shelves[node].pools if node in scene.world.shelves else ():
-            if pool.soundness is pools.Soundness.INVALID and scene.traits.may_serve(pool):
+            if pool.soundness is pools.PoolHealth.INVALID and scene.traits.may_serve(pool):
                 return f"; {pool.title} on node {node} is not used ({pool.why}): its driver has to mend its slices"
     return ""
 
@@ -277,17 +277,21 @@ def _clash(scene: _Scene, nodes: Sequence[int]) -> Explanation:
     return Explanation(f"pod {scene.pod} needs {requests} on one node; {where}{under}{why}{_after(scene)}", details)
 
 
-def _farthest(scene: _Scene, nodes: Sequence[int]) -> tuple[int, Stuck | None]:
+def _farthest(scene: _Scene, nodes: Sequence[int]) -> tuple[int, DeadEnd | None]:
     """Return the node whose search came farthest, and where it got stuck."""
-    found = [(node, stuck) for node in nodes if (stuck := scene.placer.stuck_at(scene.kind, node)) is not None]
+    found = [
+        (node, explain_dead_end)
+        for node in nodes
+        if (explain_dead_end := scene.placer.stuck_at(scene.kind, node)) is not None
+    ]
     if not found:
         return nodes[0], None
     return max(found, key=lambda pair: (pair[1].claim, pair[1].request, pair[1].had, -pair[0]))
 
 
-def _why(scene: _Scene, node: int, stuck: Stuck) -> str:
+def _why(scene: _Scene, node: int, stuck: DeadEnd) -> str:
     """Say at which request a node's search got stuck, what turned devices away, and name one of them."""
-    if Why.DISPUTED in stuck.reasons:
+    if Failure.DISPUTED in stuck.reasons:
         return f": releases of kube-scheduler disagree because of {stuck.disputed}, and a promise may not rest on that"
     wanted = scene.wanted[stuck.claim]
     if not stuck.reasons or not wanted.ask.requests:
@@ -300,7 +304,7 @@ def _why(scene: _Scene, node: int, stuck: Stuck) -> str:
     return f": request {request.name} gets {stuck.had} on {scene.placer.state.names[node]}, since {reasons}{example}"
 
 
-def _wish(request: RequestAsk) -> str:
+def _wish(request: RequestAlternatives) -> str:
     """Write what a request asks for."""
     return " or ".join(
         f"{'all' if not option.plain and not option.admin else option.count} of class {option.ask.device_class}"
@@ -308,9 +312,9 @@ def _wish(request: RequestAsk) -> str:
     )
 
 
-def _needs(claims: Iterable[ClaimAsk]) -> dict[Ask, int]:
+def _needs(claims: Iterable[ParsedClaim]) -> dict[ParsedRequest, int]:
     """Return how many devices each ask needs at least, where requests have no choice; else 1 at least."""
-    needs: dict[Ask, int] = {}
+    needs: dict[ParsedRequest, int] = {}
     for claim in claims:
         for request in claim.requests:
             if len(request.options) == 1 and request.options[0].plain:
@@ -341,7 +345,9 @@ def _took(scene: _Scene, node: int, placed: Sequence[Placed]) -> str:
     return f"{_listed(names)} took {devices} on {scene.placer.state.names[node]}"
 
 
-def busy(explanation: Explanation, scene_placer: Placer, world: World, traits: Traits) -> Explanation:
+def explain_busy(
+    explanation: Explanation, scene_placer: FirstFitSearch, world: ClusterState, traits: DeviceSignatures
+) -> Explanation:
     """Add who has the devices that are missing."""
     if explanation.ask is None:
         return Explanation(f"{explanation.message}; it would fit if nothing else were in use", explanation.details)
@@ -364,14 +370,14 @@ def busy(explanation: Explanation, scene_placer: Placer, world: World, traits: T
     )
 
 
-def incomplete(gang: Gang, world: World, traits: Traits, number: int) -> Explanation | None:
+def explain_incomplete(gang: Gang, world: ClusterState, traits: DeviceSignatures, number: int) -> Explanation | None:
     """Return the first pool with missing slices that might serve a pod of the kind; None when there is none."""
     kind = gang.kinds[number]
     if not kind.devices:
         return None
     for node in sorted(kind.nodes):
         for pool in world.shelves[node].pools if node in world.shelves else ():
-            if pool.soundness is pools.Soundness.INCOMPLETE and traits.may_serve(pool):
+            if pool.soundness is pools.PoolHealth.INCOMPLETE and traits.may_serve(pool):
                 pod = kind.members[0].pod.meta.name
                 return Explanation(
                     f"{pool.title} on node {node} is incomplete ({pool.why}); without it pod {pod} finds no place",

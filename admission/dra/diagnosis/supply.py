@@ -12,11 +12,11 @@ from admission.api.kubernetes.devices import DeviceId, Slice
 from admission.api.values.selectors import Toleration
 from admission.dra.allocator import node_allocator
 from admission.dra.equivalence import device_signature
-from admission.dra.equivalence.device_signature import Answer, Traits
+from admission.dra.equivalence.device_signature import Answer, DeviceSignatures
 from admission.dra.inventory.selectors import Selectors, Texts
 from admission.dra.requests import requests
-from admission.dra.requests.requests import Fatal, RequestAsk
-from admission.dra.state.cluster_state import World
+from admission.dra.requests.requests import Fatal, RequestAlternatives
+from admission.dra.state.cluster_state import ClusterState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class Confined:
 def confined(
     claims: Sequence[Claim],
     drivers: Collection[str],
-    world: World,
+    world: ClusterState,
     *,
     selectors: Selectors,
     tolerates: Callable[[Toleration], bool],
@@ -94,10 +94,10 @@ def confined(
     A request that nothing matches is not confined, nor one that tolerates what keeps others off the devices. Nothing is
     said of claims that kube-scheduler would give up on.
     """
-    asked = node_allocator.compiled(claims, world)
+    asked = node_allocator.compile_claims(claims, world)
     if isinstance(asked, Fatal):
         return None
-    known = device_signature.of(device_signature.Need(requests.asks(asked), profile=world.profile), selectors)
+    known = device_signature.build(device_signature.Need(requests.asks(asked), profile=world.profile), selectors)
     for claim, one in zip(claims, asked, strict=True):
         for request in one.requests:
             if any(tolerates(toleration) for option in request.options for toleration in option.ask.tolerations):
@@ -108,13 +108,13 @@ def confined(
     return None
 
 
-def _drivers(request: RequestAsk, known: Traits, world: World) -> set[str]:
+def _drivers(request: RequestAlternatives, known: DeviceSignatures, world: ClusterState) -> set[str]:
     """Return the drivers of the devices that match a request."""
     numbers = [known.asks[option.ask] for option in request.options]
     return {driver for driver, answers in _devices(known, world) if any(answers[at] is Answer.YES for at in numbers)}
 
 
-def _devices(known: Traits, world: World) -> Iterable[tuple[str, Sequence[object]]]:
+def _devices(known: DeviceSignatures, world: ClusterState) -> Iterable[tuple[str, Sequence[object]]]:
     for shelf in world.shelves.values():
         layout = known.layout(shelf)
         for spot, number in zip(layout.spots, layout.numbers, strict=True):

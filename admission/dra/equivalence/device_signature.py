@@ -13,17 +13,17 @@ from typing import Any
 from admission.api.kubernetes.devices import Device, DeviceId, Slice
 from admission.api.values.names import MeterName
 from admission.api.values.selectors import first_untolerated
-from admission.dra.compatibility import Profile, Release
+from admission.dra.compatibility import Release, SchedulerProfile
 from admission.dra.inventory import counters
 from admission.dra.inventory.counters import Amount, Draw
-from admission.dra.inventory.pools import Pool, Shelf, Spot
+from admission.dra.inventory.pools import InventoryDevice, NodeInventory, Pool
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters
 from admission.dra.metering.device_meters import ChargeError, Consumed, Mark, Meters
 from admission.dra.requests import capacity, constraints
 from admission.dra.requests.capacity import Unfit, Unrepresentable
 from admission.dra.requests.constraints import Value
-from admission.dra.requests.requests import Ask, Fatal, Refusal, Unpriced
+from admission.dra.requests.requests import Fatal, ParsedRequest, Refusal, Unpriced
 
 
 class Answer(Enum):
@@ -48,7 +48,7 @@ FREE = Price()
 
 
 @dataclass(frozen=True, slots=True)
-class Trait:
+class DeviceSignature:
     """All that a gang's search knows of a device that is not in use.
 
     answers: for each ask; a refusal stops the search that meets it. values: for each compared attribute. prices: for
@@ -84,7 +84,7 @@ class Segment:
     """
 
     pool: Pool
-    spots: tuple[Spot, ...]
+    spots: tuple[InventoryDevice, ...]
     numbers: tuple[int, ...]
     local: bool
 
@@ -98,13 +98,13 @@ class Layout:
     that nothing that happens elsewhere changes them.
     """
 
-    shelf: Shelf
+    shelf: NodeInventory
     parts: tuple[tuple[Segment, int], ...] = ()
     drawn: tuple[Pool, ...] = ()
     fixed: bool = True
 
     @property
-    def spots(self) -> tuple[Spot, ...]:
+    def spots(self) -> tuple[InventoryDevice, ...]:
         """Return the devices, put together anew where they are of several pools."""
         if len(self.parts) == 1:
             return self.parts[0][0].spots
@@ -122,22 +122,22 @@ class Layout:
 class Need:
     """All that traits depend on beside the devices and the meters."""
 
-    asks: tuple[Ask, ...]
+    asks: tuple[ParsedRequest, ...]
     attributes: tuple[str, ...] = ()
     meters: Meters = device_meters.NONE
-    profile: Profile = Profile()  # noqa: RUF009 - frozen
+    profile: SchedulerProfile = SchedulerProfile()  # noqa: RUF009 - frozen
 
 
-class Traits:
+class DeviceSignatures:
     """Numbers traits and lays out nodes, for one need."""
 
     def __init__(self, need: Need, selectors: Selectors) -> None:
         self.need = need
-        self.known: list[Trait] = []
+        self.known: list[DeviceSignature] = []
         self.asks = {ask: at for at, ask in enumerate(need.asks)}
         self.attributes = {name: at for at, name in enumerate(need.attributes)}
         self._selectors = selectors
-        self._numbers: dict[Trait, int] = {}
+        self._numbers: dict[DeviceSignature, int] = {}
         self._sorted: dict[Hashable, int | None] = {}
         self._failing: set[DeviceId] = set()
         self._by_device = any(
@@ -151,7 +151,7 @@ class Traits:
         self.racks: dict[Any, Any] = {}
         """And what `candidate_nodes` does."""
 
-    def layout(self, shelf: Shelf) -> Layout:
+    def layout(self, shelf: NodeInventory) -> Layout:
         """Return the devices that a node sees, without those that nobody asks for."""
         known = self._layouts.get(id(shelf))
         if known is None:
@@ -174,7 +174,7 @@ class Traits:
         alive = {id(pool) for layout in self._layouts.values() for pool in layout.shelf.seen(quirks)}
         self._segments = {key: known for key, known in self._segments.items() if key in alive}
 
-    def _laid_out(self, shelf: Shelf) -> Layout:
+    def _laid_out(self, shelf: NodeInventory) -> Layout:
         pools = [pool for pool in shelf.seen(self.need.profile.quirks) if pool.sound]
         segments = [found for pool in pools if (found := self._segment(pool)).spots]
         drawn = [segment.pool for segment in segments if self._draws(segment)]
@@ -206,7 +206,7 @@ class Traits:
                 self._segments[id(pool)] = known
         return known
 
-    def _numbered(self, slice_: Slice, spots: Sequence[Spot]) -> Iterator[tuple[Spot, int]]:
+    def _numbered(self, slice_: Slice, spots: Sequence[InventoryDevice]) -> Iterator[tuple[InventoryDevice, int]]:
         """Yield the devices of one slice that somebody asks for, with their traits' numbers."""
         columns = [self._selectors.column(ask.texts, slice_) for ask in self.need.asks]
         wanted = 0
@@ -224,7 +224,7 @@ class Traits:
             if number is not None:
                 yield spot, number
 
-    def _number(self, spot: Spot, bits: tuple[int, ...]) -> int | None:
+    def _number(self, spot: InventoryDevice, bits: tuple[int, ...]) -> int | None:
         """Return the number of a device's trait; None where it does for nobody. bits: per ask, 1 for yes, 2 for bad."""
         key: Hashable = (bits, spot.reachable, self._sort(spot))
         if max(bits) > 1 and len(self._failing) < MOST_NAMED:
@@ -235,7 +235,7 @@ class Traits:
             self._sorted[key] = self._made_up(spot, bits)
         return self._sorted[key]
 
-    def _sort(self, spot: Spot) -> Hashable:
+    def _sort(self, spot: InventoryDevice) -> Hashable:
         """Return all that a trait depends on beside selectors; for devices that are priced one by one, themselves."""
         device = spot.device
         if self._by_device:
@@ -254,7 +254,7 @@ class Traits:
         draw = counters.drawn(device) if device.consumes else None
         return (values, capacity, draw, device.taints, bool(device.binding_conditions), device.allows_multiple)
 
-    def _made_up(self, spot: Spot, bits: tuple[int, ...]) -> int | None:
+    def _made_up(self, spot: InventoryDevice, bits: tuple[int, ...]) -> int | None:
         answers = [self._selected(ask, spot, bit) for ask, bit in zip(self.need.asks, bits, strict=True)]
         if all(answer is Answer.NO for answer in answers):
             return None
@@ -265,7 +265,7 @@ class Traits:
             self.known.append(trait)
         return number
 
-    def _selected(self, ask: Ask, spot: Spot, bit: int) -> Answer | Refusal:
+    def _selected(self, ask: ParsedRequest, spot: InventoryDevice, bit: int) -> Answer | Refusal:
         """Judge by selectors and by the node that the device is for, in kube-scheduler's order."""
         if spot.device.binding_conditions and not self.need.profile.features.binding_conditions:
             return Answer.NO
@@ -273,7 +273,7 @@ class Traits:
             return Fatal(self._selectors.error(ask.texts, spot.slice, spot.at), device=str(spot.id))
         return Answer.YES if bit and spot.reachable else Answer.NO
 
-    def _trait(self, answers: list[Answer | Refusal], spot: Spot) -> Trait:
+    def _trait(self, answers: list[Answer | Refusal], spot: InventoryDevice) -> DeviceSignature:
         device, features = spot.device, self.need.profile.features
         prices = [FREE] * len(answers)
         taken: list[dict[str, Amount]] = [{}] * len(answers)
@@ -285,7 +285,7 @@ class Traits:
             elif answers[at] is Answer.YES:
                 answers[at], prices[at] = self._priced(ask, spot, taken[at] if device.allows_multiple else None)
         names = sorted(device.capacity) if features.consumable_capacity else []
-        return Trait(
+        return DeviceSignature(
             answers=tuple(answers),
             values=tuple(
                 constraints.value_of(device, spot.id.driver, name, lists=features.list_attributes)
@@ -302,7 +302,7 @@ class Traits:
             inexact=device.allows_multiple and any(capacity.inexact for capacity in device.capacity.values()),
         )
 
-    def _consumption(self, ask: Ask, spot: Spot) -> tuple[Answer | Refusal, dict[str, Amount]]:
+    def _consumption(self, ask: ParsedRequest, spot: InventoryDevice) -> tuple[Answer | Refusal, dict[str, Amount]]:
         """Judge by capacity, as if nothing of the device were in use."""
         features = self.need.profile.features
         if not features.consumable_capacity or not spot.device.capacity:
@@ -317,13 +317,13 @@ class Traits:
             return Answer.NO, {}
         return Answer.YES, amounts
 
-    def _barred(self, ask: Ask, device: Device) -> bool:
+    def _barred(self, ask: ParsedRequest, device: Device) -> bool:
         features = self.need.profile.features
         if device.consumes and not features.partitionable:
             return True
         return features.taints and first_untolerated(device.taints, ask.tolerations) is not None
 
-    def _priced(self, ask: Ask, spot: Spot, consumed: Consumed) -> tuple[Answer | Refusal, Price]:
+    def _priced(self, ask: ParsedRequest, spot: InventoryDevice, consumed: Consumed) -> tuple[Answer | Refusal, Price]:
         amounts = device_meters.price(self.need.meters, ask.device_class, spot.id, spot.device, consumed)
         if isinstance(amounts, ChargeError):
             return Unpriced(amounts.meter, amounts.message), FREE
@@ -333,7 +333,7 @@ class Traits:
         return Answer.YES, Price(tuple(sorted(amounts.items())), marks)
 
 
-def _is_evicted(ask: Ask, device: Device) -> bool:
+def _is_evicted(ask: ParsedRequest, device: Device) -> bool:
     """Return whether a pod with the device is deleted because of a taint, though its claim tolerates that.
 
     The eviction controller (pkg/controller/devicetainteviction, 1.36 and 1.37) heeds only tolerations that name the
@@ -347,7 +347,7 @@ def _is_evicted(ask: Ask, device: Device) -> bool:
     return False
 
 
-def _by_slice(spots: Sequence[Spot]) -> Iterator[tuple[Slice, list[Spot]]]:
+def _by_slice(spots: Sequence[InventoryDevice]) -> Iterator[tuple[Slice, list[InventoryDevice]]]:
     """Yield the devices of each slice, in order."""
     for _, found in groupby(spots, key=lambda spot: id(spot.slice)):
         group = list(found)
@@ -364,11 +364,11 @@ MOST_REMEMBERED = 48
 """Needs for which a `Selectors` remembers traits; gangs of one shape have the same."""
 
 
-def of(need: Need, selectors: Selectors) -> Traits:
+def build(need: Need, selectors: Selectors) -> DeviceSignatures:
     """Return the traits of a need: those made before, where there are any."""
-    known: Traits | None = selectors.memory.pop(need, None)
+    known: DeviceSignatures | None = selectors.memory.pop(need, None)
     if known is None or known.is_full:
-        known = Traits(need, selectors)
+        known = DeviceSignatures(need, selectors)
     selectors.memory[need] = known
     if len(selectors.memory) > MOST_REMEMBERED:
         del selectors.memory[next(iter(selectors.memory))]

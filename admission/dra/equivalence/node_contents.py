@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from admission.api.kubernetes.devices import DeviceId
-from admission.dra.compatibility import Quirks
-from admission.dra.equivalence.device_signature import Trait, Traits
+from admission.dra.compatibility import KnownBugs
+from admission.dra.equivalence.device_signature import DeviceSignature, DeviceSignatures
 from admission.dra.inventory.counters import Amount, CounterId, Draw
-from admission.dra.inventory.pools import PoolId, Shelf, Soundness
+from admission.dra.inventory.pools import NodeInventory, PoolHealth, PoolId
 from admission.dra.requests.device_use import Share
 
 
@@ -32,16 +32,16 @@ TAKEN = Use(taken=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Unit:
+class DeviceGroup:
     """A device to a search: its trait, its use, and the place of its pool among those with counters (-1 for none)."""
 
-    trait: Trait
+    trait: DeviceSignature
     use: Use
     stock: int
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class LeftCapacity:
     """What is left of the counters of one pool. namesake: the place of the first pool of the same name, its own too.
 
     vanished: a device of the pool is in use that no slice describes any more, so nobody knows what it draws. inexact:
@@ -70,7 +70,7 @@ NO_TROUBLES = (NO_TROUBLE, NO_TROUBLE)
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class NodeContents:
     """What a search sees of a node.
 
     units: by number, in the order in which the allocator looks at devices. troubles: as 1.37 and as 1.36 meet them.
@@ -78,20 +78,20 @@ class Contents:
     """
 
     units: tuple[int, ...] = ()
-    stocks: tuple[Left, ...] = ()
+    stocks: tuple[LeftCapacity, ...] = ()
     troubles: tuple[Trouble, Trouble] = NO_TROUBLES
     disputed: str = ""
 
-    def trouble(self, quirks: Quirks) -> Trouble:
+    def trouble(self, quirks: KnownBugs) -> Trouble:
         return self.troubles[quirks.foreign_counters]
 
 
 class Units:
     """Numbers units, for one set of traits."""
 
-    def __init__(self, traits: Traits) -> None:
+    def __init__(self, traits: DeviceSignatures) -> None:
         self.traits = traits
-        self.known: list[Unit] = []
+        self.known: list[DeviceGroup] = []
         self.memory: dict[Hashable, dict[Any, Any]] = {}
         """What `upper_bound` and `first_fit` have found of nodes made of these units, while they are numbered so."""
         self._numbers: dict[tuple[int, Use, int], int] = {}
@@ -115,28 +115,28 @@ class Units:
         return found
 
     def _new(self, trait: int, use: Use, stock: int) -> int:
-        self.known.append(Unit(self.traits.known[trait], use, stock))
+        self.known.append(DeviceGroup(self.traits.known[trait], use, stock))
         return len(self.known) - 1
 
 
-def troubles(shelf: Shelf) -> tuple[Trouble, Trouble]:
+def troubles(shelf: NodeInventory) -> tuple[Trouble, Trouble]:
     """Return what is wrong with a node's pools, as 1.37 and as 1.36 meet it."""
     if shelf.plain:
         return NO_TROUBLES
-    return (_trouble(shelf, Quirks()), _trouble(shelf, Quirks(foreign_counters=True)))
+    return (_trouble(shelf, KnownBugs()), _trouble(shelf, KnownBugs(foreign_counters=True)))
 
 
-def _trouble(shelf: Shelf, quirks: Quirks) -> Trouble:
+def _trouble(shelf: NodeInventory, quirks: KnownBugs) -> Trouble:
     broken = shelf.broken(quirks)
     return Trouble(
         *(
             "; ".join(f"{pool.title}: {pool.why}" for pool in broken if pool.soundness is soundness)
-            for soundness in (Soundness.INCOMPLETE, Soundness.INVALID)
+            for soundness in (PoolHealth.INCOMPLETE, PoolHealth.INVALID)
         )
     )
 
 
-def disputed(shelf: Shelf, traits: Traits) -> str:
+def disputed(shelf: NodeInventory, traits: DeviceSignatures) -> str:
     """Return the pools that matter and that 1.36 and 1.37 see differently, for people."""
     if not shelf.disputed:
         return ""
@@ -153,7 +153,7 @@ def namesakes(names: Sequence[str]) -> list[int]:
     return [first.setdefault(name, at) for at, name in enumerate(names)]
 
 
-def shared_use(trait: Trait, shares: Iterable[Share]) -> Use:
+def shared_use(trait: DeviceSignature, shares: Iterable[Share]) -> Use:
     """Return the use of a device of which claims have these shares."""
     stated = [share for share in shares if share is not None]
     if not stated:

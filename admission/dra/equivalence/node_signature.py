@@ -11,12 +11,12 @@ from itertools import chain
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.values.names import NodeName
 from admission.dra.equivalence import node_usage
-from admission.dra.equivalence.device_signature import Layout, Segment, Traits
-from admission.dra.equivalence.node_contents import Contents, Units
-from admission.dra.equivalence.usage_overlay import Usage
-from admission.dra.inventory.pools import PoolId, Shelf
+from admission.dra.equivalence.device_signature import DeviceSignatures, Layout, Segment
+from admission.dra.equivalence.node_contents import NodeContents, Units
+from admission.dra.equivalence.usage_overlay import AllocatedOverlay
+from admission.dra.inventory.pools import NodeInventory, PoolId
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 
 MOST_FACES = 100_000
 """Faces that a board remembers; in a large cluster every node may have had several."""
@@ -26,31 +26,31 @@ _IDENTITY = 1 << 24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Face:
+class NodeSignature:
     """A node's devices as a search sees them; within one board equal faces are one object.
 
     codes: the devices in order, see `is_local`. free: how many of them nobody has for himself.
     """
 
     codes: tuple[int, ...]
-    contents: Contents
+    contents: NodeContents
     free: int
 
 
-class Board:
+class NodeSignatureCache:
     """The faces of all nodes in one world. shows_taken: whether devices in use matter, as they do to All and admins."""
 
-    def __init__(self, traits: Traits, *, shows_taken: bool) -> None:
+    def __init__(self, traits: DeviceSignatures, *, shows_taken: bool) -> None:
         self.traits = traits
         self.units = Units(traits)
-        self.faces: dict[NodeName, Face] = {}
-        self.groups: dict[Face, set[NodeName]] = {}
+        self.faces: dict[NodeName, NodeSignature] = {}
+        self.groups: dict[NodeSignature, set[NodeName]] = {}
         self._seeing: dict[PoolId, set[NodeName]] = {}
         """The nodes that see something of each pool that is not a single node's own."""
         self._shows_taken = shows_taken
-        self._world: World | None = None
+        self._world: ClusterState | None = None
         self._identities: dict[DeviceId, int] = {}
-        self._known: dict[Hashable, Face] = {}
+        self._known: dict[Hashable, NodeSignature] = {}
         self._stamp: Hashable = None
         self._shared: dict[tuple[int, int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
         """Units and codes of pools that several nodes see, as long as the use of devices has the same stamp."""
@@ -60,7 +60,7 @@ class Board:
         world = self._world
         return self.traits.layout(_BARE if world is None else world.shelves.get(node, _BARE))
 
-    def update(self, world: World) -> None:
+    def update(self, world: ClusterState) -> None:
         """Bring every face up to date with a world."""
         before = self._world
         if before is world:
@@ -72,7 +72,7 @@ class Board:
         changed = cluster_state.changed(before, world) if before is not None else None
         if changed is None:
             changed = frozenset(world.nodes)
-        usage = Usage(world)
+        usage = AllocatedOverlay(world)
         for name in changed:
             self._forget(name)
             if name in world.nodes:
@@ -89,7 +89,7 @@ class Board:
         for name in list(self.faces):
             self._forget(name)
 
-    def face(self, node: NodeName, usage: Usage, world: World) -> Face:
+    def face(self, node: NodeName, usage: AllocatedOverlay, world: ClusterState) -> NodeSignature:
         """Return the face of a node with some use of its devices."""
         layout = self.traits.layout(world.shelves.get(node, _BARE))
         parts = [self._part(segment, stock, usage) for segment, stock in layout.parts]
@@ -100,10 +100,10 @@ class Board:
         known = self._known.get(key)
         if known is None:
             free = sum(not self.units.known[number].use.taken for number in found.units)
-            known = self._known[key] = Face(codes, found, free)
+            known = self._known[key] = NodeSignature(codes, found, free)
         return known
 
-    def _part(self, segment: Segment, stock: int, usage: Usage) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _part(self, segment: Segment, stock: int, usage: AllocatedOverlay) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return units and codes of one pool's devices; those of a pool that many nodes see are found once for all."""
         if segment.local:
             units = node_usage.units_of(segment, stock, usage, self.units, shows_taken=self._shows_taken)
@@ -124,7 +124,7 @@ class Board:
             known = self._shared[key] = (units, codes)
         return known
 
-    def shown(self, node: NodeName, usage: Usage) -> list[int]:
+    def shown(self, node: NodeName, usage: AllocatedOverlay) -> list[int]:
         """Return the places in the node's layout of the devices that its face shows, in order."""
         return list(node_usage.shown(self.layout(node), usage, shows_taken=self._shows_taken))
 
@@ -137,7 +137,7 @@ class Board:
         owner = self._world.slices.owner(pool) if self._world is not None and self._world.slices is not None else None
         return {owner} if owner in self.faces else set()
 
-    def _lay_out(self, name: NodeName, world: World) -> None:
+    def _lay_out(self, name: NodeName, world: ClusterState) -> None:
         layout = self.traits.layout(world.shelves.get(name, _BARE))
         if layout.fixed:
             return
@@ -155,17 +155,17 @@ class Board:
         for seeing in self._seeing.values():
             seeing.discard(name)
 
-    def _put(self, name: NodeName, face: Face) -> None:
+    def _put(self, name: NodeName, face: NodeSignature) -> None:
         self.faces[name] = face
         self.groups.setdefault(face, set()).add(name)
 
 
-def of(traits: Traits, world: World, *, shows_taken: bool) -> Board:
+def build(traits: DeviceSignatures, world: ClusterState, *, shows_taken: bool) -> NodeSignatureCache:
     """Return the board of a need, made at most once for each sort; imagined worlds and realms have their own."""
     key = (shows_taken, world.imagined, world.realm)
     if key not in traits.boards:
-        traits.boards[key] = Board(traits, shows_taken=shows_taken)
-    found: Board = traits.boards[key]
+        traits.boards[key] = NodeSignatureCache(traits, shows_taken=shows_taken)
+    found: NodeSignatureCache = traits.boards[key]
     return found
 
 
@@ -174,4 +174,4 @@ def is_local(code: int) -> bool:
     return code < _IDENTITY
 
 
-_BARE = Shelf()
+_BARE = NodeInventory()

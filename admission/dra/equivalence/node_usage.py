@@ -5,12 +5,14 @@ from itertools import chain
 
 from admission.dra.equivalence import node_contents
 from admission.dra.equivalence.device_signature import Layout, Segment
-from admission.dra.equivalence.node_contents import Contents, Left, Units
-from admission.dra.equivalence.usage_overlay import Usage
-from admission.dra.state.cluster_state import World
+from admission.dra.equivalence.node_contents import LeftCapacity, NodeContents, Units
+from admission.dra.equivalence.usage_overlay import AllocatedOverlay
+from admission.dra.state.cluster_state import ClusterState
 
 
-def units_of(segment: Segment, stock: int, usage: Usage, units: Units, *, shows_taken: bool) -> tuple[int, ...]:
+def units_of(
+    segment: Segment, stock: int, usage: AllocatedOverlay, units: Units, *, shows_taken: bool
+) -> tuple[int, ...]:
     """Return the units of one pool's devices. stock: its place among the pools with counters, -1 for none.
 
     shows_taken: whether devices that somebody has for himself are among them.
@@ -30,7 +32,9 @@ def units_of(segment: Segment, stock: int, usage: Usage, units: Units, *, shows_
     return tuple(found)
 
 
-def _shared_units(segment: Segment, stock: int, usage: Usage, units: Units, *, shows_taken: bool) -> tuple[int, ...]:
+def _shared_units(
+    segment: Segment, stock: int, usage: AllocatedOverlay, units: Units, *, shows_taken: bool
+) -> tuple[int, ...]:
     """Return the same where some devices are shared."""
     number, known = units.number, units.traits.known
     found: list[int] = []
@@ -42,8 +46,13 @@ def _shared_units(segment: Segment, stock: int, usage: Usage, units: Units, *, s
 
 
 def contents_of(
-    layout: Layout, units: Units, usage: Usage, world: World, *, numbers: tuple[int, ...] | None = None
-) -> Contents:
+    layout: Layout,
+    units: Units,
+    usage: AllocatedOverlay,
+    world: ClusterState,
+    *,
+    numbers: tuple[int, ...] | None = None,
+) -> NodeContents:
     """Return the contents of a node. numbers: its units, where they are known; else all, those that are taken too."""
     if numbers is None:
         parts = (units_of(segment, stock, usage, units, shows_taken=True) for segment, stock in layout.parts)
@@ -51,11 +60,11 @@ def contents_of(
     stocks = _stocks(layout, usage, world) if layout.drawn else ()
     shelf = layout.shelf
     if shelf.plain:
-        return Contents(numbers, stocks)
-    return Contents(numbers, stocks, node_contents.troubles(shelf), node_contents.disputed(shelf, units.traits))
+        return NodeContents(numbers, stocks)
+    return NodeContents(numbers, stocks, node_contents.troubles(shelf), node_contents.disputed(shelf, units.traits))
 
 
-def shown(layout: Layout, usage: Usage, *, shows_taken: bool) -> Iterable[int]:
+def shown(layout: Layout, usage: AllocatedOverlay, *, shows_taken: bool) -> Iterable[int]:
     """Return the places in the layout of the devices that `contents_of` shows, in order."""
     if shows_taken:
         return range(len(layout.spots))
@@ -69,10 +78,10 @@ def shown(layout: Layout, usage: Usage, *, shows_taken: bool) -> Iterable[int]:
     return found
 
 
-def _stocks(layout: Layout, usage: Usage, world: World) -> tuple[Left, ...]:
+def _stocks(layout: Layout, usage: AllocatedOverlay, world: ClusterState) -> tuple[LeftCapacity, ...]:
     first = node_contents.namesakes([pool.name for pool in layout.drawn])
     return tuple(
-        Left(
+        LeftCapacity(
             counters=tuple(pool.stock.totals),
             available=pool.stock.available(usage.used(pool.stock.draws)),
             namesake=namesake,

@@ -4,18 +4,18 @@ from collections.abc import Collection, Container, Hashable, Iterable
 
 from admission.api.kubernetes.devices import DeviceId
 from admission.dra.equivalence import node_contents
-from admission.dra.equivalence.device_signature import Trait
+from admission.dra.equivalence.device_signature import DeviceSignature
 from admission.dra.equivalence.node_contents import Use
-from admission.dra.requests.device_use import Share, Taking
-from admission.dra.state.cluster_state import World
+from admission.dra.requests.device_use import DeviceUse, Share
+from admission.dra.state.cluster_state import ClusterState
 
 
-class Usage:
+class AllocatedOverlay:
     """Devices that claims have for themselves, and shares of others. A layer changes nothing below it."""
 
     __slots__ = ("_below", "_changes", "_shares", "_taken", "_token")
 
-    def __init__(self, below: "World | Usage") -> None:
+    def __init__(self, below: "ClusterState | AllocatedOverlay") -> None:
         self._below = below
         self._taken: set[DeviceId] = set()
         self._shares: dict[DeviceId, list[Share]] = {}
@@ -26,9 +26,9 @@ class Usage:
     def stamp(self) -> Hashable:
         """Return what is equal only as long as nothing changes, here and below."""
         below = self._below
-        return (self._token, self._changes, below.stamp if isinstance(below, Usage) else below.token)
+        return (self._token, self._changes, below.stamp if isinstance(below, AllocatedOverlay) else below.token)
 
-    def add(self, given: Iterable[Taking]) -> None:
+    def add(self, given: Iterable[DeviceUse]) -> None:
         """Use devices, and shares of devices."""
         self._changes += 1
         for taking in given:
@@ -37,7 +37,7 @@ class Usage:
             else:
                 self._taken.add(taking.device)
 
-    def remove(self, given: Iterable[Taking]) -> None:
+    def remove(self, given: Iterable[DeviceUse]) -> None:
         """Give back what was added to this layer last."""
         self._changes += 1
         for taking in given:
@@ -50,9 +50,11 @@ class Usage:
 
     def commit(self) -> None:
         """Move everything into the layer below, which must not be a world."""
-        assert isinstance(self._below, Usage)  # noqa: S101 - worlds are frozen
-        self._below.add(Taking(device) for device in self._taken)
-        self._below.add(Taking(device, shared=True, share=s) for device, found in self._shares.items() for s in found)
+        assert isinstance(self._below, AllocatedOverlay)  # noqa: S101 - worlds are frozen
+        self._below.add(DeviceUse(device) for device in self._taken)
+        self._below.add(
+            DeviceUse(device, shared=True, share=s) for device, found in self._shares.items() for s in found
+        )
         self._taken.clear()
         self._shares.clear()
         self._changes += 1
@@ -62,12 +64,12 @@ class Usage:
         if device in self._taken:
             return True
         below = self._below
-        return below.is_taken(device) if isinstance(below, Usage) else device in below.taken
+        return below.is_taken(device) if isinstance(below, AllocatedOverlay) else device in below.taken
 
     def shares_of(self, device: DeviceId) -> list[Share]:
         """Return what the shares of a device consume."""
         below = self._below
-        if isinstance(below, Usage):
+        if isinstance(below, AllocatedOverlay):
             found = below.shares_of(device)
         else:
             found = [shared.share for shared in below.shares.get(device, ())]
@@ -76,7 +78,7 @@ class Usage:
     def used(self, devices: Collection[DeviceId]) -> Iterable[DeviceId]:
         """Return those of some devices that are in use in any way."""
         below = self._below
-        if isinstance(below, Usage):
+        if isinstance(below, AllocatedOverlay):
             found = below.used(devices)
         else:
             found = [device for device in devices if device in below.taken or device in below.shares]
@@ -89,11 +91,11 @@ class Usage:
         """Return the devices that claims have for themselves, of every layer that has some."""
         own: list[Container[DeviceId]] = [self._taken] if self._taken else []
         below = self._below
-        if isinstance(below, Usage):
+        if isinstance(below, AllocatedOverlay):
             return [*own, *below.takers()]
         return [*own, below.taken] if below.taken else own
 
-    def use_of(self, device: DeviceId, trait: Trait) -> Use:
+    def use_of(self, device: DeviceId, trait: DeviceSignature) -> Use:
         """Return the use that is made of a device."""
         if self.is_taken(device):
             return node_contents.TAKEN
@@ -105,7 +107,7 @@ class Usage:
     @property
     def has_any(self) -> bool:
         """Whether any layer over the world has something."""
-        return bool(self._taken or self._shares) or (isinstance(self._below, Usage) and self._below.has_any)
+        return bool(self._taken or self._shares) or (isinstance(self._below, AllocatedOverlay) and self._below.has_any)
 
     @property
     def has_shares(self) -> bool:
@@ -113,15 +115,15 @@ class Usage:
         if self._shares:
             return True
         below = self._below
-        return below.has_shares if isinstance(below, Usage) else bool(below.shares)
+        return below.has_shares if isinstance(below, AllocatedOverlay) else bool(below.shares)
 
 
-class Beside(Usage):
+class CombinedOverlay(AllocatedOverlay):
     """What others than some claims use in a world. claims: `namespace/name` of each."""
 
     __slots__ = ("_claims", "_world")
 
-    def __init__(self, world: World, claims: Container[str]) -> None:
+    def __init__(self, world: ClusterState, claims: Container[str]) -> None:
         super().__init__(world)
         self._world = world
         self._claims = claims
@@ -152,7 +154,7 @@ class _Others:
 
     __slots__ = ("_usage",)
 
-    def __init__(self, usage: Beside) -> None:
+    def __init__(self, usage: CombinedOverlay) -> None:
         self._usage = usage
 
     def __contains__(self, device: object) -> bool:

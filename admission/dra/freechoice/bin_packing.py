@@ -13,19 +13,19 @@ from dataclasses import dataclass, replace
 from operator import le, mul, sub
 
 from admission.api.muster.gangs import Charge
-from admission.dra.allocator.allocation import Given
-from admission.dra.allocator.results import Budget, Found, Pick
-from admission.dra.equivalence.device_signature import Traits
-from admission.dra.freechoice.node_packing import Hosting, Pods
+from admission.dra.allocator.allocation import AllocatedRequest
+from admission.dra.allocator.results import Budget, Match, Pick
+from admission.dra.equivalence.device_signature import DeviceSignatures
+from admission.dra.freechoice.node_packing import NodePacker, Pods
 from admission.dra.metering import device_meters
 from admission.dra.planner import pod_groups
 from admission.dra.planner.cost import Pricing
-from admission.dra.planner.node_groups import Signature, State
-from admission.dra.planner.pod_groups import Gang, Outcome, Placed, Wanted
-from admission.dra.planner.upper_bound import Rooms
+from admission.dra.planner.node_groups import NodeState, SearchState
+from admission.dra.planner.pod_groups import ClaimToAllocate, Gang, Outcome, Placed
+from admission.dra.planner.upper_bound import UpperBounds
 from admission.dra.requests import gang_request
 from admission.dra.requests.gang_request import Affordable
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class _Offer:
     """Pods for one node. found: their devices, where these were priced."""
 
     node: int
-    signature: Signature
+    signature: NodeState
     pods: Pods
     charge: Charge
-    found: Found | None = None
+    found: Match | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,17 @@ class _Point:
     charge: Charge
 
 
-class Packer:
+class BinPacker:
     """One search, over a state in which every device is one node's own and no claim is shared."""
 
     def __init__(  # noqa: PLR0917 - the parts of one search
-        self, gang: Gang, state: State, world: World, traits: Traits, budget: Budget, affordable: Affordable
+        self,
+        gang: Gang,
+        state: SearchState,
+        world: ClusterState,
+        traits: DeviceSignatures,
+        budget: Budget,
+        affordable: Affordable,
     ) -> None:
         self.outcome = Outcome(state.names)
         self._gang = gang
@@ -62,11 +68,11 @@ class Packer:
         self._budget = budget
         self._affordable = affordable
         self._pricing = Pricing(gang, traits)
-        rooms = self._rooms = Rooms(gang, state, traits, stops=False)
+        rooms = self._rooms = UpperBounds(gang, state, traits, stops=False)
         kinds = range(len(gang.kinds))
         total = [sum(rooms.of(kind, s) * len(nodes) for s, nodes in state.groups.items()) for kind in kinds]
         order = sorted(kinds, key=lambda kind: (total[kind], -gang.kinds[kind].devices, kind))
-        self._hosting = Hosting(gang, state, world.profile, budget, order=order, pricing=self._pricing)
+        self._hosting = NodePacker(gang, state, world.profile, budget, order=order, pricing=self._pricing)
         self._groups = [(s, sorted(nodes)) for s, nodes in state.groups.items() if any(rooms.of(k, s) for k in kinds)]
         self._groups.sort(key=self._tightness)
         self._caps = [tuple(rooms.of(kind, signature) for kind in kinds) for signature, _ in self._groups]
@@ -91,7 +97,7 @@ class Packer:
             self.outcome.placed = sorted(self._placed(chosen), key=lambda placed: (placed.kind, placed.member))
         return self.outcome
 
-    def _tightness(self, group: tuple[Signature, Sequence[int]]) -> tuple[int, bool, Pods, int]:
+    def _tightness(self, group: tuple[NodeState, Sequence[int]]) -> tuple[int, bool, Pods, int]:
         """Return the sort key of groups: nodes with the fewest devices to give come first, then those of least room."""
         signature, nodes = group
         free = self._hosting.deck(signature).takeable if signature.contents.stocks else signature.free
@@ -180,7 +186,7 @@ class Packer:
 
     def _priced(self, chosen: Sequence[_Offer]) -> list[_Offer]:
         """Return the same with devices and charges; equal nodes with equal pods have equal ones."""
-        known: dict[tuple[Signature, Pods], tuple[Found, Charge]] = {}
+        known: dict[tuple[NodeState, Pods], tuple[Match, Charge]] = {}
         offers: list[_Offer] = []
         for offer in chosen:
             key = (offer.signature, offer.pods)
@@ -203,7 +209,7 @@ class Packer:
                 yield Placed(kind, members[kind], offer.node, claims)
                 members[kind] += 1
 
-    def _given(self, offer: _Offer, wanted: Wanted, picks: Sequence[Pick]) -> tuple[Given, ...]:
+    def _given(self, offer: _Offer, wanted: ClaimToAllocate, picks: Sequence[Pick]) -> tuple[AllocatedRequest, ...]:
         spots, shown = self._state.layouts[offer.node].spots, self._state.shown_spots(offer.node)
         units = self._state.units_of(offer.signature)
         asks = self._traits.asks

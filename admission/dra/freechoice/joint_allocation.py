@@ -9,25 +9,27 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from admission.api.muster.gangs import Charge
-from admission.dra.allocator.results import Budget, Found, Pick, Why
+from admission.dra.allocator.results import Budget, Failure, Match, Pick
 from admission.dra.allocator.search import Search
 from admission.dra.allocator.trampoline import Answered, Halt, Step, run, runs
-from admission.dra.compatibility import MENDED, Profile
+from admission.dra.compatibility import MENDED, SchedulerProfile
 from admission.dra.equivalence.device_signature import Answer
 from admission.dra.equivalence.node_contents import Units
 from admission.dra.planner import device_order
-from admission.dra.planner.device_order import Deck
+from admission.dra.planner.device_order import DeviceOrder
 from admission.dra.requests import constraints
-from admission.dra.requests.requests import ClaimAsk, Option
+from admission.dra.requests.requests import Option, ParsedClaim
 
-Priced = Callable[[ClaimAsk, Sequence[Pick]], Charge]
+Priced = Callable[[ParsedClaim, Sequence[Pick]], Charge]
 """Returns what a claim costs with these devices, by their places in the deck."""
 
 
-class Joint(Search):
+class JointAllocation(Search):
     """One search. Claims of pods stand one after the other; all of them are served, or none."""
 
-    def __init__(self, claims: Sequence[ClaimAsk], deck: Deck, units: Units, profile: Profile, budget: Budget) -> None:
+    def __init__(
+        self, claims: Sequence[ParsedClaim], deck: DeviceOrder, units: Units, profile: SchedulerProfile, budget: Budget
+    ) -> None:
         self._profile = profile.with_quirks(MENDED)
         super().__init__(list(claims), deck.contents, units, self._profile, budget)
         self._deck = deck
@@ -41,11 +43,11 @@ class Joint(Search):
         self._sweeping = False
         self._priced: Priced | None = None
 
-    def first(self) -> Found | None:
+    def first(self) -> Match | None:
         """Return devices for all claims; None where there are none. Raises StepsEndedError."""
-        return self.found if isinstance(self.answer(), Found) else None
+        return self.found if isinstance(self.answer(), Match) else None
 
-    def solutions(self, priced: Priced | None = None) -> Iterator[Found]:
+    def solutions(self, priced: Priced | None = None) -> Iterator[Match]:
         """Yield devices for all claims, one solution of each sort. Raises StepsEndedError.
 
         Of one sort are those after which devices are left that can stand for each other; with prices, those that cost
@@ -57,7 +59,7 @@ class Joint(Search):
         for _ in runs(self._claim(0)):
             yield self.found
 
-    def grow(self, claims: Sequence[ClaimAsk]) -> bool:
+    def grow(self, claims: Sequence[ParsedClaim]) -> bool:
         """Add the claims of one more pod if there are devices for them beside those given before, which stay."""
         first = len(self._claims)
         self._claims = [*self._claims, *claims]
@@ -75,10 +77,10 @@ class Joint(Search):
         return False
 
     @property
-    def found(self) -> Found:
+    def found(self) -> Match:
         """Return the devices given now, by their places on the node, in its order."""
         places = self._deck.places
-        return Found(
+        return Match(
             tuple(
                 tuple(sorted((Pick(p.request, p.option, places[p.at]) for p in picks), key=lambda p: (p.request, p.at)))
                 for picks in self.picks
@@ -120,16 +122,16 @@ class Joint(Search):
             return False
         return trait.shared or not (c in self._visits.get(at, ()) or c in self._taken.get(at, ()))
 
-    def _take(self, c: int, r: int, o: int, at: int) -> bool | Why:
+    def _take(self, c: int, r: int, o: int, at: int) -> bool | Failure:
         unit, option = self._units[at], self._claims[c].requests[r].options[o]
         if option.admin:
             if not self._bind(c, r, option, unit):
-                return Why.CONSTRAINT
+                return Failure.CONSTRAINT
             self._visits[at] = self._visits.get(at, frozenset()) | {c}
             self.picks[c].append(Pick(r, o, at))
             return False
         taken = super()._take(c, r, o, at)
-        if not isinstance(taken, Why) and self._deck.cards[at] >= 0:
+        if not isinstance(taken, Failure) and self._deck.cards[at] >= 0:
             self._touched.setdefault(self._deck.cards[at], set()).add(at)
         return taken
 

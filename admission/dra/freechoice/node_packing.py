@@ -10,25 +10,32 @@ from itertools import product
 from operator import le
 
 from admission.api.muster.gangs import Charge
-from admission.dra.allocator.results import Budget, Found, Pick, Remembered
-from admission.dra.compatibility import Profile
-from admission.dra.freechoice.joint_allocation import Joint
+from admission.dra.allocator.results import Budget, Match, Pick, Remembered
+from admission.dra.compatibility import SchedulerProfile
+from admission.dra.freechoice.joint_allocation import JointAllocation
 from admission.dra.metering import device_meters
 from admission.dra.planner.cost import Pricing
-from admission.dra.planner.device_order import Deck, Decks
-from admission.dra.planner.node_groups import Signature, State
+from admission.dra.planner.device_order import DeviceOrder, DeviceOrders
+from admission.dra.planner.node_groups import NodeState, SearchState
 from admission.dra.planner.pod_groups import Gang
-from admission.dra.requests.requests import ClaimAsk
+from admission.dra.requests.requests import ParsedClaim
 
 Pods = tuple[int, ...]
 """How many pods of each kind."""
 
 
-class Hosting:
+class NodePacker:
     """Answers for the nodes of one state, which does not change. order: of the kinds, those to serve first."""
 
     def __init__(
-        self, gang: Gang, state: State, profile: Profile, budget: Budget, *, order: Sequence[int], pricing: Pricing
+        self,
+        gang: Gang,
+        state: SearchState,
+        profile: SchedulerProfile,
+        budget: Budget,
+        *,
+        order: Sequence[int],
+        pricing: Pricing,
     ) -> None:
         self._gang = gang
         self._state = state
@@ -36,12 +43,12 @@ class Hosting:
         self._budget = budget
         self._order = order
         self._pricing = pricing
-        self._decks = Decks(state.units)
-        self._found: dict[tuple[Signature, Pods], Found] = {}
-        self._too_many: defaultdict[Signature, list[Pods]] = defaultdict(list)
-        self._largest: dict[tuple[Signature, Pods], Remembered[Pods]] = {}
+        self._decks = DeviceOrders(state.units)
+        self._found: dict[tuple[NodeState, Pods], Match] = {}
+        self._too_many: defaultdict[NodeState, list[Pods]] = defaultdict(list)
+        self._largest: dict[tuple[NodeState, Pods], Remembered[Pods]] = {}
 
-    def deck(self, signature: Signature) -> Deck:
+    def deck(self, signature: NodeState) -> DeviceOrder:
         """Return the devices of such a node in the order in which they are given."""
         return self._decks.of(signature.contents)
 
@@ -49,7 +56,7 @@ class Hosting:
         """Return the kinds of pods, one after the other, in the order in which their claims are served."""
         return [kind for kind in self._order for _ in range(pods[kind])]
 
-    def found(self, signature: Signature, pods: Pods) -> Found | None:
+    def found(self, signature: NodeState, pods: Pods) -> Match | None:
         """Return devices for pods on such a node, claim after claim in the order of `members`; None for no way."""
         key = (signature, pods)
         if key not in self._found:
@@ -61,7 +68,7 @@ class Hosting:
             self._found[key] = found
         return self._found[key]
 
-    def charge(self, signature: Signature, pods: Pods, found: Found) -> Charge:
+    def charge(self, signature: NodeState, pods: Pods, found: Match) -> Charge:
         """Return what pods cost on such a node with these devices."""
         units, picks = self._state.units_of(signature), iter(found.picks)
         charges = []
@@ -70,14 +77,14 @@ class Hosting:
             charges.append(self._pricing.of_pod(kind, places, [next(picks) for _ in places], units))
         return device_meters.added(charges)
 
-    def largest(self, signature: Signature, most: Pods) -> Iterator[Pods]:
+    def largest(self, signature: NodeState, most: Pods) -> Iterator[Pods]:
         """Yield the largest pods that such a node can take in, of at most so many of each kind."""
         key = (signature, most)
         if key not in self._largest:
             self._largest[key] = Remembered(self._all_largest(signature, most))
         return iter(self._largest[key])
 
-    def offers(self, signature: Signature, most: Pods) -> Iterator[tuple[Pods, Charge, Found]]:
+    def offers(self, signature: NodeState, most: Pods) -> Iterator[tuple[Pods, Charge, Match]]:
         """Yield all pods that such a node can take in, with what they cost, the largest first.
 
         Of ways to serve the same pods only those that cost less of something than the ones before.
@@ -91,11 +98,11 @@ class Hosting:
             if pods not in yielded and any(_within(pods, other) for other in yielded):
                 yield from self._ways(signature, pods)
 
-    def _ways(self, signature: Signature, pods: Pods) -> Iterator[tuple[Pods, Charge, Found]]:
+    def _ways(self, signature: NodeState, pods: Pods) -> Iterator[tuple[Pods, Charge, Match]]:
         known: list[Charge] = []
         units = self.deck(signature).units
 
-        def priced(claim: ClaimAsk, picks: Sequence[Pick]) -> Charge:
+        def priced(claim: ParsedClaim, picks: Sequence[Pick]) -> Charge:
             return self._pricing.of_claim(claim, picks, units)
 
         for found in self._joint(signature, pods).solutions(priced):
@@ -104,11 +111,11 @@ class Hosting:
                 known.append(charge)
                 yield pods, charge, found
 
-    def _joint(self, signature: Signature, pods: Pods) -> Joint:
+    def _joint(self, signature: NodeState, pods: Pods) -> JointAllocation:
         claims = [ask for kind in self.members(pods) for ask in self._gang.kinds[kind].asks]
-        return Joint(claims, self.deck(signature), self._state.units, self._profile, self._budget)
+        return JointAllocation(claims, self.deck(signature), self._state.units, self._profile, self._budget)
 
-    def _all_largest(self, signature: Signature, most: Pods) -> Iterator[Pods]:
+    def _all_largest(self, signature: NodeState, most: Pods) -> Iterator[Pods]:
         first = self._grown(signature, most)
         yielded = [first]
         yield first
@@ -116,7 +123,7 @@ class Hosting:
             yielded.append(pods)
             yield pods
 
-    def _grown(self, signature: Signature, most: Pods) -> Pods:
+    def _grown(self, signature: NodeState, most: Pods) -> Pods:
         """Return as many pods as fit: one after the other as long as that goes, then whatever fits together."""
         joint = self._joint(signature, (0,) * len(most))
         pods = (0,) * len(most)
@@ -134,7 +141,7 @@ class Hosting:
         return pods
 
     def _descending(
-        self, signature: Signature, most: Pods, pods: Pods, at: int, yielded: Sequence[Pods]
+        self, signature: NodeState, most: Pods, pods: Pods, at: int, yielded: Sequence[Pods]
     ) -> Iterator[Pods]:
         """Yield the largest pods, most of the first kind first, that have these of the kinds before a place."""
         self._budget.spend(1 + len(yielded) // TELLS)
@@ -151,12 +158,12 @@ class Hosting:
             if not any(_within(highest, other) for other in yielded):
                 yield from self._descending(signature, most, way, at + 1, yielded)
 
-    def _may_fit(self, signature: Signature, pods: Pods, most: Pods) -> bool:
+    def _may_fit(self, signature: NodeState, pods: Pods, most: Pods) -> bool:
         """Return whether nothing but devices could keep these pods off such a node."""
         kinds = (kind for kind, count in enumerate(pods) if count)
         return _within(pods, most) and signature.kinds.issuperset(kinds) and self._state.fits(signature, pods)
 
-    def _fits(self, signature: Signature, pods: Pods) -> bool:
+    def _fits(self, signature: NodeState, pods: Pods) -> bool:
         too_many = self._too_many[signature]
         self._budget.spend(len(too_many) // (2 * TELLS))
         if any(_within(other, pods) for other in too_many):

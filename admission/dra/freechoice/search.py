@@ -7,37 +7,39 @@ devices that can stand for each other on all nodes one is tried.
 from collections.abc import Hashable, Iterable
 
 from admission.api.muster.gangs import Charge
-from admission.dra.allocator.results import Budget, Found, Pick, Remembered, Stuck
-from admission.dra.equivalence.device_signature import Traits
-from admission.dra.freechoice.joint_allocation import Joint, Priced
-from admission.dra.inventory.pools import Spot
-from admission.dra.planner.device_order import Decks
-from admission.dra.planner.first_fit import Placer
-from admission.dra.planner.node_groups import Signature
+from admission.dra.allocator.results import Budget, DeadEnd, Match, Pick, Remembered
+from admission.dra.equivalence.device_signature import DeviceSignatures
+from admission.dra.freechoice.joint_allocation import JointAllocation, Priced
+from admission.dra.inventory.pools import InventoryDevice
+from admission.dra.planner.device_order import DeviceOrders
+from admission.dra.planner.first_fit import FirstFitSearch
+from admission.dra.planner.node_groups import NodeState
 from admission.dra.planner.pod_groups import Gang
 from admission.dra.requests import gang_request
 from admission.dra.requests.gang_request import Affordable
-from admission.dra.requests.requests import ClaimAsk, Refusal
-from admission.dra.state.cluster_state import World
+from admission.dra.requests.requests import ParsedClaim, Refusal
+from admission.dra.state.cluster_state import ClusterState
 
 
-class Chooser(Placer):
+class FreeChoiceSearch(FirstFitSearch):
     """One search."""
 
-    def __init__(self, gang: Gang, world: World, traits: Traits, budget: Budget, affordable: Affordable) -> None:
+    def __init__(
+        self, gang: Gang, world: ClusterState, traits: DeviceSignatures, budget: Budget, affordable: Affordable
+    ) -> None:
         super().__init__(gang, world, traits, budget, affordable, greedy=False)
-        self._decks = Decks(self.state.units)
-        self._solutions: dict[tuple[tuple[ClaimAsk, ...], Signature], Remembered[Found]] = {}
+        self._decks = DeviceOrders(self.state.units)
+        self._solutions: dict[tuple[tuple[ParsedClaim, ...], NodeState], Remembered[Match]] = {}
         # With devices chosen freely what fits does not depend on the order; only who brings a shared claim may.
         self._commuting = not gang.shared
 
-    def _ways(self, kind: int, open_: tuple[int, ...], first: Found, signature: Signature) -> Iterable[Found]:  # noqa: ARG002
+    def _ways(self, kind: int, open_: tuple[int, ...], first: Match, signature: NodeState) -> Iterable[Match]:  # noqa: ARG002
         return self._solved(tuple(self._gang.kinds[kind].asks[at] for at in open_), signature)
 
-    def _first_fit(self, claims: tuple[ClaimAsk, ...], signature: Signature) -> Found | Stuck | Refusal:
-        return next(iter(self._solved(claims, signature)), None) or Stuck(0, 0, 0)
+    def _first_fit(self, claims: tuple[ParsedClaim, ...], signature: NodeState) -> Match | DeadEnd | Refusal:
+        return next(iter(self._solved(claims, signature)), None) or DeadEnd(0, 0, 0)
 
-    def _solved(self, claims: tuple[ClaimAsk, ...], signature: Signature) -> Remembered[Found]:
+    def _solved(self, claims: tuple[ParsedClaim, ...], signature: NodeState) -> Remembered[Match]:
         """Return all that these claims of one pod may get on such a node, one of each sort."""
         key = (claims, signature)
         if key not in self._solutions:
@@ -46,16 +48,16 @@ class Chooser(Placer):
             marks = [_mark(spots[at]) for at in self.state.shown_spots(node)]
             deck = self._decks.marked(signature.contents, marks)
 
-            def priced(claim: ClaimAsk, picks: Iterable[Pick]) -> Charge:
+            def priced(claim: ParsedClaim, picks: Iterable[Pick]) -> Charge:
                 return self._pricing.of_claim(claim, tuple(picks), deck.units)
 
             prices: Priced | None = None if self._affordable is gang_request.anything else priced
-            joint = Joint(claims, deck, self.state.units, self._world.profile, self._budget)
+            joint = JointAllocation(claims, deck, self.state.units, self._world.profile, self._budget)
             self._solutions[key] = Remembered(joint.solutions(prices))
         return self._solutions[key]
 
 
-def _mark(spot: Spot) -> Hashable:
+def _mark(spot: InventoryDevice) -> Hashable:
     """Return what tells which other nodes see a device, and where a claim that has it may be used; None for none."""
     if spot.local:
         return None

@@ -19,7 +19,7 @@ Draw = tuple[tuple[CounterId, Amount], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Stock:
+class SharedCounters:
     """The counters of one whole pool.
 
     totals: every counter, in order. draws: of each device that draws; a name that several slices use draws for each.
@@ -40,7 +40,7 @@ class Stock:
         return tuple(left.values())
 
 
-def of(slices: Sequence[Slice]) -> Stock | str | None:
+def build(slices: Sequence[Slice]) -> SharedCounters | str | None:
     """Return the counters of a whole pool; None where nothing is shared, or a sentence about what is wrong."""
     totals: dict[CounterId, Amount] = {}
     sets: set[str] = set()
@@ -62,7 +62,7 @@ def of(slices: Sequence[Slice]) -> Stock | str | None:
                 draws[known] = _sum((*draws.get(known, ()), *drawn(device)))
     if not sets:
         return None
-    return Stock(
+    return SharedCounters(
         totals=dict(sorted(totals.items())),
         draws=draws,
         devices=frozenset(DeviceId(s.driver, s.pool, device.name) for s in slices for device in s.devices),

@@ -13,7 +13,7 @@ from admission.dra.compatibility import Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Tainted:
+class TaintedSlices:
     """Slices by key with the rules' taints in them. made: of each slice that has some, what it was before.
 
     plain: all slices as they were before.
@@ -25,15 +25,15 @@ class Tainted:
     made: Mapping[str, tuple[Slice, Slice]] = field(default_factory=dict)
 
 
-def of(
-    slices: Mapping[str, Slice], rules: Mapping[str, TaintRule], release: Release, before: Tainted | None = None
-) -> Tainted:
+def apply_rules(
+    slices: Mapping[str, Slice], rules: Mapping[str, TaintRule], release: Release, before: TaintedSlices | None = None
+) -> TaintedSlices:
     """Return the slices as the rules taint them; what neither changed keeps its identity."""
     active = tuple(rule for _, rule in sorted(rules.items()) if rule.selects or release is Release.V1_36)
     if before is not None and before.plain is slices and before.rules == active:
         return before
     if not active:
-        return Tainted(plain=slices, slices=slices)
+        return TaintedSlices(plain=slices, slices=slices)
     known = before.made if before is not None and before.rules == active else {}
     found = dict(slices)
     made: dict[str, tuple[Slice, Slice]] = {}
@@ -43,7 +43,7 @@ def of(
         if after is not slice_:
             made[key] = (slice_, after)
             found[key] = after
-    return Tainted(rules=active, plain=slices, slices=found, made=made)
+    return TaintedSlices(rules=active, plain=slices, slices=found, made=made)
 
 
 def _tainted(slice_: Slice, rules: Iterable[TaintRule]) -> Slice:

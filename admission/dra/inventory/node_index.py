@@ -8,21 +8,21 @@ from admission.api.kubernetes.nodes import Node
 from admission.api.snapshot import changed
 from admission.api.values.names import NodeName
 from admission.dra.inventory import pools
-from admission.dra.inventory.pools import Shelf, Slices
+from admission.dra.inventory.pools import NodeInventory, Slices
 
 
-class Shelved(NamedTuple):
+class NodeIndex(NamedTuple):
     """What the nodes of an earlier world saw, and what that was found from. pieces: the slices by key."""
 
     nodes: Mapping[NodeName, Node]
-    shelves: Mapping[NodeName, Shelf]
+    shelves: Mapping[NodeName, NodeInventory]
     slices: Slices
     pieces: Mapping[str, Slice]
 
 
-def of(
-    nodes: Mapping[NodeName, Node], slices: Slices, pieces: Mapping[str, Slice], before: Shelved | None
-) -> Mapping[NodeName, Shelf]:
+def build(
+    nodes: Mapping[NodeName, Node], slices: Slices, pieces: Mapping[str, Slice], before: NodeIndex | None
+) -> Mapping[NodeName, NodeInventory]:
     """Return what every node sees. pieces: the slices by key."""
     touched = _touched(slices, pieces, before) if before is not None else None
     if before is None or touched is None:
@@ -34,7 +34,7 @@ def of(
     return {name: anew[name] if name in anew else before.shelves[name] for name in nodes}
 
 
-def _touched(slices: Slices, pieces: Mapping[str, Slice], before: Shelved) -> set[NodeName] | None:
+def _touched(slices: Slices, pieces: Mapping[str, Slice], before: NodeIndex) -> set[NodeName] | None:
     """Return the nodes of pools that changed; None where nodes may see slices that do not name them."""
     old, was = before.slices, before.pieces
     if old.elsewhere or slices.elsewhere or old.has_broken or slices.has_broken:
@@ -45,7 +45,7 @@ def _touched(slices: Slices, pieces: Mapping[str, Slice], before: Shelved) -> se
     return {piece.node_name for pool in pools_ for one in (old, slices) for piece in one.members.get(pool, ())}
 
 
-def _shelf(node: Node, slices: Slices, before: Shelved | None) -> Shelf:
+def _shelf(node: Node, slices: Slices, before: NodeIndex | None) -> NodeInventory:
     known = before.shelves.get(node.name) if before is not None else None
     if known is not None and pools.unchanged(known, node, slices):
         return known

@@ -15,15 +15,15 @@ from typing import NamedTuple
 from admission.api.kubernetes.devices import Device, DeviceId, Slice
 from admission.api.kubernetes.nodes import Node
 from admission.api.values.names import NodeName
-from admission.dra.compatibility import Profile, Quirks, Release
+from admission.dra.compatibility import KnownBugs, Release, SchedulerProfile
 from admission.dra.inventory import counters
-from admission.dra.inventory.counters import Stock
+from admission.dra.inventory.counters import SharedCounters
 
 PoolId = tuple[str, str]
 """Driver and name of a pool."""
 
 
-class Spot(NamedTuple):
+class InventoryDevice(NamedTuple):
     """A device as one node sees it.
 
     local: no other node can see it. reachable: False for a device of a slice with per-device node selection that is
@@ -49,7 +49,7 @@ class Spot(NamedTuple):
         return bool(self.place.node_name) or self.device.binds_to_node
 
 
-class Soundness(StrEnum):
+class PoolHealth(StrEnum):
     """Whether a pool's devices may be used."""
 
     SOUND = "Sound"
@@ -68,10 +68,10 @@ class Pool:
 
     driver: str
     name: str
-    soundness: Soundness = Soundness.SOUND
+    soundness: PoolHealth = PoolHealth.SOUND
     why: str = ""
-    spots: tuple[Spot, ...] = ()
-    stock: Stock | None = None
+    spots: tuple[InventoryDevice, ...] = ()
+    stock: SharedCounters | None = None
 
     @property
     def id(self) -> PoolId:
@@ -83,11 +83,11 @@ class Pool:
 
     @property
     def sound(self) -> bool:
-        return self.soundness is Soundness.SOUND
+        return self.soundness is PoolHealth.SOUND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Shelf:
+class NodeInventory:
     """What one node sees, in the order in which the allocator looks at it, and the slices that it was made from.
 
     disputed: pools that 1.36 sees otherwise, since it looks at slices with counters on every node. old: all pools as
@@ -107,11 +107,11 @@ class Shelf:
     plain: bool = True
     """Whether every pool is sound and every release sees the same."""
 
-    def seen(self, quirks: Quirks) -> tuple[Pool, ...]:
+    def seen(self, quirks: KnownBugs) -> tuple[Pool, ...]:
         """Return the pools as a kube-scheduler with these defects sees them."""
         return self.old if quirks.foreign_counters and self.old is not None else self.pools
 
-    def broken(self, quirks: Quirks) -> tuple[Pool, ...]:
+    def broken(self, quirks: KnownBugs) -> tuple[Pool, ...]:
         """Return the pools that are not whole or not sound, those of other nodes included where these matter."""
         mine = tuple(pool for pool in self.seen(quirks) if not pool.sound)
         return (*mine, *self.foreign) if quirks.foreign_counters else mine
@@ -129,8 +129,10 @@ class Slices:
     change keeps its identity, by which `unchanged` tells it fast.
     """
 
-    def __init__(self, slices: Iterable[Slice], profile: Profile | None = None, before: "Slices | None" = None) -> None:
-        profile = profile or Profile()
+    def __init__(
+        self, slices: Iterable[Slice], profile: SchedulerProfile | None = None, before: "Slices | None" = None
+    ) -> None:
+        profile = profile or SchedulerProfile()
         self._features = profile.features
         self._knows_groups = profile.release is not Release.V1_36
         self.on_node: dict[NodeName, list[Slice]] = {}
@@ -154,7 +156,7 @@ class Slices:
         self._local: dict[PoolId, bool] = {}
         self._devices: dict[PoolId, dict[str, Device]] = {}
         self._made: dict[object, Pool | None] = {}
-        self._stocks: dict[tuple[int, ...], Stock | str | None] = {}
+        self._stocks: dict[tuple[int, ...], SharedCounters | str | None] = {}
         self._foreign: tuple[Pool, ...] | None = None
 
     def is_local(self, pool: PoolId) -> bool:
@@ -186,10 +188,10 @@ class Slices:
         """Return whether the pool has slices with shared counters."""
         return self._features.partitionable and pool in self._drawing
 
-    def stock(self, pool: PoolId) -> Stock | None:
+    def stock(self, pool: PoolId) -> SharedCounters | None:
         """Return the counters of the newest generation of a pool; None where it has none that can be used."""
         found = self._stock(_newest(self.members[pool])) if pool in self.members else None
-        return found if isinstance(found, Stock) else None
+        return found if isinstance(found, SharedCounters) else None
 
     def usable(self, slice_: Slice) -> bool:
         """Return whether kube-scheduler looks at a slice at all, the gates being as they are."""
@@ -252,30 +254,30 @@ class Slices:
         spots = self._spots(pool_id, relevant, reach)
         if len(whole) != expected:
             why = f"{len(whole)} of {expected} slices of generation {generation} are there"
-            return Pool(driver=driver, name=name, soundness=Soundness.INCOMPLETE, why=why, spots=spots)
+            return Pool(driver=driver, name=name, soundness=PoolHealth.INCOMPLETE, why=why, spots=spots)
         stock = self._stock(whole)
         twice = _repeated(spot.device.name for spot in spots)
         flaw = f"device {twice} is there twice" if twice else stock
         if isinstance(flaw, str):
-            return Pool(driver=driver, name=name, soundness=Soundness.INVALID, why=flaw, spots=spots)
+            return Pool(driver=driver, name=name, soundness=PoolHealth.INVALID, why=flaw, spots=spots)
         return Pool(driver=driver, name=name, spots=spots, stock=flaw)
 
-    def _stock(self, whole: Sequence[Slice]) -> Stock | str | None:
+    def _stock(self, whole: Sequence[Slice]) -> SharedCounters | str | None:
         """Return the counters of a whole pool, or what is wrong with them; nodes that see the same share them."""
         if not self._features.partitionable:
             return None
         key = tuple(sorted(map(id, whole)))
         if key not in self._stocks:
-            self._stocks[key] = counters.of(whole)
+            self._stocks[key] = counters.build(whole)
         return self._stocks[key]
 
     def _spots(
         self, pool_id: PoolId, relevant: Sequence[Slice], reach: Sequence[tuple[bool, ...] | None]
-    ) -> tuple[Spot, ...]:
+    ) -> tuple[InventoryDevice, ...]:
         local = self.is_local(pool_id)
         pairs = sorted(zip(relevant, reach, strict=True), key=lambda pair: pair[0].meta.name.encode())
         return tuple(
-            Spot(
+            InventoryDevice(
                 id=DeviceId(slice_.driver, slice_.pool, device.name),
                 device=device,
                 slice=slice_,
@@ -347,14 +349,14 @@ def _keys_of(place: Slice | Device) -> set[tuple[str, str]] | None:
     return keys
 
 
-def gather(node: Node, slices: Slices) -> Shelf:
+def gather(node: Node, slices: Slices) -> NodeInventory:
     """Return the pools that the node sees."""
     relevant = slices.relevant(node)
     pools = _ordered(slices.pool(pool, found, node) for pool, found in relevant.items())
     drawing = {pool: found for pool, found in relevant.items() if slices.draws(pool)}
     disputed, old = _disputed(drawing, pools, node, slices)
     foreign = slices.foreign(relevant)
-    return Shelf(
+    return NodeInventory(
         node=node,
         pools=pools,
         disputed=disputed,
@@ -367,7 +369,7 @@ def gather(node: Node, slices: Slices) -> Shelf:
     )
 
 
-def unchanged(shelf: Shelf, node: Node, slices: Slices) -> bool:
+def unchanged(shelf: NodeInventory, node: Node, slices: Slices) -> bool:
     """Return whether the node sees the very slices from which the shelf was made, and nothing else has changed it."""
     own = slices.on_node.get(node.name, ())
     return (

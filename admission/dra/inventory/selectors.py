@@ -15,7 +15,7 @@ from admission.api.kubernetes.devices import Device, Slice
 from admission.cel import bitsets, environment, programs
 from admission.cel.core.errors import CompileError, EvaluationError
 from admission.cel.eval.parse_cache import Readings
-from admission.dra.inventory.pools import Shelf, Spot
+from admission.dra.inventory.pools import InventoryDevice, NodeInventory
 
 Texts = tuple[str, ...]
 """CEL texts in order: the class's, then the request's."""
@@ -84,14 +84,14 @@ class Selectors:
                 return answer or ""
         return ""
 
-    def answer(self, texts: Texts, spot: Spot) -> Answer:
+    def answer(self, texts: Texts, spot: InventoryDevice) -> Answer:
         """Return whether the device satisfies every text, in order; evaluation stops at the first that is false."""
         column = self.column(texts, spot.slice)
         if column.bad >> spot.at & 1:
             return self.error(texts, spot.slice, spot.at)
         return bool(column.yes >> spot.at & 1)
 
-    def keep(self, shelves: Mapping[Any, Shelf]) -> None:
+    def keep(self, shelves: Mapping[Any, NodeInventory]) -> None:
         """Forget every slice that none of these nodes sees. Call it once a cycle."""
         alive = {_version(source) for shelf in shelves.values() for source in shelf.sources}
         self._seen = {key: seen for key, seen in self._seen.items() if key in alive}

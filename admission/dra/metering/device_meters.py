@@ -41,7 +41,7 @@ Consumed = Mapping[str, Fraction | int] | None
 """What a share consumes of a device's capacities; None where the device is not shared."""
 
 
-class Given(NamedTuple):
+class PricedDevice(NamedTuple):
     """A device that a claim was given, with what is known of it."""
 
     request: RequestDevice
@@ -114,7 +114,7 @@ def classes_known(meters: Iterable[Meter]) -> frozenset[str]:
     return frozenset(name for meter in meters for name in meter.classes)
 
 
-def charge(meters: Meters, spec: ClaimSpec, given: Sequence[Given]) -> Charge | ChargeError:
+def charge(meters: Meters, spec: ClaimSpec, given: Sequence[PricedDevice]) -> Charge | ChargeError:
     """Return what a claim with these devices costs."""
     total: dict[MeterName, int] = {}
     for meter in meters.meters:
@@ -208,7 +208,7 @@ def _compiled(text: str | None, path: str, result: programs.Result, flaws: list[
     return program
 
 
-def _claim_amount(meters: Meters, name: MeterName, spec: ClaimSpec, given: Sequence[Given]) -> int | ChargeError:
+def _claim_amount(meters: Meters, name: MeterName, spec: ClaimSpec, given: Sequence[PricedDevice]) -> int | ChargeError:
     """Return what the claim costs on one meter: its devices, and once for each source that counts claims."""
     meter = meters.meters[name]
     options = options_of(spec)

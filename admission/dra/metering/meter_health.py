@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from admission.api.kubernetes.devices import DeviceClass, DeviceId, Slice
 from admission.api.values.names import MeterName
-from admission.dra.inventory.pools import PoolId, Spot
+from admission.dra.inventory.pools import InventoryDevice, PoolId
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters
 from admission.dra.metering.device_meters import ChargeError, Meters
@@ -23,7 +23,7 @@ Failures = Mapping[MeterName, ChargeError]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Appraisal:
+class MeterHealth:
     """What was found so far. seen: by slice, the slice as it was and what failed there; left: slices not looked at."""
 
     meters: Meters = device_meters.NONE
@@ -34,19 +34,19 @@ class Appraisal:
     left: int = 0
 
 
-NOTHING = Appraisal()
+NOTHING = MeterHealth()
 """Nothing was looked at."""
 
 
-def of(
+def check(
     meters: Meters,
     slices: Mapping[str, Slice],
     classes: Mapping[str, DeviceClass],
     *,
     selectors: Selectors,
-    before: Appraisal = NOTHING,
+    before: MeterHealth = NOTHING,
     most: int = MOST,
-) -> Appraisal:
+) -> MeterHealth:
     """Return which meters fail on which devices, as far as `most` devices lead; the next call goes on from there."""
     same = before.meters is meters and before.classes is classes
     if same and before.slices is slices and not before.left:
@@ -68,7 +68,7 @@ def of(
     for _, there in seen.values():
         for name, failure in there.items():
             failures.setdefault(name, failure)
-    return Appraisal(meters=meters, classes=classes, slices=slices, seen=seen, failures=failures, left=left)
+    return MeterHealth(meters=meters, classes=classes, slices=slices, seen=seen, failures=failures, left=left)
 
 
 def _doubtful(meters: Meters) -> tuple[tuple[MeterName, str], ...]:
@@ -116,7 +116,7 @@ def _failures(
     return found
 
 
-def _spots(slice_: Slice) -> Iterator[Spot]:
+def _spots(slice_: Slice) -> Iterator[InventoryDevice]:
     for at, device in enumerate(slice_.devices):
         device_id = DeviceId(slice_.driver, slice_.pool, device.name)
-        yield Spot(id=device_id, device=device, slice=slice_, at=at, local=True, reachable=True)
+        yield InventoryDevice(id=device_id, device=device, slice=slice_, at=at, local=True, reachable=True)

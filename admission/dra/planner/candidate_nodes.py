@@ -17,13 +17,13 @@ from weakref import ref
 
 from admission.api.values.names import NodeName
 from admission.dra.equivalence import node_signature
-from admission.dra.equivalence.device_signature import Answer, Traits
-from admission.dra.equivalence.node_signature import Board, Face
+from admission.dra.equivalence.device_signature import Answer, DeviceSignatures
+from admission.dra.equivalence.node_signature import NodeSignature, NodeSignatureCache
 from admission.dra.planner import node_filters, requeue_hint
 from admission.dra.planner.pod_groups import Gang, PodKind
 from admission.dra.requests import requests
 from admission.dra.requests.requests import Mode
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 
 ROOMS = 10_000
 """Pods for which a node has room, as far as they are counted: no gang has more."""
@@ -31,20 +31,20 @@ ROOMS = 10_000
 MOST_RACKED = 50_000
 """Nodes in all racks of one need, as far as racks are kept; those that were asked last."""
 
-_Like = tuple[Face, int | None]
+_Like = tuple[NodeSignature, int | None]
 """What is equal for equal nodes: their devices, and for how many pods they have resources left; None for no limit."""
 
 
-class Rack:
+class CandidateNodes:
     """The nodes where pods of one kind may go, by what tells them apart, in one world."""
 
-    def __init__(self, kind: PodKind, board: Board, *, counts: bool) -> None:
+    def __init__(self, kind: PodKind, board: NodeSignatureCache, *, counts: bool) -> None:
         """counts: whether devices in use are none that a pod might ask for, so that free ones can be counted."""
         self.nodes = kind.nodes
         self._wants = kind.wants
         self._least = kind.devices if counts else 0
         self._board = board
-        self._world: World | None = None
+        self._world: ClusterState | None = None
         self._likes: dict[NodeName, _Like] = {}
         self._alike: dict[_Like, list[NodeName]] = {}
         self._odd: set[NodeName] = set()
@@ -55,14 +55,14 @@ class Rack:
         self._stops = False
         """Whether a device stops searches that meet it, by all sorts of devices that were judged so far."""
 
-    def some(self, world: World, most: int) -> frozenset[NodeName] | None:
+    def some(self, world: ClusterState, most: int) -> frozenset[NodeName] | None:
         """Return enough of all equal nodes; None where all of them have to be looked at."""
         self._update(world)
         if self._odd:
             return None
         return frozenset(name for names in self._alike.values() for name in names[:most])
 
-    def is_short(self, world: World, pods: int) -> bool:
+    def is_short(self, world: ClusterState, pods: int) -> bool:
         """Return whether there is no room for so many pods, whoever gets which devices.
 
         A device that stops a search says more than that there is no plan, so where there is one nothing is said.
@@ -70,7 +70,7 @@ class Rack:
         self._update(world)
         return self._rooms < pods and not self._odd and not self._stops
 
-    def _update(self, world: World) -> None:
+    def _update(self, world: ClusterState) -> None:
         before = self._world
         if before is world:
             return
@@ -92,7 +92,7 @@ class Rack:
         self._least = 0
         return True
 
-    def _put(self, name: NodeName, world: World) -> None:
+    def _put(self, name: NodeName, world: ClusterState) -> None:
         like, before = self._like(name, world), self._likes.pop(name, None)
         if before is not None:
             self._rooms -= self._room(before)
@@ -112,7 +112,7 @@ class Rack:
         most = ROOMS if rooms is None else rooms
         return min(face.free // self._least, most) if self._least else most
 
-    def _like(self, name: NodeName, world: World) -> _Like | None:
+    def _like(self, name: NodeName, world: ClusterState) -> _Like | None:
         """Return what is equal for equal nodes; None for a node that no pod of the kind can go to now."""
         face, left = self._board.faces[name], world.left.get(name)
         if face.free < self._least or node_filters.lacking(self._wants, left) is not None:
@@ -124,7 +124,7 @@ class Rack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Lack:
+class CapacityBound:
     """What a gang of equal pods lacks wherever there is too little of it: room for all of them.
 
     Racks are many and large, so it only remembers where to find its own, as long as that is kept.
@@ -132,13 +132,13 @@ class Lack:
 
     kind: PodKind
     realm: str
-    _known: "ref[Traits]"
+    _known: "ref[DeviceSignatures]"
     _key: Hashable
 
-    def is_felt(self, world: World) -> bool:
+    def is_felt(self, world: ClusterState) -> bool:
         """Return whether a world has too little room; False where that cannot be told."""
         known = self._known()
-        rack: Rack | None = known.racks.get(self._key) if known is not None else None
+        rack: CandidateNodes | None = known.racks.get(self._key) if known is not None else None
         if rack is None or world.realm != self.realm or world.imagined:
             return False
         nodes = node_filters.passed(self.kind.members[0], world)
@@ -146,13 +146,13 @@ class Lack:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedGang:
     """A gang of equal pods, with the rack of the nodes where they may go."""
 
     gang: Gang
-    world: World
-    rack: Rack
-    lack: Lack
+    world: ClusterState
+    rack: CandidateNodes
+    lack: CapacityBound
 
     @property
     def is_short(self) -> bool:
@@ -165,7 +165,7 @@ class Counted:
         return self.gang if nodes is None else replace(self.gang, kinds=(replace(self.lack.kind, nodes=nodes),))
 
 
-def counted(gang: Gang, world: World, known: Traits) -> Counted | None:
+def count(gang: Gang, world: ClusterState, known: DeviceSignatures) -> CountedGang | None:
     """Return a gang with its rack; None where pods are of several kinds, or the world is imagined."""
     if len(gang.kinds) != 1 or gang.shared or world.imagined:
         return None
@@ -174,10 +174,10 @@ def counted(gang: Gang, world: World, known: Traits) -> Counted | None:
     shows_taken = any(option.admin or option.mode is Mode.ALL for option in options)
     plain = not shows_taken and all(option.plain for option in options)
     key = (world.realm, shows_taken, kind.nodes, kind.devices, plain, tuple(sorted(kind.wants.items())))
-    rack: Rack | None = known.racks.pop(key, None)
+    rack: CandidateNodes | None = known.racks.pop(key, None)
     if rack is None:
-        rack = Rack(kind, node_signature.of(known, world, shows_taken=shows_taken), counts=plain)
+        rack = CandidateNodes(kind, node_signature.build(known, world, shows_taken=shows_taken), counts=plain)
         if len(known.racks) * (len(kind.nodes) + 1) > MOST_RACKED:
             del known.racks[next(iter(known.racks))]
     known.racks[key] = rack
-    return Counted(gang, world, rack, Lack(kind=kind, realm=world.realm, _known=ref(known), _key=key))
+    return CountedGang(gang, world, rack, CapacityBound(kind=kind, realm=world.realm, _known=ref(known), _key=key))

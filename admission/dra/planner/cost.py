@@ -6,17 +6,17 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.meters import AdminAccess
 from admission.api.values.names import MeterName
 from admission.dra.allocator.results import Pick
-from admission.dra.equivalence.device_signature import Answer, Price, Traits
-from admission.dra.equivalence.node_contents import Unit
+from admission.dra.equivalence.device_signature import Answer, DeviceSignatures, Price
+from admission.dra.equivalence.node_contents import DeviceGroup
 from admission.dra.metering import device_meters, holdings
 from admission.dra.planner.pod_groups import Gang, PodKind
-from admission.dra.requests.requests import ClaimAsk, Mode, Option
+from admission.dra.requests.requests import Mode, Option, ParsedClaim
 
 
 class Pricing:
     """Prices for one gang. Kinds of pods go by their numbers."""
 
-    def __init__(self, gang: Gang, traits: Traits) -> None:
+    def __init__(self, gang: Gang, traits: DeviceSignatures) -> None:
         self._gang = gang
         self._traits = traits
         self._ask = traits.asks
@@ -29,7 +29,9 @@ class Pricing:
         self.least_shared = {number: self._least_of(ask) for number, ask in shared.items()}
         """What every shared claim costs at least."""
 
-    def of_pod(self, kind: int, open_: Sequence[int], picks: Sequence[Sequence[Pick]], units: Sequence[Unit]) -> Charge:
+    def of_pod(
+        self, kind: int, open_: Sequence[int], picks: Sequence[Sequence[Pick]], units: Sequence[DeviceGroup]
+    ) -> Charge:
         """Return what a pod costs. open_: the places of its claims that are allocated with it; picks: of each."""
         total = dict(self._by_plugins[kind])
         for at, found in zip(open_, picks, strict=True):
@@ -37,7 +39,7 @@ class Pricing:
                 total[meter] = total.get(meter, 0) + amount
         return total
 
-    def of_claim(self, asked: ClaimAsk, picks: Sequence[Pick], units: Sequence[Unit]) -> Charge:
+    def of_claim(self, asked: ParsedClaim, picks: Sequence[Pick], units: Sequence[DeviceGroup]) -> Charge:
         """Return what a claim costs."""
         total: dict[MeterName, int] = {}
         marks: set[device_meters.Mark] = set()
@@ -50,7 +52,7 @@ class Pricing:
             total[meter] = total.get(meter, 0) + 1
         return total
 
-    def of_device(self, option: Option, unit: Unit) -> Price:
+    def of_device(self, option: Option, unit: DeviceGroup) -> Price:
         """Return what of a device's price is charged: under admin access, only what meters charge there."""
         return self._charged(option, unit.trait.prices[self._ask[option.ask]])
 
@@ -63,7 +65,7 @@ class Pricing:
         """Return whether every pod costs the same, wherever it goes and whatever it gets."""
         return all(self._is_fixed(claim) for claim in self._gang.claims)
 
-    def _is_fixed(self, claim: ClaimAsk) -> bool:
+    def _is_fixed(self, claim: ParsedClaim) -> bool:
         for request in claim.requests:
             if len(request.options) != 1 or request.options[0].mode is Mode.ALL:
                 return False
@@ -88,7 +90,7 @@ class Pricing:
         own = (wanted.ask for wanted in self._gang.kinds[kind].wanted[0] if wanted.shared is None)
         return device_meters.added((self._by_plugins[kind], *(self._least_of(claim) for claim in own)))
 
-    def _least_of(self, claim: ClaimAsk) -> Charge:
+    def _least_of(self, claim: ParsedClaim) -> Charge:
         total: dict[MeterName, int] = {}
         marks: set[device_meters.Mark] = set()
         for request in claim.requests:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from admission.dra.equivalence.device_signature import Answer
-from admission.dra.equivalence.node_contents import Contents, Left, Unit, Units
+from admission.dra.equivalence.node_contents import DeviceGroup, LeftCapacity, NodeContents, Units
 from admission.dra.inventory.counters import Amount, Draw
-from admission.dra.requests.requests import Ask, ClaimAsk
+from admission.dra.requests.requests import ParsedClaim, ParsedRequest
 
 Marks = Sequence[Hashable]
 """Per device of a node, what tells it from others beside its unit: which other nodes see it."""
@@ -28,7 +28,7 @@ SHARED = "shared:"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Deck:
+class DeviceOrder:
     """The devices of one node in order.
 
     contents: with the devices in this order; places: where each of them stands in the node's own order. cards: of each
@@ -37,8 +37,8 @@ class Deck:
     left: what is left of counters, and of what is shared.
     """
 
-    contents: Contents
-    units: tuple[Unit, ...]
+    contents: NodeContents
+    units: tuple[DeviceGroup, ...]
     places: tuple[int, ...]
     cards: tuple[int, ...]
     sorts: tuple[Hashable, ...]
@@ -66,25 +66,25 @@ class _Card:
     is_used: bool
 
 
-class Decks:
+class DeviceOrders:
     """Makes decks for one set of units, and remembers what equal cards have in common."""
 
     def __init__(self, units: Units) -> None:
         self._units = units
-        self._known: dict[Contents, Deck] = {}
+        self._known: dict[NodeContents, DeviceOrder] = {}
         self._plain: dict[int, int] = {}
         """By unit, the number of what it is beside what it draws."""
         self._shapes: dict[Hashable, int] = {}
         self._cards: dict[Hashable, _Card] = {}
 
-    def of(self, contents: Contents) -> Deck:
+    def of(self, contents: NodeContents) -> DeviceOrder:
         """Return the deck of a node all of whose devices are its own."""
         known = self._known.get(contents)
         if known is None:
             known = self._known[contents] = self.marked(contents, ())
         return known
 
-    def marked(self, contents: Contents, marks: Marks) -> Deck:
+    def marked(self, contents: NodeContents, marks: Marks) -> DeviceOrder:
         """Return the deck of a node with devices that others may see. marks: per device; empty for none."""
         units = [self._units.known[number] for number in contents.units]
         told = marks or (None,) * len(units)
@@ -107,7 +107,7 @@ class Decks:
                 live[at] = live[at] and alive
                 order[at] = (not live[at], not card.is_used, card.takeable, members[0], blocked, at)
         places = tuple(key[-1] for key in sorted(order))
-        return Deck(
+        return DeviceOrder(
             contents=replace(contents, units=tuple(contents.units[at] for at in places)),
             units=tuple(units[at] for at in places),
             places=places,
@@ -118,7 +118,7 @@ class Decks:
             left=left_of(contents.stocks, units),
         )
 
-    def _card(self, contents: Contents, members: Sequence[int], told: Marks, *, plainly: bool) -> _Card:
+    def _card(self, contents: NodeContents, members: Sequence[int], told: Marks, *, plainly: bool) -> _Card:
         units = [self._units.known[contents.units[at]] for at in members]
         left = _available(contents.stocks[units[0].stock], units, plainly=plainly)
         shapes = [self._shape(contents.units[at], told[at], plainly=plainly) for at in members]
@@ -150,7 +150,7 @@ class Decks:
         return self._shapes.setdefault(key, len(self._shapes))
 
 
-def _together(units: Sequence[Unit]) -> list[list[int]]:
+def _together(units: Sequence[DeviceGroup]) -> list[list[int]]:
     """Return the devices of each card."""
     of_set: dict[tuple[int, str], list[int]] = {}
     for at, unit in enumerate(units):
@@ -165,7 +165,7 @@ def _together(units: Sequence[Unit]) -> list[list[int]]:
     return sorted({id(members): sorted(members) for members in of_set.values()}.values())
 
 
-def _plainly(units: Sequence[Unit], members: Iterable[int]) -> bool:
+def _plainly(units: Sequence[DeviceGroup], members: Iterable[int]) -> bool:
     """Return whether all devices of a card draw on one counter set, so that its name tells nothing."""
     return len({counter_set for at in members for (counter_set, _), _ in units[at].trait.draw or ()}) == 1
 
@@ -174,7 +174,9 @@ def _renamed(draw: Draw, *, plainly: bool) -> Renamed:
     return tuple(("" if plainly else counter_set, name, amount) for (counter_set, name), amount in draw)
 
 
-def _available(stock: Left, units: Sequence[Unit], *, plainly: bool) -> dict[tuple[str, str], Amount] | None:
+def _available(
+    stock: LeftCapacity, units: Sequence[DeviceGroup], *, plainly: bool
+) -> dict[tuple[str, str], Amount] | None:
     """Return what is left of a card's counters; None where its pool has nothing to give any more."""
     if stock.vanished or any(amount < 0 for amount in stock.available):
         return None
@@ -186,7 +188,7 @@ def _available(stock: Left, units: Sequence[Unit], *, plainly: bool) -> dict[tup
     }
 
 
-def _is_free(unit: Unit) -> bool:
+def _is_free(unit: DeviceGroup) -> bool:
     """Return whether the device has paid for its counters: others have shares of it."""
     return unit.trait.shared and unit.use.shares
 
@@ -196,7 +198,7 @@ def _is_enough(left: Mapping[tuple[str, str], Amount] | None, draw: Renamed) -> 
 
 
 def _others(
-    stock: Left, units: Sequence[Unit], left: Mapping[tuple[str, str], Amount] | None, *, plainly: bool
+    stock: LeftCapacity, units: Sequence[DeviceGroup], left: Mapping[tuple[str, str], Amount] | None, *, plainly: bool
 ) -> set[Renamed]:
     """Return what devices of a card draw that could be taken now, also those that nobody asks for."""
     sets = {counter_set for unit in units for (counter_set, _), _ in unit.trait.draw or ()}
@@ -216,7 +218,7 @@ def _size(draw: Renamed, left: Mapping[tuple[str, str], Amount]) -> float:
     return sum(float(amount / left[set_, name]) for set_, name, amount in draw if left.get((set_, name)))
 
 
-def least_of(units: Iterable[Unit], ask: int) -> Needs:
+def least_of(units: Iterable[DeviceGroup], ask: int) -> Needs:
     """Return what a share or the whole of each of these devices that does for an ask takes of everything at least."""
     rows = [
         _shared_of(unit, ask) if unit.trait.shared else by_family(unit.trait.draw or ()) if unit.stock >= 0 else {}
@@ -227,7 +229,7 @@ def least_of(units: Iterable[Unit], ask: int) -> Needs:
     return {name: min(row[name] for row in rows) for name in sorted(families)}
 
 
-def needs_of(claims: Iterable[ClaimAsk], least: Callable[[Ask], Needs]) -> dict[str, Amount]:
+def needs_of(claims: Iterable[ParsedClaim], least: Callable[[ParsedRequest], Needs]) -> dict[str, Amount]:
     """Return what claims take of everything together at least, whatever they get. least: for a device of an ask."""
     total: dict[str, Amount] = {}
     for request in (request for claim in claims for request in claim.requests):
@@ -242,12 +244,12 @@ def needs_of(claims: Iterable[ClaimAsk], least: Callable[[Ask], Needs]) -> dict[
     return total
 
 
-def _shared_of(unit: Unit, ask: int) -> Needs:
+def _shared_of(unit: DeviceGroup, ask: int) -> Needs:
     takes = unit.trait.takes[ask] if unit.trait.takes else ()
     return {SHARED + name: amount for (name, _), amount in zip(unit.trait.room, takes, strict=bool(takes))}
 
 
-def left_of(stocks: Iterable[Left], units: Iterable[Unit]) -> Needs:
+def left_of(stocks: Iterable[LeftCapacity], units: Iterable[DeviceGroup]) -> Needs:
     """Return what is left of counters in all pools together, by family, and of the capacity of shared devices."""
     total: dict[str, Amount] = {}
     for unit in units:

@@ -13,22 +13,22 @@ from operator import itemgetter
 from admission.api.muster.gangs import Charge
 from admission.api.values.names import MeterName
 from admission.dra.allocator import search
-from admission.dra.allocator.allocation import Given
-from admission.dra.allocator.results import Budget, Found, Pick, Stuck
-from admission.dra.equivalence.device_signature import Answer, Trait, Traits
-from admission.dra.equivalence.node_signature import Face
+from admission.dra.allocator.allocation import AllocatedRequest
+from admission.dra.allocator.results import Budget, DeadEnd, Match, Pick
+from admission.dra.equivalence.device_signature import Answer, DeviceSignature, DeviceSignatures
+from admission.dra.equivalence.node_signature import NodeSignature
 from admission.dra.inventory import pools
-from admission.dra.inventory.pools import Spot
+from admission.dra.inventory.pools import InventoryDevice
 from admission.dra.metering import device_meters
 from admission.dra.planner import pod_groups
 from admission.dra.planner.cost import Pricing
-from admission.dra.planner.node_groups import Signature, State, Undo
+from admission.dra.planner.node_groups import NodeState, SearchState, Undo
 from admission.dra.planner.pod_groups import Gang, Outcome, Placed, PodKind
-from admission.dra.planner.upper_bound import Rooms
+from admission.dra.planner.upper_bound import UpperBounds
 from admission.dra.requests import requests
 from admission.dra.requests.gang_request import Affordable
-from admission.dra.requests.requests import ClaimAsk, Fatal, Refusal
-from admission.dra.state.cluster_state import World
+from admission.dra.requests.requests import Fatal, ParsedClaim, Refusal
+from admission.dra.state.cluster_state import ClusterState
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +37,19 @@ class _Option:
 
     kind: int
     node: int
-    found: Found
+    found: Match
     open: tuple[int, ...]
     charge: Charge
 
 
-_Known = dict[Face, tuple[Found | Stuck | Refusal, int]]
+_Known = dict[NodeSignature, tuple[Match | DeadEnd | Refusal, int]]
 """What kube-scheduler gives on nodes by their devices, and how many steps it takes to find that."""
 
-_Ranked = tuple[int, int, Found, Signature]
+_Ranked = tuple[int, int, Match, NodeState]
 """Free devices, number of a node, what a pod gets there, and the node's signature."""
 
 
-class Placer:
+class FirstFitSearch:
     """One search.
 
     It rests on no known defect of kube-scheduler. greedy: never step back, to show people where the gang gets stuck.
@@ -59,15 +59,15 @@ class Placer:
     def __init__(
         self,
         gang: Gang,
-        world: World,
-        traits: Traits,
+        world: ClusterState,
+        traits: DeviceSignatures,
         budget: Budget,
         affordable: Affordable,
         *,
         greedy: bool,
         disproved: Callable[[], bool] | None = None,
     ) -> None:
-        self.state = State(gang, world, traits)
+        self.state = SearchState(gang, world, traits)
         self.outcome = Outcome(self.state.names)
         self._gang = gang
         self._world = world
@@ -80,14 +80,14 @@ class Placer:
         self._charge: dict[MeterName, int] = {}
         self._undo: list[tuple[Undo, ...]] = []
         self._failed: set[Hashable] = set()
-        self._moved: defaultdict[Signature, int] = defaultdict(int)
-        self._fits: dict[tuple[int, tuple[int, ...], Signature], Found | Stuck | Refusal | None] = {}
-        self._searched: dict[Hashable, Found | Stuck | Refusal] = {}
-        self._known: dict[tuple[ClaimAsk, ...], _Known] = self.state.units.memory.setdefault(world.profile, {})
+        self._moved: defaultdict[NodeState, int] = defaultdict(int)
+        self._fits: dict[tuple[int, tuple[int, ...], NodeState], Match | DeadEnd | Refusal | None] = {}
+        self._searched: dict[Hashable, Match | DeadEnd | Refusal] = {}
+        self._known: dict[tuple[ParsedClaim, ...], _Known] = self.state.units.memory.setdefault(world.profile, {})
         self._ask = traits.asks
-        self._rooms = Rooms(gang, self.state, traits)
+        self._rooms = UpperBounds(gang, self.state, traits)
         self._pricing = Pricing(gang, traits)
-        self._prices: dict[tuple[int, tuple[int, ...], int, Signature], tuple[Found, Charge]] = {}
+        self._prices: dict[tuple[int, tuple[int, ...], int, NodeState], tuple[Match, Charge]] = {}
         self._total = [self._all_rooms(kind) for kind in range(len(gang.kinds))]
         self._order = sorted(range(len(gang.kinds)), key=self._scarcity)
         # With one kind of pod and nothing shared, what a node takes in does not depend on the others: where the first
@@ -133,11 +133,11 @@ class Placer:
                 self._take_back()
         return self.outcome
 
-    def stuck_at(self, kind: PodKind, node: int) -> Stuck | None:
+    def stuck_at(self, kind: PodKind, node: int) -> DeadEnd | None:
         """Return where the search for devices of a pod of the kind got stuck on a node, as things stand now."""
         number = next(at for at, one in enumerate(self._gang.kinds) if one is kind)
         found = self._fit(number, self._open(number), self.state.signatures[node])
-        return found if isinstance(found, Stuck) else None
+        return found if isinstance(found, DeadEnd) else None
 
     def _is_final(self) -> bool:
         """Return whether being stuck here is the end."""
@@ -171,7 +171,7 @@ class Placer:
             if hopeless or self._commuting or self._greedy:
                 return
 
-    def _price(self, kind: int, open_: tuple[int, ...], found: Found, signature: Signature) -> Charge:
+    def _price(self, kind: int, open_: tuple[int, ...], found: Match, signature: NodeState) -> Charge:
         """Return what a pod costs with these devices; of pods that get the same it is counted once."""
         key = (kind, open_, id(found), signature)
         known = self._prices.get(key)
@@ -181,7 +181,7 @@ class Placer:
             known = self._prices[key] = (found, charge)
         return known[1]
 
-    def _ways(self, kind: int, open_: tuple[int, ...], first: Found, signature: Signature) -> Iterable[Found]:  # noqa: ARG002
+    def _ways(self, kind: int, open_: tuple[int, ...], first: Match, signature: NodeState) -> Iterable[Match]:  # noqa: ARG002
         """Return what a pod of the kind may get on such a node: nobody but kube-scheduler chooses."""
         return (first,)
 
@@ -205,9 +205,9 @@ class Placer:
         for signature in self.state.groups:
             if needed <= signature.usable:
                 found = self._fit(kind, open_, signature)
-                if isinstance(found, Found):
+                if isinstance(found, Match):
                     ranked.append((signature.free, self.state.first(signature), found, signature))
-                elif isinstance(found, Stuck):
+                elif isinstance(found, DeadEnd):
                     final = final and found.firm
                 elif found is not None:
                     final = False
@@ -215,20 +215,22 @@ class Placer:
         ranked.sort(key=itemgetter(0, 1))
         return ranked, final and not ranked
 
-    def _fit(self, kind: int, open_: tuple[int, ...], signature: Signature) -> Found | Stuck | Refusal | None:
+    def _fit(self, kind: int, open_: tuple[int, ...], signature: NodeState) -> Match | DeadEnd | Refusal | None:
         """Return what a pod of the kind gets on such a node; None when it may not go there or has no room."""
         key = (kind, open_, signature)
         if key not in self._fits:
             self._fits[key] = self._searched_fit(kind, open_, signature)
         return self._fits[key]
 
-    def _searched_fit(self, kind: int, open_: tuple[int, ...], signature: Signature) -> Found | Stuck | Refusal | None:
+    def _searched_fit(
+        self, kind: int, open_: tuple[int, ...], signature: NodeState
+    ) -> Match | DeadEnd | Refusal | None:
         described = self._gang.kinds[kind]
         if kind not in signature.kinds or self.state.rooms(described, signature) == 0:
             return None
         return self._first_fit(tuple(described.asks[at] for at in open_), signature)
 
-    def _first_fit(self, claims: tuple[ClaimAsk, ...], signature: Signature) -> Found | Stuck | Refusal:
+    def _first_fit(self, claims: tuple[ParsedClaim, ...], signature: NodeState) -> Match | DeadEnd | Refusal:
         """Return what kube-scheduler will give on such a node."""
         key = (claims, signature.contents)
         found = self._searched.get(key)
@@ -236,7 +238,7 @@ class Placer:
             found = self._searched[key] = self._remembered(claims, signature.face)
         return found
 
-    def _remembered(self, claims: tuple[ClaimAsk, ...], face: Face) -> Found | Stuck | Refusal:
+    def _remembered(self, claims: tuple[ParsedClaim, ...], face: NodeSignature) -> Match | DeadEnd | Refusal:
         """Return the same, as an earlier plan has found it.
 
         That costs as much again: how many steps a gang needs shall not depend on who was planned before it.
@@ -315,7 +317,7 @@ class Placer:
 
         self._undo.append((restore, *reversed(shared), taken))
 
-    def _given(self, claim: ClaimAsk, pick: Pick, spot: Spot, trait: Trait) -> Given:
+    def _given(self, claim: ParsedClaim, pick: Pick, spot: InventoryDevice, trait: DeviceSignature) -> AllocatedRequest:
         option = claim.requests[pick.request].options[pick.option]
         return pod_groups.given(option, spot, trait, self._ask)
 
@@ -323,7 +325,7 @@ class Placer:
         for undo in self._undo.pop():
             undo()
 
-    def _usable_from(self, node: int, spots: Sequence[Spot]) -> frozenset[int]:
+    def _usable_from(self, node: int, spots: Sequence[InventoryDevice]) -> frozenset[int]:
         """Return the nodes on which a claim with these devices may be used, as its allocation will say."""
         if any(spot.binds for spot in spots):
             return frozenset((node,))
@@ -358,7 +360,7 @@ class Placer:
         moved = frozenset(entry for entry in self._moved.items() if entry[1])
         return (tuple(self._left), tuple(self.state.allocated), tuple(sorted(self._charge.items())), moved)
 
-    def _changed(self, before: Signature, after: Signature) -> None:
+    def _changed(self, before: NodeState, after: NodeState) -> None:
         self._moved[before] -= 1
         self._moved[after] += 1
         for kind in range(len(self._total)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from admission.api.values.reasons import Detail
-from admission.dra.planner.candidate_nodes import Lack
+from admission.dra.planner.candidate_nodes import CapacityBound
 
 
 class Kind(StrEnum):
@@ -45,4 +45,4 @@ class NoPlan:
     details: Mapping[str, Detail] = field(default_factory=dict)
     steps: int = 0
     placed: int = 0
-    lack: Lack | None = field(default=None, compare=False, repr=False)
+    lack: CapacityBound | None = field(default=None, compare=False, repr=False)

@@ -15,7 +15,7 @@ from admission.api.values.names import NodeName
 from admission.api.values.selectors import Taint, first_untolerated
 from admission.dra.requests import extended_resources
 from admission.dra.requests.gang_request import PodDemand
-from admission.dra.state.cluster_state import World, key_of
+from admission.dra.state.cluster_state import ClusterState, key_of
 
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """What a pod must tolerate to go to a node that is cordoned."""
@@ -39,12 +39,12 @@ class Refused(NamedTuple):
     why: str
 
 
-def refuses(demand: PodDemand, node: Node, world: World) -> Refused | None:
+def refuses(demand: PodDemand, node: Node, world: ClusterState) -> Refused | None:
     """Return the first filter that keeps the pod off the node whatever is free there; None when it may go there."""
     return _refuses_pod(demand.pod, node) or _refuses_claims(demand, node, world) or _refuses_extended(demand, node)
 
 
-def passed(demand: PodDemand, world: World) -> frozenset[NodeName]:
+def passed(demand: PodDemand, world: ClusterState) -> frozenset[NodeName]:
     """Return the nodes where a pod may go, whatever is free there."""
     pod, nodes = demand.pod, world.nodes.items()
     bound = any(claim.allocation is not None or key_of(claim) in world.pinned for claim in demand.claims)
@@ -70,7 +70,7 @@ def _refuses_pod(pod: Pod, node: Node) -> Refused | None:
     return None
 
 
-def _refuses_claims(demand: PodDemand, node: Node, world: World) -> Refused | None:
+def _refuses_claims(demand: PodDemand, node: Node, world: ClusterState) -> Refused | None:
     for claim in demand.claims:
         allocation = claim.allocation
         if allocation is not None:

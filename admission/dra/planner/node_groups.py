@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from admission.dra.equivalence import node_signature
-from admission.dra.equivalence.device_signature import Layout, Traits
-from admission.dra.equivalence.node_contents import Contents, Unit
-from admission.dra.equivalence.node_signature import Face
-from admission.dra.equivalence.usage_overlay import Usage
+from admission.dra.equivalence.device_signature import DeviceSignatures, Layout
+from admission.dra.equivalence.node_contents import DeviceGroup, NodeContents
+from admission.dra.equivalence.node_signature import NodeSignature
+from admission.dra.equivalence.usage_overlay import AllocatedOverlay
 from admission.dra.planner.pod_groups import Gang, PodKind
 from admission.dra.requests import requests
-from admission.dra.requests.device_use import Taking
+from admission.dra.requests.device_use import DeviceUse
 from admission.dra.requests.requests import Mode
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 
 Undo = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Signature:
+class NodeState:
     """What tells nodes apart; within one state equal signatures are one object.
 
     kinds: of pods that may come here. left: of every resource, or for how many pods, where all are of one size. face:
@@ -35,7 +35,7 @@ class Signature:
 
     kinds: frozenset[int]
     left: tuple[int, ...] | None
-    face: Face
+    face: NodeSignature
     usable: frozenset[int]
 
     @property
@@ -44,29 +44,29 @@ class Signature:
         return self.face.free
 
     @property
-    def contents(self) -> Contents:
+    def contents(self) -> NodeContents:
         return self.face.contents
 
 
-class State:
+class SearchState:
     """Every node's state, and the groups of equal nodes. Nodes go by their number in the order of names."""
 
-    def __init__(self, gang: Gang, world: World, traits: Traits) -> None:
+    def __init__(self, gang: Gang, world: ClusterState, traits: DeviceSignatures) -> None:
         self.gang = gang
         self.names = sorted({name for kind in gang.kinds for name in kind.nodes})
         self.allocated: list[frozenset[int] | None] = [None] * gang.shared
         """Per shared claim, the nodes from which it may be used; None before it is allocated."""
         shows_taken = any(option.admin or option.mode is Mode.ALL for option in requests.options(gang.claims))
-        self._board = node_signature.of(traits, world, shows_taken=shows_taken)
+        self._board = node_signature.build(traits, world, shows_taken=shows_taken)
         self._board.update(world)
         self.units = self._board.units
         self.layouts: list[Layout] = [self._board.layout(name) for name in self.names]
-        self.groups: dict[Signature, set[int]] = {}
-        self.signatures: list[Signature] = []
-        self.on_change: Callable[[Signature, Signature], None] = _ignore
+        self.groups: dict[NodeState, set[int]] = {}
+        self.signatures: list[NodeState] = []
+        self.on_change: Callable[[NodeState, NodeState], None] = _ignore
         self._world = world
-        self._usage = Usage(world)
-        self._faces: list[Face] = [self._board.faces[name] for name in self.names]
+        self._usage = AllocatedOverlay(world)
+        self._faces: list[NodeSignature] = [self._board.faces[name] for name in self.names]
         self._numbers = {name: at for at, name in enumerate(self.names)}
         self._resources = sorted({resource for kind in gang.kinds for resource in kind.wants})
         self._most = self._demanded()
@@ -77,8 +77,8 @@ class State:
         self._strangers = {
             spot.id for layout in self.layouts if not layout.fixed for spot in layout.spots if not spot.local
         }
-        self._interned: dict[Hashable, Signature] = {}
-        self._firsts: defaultdict[Signature, list[int]] = defaultdict(list)
+        self._interned: dict[Hashable, NodeState] = {}
+        self._firsts: defaultdict[NodeState, list[int]] = defaultdict(list)
         """Of every group a heap: its nodes, and some that were in it."""
         for node in range(len(self.names)):
             signature = self._signature(node)
@@ -91,7 +91,7 @@ class State:
         """Return what is left of the resources that the gang asks for; None for no limit."""
         return self._left[node]
 
-    def first(self, signature: Signature) -> int:
+    def first(self, signature: NodeState) -> int:
         """Return the first node of a group."""
         group, nodes = self.groups[signature], self._firsts[signature]
         while nodes[0] not in group:
@@ -111,7 +111,7 @@ class State:
         """Return the places of the node's devices that nobody has for himself, in order."""
         return [at for at, spot in enumerate(self.layouts[node].spots) if not self._usage.is_taken(spot.id)]
 
-    def rooms(self, kind: PodKind, signature: Signature) -> int | None:
+    def rooms(self, kind: PodKind, signature: NodeState) -> int | None:
         """Return for how many more pods resources are left; None for no limit."""
         if signature.left is None:
             return None
@@ -119,7 +119,7 @@ class State:
             return signature.left[0]
         return None if not kind.wants else _rooms(kind, dict(zip(self._resources, signature.left, strict=True)))
 
-    def fits(self, signature: Signature, pods: Sequence[int]) -> bool:
+    def fits(self, signature: NodeState, pods: Sequence[int]) -> bool:
         """Return whether resources are left for these pods together. pods: how many of each kind."""
         if signature.left is None:
             return True
@@ -131,11 +131,11 @@ class State:
             for name, left in zip(self._resources, signature.left, strict=True)
         )
 
-    def units_of(self, signature: Signature) -> list[Unit]:
+    def units_of(self, signature: NodeState) -> list[DeviceGroup]:
         """Return the devices that a signature shows."""
         return [self.units.known[number] for number in signature.contents.units]
 
-    def take(self, kind: PodKind, node: int, taken: Iterable[Taking]) -> Undo:
+    def take(self, kind: PodKind, node: int, taken: Iterable[DeviceUse]) -> Undo:
         """Take devices, shares and resources; return what gives them back."""
         given = tuple(taken)
         touched = {node}
@@ -189,18 +189,18 @@ class State:
             self._put(node, after)
             self.on_change(before, after)
 
-    def _put(self, node: int, signature: Signature) -> None:
+    def _put(self, node: int, signature: NodeState) -> None:
         self.groups.setdefault(signature, set()).add(node)
         heappush(self._firsts[signature], node)
 
-    def _signature(self, node: int) -> Signature:
+    def _signature(self, node: int) -> NodeState:
         """Return the node's signature; equal ones are one object."""
         left = self._left[node]
         usable = self._usable(node) if self.allocated else _NONE
         key = (self._kinds[node], None if left is None else self._left_to_tell(left), self._faces[node], usable)
         known = self._interned.get(key)
         if known is None:
-            known = self._interned[key] = Signature(*key)
+            known = self._interned[key] = NodeState(*key)
         return known
 
     def _usable(self, node: int) -> frozenset[int]:
@@ -241,5 +241,5 @@ def _rooms(kind: PodKind, left: Mapping[str, int]) -> int:
 _NONE: frozenset[int] = frozenset()
 
 
-def _ignore(_before: Signature, _after: Signature) -> None:
+def _ignore(_before: NodeState, _after: NodeState) -> None:
     return None

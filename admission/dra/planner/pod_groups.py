@@ -9,22 +9,22 @@ from dataclasses import dataclass, field
 
 from admission.api.kubernetes.claims import MAX_CONSUMERS, Claim
 from admission.api.values.names import NodeName, Uid
-from admission.dra.allocator.allocation import Given
-from admission.dra.equivalence.device_signature import Trait
-from admission.dra.inventory.pools import Spot
+from admission.dra.allocator.allocation import AllocatedRequest
+from admission.dra.equivalence.device_signature import DeviceSignature
+from admission.dra.inventory.pools import InventoryDevice
 from admission.dra.planner import node_filters
 from admission.dra.requests import extended_resources, requests
 from admission.dra.requests.gang_request import PodDemand, Shortfall
-from admission.dra.requests.requests import Ask, ClaimAsk, Fatal, Option, Refusal
-from admission.dra.state.cluster_state import World, key_of
+from admission.dra.requests.requests import Fatal, Option, ParsedClaim, ParsedRequest, Refusal
+from admission.dra.state.cluster_state import ClusterState, key_of
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ClaimToAllocate:
     """A claim that has to be allocated for a pod. shared: its number among the gang's shared claims, if it is one."""
 
     claim: Claim
-    ask: ClaimAsk
+    ask: ParsedClaim
     shared: int | None = None
 
 
@@ -37,7 +37,7 @@ class PodKind:
     """
 
     members: tuple[PodDemand, ...]
-    wanted: tuple[tuple[Wanted, ...], ...]
+    wanted: tuple[tuple[ClaimToAllocate, ...], ...]
     wants: Mapping[str, int]
     nodes: frozenset[NodeName]
     likeness: Hashable
@@ -48,7 +48,7 @@ class PodKind:
         return self.members[0].subgroup
 
     @property
-    def asks(self) -> tuple[ClaimAsk, ...]:
+    def asks(self) -> tuple[ParsedClaim, ...]:
         return tuple(wanted.ask for wanted in self.wanted[0])
 
     @property
@@ -70,7 +70,7 @@ class Gang:
     shared: int
 
     @property
-    def claims(self) -> tuple[ClaimAsk, ...]:
+    def claims(self) -> tuple[ParsedClaim, ...]:
         return tuple(ask for kind in self.kinds for ask in kind.asks)
 
     @property
@@ -87,20 +87,20 @@ class Refused:
     refusal: Refusal
 
 
-def compiled(demands: Sequence[PodDemand], world: World) -> Gang | Refused:
+def compile_gang(demands: Sequence[PodDemand], world: ClusterState) -> Gang | Refused:
     """Group pods into kinds; the first claim that cannot be searched for is the answer instead."""
     numbers, numbers_of_users = _shared(demands, world), _users(demands, world)
-    grouped: dict[tuple[str, Hashable], list[tuple[PodDemand, tuple[Wanted, ...]]]] = {}
-    asks: dict[Hashable, ClaimAsk | Refusal] = {}
+    grouped: dict[tuple[str, Hashable], list[tuple[PodDemand, tuple[ClaimToAllocate, ...]]]] = {}
+    asks: dict[Hashable, ParsedClaim | Refusal] = {}
     for demand in sorted(demands, key=lambda demand: natural(demand.pod.meta.name)):
         if refusal := _refusal(demand, numbers_of_users, world):
             return Refused(demand.pod.meta.name, refusal)
-        wanted: list[Wanted] = []
+        wanted: list[ClaimToAllocate] = []
         for claim in _open(demand, world):
             found = _ask(claim, world, asks)
-            if not isinstance(found, ClaimAsk):
+            if not isinstance(found, ParsedClaim):
                 return Refused(demand.pod.meta.name, found)
-            wanted.append(Wanted(claim, found, numbers.get(key_of(claim))))
+            wanted.append(ClaimToAllocate(claim, found, numbers.get(key_of(claim))))
         alike = demand.subgroup, _likeness(demand, wanted, world)
         grouped.setdefault(alike, []).append((demand, tuple(wanted)))
     kinds = [_kind(members, likeness, world) for (_, likeness), members in grouped.items()]
@@ -108,7 +108,7 @@ def compiled(demands: Sequence[PodDemand], world: World) -> Gang | Refused:
     return Gang(kinds=tuple(kinds), shared=len(numbers))
 
 
-def _users(demands: Iterable[PodDemand], world: World) -> dict[Uid, int]:
+def _users(demands: Iterable[PodDemand], world: ClusterState) -> dict[Uid, int]:
     """Count the consumers that every claim will have: those that it has, those that have a seat, and these pods."""
     users: dict[Uid, set[str]] = {}
     for demand in demands:
@@ -119,7 +119,7 @@ def _users(demands: Iterable[PodDemand], world: World) -> dict[Uid, int]:
     return {key: len(found) for key, found in users.items()}
 
 
-def _refusal(demand: PodDemand, users: Mapping[Uid, int], world: World) -> Fatal | None:
+def _refusal(demand: PodDemand, users: Mapping[Uid, int], world: ClusterState) -> Fatal | None:
     """Return why kube-scheduler would never bind the pod, or why nobody can tell where; None where neither is so."""
     for claim in demand.claims:
         if users[key_of(claim)] > MAX_CONSUMERS:
@@ -137,27 +137,27 @@ def _refusal(demand: PodDemand, users: Mapping[Uid, int], world: World) -> Fatal
     return None
 
 
-def _open(demand: PodDemand, world: World) -> Iterable[Claim]:
+def _open(demand: PodDemand, world: ClusterState) -> Iterable[Claim]:
     """Return the claims that still have to be allocated, each once, in order."""
     unique = {key_of(claim): claim for claim in demand.claims}
     return [claim for claim in unique.values() if claim.allocation is None and key_of(claim) not in world.pinned]
 
 
-def _shared(demands: Iterable[PodDemand], world: World) -> dict[Uid, int]:
+def _shared(demands: Iterable[PodDemand], world: ClusterState) -> dict[Uid, int]:
     """Number the claims that several pods wait for."""
     users = Counter(key_of(claim) for demand in demands for claim in _open(demand, world))
     return {key: number for number, key in enumerate(key for key, pods in users.items() if pods > 1)}
 
 
-def _ask(claim: Claim, world: World, known: dict[Hashable, ClaimAsk | Refusal]) -> ClaimAsk | Refusal:
+def _ask(claim: Claim, world: ClusterState, known: dict[Hashable, ParsedClaim | Refusal]) -> ParsedClaim | Refusal:
     """Compile a claim; claims with the same requests and constraints, as a template makes them, only once."""
     key = claim.spec.asked
     if key not in known:
-        known[key] = requests.of(claim.spec, world.classes, f"claim {claim.meta.name}", world.profile)
+        known[key] = requests.parse(claim.spec, world.classes, f"claim {claim.meta.name}", world.profile)
     return known[key]
 
 
-def _likeness(demand: PodDemand, wanted: Iterable[Wanted], world: World) -> Hashable:
+def _likeness(demand: PodDemand, wanted: Iterable[ClaimToAllocate], world: ClusterState) -> Hashable:
     pod = demand.pod
     bound = tuple(
         (claim.allocation.node_selector if claim.allocation is not None else None, world.pinned.get(key_of(claim)))
@@ -175,7 +175,9 @@ def _likeness(demand: PodDemand, wanted: Iterable[Wanted], world: World) -> Hash
     )
 
 
-def _kind(members: Sequence[tuple[PodDemand, tuple[Wanted, ...]]], likeness: Hashable, world: World) -> PodKind:
+def _kind(
+    members: Sequence[tuple[PodDemand, tuple[ClaimToAllocate, ...]]], likeness: Hashable, world: ClusterState
+) -> PodKind:
     first = members[0][0]
     return PodKind(
         members=tuple(demand for demand, _ in members),
@@ -208,14 +210,16 @@ class Placed:
     kind: int
     member: int
     node: int
-    claims: tuple[tuple[Wanted, tuple[Given, ...]], ...]
+    claims: tuple[tuple[ClaimToAllocate, tuple[AllocatedRequest, ...]], ...]
 
 
-def given(option: Option, spot: Spot, trait: Trait, asks: Mapping[Ask, int]) -> Given:
+def given(
+    option: Option, spot: InventoryDevice, trait: DeviceSignature, asks: Mapping[ParsedRequest, int]
+) -> AllocatedRequest:
     """Return a device that a search has found. asks: the numbers of what options ask for."""
     if not trait.shared:
-        return Given(option, spot)
-    return Given(option, spot, shared=True, consumed=trait.consumed(asks[option.ask]))
+        return AllocatedRequest(option, spot)
+    return AllocatedRequest(option, spot, shared=True, consumed=trait.consumed(asks[option.ask]))
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from admission.dra.allocator.results import StepsEndedError
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests.gang_request import PodDemand
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 
 MOST_NODES = 64
 """Nodes that are looked at one by one; a gang is planned again when more have changed."""
@@ -26,7 +26,7 @@ STEPS = 1_000
 """For one pod on one node."""
 
 
-def changed(before: World, world: World) -> frozenset[NodeName] | None:
+def changed(before: ClusterState, world: ClusterState) -> frozenset[NodeName] | None:
     """Return the nodes that take other pods than before, as far as can be told; None for all of them."""
     if before.profile != world.profile or before.classes is not world.classes or before.imagined or world.imagined:
         return None
@@ -39,7 +39,7 @@ def changed(before: World, world: World) -> frozenset[NodeName] | None:
 
 
 def may_help(
-    pods: Sequence[PodDemand], nodes: Collection[NodeName] | None, world: World, *, selectors: Selectors
+    pods: Sequence[PodDemand], nodes: Collection[NodeName] | None, world: ClusterState, *, selectors: Selectors
 ) -> bool:
     """Return whether one of a gang's pods may find devices on one of the nodes that changed. nodes: None for all."""
     if nodes is None or len(nodes) > MOST_NODES:
@@ -86,7 +86,7 @@ def _least(claims: Sequence[Claim]) -> int:
     return sum(option.count for option in options)
 
 
-def _may_have(node: NodeName, least: int, world: World) -> bool:
+def _may_have(node: NodeName, least: int, world: ClusterState) -> bool:
     """Return whether a node has so many devices that nobody has. One that can be shared may do for many requests."""
     shelf = world.shelves.get(node) if least else None
     if shelf is None or not shelf.plain:
@@ -100,7 +100,7 @@ def _may_have(node: NodeName, least: int, world: World) -> bool:
     return free >= least
 
 
-def _is_turned_away(claims: Sequence[Claim], node: NodeName, world: World, selectors: Selectors) -> bool:
+def _is_turned_away(claims: Sequence[Claim], node: NodeName, world: ClusterState, selectors: Selectors) -> bool:
     try:
         answer = node_allocator.allocate(claims, node, world, selectors=selectors, steps=STEPS)
     except StepsEndedError:

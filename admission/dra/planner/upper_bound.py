@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from admission.dra.equivalence import node_signature
-from admission.dra.equivalence.device_signature import Answer, Traits
-from admission.dra.equivalence.node_contents import Unit
-from admission.dra.equivalence.node_signature import Face
+from admission.dra.equivalence.device_signature import Answer, DeviceSignatures
+from admission.dra.equivalence.node_contents import DeviceGroup
+from admission.dra.equivalence.node_signature import NodeSignature
 from admission.dra.inventory.counters import Amount
 from admission.dra.planner import device_order
-from admission.dra.planner.node_groups import Signature, State
+from admission.dra.planner.node_groups import NodeState, SearchState
 from admission.dra.planner.pod_groups import Gang, PodKind
 
 
@@ -21,30 +21,30 @@ class Counts:
     unknown: frozenset[int]
 
 
-class Rooms:
+class UpperBounds:
     """Counts for one gang. Kinds of pods go by their numbers.
 
     stops: whether a device on which a selector fails stops the search that meets it; else it is passed over.
     """
 
-    def __init__(self, gang: Gang, state: State, traits: Traits, *, stops: bool = True) -> None:
+    def __init__(self, gang: Gang, state: SearchState, traits: DeviceSignatures, *, stops: bool = True) -> None:
         self._gang = gang
         self._state = state
         self._traits = traits
         self._ask = traits.asks
         self._stops = stops
         self._own_needs = [self._needs(kind) for kind in gang.kinds]
-        self._rooms: dict[tuple[int, Signature], int] = {}
-        self._counted: dict[Face, Counts] = state.units.memory.setdefault(("counts", stops), {})
+        self._rooms: dict[tuple[int, NodeState], int] = {}
+        self._counted: dict[NodeSignature, Counts] = state.units.memory.setdefault(("counts", stops), {})
 
-    def of(self, kind: int, signature: Signature) -> int:
+    def of(self, kind: int, signature: NodeState) -> int:
         """Return for how many pods of a kind a node has enough at most, by counting resources and devices."""
         key = (kind, signature)
         if key not in self._rooms:
             self._rooms[key] = self._counted_rooms(kind, signature)
         return self._rooms[key]
 
-    def counts(self, signature: Signature) -> Counts:
+    def counts(self, signature: NodeState) -> Counts:
         """Return the free devices of a node by what they do for. Of one that can be shared there is no end."""
         known = self._counted.get(signature.face)
         if known is None:
@@ -86,7 +86,7 @@ class Rooms:
         if not all(layout.fixed for layout in self._state.layouts):
             return False
         left: dict[str, Amount] = {}
-        units: dict[int, Unit] = {}
+        units: dict[int, DeviceGroup] = {}
         for signature, nodes in groups.items():
             shown = self._state.units_of(signature)
             units |= dict(zip(signature.contents.units, shown, strict=True))
@@ -100,7 +100,7 @@ class Rooms:
                 needed[name] = needed.get(name, 0) + amount * len(kind.members)
         return any(amount > left.get(name, 0) for name, amount in needed.items())
 
-    def _counted_rooms(self, kind: int, signature: Signature) -> int:
+    def _counted_rooms(self, kind: int, signature: NodeState) -> int:
         if kind not in signature.kinds:
             return 0
         described = self._gang.kinds[kind]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from admission.api.kubernetes.devices import AttributeValue, Device, Version
-from admission.dra.compatibility import Profile
+from admission.dra.compatibility import SchedulerProfile
 
 Value = tuple[str, object]
 """Type of an attribute and its value; of a list, the frozen set of its values."""
@@ -48,7 +48,7 @@ class Running(Protocol):
         """Return all that later answers depend on."""
 
 
-def running(rule: Rule, profile: Profile) -> Running:
+def running(rule: Rule, profile: SchedulerProfile) -> Running:
     """Return a constraint without devices, as the profile's kube-scheduler keeps it."""
     lists, quirks = profile.features.list_attributes, profile.quirks
     if not rule.distinct:

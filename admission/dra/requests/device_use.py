@@ -20,7 +20,7 @@ Share = Mapping[str, Amount] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
+class DeviceUse:
     """One device of a claim. shared: whether it is a share. share: what that consumes."""
 
     device: DeviceId
@@ -47,24 +47,24 @@ class Shared:
     holder: Holder
 
 
-def of_allocation(allocation: Allocation, features: Features) -> Iterable[Taking]:
+def from_allocation(allocation: Allocation, features: Features) -> Iterable[DeviceUse]:
     """Yield what an allocation takes, as kube-scheduler counts it (`GatherAllocatedState`)."""
     for result in allocation.devices:
         if result.admin_access:
             continue
         if result.share_id and features.consumable_capacity:
             consumed = {name: counters.exact(amount) for name, amount in result.consumed.items()}
-            yield Taking(result.device, shared=True, share=consumed or None)
+            yield DeviceUse(result.device, shared=True, share=consumed or None)
         else:
-            yield Taking(result.device)
+            yield DeviceUse(result.device)
 
 
-def of_plan(
+def from_plan(
     given: Iterable[RequestDevice],
     spec: ClaimSpec | None,
     devices: Mapping[DeviceId, Device],
     features: Features,
-) -> Iterable[Taking]:
+) -> Iterable[DeviceUse]:
     """Yield what planned devices will take. spec: the claim's; None where the claim is gone, as are its requests."""
     options = device_meters.options_of(spec) if spec is not None else {}
     for entry in given:
@@ -73,8 +73,8 @@ def of_plan(
             continue
         device = devices.get(entry.device)
         if device is None or not device.allows_multiple or not features.consumable_capacity:
-            yield Taking(entry.device)
+            yield DeviceUse(entry.device)
             continue
         needs = tuple(sorted(((option.capacity if option is not None else None) or {}).items()))
         consumed = capacity.consumed(needs, device.capacity, fractional=features.fractional_ranges)
-        yield Taking(entry.device, shared=True, share=consumed or None if isinstance(consumed, dict) else None)
+        yield DeviceUse(entry.device, shared=True, share=consumed or None if isinstance(consumed, dict) else None)

@@ -11,7 +11,7 @@ from admission.api.muster.gangs import Charge, PlannedPod
 from admission.api.muster.ledger_entries import Holding
 from admission.api.values.names import NodeName, Uid
 from admission.api.values.reasons import Detail
-from admission.dra.requests.device_use import Taking
+from admission.dra.requests.device_use import DeviceUse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Choice(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Together:
+class Colocation:
     """Where some pods shall be together: in one domain, which are the nodes that have one value of a label.
 
     required: the label without which there is no plan. preferred: one of which such a place is only tried first.
@@ -90,8 +90,8 @@ class Topology:
     the domain of the whole gang to look at before the others.
     """
 
-    gang: Together = field(default_factory=Together)
-    subgroups: tuple[tuple[str, Together], ...] = ()
+    gang: Colocation = field(default_factory=Colocation)
+    subgroups: tuple[tuple[str, Colocation], ...] = ()
     first: str = ""
 
     @property
@@ -105,7 +105,7 @@ class Topology:
         return any(each.beside for each in self.each)
 
     @property
-    def each(self) -> tuple[Together, ...]:
+    def each(self) -> tuple[Colocation, ...]:
         """Return where all are to be together, and where each subgroup."""
         return (self.gang, *(own for _, own in self.subgroups))
 
@@ -122,7 +122,7 @@ class Plan:
     pods: tuple[PlannedPod, ...]
     charge: Charge = field(default_factory=dict)
     holdings: tuple[Holding, ...] = ()
-    takings: Mapping[Uid, tuple[Taking, ...]] = field(default_factory=dict)
+    takings: Mapping[Uid, tuple[DeviceUse, ...]] = field(default_factory=dict)
     steps: int = 0
     """How much of the budget the search took."""
     apart: str = ""

@@ -12,7 +12,7 @@ from admission.api.kubernetes.claims import ALL, EXACT_COUNT, MAX_RESULTS, Claim
 from admission.api.kubernetes.devices import DeviceClass
 from admission.api.values.names import MeterName
 from admission.api.values.selectors import Toleration
-from admission.dra.compatibility import Profile, Release
+from admission.dra.compatibility import Release, SchedulerProfile
 from admission.dra.inventory import selectors
 from admission.dra.inventory.selectors import Texts
 from admission.dra.requests.capacity import Needs
@@ -47,7 +47,7 @@ class Unpriced:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ParsedRequest:
     """What makes a device do for a request. Two requests with equal asks may get each other's devices."""
 
     device_class: str
@@ -74,7 +74,7 @@ class Option:
     """
 
     name: str
-    ask: Ask
+    ask: ParsedRequest
     count: int = 1
     mode: Mode = Mode.EXACT
     admin: bool = False
@@ -87,7 +87,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestAsk:
+class RequestAlternatives:
     """One request and the ways to serve it, in order of preference. listed: whether it has alternatives."""
 
     name: str
@@ -101,19 +101,21 @@ class RequestAsk:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimAsk:
+class ParsedClaim:
     """All that one claim asks for. Claims with equal asks are interchangeable."""
 
-    requests: tuple[RequestAsk, ...] = ()
+    requests: tuple[RequestAlternatives, ...] = ()
     rules: tuple[Rule, ...] = ()
 
 
 Refusal = Fatal | Unpriced
 
 
-def of(spec: ClaimSpec, classes: Mapping[str, DeviceClass], where: str, profile: Profile) -> ClaimAsk | Fatal:
+def parse(
+    spec: ClaimSpec, classes: Mapping[str, DeviceClass], where: str, profile: SchedulerProfile
+) -> ParsedClaim | Fatal:
     """Return what a claim asks for. where: how messages call the claim."""
-    requests: list[RequestAsk] = []
+    requests: list[RequestAlternatives] = []
     for request in spec.requests:
         found = _request(request, classes, where, profile)
         if isinstance(found, Fatal):
@@ -128,25 +130,27 @@ def of(spec: ClaimSpec, classes: Mapping[str, DeviceClass], where: str, profile:
         if isinstance(rule, Fatal):
             return rule
         rules.append(rule)
-    return ClaimAsk(tuple(requests), tuple(rules))
+    return ParsedClaim(tuple(requests), tuple(rules))
 
 
-def attributes(claims: Iterable[ClaimAsk]) -> tuple[str, ...]:
+def attributes(claims: Iterable[ParsedClaim]) -> tuple[str, ...]:
     """Return the attributes that constraints of these claims compare, in order of names."""
     return tuple(sorted({rule.attribute for claim in claims for rule in claim.rules}))
 
 
-def asks(claims: Iterable[ClaimAsk]) -> tuple[Ask, ...]:
+def asks(claims: Iterable[ParsedClaim]) -> tuple[ParsedRequest, ...]:
     """Return the different asks of these claims, in order of first use."""
     return tuple(dict.fromkeys(option.ask for option in options(claims)))
 
 
-def options(claims: Iterable[ClaimAsk]) -> Iterable[Option]:
+def options(claims: Iterable[ParsedClaim]) -> Iterable[Option]:
     """Yield every way in which some request of these claims may be served."""
     return (option for claim in claims for request in claim.requests for option in request.options)
 
 
-def _request(request: Request, classes: Mapping[str, DeviceClass], where: str, profile: Profile) -> RequestAsk | Fatal:
+def _request(
+    request: Request, classes: Mapping[str, DeviceClass], where: str, profile: SchedulerProfile
+) -> RequestAlternatives | Fatal:
     place = f"request {request.name} of {where}"
     if request.first_available and not profile.features.prioritized_list:
         return Fatal(f"{place} has alternatives, but the gate DRAPrioritizedList is off")
@@ -157,11 +161,11 @@ def _request(request: Request, classes: Mapping[str, DeviceClass], where: str, p
         if isinstance(option, Fatal):
             return replace(option, request=name)
         found.append(option)
-    return RequestAsk(request.name, tuple(found), request.first_available)
+    return RequestAlternatives(request.name, tuple(found), request.first_available)
 
 
 def _option(
-    option: DeviceRequest, name: str, classes: Mapping[str, DeviceClass], place: str, profile: Profile
+    option: DeviceRequest, name: str, classes: Mapping[str, DeviceClass], place: str, profile: SchedulerProfile
 ) -> Option | Fatal:
     if flaw := _disabled(option, profile):
         return Fatal(f"{place} {flaw}")
@@ -172,7 +176,7 @@ def _option(
         return Fatal(f"{place} asks for device class {option.device_class}, which does not exist")
     if option.mode not in (EXACT_COUNT, ALL):
         return Fatal(f"{place} has allocationMode {option.mode}, which is neither {EXACT_COUNT} nor {ALL}")
-    ask = Ask(
+    ask = ParsedRequest(
         device_class=option.device_class,
         texts=selectors.joined(device_class.selectors, option.selectors),
         tolerations=option.tolerations if profile.features.taints else (),
@@ -182,7 +186,7 @@ def _option(
     return Option(name, ask, option.count, Mode(option.mode), bool(option.admin_access), option.tolerations)
 
 
-def _disabled(option: DeviceRequest, profile: Profile) -> str | None:
+def _disabled(option: DeviceRequest, profile: SchedulerProfile) -> str | None:
     """Return what the option asks for while its feature gate is off."""
     features = profile.features
     if option.capacity is not None and not features.consumable_capacity:

@@ -9,7 +9,7 @@ MOST_TRUNKS = 16
 """Journals that one knows of those from which it goes out."""
 
 
-class Journal:
+class ChangeLog:
     """The steps from world to world, each with the nodes that changed in it.
 
     Worlds that came from one another write into one journal and have a *place* in it. What changed between two of them
@@ -41,14 +41,14 @@ class Journal:
             self._last.pop(node, None)
             self._last[node] = self.steps
 
-    def branch(self, place: int) -> "Journal":
+    def branch(self, place: int) -> "ChangeLog":
         """Return a journal of its own for worlds that go out from a place.
 
         Nodes that have changed since may have changed before, too, which is not known any more.
         """
         later = {*self.since(place)}
         last = {node: step for node, step in self._last.items() if node not in later}
-        return Journal(place, {**last, **dict.fromkeys(later, place)}, (*self._trunks, (self.token, place)))
+        return ChangeLog(place, {**last, **dict.fromkeys(later, place)}, (*self._trunks, (self.token, place)))
 
     def since(self, place: int) -> Iterator[NodeName]:
         """Yield the nodes that some step after a place has changed."""
@@ -57,6 +57,6 @@ class Journal:
                 return
             yield node
 
-    def knows(self, other: "Journal", place: int) -> bool:
+    def knows(self, other: "ChangeLog", place: int) -> bool:
         """Return whether a place of another journal is one of this one, too."""
         return any(token is other.token and place <= end for token, end in self._trunks)

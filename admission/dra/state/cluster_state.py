@@ -17,18 +17,18 @@ from admission.api.muster.ledger_entries import Placement, RequestDevice
 from admission.api.snapshot import Snapshot, changed as changed_keys
 from admission.api.values import names
 from admission.api.values.names import NodeName, Uid
-from admission.dra.compatibility import Features, Profile
+from admission.dra.compatibility import Features, SchedulerProfile
 from admission.dra.inventory import device_taints, node_index
-from admission.dra.inventory.counters import Stock
-from admission.dra.inventory.device_taints import Tainted
-from admission.dra.inventory.node_index import Shelved
-from admission.dra.inventory.pools import PoolId, Shelf, Slices
+from admission.dra.inventory.counters import SharedCounters
+from admission.dra.inventory.device_taints import TaintedSlices
+from admission.dra.inventory.node_index import NodeIndex
+from admission.dra.inventory.pools import NodeInventory, PoolId, Slices
 from admission.dra.requests import device_use, extended_resources
-from admission.dra.requests.device_use import Holder, Shared, Taking
+from admission.dra.requests.device_use import DeviceUse, Holder, Shared
 from admission.dra.requests.gang_request import Plan
 from admission.dra.state import incremental
-from admission.dra.state.change_log import Journal
-from admission.dra.state.incremental import Counted, Kept
+from admission.dra.state.change_log import ChangeLog
+from admission.dra.state.incremental import IncrementalUsage, UsageTotals
 
 K = TypeVar("K")
 Nodes = frozenset[NodeName]
@@ -37,7 +37,7 @@ Left = Mapping[NodeName, Mapping[str, int] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Displaced:
+class Conflicted:
     """A planned claim that cannot get its devices any more: another claim has some. `nominated` looks further."""
 
     claim: Claim
@@ -46,7 +46,7 @@ class Displaced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Awaited:
+class PendingAllocation:
     """A pod whose gate is open and whose claims kube-scheduler has still to allocate, as far as anybody has seen.
 
     claims: in the pod's order. devices: what is booked for each of them. gang: of the pod.
@@ -58,7 +58,7 @@ class Awaited:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class World:
+class ClusterState:
     """The cluster as the allocator sees it.
 
     profile: which kube-scheduler decides there. taken: devices that are allocated or planned, and for whom. shares: of
@@ -73,25 +73,25 @@ class World:
     journal and place: what tells where it differs from those that it came from, or that came from it.
     """
 
-    profile: Profile = field(default_factory=Profile)
+    profile: SchedulerProfile = field(default_factory=SchedulerProfile)
     nodes: Mapping[NodeName, Node] = field(default_factory=dict)
-    shelves: Mapping[NodeName, Shelf] = field(default_factory=dict)
+    shelves: Mapping[NodeName, NodeInventory] = field(default_factory=dict)
     classes: Mapping[str, DeviceClass] = field(default_factory=dict)
     taken: Mapping[DeviceId, Holder] = field(default_factory=dict)
     shares: Mapping[DeviceId, tuple[Shared, ...]] = field(default_factory=dict)
     left: Left = field(default_factory=dict)
     pinned: Mapping[Uid, frozenset[NodeName]] = field(default_factory=dict)
     users: Mapping[Uid, frozenset[Uid]] = field(default_factory=dict)
-    displaced: tuple[Displaced, ...] = ()
-    awaited: Mapping[NodeName, tuple[Awaited, ...]] = field(default_factory=dict)
+    displaced: tuple[Conflicted, ...] = ()
+    awaited: Mapping[NodeName, tuple[PendingAllocation, ...]] = field(default_factory=dict)
     imagined: bool = False
     realm: str = ""
     slices: Slices | None = None
-    tainted: Tainted | None = None
+    tainted: TaintedSlices | None = None
     sources: "Sources | None" = None
-    kept: Kept = field(default_factory=Kept, repr=False)
+    kept: IncrementalUsage = field(default_factory=IncrementalUsage, repr=False)
     token: object = field(default_factory=object, init=False)
-    journal: Journal = field(default_factory=Journal, init=False)
+    journal: ChangeLog = field(default_factory=ChangeLog, init=False)
     place: int = field(default=0, init=False)
     passing: dict[Hashable, Nodes] = field(default_factory=dict, init=False)
     """What `node_filters` has found of these nodes."""
@@ -130,23 +130,23 @@ class Sources:
         )
 
 
-def of(
+def build(
     snapshot: Snapshot,
     placements: Iterable[Placement],
     *,
-    profile: Profile | None = None,
-    before: World | None = None,
+    profile: SchedulerProfile | None = None,
+    before: ClusterState | None = None,
     claims: Mapping[Uid, Claim] | None = None,
-) -> World:
+) -> ClusterState:
     """Return the world of a snapshot and of what the ledger has open.
 
     before: the world of an earlier cycle; what did not change is taken from it. claims: `extended.index_claims` of the
     snapshot, if somebody has it.
     """
-    profile = profile or Profile()
+    profile = profile or SchedulerProfile()
     before = before if before is not None and before.profile == profile else None
     placements = tuple(placements)
-    tainted = device_taints.of(
+    tainted = device_taints.apply_rules(
         snapshot.slices, snapshot.taint_rules, profile.release, before.tainted if before is not None else None
     )
     sources = Sources(snapshot.nodes, snapshot.pods, snapshot.claims, snapshot.classes, placements)
@@ -160,14 +160,14 @@ def of(
             world.kept.counted_for = world.token
         return follow(before, world, _reshelved(before, world))
     by_uid = claims if claims is not None else extended_resources.index_claims(snapshot)
-    kept = before.kept if before is not None else Kept()
+    kept = before.kept if before is not None else IncrementalUsage()
     counted = kept.count(snapshot, placements, by_uid, profile.features)
     use = _Use(dict(counted.taken), {device: list(found) for device, found in counted.shares.items()})
     unseen = counted.unseen
     by_uid = {**by_uid, **{claim.meta.uid: claim for claim in _unmade(snapshot, unseen, by_uid)}} if unseen else by_uid
     pinned = _pinned(placements, unseen, by_uid)
     displaced = _add_planned(use, unseen, by_uid, pinned, slices, profile.features)
-    world = World(
+    world = ClusterState(
         profile=profile,
         nodes=snapshot.nodes,
         shelves=shelves,
@@ -188,17 +188,17 @@ def of(
 
 
 def _laid_out(
-    snapshot: Snapshot, tainted: Tainted, profile: Profile, before: World | None
-) -> tuple[Slices, Mapping[NodeName, Shelf]]:
+    snapshot: Snapshot, tainted: TaintedSlices, profile: SchedulerProfile, before: ClusterState | None
+) -> tuple[Slices, Mapping[NodeName, NodeInventory]]:
     """Return the slices, and what every node sees; those of the world before, where they are the same."""
     known = before.slices if before is not None and before.tainted is tainted else None
     if before is not None and known is not None and before.nodes is snapshot.nodes:
         return known, before.shelves
     slices = known or Slices(tainted.slices.values(), profile, before.slices if before is not None else None)
-    return slices, node_index.of(snapshot.nodes, slices, tainted.slices, _shelved(before))
+    return slices, node_index.build(snapshot.nodes, slices, tainted.slices, _shelved(before))
 
 
-def changed(before: World, world: World) -> frozenset[NodeName] | None:
+def changed(before: ClusterState, world: ClusterState) -> frozenset[NodeName] | None:
     """Return the nodes of which devices, the use of them or room changed between two worlds; None for all.
 
     They are just these where the second is the last that came from the first, else there may be more.
@@ -216,7 +216,7 @@ def key_of(claim: Claim) -> Uid:
     return claim.meta.uid or Uid(claim.meta.key)
 
 
-def same(left: World, right: World) -> bool:
+def same(left: ClusterState, right: ClusterState) -> bool:
     """Return whether the allocator would see no difference. Nodes and shelves that were taken over cost nothing."""
     if left is right:
         return True
@@ -226,8 +226,12 @@ def same(left: World, right: World) -> bool:
 
 
 def granted(
-    world: World, plan: Plan, pods: Mapping[Uid, Pod], gang: str, claims: Mapping[Uid, Iterable[Uid]] | None = None
-) -> World:
+    world: ClusterState,
+    plan: Plan,
+    pods: Mapping[Uid, Pod],
+    gang: str,
+    claims: Mapping[Uid, Iterable[Uid]] | None = None,
+) -> ClusterState:
     """Return the world after a plan was granted in this cycle.
 
     pods: those of the plan, by UID. claims: those that each of them uses, by the pod's UID.
@@ -249,7 +253,7 @@ def granted(
     return follow(world, after, seeing(world, use.added).union(place.node for place in plan.pods))
 
 
-def also(world: World, given: Iterable[Taking], holder: Holder) -> World:
+def also(world: ClusterState, given: Iterable[DeviceUse], holder: Holder) -> ClusterState:
     """Return the world with more in use."""
     use = _Use.of(world)
     use.add(given, holder)
@@ -257,15 +261,18 @@ def also(world: World, given: Iterable[Taking], holder: Holder) -> World:
 
 
 def using(
-    world: World, use: tuple[Mapping[DeviceId, Holder], Mapping[DeviceId, tuple[Shared, ...]]], left: Left, where: Nodes
-) -> World:
+    world: ClusterState,
+    use: tuple[Mapping[DeviceId, Holder], Mapping[DeviceId, tuple[Shared, ...]]],
+    left: Left,
+    where: Nodes,
+) -> ClusterState:
     """Return the world with just these devices in use, taken and shared. where: all nodes of which that differs."""
     after = replace(world, taken=use[0], shares=use[1], left=left)
     after.passing.update(world.passing)
     return follow(world, after, where)
 
 
-def follow(before: World, world: World, nodes: frozenset[NodeName]) -> World:
+def follow(before: ClusterState, world: ClusterState, nodes: frozenset[NodeName]) -> ClusterState:
     """Note in a world that was just made from which one it came, and where it differs; return it."""
     journal = before.journal if before.place == before.journal.steps else before.journal.branch(before.place)
     journal.add(nodes)
@@ -283,15 +290,15 @@ class _Use:
     added: set[DeviceId] = field(default_factory=set)
 
     @classmethod
-    def of(cls, world: World) -> Self:
+    def of(cls, world: ClusterState) -> Self:
         """Return a copy of what is in use in a world."""
         return cls(dict(world.taken), {device: list(shares) for device, shares in world.shares.items()})
 
-    def on(self, world: World) -> World:
+    def on(self, world: ClusterState) -> ClusterState:
         """Return a world with just this in use."""
         return replace(world, taken=self.taken, shares={device: tuple(found) for device, found in self.shares.items()})
 
-    def add(self, takings: Iterable[Taking], holder: Holder) -> None:
+    def add(self, takings: Iterable[DeviceUse], holder: Holder) -> None:
         for taking in takings:
             self.added.add(taking.device)
             if taking.shared:
@@ -299,7 +306,7 @@ class _Use:
             else:
                 self.taken[taking.device] = holder
 
-    def leaves(self, takings: Sequence[Taking], slices: Slices) -> bool:
+    def leaves(self, takings: Sequence[DeviceUse], slices: Slices) -> bool:
         """Return whether all of this can be had beside what is in use."""
         if any(taking.device in self.taken for taking in takings):
             return False
@@ -311,12 +318,12 @@ class _Use:
         given = {taking.device for taking in takings}
         return all(self._has_counters(slices.stock(pool), given) for pool in sorted(pools) if slices.draws(pool))
 
-    def _has_room(self, device: Device, taking: Taking) -> bool:
+    def _has_room(self, device: Device, taking: DeviceUse) -> bool:
         shares = [shared.share for shared in self.shares.get(taking.device, ())]
         wanted = [share for share in (*shares, taking.share) if share is not None]
         return all(sum(share.get(name, 0) for share in wanted) <= one.value for name, one in device.capacity.items())
 
-    def _has_counters(self, stock: Stock | None, given: Collection[DeviceId]) -> bool:
+    def _has_counters(self, stock: SharedCounters | None, given: Collection[DeviceId]) -> bool:
         # What draws nothing, or is shared and in use already, is given even where more is drawn than there is.
         if stock is None or not any(device in stock.draws and device not in self.shares for device in given):
             return True
@@ -324,7 +331,7 @@ class _Use:
         return all(amount >= 0 for amount in stock.available(in_use))
 
 
-def seeing(world: World, devices: Iterable[DeviceId], pools: Iterable[PoolId] = ()) -> frozenset[NodeName]:
+def seeing(world: ClusterState, devices: Iterable[DeviceId], pools: Iterable[PoolId] = ()) -> frozenset[NodeName]:
     """Return the nodes that see these devices, or these pools."""
     wanted = {(device.driver, device.pool) for device in devices}.union(pools)
     if not wanted:
@@ -332,7 +339,7 @@ def seeing(world: World, devices: Iterable[DeviceId], pools: Iterable[PoolId] = 
     return frozenset(name for name, shelf in world.shelves.items() if not wanted.isdisjoint(shelf.relevant))
 
 
-def _differing(before: World, world: World) -> frozenset[NodeName]:
+def _differing(before: ClusterState, world: ClusterState) -> frozenset[NodeName]:
     """Return the nodes of which something differs, by comparing everything; who has a device is told to people."""
     devices = _changed(before.taken, world.taken)
     devices |= {device for device in before.taken if device not in world.taken}
@@ -342,7 +349,9 @@ def _differing(before: World, world: World) -> frozenset[NodeName]:
     return _reshelved(before, world) | seeing(world, devices) | _changed(before.left, world.left)
 
 
-def _succeeding(before: World | None, world: World, counted: Counted, planned: Collection[DeviceId]) -> World:
+def _succeeding(
+    before: ClusterState | None, world: ClusterState, counted: UsageTotals, planned: Collection[DeviceId]
+) -> ClusterState:
     """Note where a world differs from the one before it. planned: the devices in use in it beside what was counted."""
     kept, known = world.kept, world.kept.planned
     is_next = before is not None and counted.follows is before.token
@@ -355,7 +364,7 @@ def _succeeding(before: World | None, world: World, counted: Counted, planned: C
 
 
 def _moved(
-    before: World, world: World, devices: Collection[DeviceId], nodes: Collection[NodeName]
+    before: ClusterState, world: ClusterState, devices: Collection[DeviceId], nodes: Collection[NodeName]
 ) -> frozenset[NodeName]:
     """Return the same, where all devices and nodes are known of which anything may differ."""
     differing = {one for one in devices if before.taken.get(one) != world.taken.get(one)}
@@ -372,13 +381,13 @@ def _changed(before: Mapping[K, object], now: Mapping[K, object]) -> set[K]:
     return set() if same else {k for k, value in now.items() if (old := known(k)) is not value and old != value}
 
 
-def _shelved(before: World | None) -> Shelved | None:
+def _shelved(before: ClusterState | None) -> NodeIndex | None:
     if before is None or before.slices is None or before.tainted is None:
         return None
-    return Shelved(before.nodes, before.shelves, before.slices, before.tainted.slices)
+    return NodeIndex(before.nodes, before.shelves, before.slices, before.tainted.slices)
 
 
-def _reshelved(before: World, world: World) -> frozenset[NodeName]:
+def _reshelved(before: ClusterState, world: ClusterState) -> frozenset[NodeName]:
     """Return the nodes that see other devices, or pools of which a device in use has come or gone."""
     nodes = changed_keys(before.shelves, world.shelves)
     return frozenset(nodes) | seeing(world, (), before.vanished ^ world.vanished)
@@ -391,13 +400,13 @@ def _add_planned(  # noqa: PLR0917 - what a plan was made of
     pinned: Mapping[Uid, frozenset[NodeName]],
     slices: Slices,
     features: Features,
-) -> tuple[Displaced, ...]:
+) -> tuple[Conflicted, ...]:
     """Add the devices of claims that are planned and not allocated yet; return the claims whose devices are gone.
 
     kube-scheduler takes pods of one node in its own order, so one may be given the device that another was planned on,
     the rest of a shared device, or the last of a counter that the planned device needs as well.
     """
-    displaced: list[Displaced] = []
+    displaced: list[Conflicted] = []
     for placement in placements:
         for uid, holding in placement.holdings.items():
             claim = claims.get(uid)
@@ -406,9 +415,9 @@ def _add_planned(  # noqa: PLR0917 - what a plan was made of
             holder = Holder(claim=holding.claim, gang=placement.gang)
             spec = claim.spec if claim is not None else None
             described = {given.device: found for given in holding.devices if (found := slices.device(given.device))}
-            taken = list(device_use.of_plan(holding.devices, spec, described, features))
+            taken = list(device_use.from_plan(holding.devices, spec, described, features))
             if claim is not None and uid in pinned and not use.leaves(taken, slices):
-                displaced.append(Displaced(claim=claim, node=min(pinned[uid]), holder=holder))
+                displaced.append(Conflicted(claim=claim, node=min(pinned[uid]), holder=holder))
             else:
                 use.add(taken, holder)
     return tuple(displaced)
@@ -446,14 +455,14 @@ def _pinned(
 
 
 def _awaited(
-    snapshot: Snapshot, placements: Iterable[Placement], claims: Mapping[Uid, Claim], displaced: Iterable[Displaced]
-) -> dict[NodeName, tuple[Awaited, ...]]:
+    snapshot: Snapshot, placements: Iterable[Placement], claims: Mapping[Uid, Claim], displaced: Iterable[Conflicted]
+) -> dict[NodeName, tuple[PendingAllocation, ...]]:
     """Return the pods that kube-scheduler knows of, and whose claims it has still to allocate, by node.
 
     A gated pod is none of these: what is booked for it stays so until its gate is opened. A claim that several pods
     wait for comes with the first of them.
     """
-    found: dict[NodeName, list[Awaited]] = {}
+    found: dict[NodeName, list[PendingAllocation]] = {}
     known = {key_of(one.claim) for one in displaced}
     for placement in placements:
         for seat in placement.seats.values():
@@ -465,7 +474,9 @@ def _awaited(
             known.update(mine)
             if mine:
                 devices = tuple(placement.holdings[uid].devices for uid in mine)
-                awaited = Awaited(claims=tuple(claims[uid] for uid in mine), devices=devices, gang=placement.gang)
+                awaited = PendingAllocation(
+                    claims=tuple(claims[uid] for uid in mine), devices=devices, gang=placement.gang
+                )
                 found.setdefault(seat.node, []).append(awaited)
     return {node: tuple(pods) for node, pods in found.items()}
 

@@ -19,7 +19,7 @@ from admission.api.values import names
 from admission.api.values.names import GangUid, NodeName, Uid
 from admission.dra.compatibility import Features
 from admission.dra.requests import device_use
-from admission.dra.requests.device_use import Holder, Shared, Taking
+from admission.dra.requests.device_use import DeviceUse, Holder, Shared
 
 
 class Users:
@@ -68,7 +68,7 @@ def _same(known: frozenset[Uid] | None, pods: Sequence[Uid]) -> frozenset[Uid]:
 _Left = Mapping[str, int] | None
 
 
-class Counted(NamedTuple):
+class UsageTotals(NamedTuple):
     """What a world is made of. None of it changes any more; what is as it was is the same object.
 
     taken and shares: devices of allocated claims. left: what is left of each node's allocatable resources beside bound,
@@ -92,7 +92,7 @@ class _Allocated(NamedTuple):
     """A claim that is allocated, and what it takes."""
 
     claim: Claim
-    takings: tuple[Taking, ...]
+    takings: tuple[DeviceUse, ...]
     holder: Holder
 
 
@@ -188,7 +188,9 @@ class _Devices:
             if claim is None or claim.allocation is None:
                 continue
             is_same = old is not None and old.claim is claim
-            given = old.takings if old is not None and is_same else device_use.of_allocation(claim.allocation, features)
+            given = (
+                old.takings if old is not None and is_same else device_use.from_allocation(claim.allocation, features)
+            )
             holder = Holder(claim=claim.meta.key, gang=payers.get(claim.meta.uid, ""))
             self._allocated[key] = one = _Allocated(claim, tuple(given), holder)
             new.append(one)
@@ -287,7 +289,7 @@ class _Rooms:
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class IncrementalUsage:
     """What was counted for the last world of a profile. Not for two threads at once."""
 
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
@@ -303,7 +305,7 @@ class Kept:
 
     def count(
         self, snapshot: Snapshot, placements: Sequence[Placement], by_uid: Mapping[Uid, Claim], features: Features
-    ) -> Counted:
+    ) -> UsageTotals:
         """Count what a snapshot and the placements come to. by_uid: `extended.index_claims` of the snapshot."""
         try:
             return self._counted(snapshot, placements, by_uid, features)
@@ -318,7 +320,7 @@ class Kept:
 
     def _counted(
         self, snapshot: Snapshot, placements: Sequence[Placement], by_uid: Mapping[Uid, Claim], features: Features
-    ) -> Counted:
+    ) -> UsageTotals:
         follows, self.counted_for = self.counted_for, None
         by_gang = {placement.gang_uid: placement for placement in placements}
         gangs = changed(self._placements, by_gang)
@@ -333,7 +335,7 @@ class Kept:
         concerned = self._seen.look(changes, renewed, by_uid)
         taken, shares = self._devices.look(snapshot.claims, {*keys, *concerned}, self._seen.payers, features)
         left = self._rooms.look(snapshot.nodes, snapshot.pods, changes)
-        return Counted(
+        return UsageTotals(
             taken=taken,
             shares=shares,
             left=left,

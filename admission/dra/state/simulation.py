@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.kubernetes.nodes import Resources
 from admission.api.values.names import NodeName
-from admission.dra.inventory.pools import PoolId, Shelf
-from admission.dra.requests.device_use import Holder, Shared, Taking
+from admission.dra.inventory.pools import NodeInventory, PoolId
+from admission.dra.requests.device_use import DeviceUse, Holder, Shared
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 
 Room = Mapping[NodeName, Mapping[str, int] | None]
 """What is left on nodes; None for a node that limits nothing."""
@@ -22,7 +22,7 @@ _Sums = dict[NodeName, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Stay:
+class Interval:
     """A gang that is there now: its devices are those of which it is the holder. requests: of each of its pods.
 
     devices: the same, as far as the caller knows them all; None where the world is to be looked at.
@@ -34,33 +34,33 @@ class Stay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Visit:
+class Arrival:
     """A gang that is to come: its devices, and the requests of its pods.
 
     room: what is left beside it on its nodes, by the time that it is there.
     """
 
     gang: str
-    takings: tuple[Taking, ...] = ()
+    takings: tuple[DeviceUse, ...] = ()
     requests: tuple[tuple[NodeName, Resources], ...] = ()
     room: Room = field(default_factory=dict)
 
 
-Part = Stay | Visit
+Part = Interval | Arrival
 
 
 @dataclass(frozen=True, slots=True)
 class _Last:
     """What was imagined last, and from what. sums: what those who have gone and come give back on each node."""
 
-    now: World
+    now: ClusterState
     parts: Mapping[Part, int]
     sums: _Sums
-    world: World
+    world: ClusterState
 
 
 @dataclass(slots=True)
-class Outlook:
+class Simulation:
     """Imagines one world after the other, each from the one that is now.
 
     A world costs what has changed since the last one: of what is in use it is a view, as long as devices are not
@@ -69,12 +69,17 @@ class Outlook:
 
     realm: str
     _last: _Last | None = None
-    _held: tuple[World, Mapping[str, Sequence[DeviceId]]] | None = None
-    _seers: tuple[Mapping[NodeName, Shelf], Mapping[PoolId, Sequence[NodeName]]] | None = None
+    _held: tuple[ClusterState, Mapping[str, Sequence[DeviceId]]] | None = None
+    _seers: tuple[Mapping[NodeName, NodeInventory], Mapping[PoolId, Sequence[NodeName]]] | None = None
 
     def world(
-        self, now: World, *, gone: Iterable[Stay] = (), came: Iterable[Visit] = (), kept: Iterable[Visit] = ()
-    ) -> World:
+        self,
+        now: ClusterState,
+        *,
+        gone: Iterable[Interval] = (),
+        came: Iterable[Arrival] = (),
+        kept: Iterable[Arrival] = (),
+    ) -> ClusterState:
         """Return what is left when some have gone, others have come, and what is kept for a third is out of reach.
 
         A device that somebody has and another is to have is in use. Of a node with something kept there is left what
@@ -88,9 +93,9 @@ class Outlook:
         world = replace(
             now,
             realm=self.realm,
-            taken=Taken(now.taken, names, _taken((*came, *kept))),
+            taken=SimulatedUsage(now.taken, names, _taken((*came, *kept))),
             shares=_shares(now, names, (*came, *kept)),
-            left=Left(now.left, sums, _rooms(kept)),
+            left=SimulatedResources(now.left, sums, _rooms(kept)),
             displaced=tuple(one for one in now.displaced if one.holder.gang not in names),
             awaited={node: tuple(one for one in pods if one.gang not in names) for node, pods in now.awaited.items()},
         )
@@ -114,7 +119,7 @@ class Outlook:
                     del sums[node]
         return sums, differing
 
-    def _followed(self, now: World, differing: Iterable[Part], world: World) -> World:
+    def _followed(self, now: ClusterState, differing: Iterable[Part], world: ClusterState) -> ClusterState:
         """Note where a world differs from the last one, as far as that is known."""
         last = self._last
         if last is None or last.now.nodes is not now.nodes:
@@ -126,11 +131,11 @@ class Outlook:
         for part in differing:
             nodes.update(node for node, _ in part.requests)
             nodes.update(self._seeing(world, self._devices(now, part)))
-            if isinstance(part, Visit):
+            if isinstance(part, Arrival):
                 nodes.update(part.room)
         return cluster_state.follow(last.world, world, frozenset(nodes))
 
-    def _seeing(self, world: World, devices: Iterable[DeviceId]) -> Iterable[NodeName]:
+    def _seeing(self, world: ClusterState, devices: Iterable[DeviceId]) -> Iterable[NodeName]:
         """Return the nodes that see some devices."""
         if self._seers is None or self._seers[0] is not world.shelves:
             found: dict[PoolId, list[NodeName]] = {}
@@ -141,9 +146,9 @@ class Outlook:
         seers = self._seers[1]
         return {node for device in devices for node in seers.get((device.driver, device.pool), ())}
 
-    def _devices(self, now: World, part: Part) -> Iterable[DeviceId]:
+    def _devices(self, now: ClusterState, part: Part) -> Iterable[DeviceId]:
         """Return the devices of a part."""
-        if isinstance(part, Visit):
+        if isinstance(part, Arrival):
             return [taking.device for taking in part.takings]
         if part.devices is not None:
             return part.devices
@@ -158,7 +163,7 @@ class Outlook:
         return self._held[1].get(part.gang, ())
 
 
-def _taken(visits: Iterable[Visit]) -> dict[DeviceId, Holder]:
+def _taken(visits: Iterable[Arrival]) -> dict[DeviceId, Holder]:
     """Return the devices that some will have for themselves, the first of several who will have one."""
     found: dict[DeviceId, Holder] = {}
     for visit in visits:
@@ -169,7 +174,9 @@ def _taken(visits: Iterable[Visit]) -> dict[DeviceId, Holder]:
     return found
 
 
-def _shares(now: World, gone: frozenset[str], visits: Iterable[Visit]) -> Mapping[DeviceId, tuple[Shared, ...]]:
+def _shares(
+    now: ClusterState, gone: frozenset[str], visits: Iterable[Arrival]
+) -> Mapping[DeviceId, tuple[Shared, ...]]:
     """Return the shares of devices without those of some gangs, and with those of others."""
     found: dict[DeviceId, tuple[Shared, ...]] = {}
     for device, shares in now.shares.items():
@@ -184,7 +191,7 @@ def _shares(now: World, gone: frozenset[str], visits: Iterable[Visit]) -> Mappin
     return found
 
 
-def _rooms(visits: Iterable[Visit]) -> dict[NodeName, list[Mapping[str, int]]]:
+def _rooms(visits: Iterable[Arrival]) -> dict[NodeName, list[Mapping[str, int]]]:
     """Return what is left on nodes beside some, as far as that is limited."""
     found: dict[NodeName, list[Mapping[str, int]]] = {}
     for visit in visits:
@@ -198,7 +205,7 @@ Amounts = Mapping[str, int]
 """What there is of each resource."""
 
 
-class Taken(Mapping[DeviceId, Holder]):
+class SimulatedUsage(Mapping[DeviceId, Holder]):
     """The devices that somebody has when some gangs have gone and others have come.
 
     Where both a gang that stays and one that comes have a device, the one that stays does.
@@ -232,7 +239,7 @@ class Taken(Mapping[DeviceId, Holder]):
         return bool(self._now) or bool(self._came)
 
 
-class Left(Mapping[NodeName, Amounts | None]):
+class SimulatedResources(Mapping[NodeName, Amounts | None]):
     """What is left of nodes: what is left now and what is given back, but no more than what is left beside others."""
 
     __slots__ = ("_beside", "_more", "_now")

@@ -11,16 +11,16 @@ from admission.api.kubernetes.devices import DeviceId
 from admission.api.kubernetes.nodes import Resources
 from admission.api.values.names import NodeName
 from admission.dra.inventory.pools import PoolId
-from admission.dra.requests.device_use import Holder, Shared, Taking
+from admission.dra.requests.device_use import DeviceUse, Holder, Shared
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tenancy:
+class RunningGang:
     """What a gang has while it runs: the devices of its claims, and the requests of each of its pods."""
 
-    takings: tuple[tuple[Holder, tuple[Taking, ...]], ...] = ()
+    takings: tuple[tuple[Holder, tuple[DeviceUse, ...]], ...] = ()
     requests: tuple[tuple[NodeName, Resources], ...] = ()
 
     @property
@@ -30,14 +30,14 @@ class Tenancy:
 
 
 @dataclass(slots=True)
-class Ward:
+class VirtualCluster:
     """Makes one world after the other of the same nodes and slices.
 
     They share what they say of the use of devices and nodes, so that a change costs no more than what changes: only the
     last one is to be looked at. Of those before it may be asked where they differ, which their journal knows.
     """
 
-    world: World
+    world: ClusterState
     _taken: dict[DeviceId, Holder] = field(init=False)
     _shares: dict[DeviceId, tuple[Shared, ...]] = field(init=False)
     _left: dict[NodeName, Mapping[str, int] | None] = field(init=False)
@@ -53,7 +53,7 @@ class Ward:
                 seers.setdefault(pool, []).append(name)
         self._seers = {pool: tuple(nodes) for pool, nodes in seers.items()}
 
-    def move(self, *, came: Iterable[Tenancy] = (), went: Iterable[Tenancy] = ()) -> None:
+    def move(self, *, came: Iterable[RunningGang] = (), went: Iterable[RunningGang] = ()) -> None:
         """Let some come, and others, who came before, go."""
         taken, shares, left = self._taken, self._shares, self._left
         where: set[NodeName] = set()
@@ -73,7 +73,7 @@ class Ward:
 def _put(
     taken: dict[DeviceId, Holder],
     shares: dict[DeviceId, tuple[Shared, ...]],
-    taking: Taking,
+    taking: DeviceUse,
     holder: Holder,
     times: int,
 ) -> None:

@@ -7,9 +7,9 @@ from admission.api.kubernetes.devices import DeviceId
 from admission.api.kubernetes.nodes import Resources
 from admission.api.values.names import NodeName, Uid
 from admission.dra.inventory.pools import PoolId
-from admission.dra.requests.device_use import Holder, Shared, Taking
+from admission.dra.requests.device_use import DeviceUse, Holder, Shared
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Belongings:
     room: tuple[tuple[NodeName, Resources], ...] = ()
 
 
-def emptied(world: World, *, keep: Collection[DeviceId] = ()) -> World:
+def without(world: ClusterState, *, keep: Collection[DeviceId] = ()) -> ClusterState:
     """Return the same cluster with nothing in use but the devices to keep."""
     return replace(
         world,
@@ -37,7 +37,7 @@ def emptied(world: World, *, keep: Collection[DeviceId] = ()) -> World:
     )
 
 
-def vacated(world: World, gone: Iterable[Belongings]) -> World:
+def without_devices(world: ClusterState, gone: Iterable[Belongings]) -> ClusterState:
     """Return the world in which some have given everything back."""
     parts = [*gone]
     if not parts:
@@ -65,9 +65,9 @@ def vacated(world: World, gone: Iterable[Belongings]) -> World:
     )
 
 
-def occupied(
-    world: World, room: Iterable[tuple[NodeName, Resources]], given: Iterable[tuple[Holder, Iterable[Taking]]]
-) -> World:
+def with_devices(
+    world: ClusterState, room: Iterable[tuple[NodeName, Resources]], given: Iterable[tuple[Holder, Iterable[DeviceUse]]]
+) -> ClusterState:
     """Return the world with more in use: room on nodes, and devices, by whom."""
     left = dict(world.left)
     for node, requests in room:
@@ -88,7 +88,7 @@ def occupied(
     return cluster_state.using(world, (taken, shares), left, where)
 
 
-def _without_users(world: World, uids: frozenset[Uid], pods: frozenset[Uid]) -> World:
+def _without_users(world: ClusterState, uids: frozenset[Uid], pods: frozenset[Uid]) -> ClusterState:
     """Return the world in which nobody waits for these claims, and these pods use none."""
     return replace(
         world,

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from admission.api.kubernetes.nodes import Node
 from admission.api.values.names import NodeName
 from admission.api.values.reasons import Detail
-from admission.dra.equivalence.device_signature import Traits
+from admission.dra.equivalence.device_signature import DeviceSignatures
 from admission.dra.planner.no_plan import Kind, NoPlan
-from admission.dra.planner.node_groups import Signature, State
+from admission.dra.planner.node_groups import NodeState, SearchState
 from admission.dra.planner.pod_groups import Gang
 from admission.dra.requests.gang_request import Plan
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 
 Search = Callable[[Gang, int], Plan | NoPlan]
 """Places a gang, in so many steps at most."""
@@ -31,7 +31,7 @@ class Seen:
     """A node to which some pod may go. likeness: equal for nodes that nothing tells apart."""
 
     name: NodeName
-    signature: Signature
+    signature: NodeState
     likeness: Hashable
 
 
@@ -78,14 +78,14 @@ class Scope:
         return f"subgroup {self.subgroup}" if self.subgroup else "the gang"
 
 
-def seen(gang: Gang, world: World, *known: Traits) -> list[Seen]:
+def seen(gang: Gang, world: ClusterState, *known: DeviceSignatures) -> list[Seen]:
     """Return the nodes to which pods of a gang may go. known: all that they are searched by."""
-    states = [State(gang, world, traits) for traits in dict.fromkeys(known)]
+    states = [SearchState(gang, world, traits) for traits in dict.fromkeys(known)]
     signatures = zip(*(state.signatures for state in states), strict=True)
     return [Seen(name, own[0], own) for name, own in zip(states[0].names, signatures, strict=True)]
 
 
-def of(scope: Scope, nodes: Iterable[Seen], world: World) -> list[Domain]:
+def build(scope: Scope, nodes: Iterable[Seen], world: ClusterState) -> list[Domain]:
     """Return the domains among some nodes, those with the fewest free devices first: large ones are kept whole."""
     members: dict[str, list[Seen]] = {}
     for node in nodes:
@@ -112,7 +112,7 @@ def value_of(node: Node, labels: Labels) -> str | None:
     return "/".join(known) if len(known) == len(values) else None
 
 
-def _likeness(nodes: Sequence[Seen], inner: Collection[Labels], world: World) -> Hashable:
+def _likeness(nodes: Sequence[Seen], inner: Collection[Labels], world: ClusterState) -> Hashable:
     """Return what is equal for domains that nothing tells apart.
 
     Where parts of them matter, it is how many parts of which sort there are. Parts of several sorts may overlap in any
@@ -139,17 +139,19 @@ def within(gang: Gang, nodes: frozenset[NodeName]) -> Gang:
     return replace(gang, kinds=tuple(replace(kind, nodes=kind.nodes & nodes) for kind in gang.kinds))
 
 
-def together(scope: Scope, gang: Gang, world: World, known: Traits, *, steps: int, search: Search) -> Plan | NoPlan:
+def together(
+    scope: Scope, gang: Gang, world: ClusterState, known: DeviceSignatures, *, steps: int, search: Search
+) -> Plan | NoPlan:
     """Place all pods in one domain, or say why none takes them.
 
     Where others of them have a node already it is their domain.
     """
-    found = of(scope, seen(gang, world, known), world)
+    found = build(scope, seen(gang, world, known), world)
     home = _home(scope, world)
     return lost(scope, gang.size, found, world) or _searched(scope, gang, found, home, steps, search)
 
 
-def at_home(scope: Scope, found: Sequence[Domain], world: World) -> list[Domain]:
+def at_home(scope: Scope, found: Sequence[Domain], world: ClusterState) -> list[Domain]:
     """Return the domains that are left where others of them have a node already."""
     home = _home(scope, world)
     return [domain for domain in found if not home or domain.value in home]
@@ -159,7 +161,7 @@ Home = Mapping[str | None, Sequence[NodeName]]
 """By domain, the nodes where others of the gang are already; None for nodes without the label."""
 
 
-def _home(scope: Scope, world: World) -> Home:
+def _home(scope: Scope, world: ClusterState) -> Home:
     """Return where others of them are. A node that is gone takes its pods along, and binds nobody."""
     home: dict[str | None, list[NodeName]] = {}
     for name in sorted(scope.beside):
@@ -168,7 +170,7 @@ def _home(scope: Scope, world: World) -> Home:
     return home
 
 
-def lost(scope: Scope, pods: int, found: Sequence[Domain], world: World) -> NoPlan | None:
+def lost(scope: Scope, pods: int, found: Sequence[Domain], world: ClusterState) -> NoPlan | None:
     """Return why there is no domain to look at; None where there is one."""
     label, them, home = scope.label, scope.them, _home(scope, world)
     missing = next((name for name in scope.labels if not _is_known(name, world)), None)
@@ -190,7 +192,7 @@ def lost(scope: Scope, pods: int, found: Sequence[Domain], world: World) -> NoPl
     return NoPlan(kind=Kind.NO_DOMAIN, message=message, details=_details(scope, len(found), pods))
 
 
-def _is_known(label: str, world: World) -> bool:
+def _is_known(label: str, world: ClusterState) -> bool:
     return any(label in node.meta.labels for node in world.nodes.values())
 
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from admission.api.values.names import NodeName
-from admission.dra.equivalence.device_signature import Traits
+from admission.dra.equivalence.device_signature import DeviceSignatures
 from admission.dra.planner.no_plan import NoPlan
 from admission.dra.planner.pod_groups import Gang
-from admission.dra.requests.gang_request import Plan, Together, Topology
-from admission.dra.state.cluster_state import World
+from admission.dra.requests.gang_request import Colocation, Plan, Topology
+from admission.dra.state.cluster_state import ClusterState
 from admission.dra.topology import domains, subgroups
 from admission.dra.topology.domains import Labels, Scope
 from admission.dra.topology.subgroups import Searches
@@ -28,7 +28,7 @@ class Attempt:
 
 
 def placed(
-    topology: Topology, gang: Gang, world: World, known: Traits, *, steps: int, searches: Searches
+    topology: Topology, gang: Gang, world: ClusterState, known: DeviceSignatures, *, steps: int, searches: Searches
 ) -> Plan | NoPlan:
     """Place a gang as it asks, or else as it has to be."""
     first, *fewer = _attempts(topology)
@@ -56,7 +56,7 @@ def needed(topology: Topology | None, answer: NoPlan) -> Topology | None:
     )
 
 
-def where(plan: Plan, topology: Topology, gang: Gang, world: World) -> tuple[str, Gang]:
+def where(plan: Plan, topology: Topology, gang: Gang, world: ClusterState) -> tuple[str, Gang]:
     """Return the domains in which a plan is, for people, and the gang as it is where it may go to these only."""
     (attempt,) = _attempts(topology)
     nodes_of = {planned.uid: planned.node for planned in plan.pods}
@@ -115,7 +115,7 @@ def _attempts(topology: Topology) -> Iterator[Attempt]:
 
 
 def _of_gang(topology: Topology, scopes: tuple[Scope, ...], *, preferring: bool) -> Scope | None:
-    own: Together = topology.gang
+    own: Colocation = topology.gang
     labels = own.labels(preferring=preferring)
     if not labels:
         return None
@@ -125,7 +125,7 @@ def _of_gang(topology: Topology, scopes: tuple[Scope, ...], *, preferring: bool)
 
 
 def _tried(  # noqa: PLR0917 - the same
-    attempt: Attempt, gang: Gang, world: World, known: Traits, steps: int, searches: Searches
+    attempt: Attempt, gang: Gang, world: ClusterState, known: DeviceSignatures, steps: int, searches: Searches
 ) -> Plan | NoPlan:
     present = {kind.subgroup for kind in gang.kinds}
     scopes = [scope for scope in attempt.subgroups if scope.subgroup in present]
@@ -140,7 +140,7 @@ def _tried(  # noqa: PLR0917 - the same
     return domains.together(attempt.gang, gang, world, known, steps=steps, search=search)
 
 
-def _domain(labels: Labels, node: NodeName, world: World) -> tuple[str, frozenset[NodeName]]:
+def _domain(labels: Labels, node: NodeName, world: ClusterState) -> tuple[str, frozenset[NodeName]]:
     """Return the domain of a node and all nodes of it."""
     value = domains.value_of(world.nodes[node], labels)
     nodes = (name for name, one in world.nodes.items() if domains.value_of(one, labels) == value)

@@ -10,11 +10,11 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from admission.dra.allocator.results import StepsEndedError
-from admission.dra.equivalence.device_signature import Traits
+from admission.dra.equivalence.device_signature import DeviceSignatures
 from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.planner.pod_groups import Gang
 from admission.dra.requests.gang_request import Plan
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 from admission.dra.topology import domains
 from admission.dra.topology.domains import Domain, Scope, Search
 
@@ -31,7 +31,7 @@ class Searches:
 
     own: Search
     quick: Search
-    by: tuple[Traits, ...]
+    by: tuple[DeviceSignatures, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,7 +49,7 @@ class _Part:
 
 
 def arranged(
-    scopes: Sequence[Scope], gang: Gang, world: World, known: Traits, *, steps: int, searches: Searches
+    scopes: Sequence[Scope], gang: Gang, world: ClusterState, known: DeviceSignatures, *, steps: int, searches: Searches
 ) -> Plan | NoPlan:
     """Place every subgroup in a domain of its own label, and all pods together, or say why that cannot be."""
     return _Arranging(gang, world, known, steps, searches).run(scopes)
@@ -58,7 +58,9 @@ def arranged(
 class _Arranging:
     """One search."""
 
-    def __init__(self, gang: Gang, world: World, known: Traits, steps: int, searches: Searches) -> None:
+    def __init__(
+        self, gang: Gang, world: ClusterState, known: DeviceSignatures, steps: int, searches: Searches
+    ) -> None:
         self._gang = gang
         self._world = world
         self._known = known
@@ -115,7 +117,7 @@ class _Arranging:
         numbers = frozenset(at for at, _ in kinds)
         found = self._domains.get((alike, scope.labels))
         if found is None:
-            found = domains.of(scope, (node for node in self._nodes if node.signature.kinds & numbers), self._world)
+            found = domains.build(scope, (node for node in self._nodes if node.signature.kinds & numbers), self._world)
             self._domains[alike, scope.labels] = found
         answer = domains.lost(scope, own.size, found, self._world)
         if answer is not None:

@@ -9,7 +9,7 @@ from admission.api.muster import claim_policies, gangs, meters, queues
 from admission.api.values import names
 from admission.api.values.decoding import Json
 from admission.workloads.kinds import catalog
-from admission.workloads.kinds.registry import Family
+from admission.workloads.kinds.registry import WorkloadKind
 
 
 def _never(_: Any) -> bool:
@@ -74,7 +74,7 @@ def _resource(name: str, plural: str, field: str, decode: Callable[[Json], Any])
     return Kind(name=name, group="resource.k8s.io", version="v1", plural=plural, field=field, decode=decode)
 
 
-def _parent(family: Family) -> Kind:
+def _parent(family: WorkloadKind) -> Kind:
     return Kind(
         name=family.kind,
         group=family.group,

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.accounting.books import Book, Draft
+from admission.accounting.books import Book, EntryDraft
 from admission.api.values.names import GangUid
 from admission.errors import AmountError, ConflictError, LedgerCorruptError, PageError
 from admission.ledger.audit import archive
@@ -110,7 +110,7 @@ class Replay:
         self.digest = carried.digest if carried else GENESIS
         self.before = ""
         """The digest before the last one."""
-        self.draft = Draft(carried.book if carried else Book())
+        self.draft = EntryDraft(carried.book if carried else Book())
 
     def take(self, records: Sequence[Record]) -> Record | None:
         """Follow the chain; return the first record that does not belong where it stands.
@@ -148,7 +148,7 @@ class Replay:
 async def _chain(connection: AsyncConnection, replay: Replay) -> Finding | None:
     """Follow the chain fast as long as it is right, and look closer from where it may not be."""
     begun = replay.draft.book()
-    replay.draft = Draft(begun)
+    replay.draft = EntryDraft(begun)
     quick = Quick(replay.cluster, sequence=replay.sequence, epoch=replay.epoch, digest=replay.digest, book=begun)
     try:
         right = await _legibly(connection, quick)
@@ -156,7 +156,7 @@ async def _chain(connection: AsyncConnection, replay: Replay) -> Finding | None:
         return await _closely(connection, replay)
     replay.sequence, replay.epoch = quick.sequence, quick.epoch
     replay.before, replay.digest = quick.before, quick.digest
-    replay.draft = Draft(quick.book())
+    replay.draft = EntryDraft(quick.book())
     if right:
         return None
     due = replay.sequence + 1
@@ -346,7 +346,7 @@ def _of_archive(replay: Replay, carried: Carried, path: Path) -> str | None:
     except (OSError, LedgerCorruptError, PageError, ConflictError, AmountError) as error:
         return str(error)
     book = replay.draft.book()
-    replay.draft = Draft(book)
+    replay.draft = EntryDraft(book)
     if (replay.sequence, replay.digest, book) != (carried.sequence, carried.digest, carried.book):
         return "what stood at its end is not what was carried forward"
     return None

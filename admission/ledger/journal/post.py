@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.accounting import accruals
-from admission.accounting.books import Book, Draft
+from admission.accounting.books import Book, EntryDraft
 from admission.api.muster.ledger_entries import Entry, Kind, Posted
 from admission.errors import ClockError, DeposedError, LedgerCorruptError, PageError
 from admission.ledger.db import bulk_insert
@@ -180,7 +180,7 @@ def _check_times(latest: datetime | None, entries: Sequence[Entry]) -> None:
 
 def _applied(book: Book, entries: Sequence[Entry]) -> Book:
     """Return the book with the entries. Raises as `Draft.apply`."""
-    draft = Draft(book)
+    draft = EntryDraft(book)
     for entry in entries:
         draft.apply(entry)
     return draft.book()

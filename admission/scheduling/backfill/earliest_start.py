@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from admission.dra.planner.candidate_nodes import Lack
+from admission.dra.planner.candidate_nodes import CapacityBound
 from admission.dra.requests.gang_request import Plan
-from admission.dra.state.simulation import Outlook
+from admission.dra.state.simulation import Simulation
 from admission.scheduling.backfill import reservations
 from admission.scheduling.backfill.reservations import Moment, Reservation, Times
-from admission.scheduling.backfill.running import Presence
-from admission.scheduling.cache.plan_cache import Recall
+from admission.scheduling.backfill.running import RunningGangs
+from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.checks import chain
 from admission.scheduling.checks.chain import Grant, Inputs
 
@@ -27,10 +27,10 @@ class Search:
     """One search, for the gang of its inputs. later: imagines the worlds in which some have ended."""
 
     inputs: Inputs
-    present: Presence
-    later: Outlook
+    present: RunningGangs
+    later: Simulation
     others: Others
-    _lack: Lack | None = None
+    _lack: CapacityBound | None = None
     _moments: dict[datetime, Moment] = field(default_factory=dict)
     _may: dict[datetime, bool] = field(default_factory=dict)
     _plans: dict[datetime, Plan | None] = field(default_factory=dict)
@@ -62,13 +62,13 @@ class Search:
         if not moment.standing.fits(inputs.queue.name, inputs.needed):
             return False
         if self._lack is None:
-            self._lack = chain.lack(replace(inputs, world=moment.world))
+            self._lack = chain.capacity_bound(replace(inputs, world=moment.world))
         return self._lack is None or not self._lack.is_felt(moment.world)
 
     def _fits(self, at: datetime) -> bool:
         """Return whether there is a plan."""
         if at not in self._plans:
-            self._plans[at] = planned(self.inputs, self._moment(at), Recall()) if self._may_fit(at) else None
+            self._plans[at] = planned(self.inputs, self._moment(at), PlanCache()) if self._may_fit(at) else None
         return self._plans[at] is not None
 
     def _moment(self, at: datetime) -> Moment:
@@ -82,7 +82,7 @@ class Search:
         return self._moments[at]
 
 
-def planned(inputs: Inputs, moment: Moment, recall: Recall) -> Plan | None:
+def planned(inputs: Inputs, moment: Moment, recall: PlanCache) -> Plan | None:
     """Return how a gang could start at a time. recall: proofs of worlds like that."""
     rules = replace(inputs.rules, recall=recall, mute=True, balances=None, defects=[])
     then = replace(inputs, rules=rules, world=moment.world, standing=moment.standing, blocked_by="")

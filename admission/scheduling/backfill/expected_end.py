@@ -14,8 +14,8 @@ from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.dra.metering import device_meters
-from admission.dra.state.simulation import Stay
-from admission.scheduling.backfill.reservations import Tenure
+from admission.dra.state.simulation import Interval
+from admission.scheduling.backfill.reservations import ExpectedEnd
 from admission.scheduling.checks import runtime
 from admission.workloads.gangs import Group
 
@@ -29,11 +29,11 @@ class _Made(NamedTuple):
     placement: Placement
     group: Group | None
     queue: Queue | None
-    tenure: Tenure
+    tenure: ExpectedEnd
 
 
 @dataclass(slots=True)
-class Tenures:
+class ExpectedEnds:
     """The tenures as they were last made: one is made anew where its gang, placement or queue changed."""
 
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Tenures:
     _queues: Mapping[QueueName, Queue] = field(default_factory=dict)
     _users: Users = field(default_factory=dict)
     _made: dict[GangUid, _Made] = field(default_factory=dict)
-    _by_gang: Mapping[str, Tenure] = field(default_factory=dict)
+    _by_gang: Mapping[str, ExpectedEnd] = field(default_factory=dict)
 
     def look(
         self,
@@ -50,7 +50,7 @@ class Tenures:
         queues: Mapping[QueueName, Queue],
         users: Users,
         now: datetime,
-    ) -> Mapping[str, Tenure]:
+    ) -> Mapping[str, ExpectedEnd]:
         """Return the tenures by the names of the gangs; the same mapping as before where nothing changed."""
         grounds = (placements, groups, queues, users)
         known = (self._placements, self._groups, self._queues, self._users)
@@ -68,14 +68,14 @@ class Tenures:
         self._by_gang = self._named()
         return self._by_gang
 
-    def _named(self) -> Mapping[str, Tenure]:
+    def _named(self) -> Mapping[str, ExpectedEnd]:
         """Return the tenures by name. Of two lives of a gang that have devices at once nobody knows the end."""
-        found: dict[str, Tenure] = {}
+        found: dict[str, ExpectedEnd] = {}
         for placement, _, _, tenure in self._made.values():
             other = found.get(placement.gang)
             if other is not None:
                 requests = (*other.stay.requests, *tenure.stay.requests)
-                found[placement.gang] = replace(other, stay=Stay(gang=placement.gang, requests=requests), end=None)
+                found[placement.gang] = replace(other, stay=Interval(gang=placement.gang, requests=requests), end=None)
             elif tenure.end is not None and _is_shared(placement, self._users):
                 found[placement.gang] = replace(tenure, end=None)
             else:
@@ -83,17 +83,17 @@ class Tenures:
         return found
 
 
-def _tenure(placement: Placement, group: Group | None, queue: Queue | None, now: datetime) -> Tenure:
-    stay = Stay(gang=placement.gang, requests=tuple(_requests(placement, group)))
+def _tenure(placement: Placement, group: Group | None, queue: Queue | None, now: datetime) -> ExpectedEnd:
+    stay = Interval(gang=placement.gang, requests=tuple(_requests(placement, group)))
     charge = device_meters.added(holding.charge for holding in placement.holdings.values())
     if group is None or not group.pods:
         # Its pods have ended, and its claims are about to be freed.
-        return Tenure(stay=stay, queue=placement.queue, charge=charge, end=now)
+        return ExpectedEnd(stay=stay, queue=placement.queue, charge=charge, end=now)
     begun = max((pod.started for pod in group.pods if pod.started is not None), default=placement.reserved_at)
-    expected = runtime.end(max(begun, placement.reserved_at), runtime.of(group, queue))
+    expected = runtime.end(max(begun, placement.reserved_at), runtime.declared_runtime(group, queue))
     limit = runtime.end(placement.begun, queue.max_runtime if queue is not None else None)
     end = min((one for one in (expected, limit) if one is not None), default=None)
-    return Tenure(stay=stay, queue=placement.queue, charge=charge, end=end)
+    return ExpectedEnd(stay=stay, queue=placement.queue, charge=charge, end=end)
 
 
 def _requests(placement: Placement, group: Group | None) -> Iterator[tuple[NodeName, Resources]]:

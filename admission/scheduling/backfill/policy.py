@@ -26,18 +26,18 @@ from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Hold, HoldReason
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests.gang_request import Plan
-from admission.dra.state.cluster_state import World
-from admission.dra.state.simulation import Outlook, Stay, Visit
+from admission.dra.state.cluster_state import ClusterState
+from admission.dra.state.simulation import Arrival, Interval, Simulation
 from admission.quota import queue_order
-from admission.quota.headroom import Standing
+from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import Rank
 from admission.scheduling.backfill import earliest_start, reservations
-from admission.scheduling.backfill.reservations import Beside, Estimate, Moment, Reservation, Tenure, Times
-from admission.scheduling.backfill.running import Presence
-from admission.scheduling.backfill.unreachable import Hopes
-from admission.scheduling.cache.plan_cache import Recall
+from admission.scheduling.backfill.reservations import Beside, Estimate, ExpectedEnd, Moment, Reservation, Times
+from admission.scheduling.backfill.running import RunningGangs
+from admission.scheduling.backfill.unreachable import NeverFits
+from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.cache.queue_cache import Ground
-from admission.scheduling.cache.verdict_cache import PROOF, QUOTA, RESERVED, Finding
+from admission.scheduling.cache.verdict_cache import PROOF, QUOTA, RESERVED, Verdict
 from admission.scheduling.checks import chain, runtime
 from admission.scheduling.checks.chain import Grant, Inputs, Rules
 from admission.workloads.gangs import Group
@@ -73,7 +73,7 @@ class _Head:
     def rank(self) -> Rank:
         return queue_order.rank(self.group)
 
-    def is_to_come_forward(self, present: Presence) -> bool:
+    def is_to_come_forward(self, present: RunningGangs) -> bool:
         """Return whether its reservation is to be reckoned anew, since it may be sooner; remember what has gone."""
         if self.reservation is None or self.made is None:
             return False
@@ -86,10 +86,10 @@ class _Head:
 
 
 @dataclass(slots=True)
-class Reserve:
+class Backfill:
     """The heads of the queues, what is reserved for them, and who is there."""
 
-    present: Presence
+    present: RunningGangs
     revision: int = 0
     """Grows when something is not reserved any more."""
     is_new: bool = False
@@ -98,24 +98,24 @@ class Reserve:
     _front: list[tuple[Rank, _Head]] | None = None
     """The heads that may have a reservation, in order; None where that is to be found anew."""
     _grounds: tuple[Hashable, ...] = ()
-    _seen: World | None = None
+    _seen: ClusterState | None = None
     """The world of the last cycle."""
     _unsure: dict[QueueName, tuple[GangUid, Estimate]] = field(default_factory=dict)
     """The first gangs of queues that wait for somebody of whom nobody knows when it ends."""
     _guesses: dict[QueueName, datetime] = field(default_factory=dict)
     """When the last head of each queue was to start: the next one, or the same anew, may be at about that time."""
-    _recall: Recall = field(default_factory=Recall)
+    _recall: PlanCache = field(default_factory=PlanCache)
     """Proofs that there is no plan beside what is reserved."""
-    _beside: Outlook = field(default_factory=lambda: Outlook("beside"))
-    _later: Outlook = field(default_factory=lambda: Outlook("later"))
-    _reserved: tuple[World, dict[tuple[Visit, ...], World]] | None = None
+    _beside: Simulation = field(default_factory=lambda: Simulation("beside"))
+    _later: Simulation = field(default_factory=lambda: Simulation("later"))
+    _reserved: tuple[ClusterState, dict[tuple[Arrival, ...], ClusterState]] | None = None
     """A world, and what is left of it beside all that was ever kept in it."""
-    _hopes: Hopes = field(init=False)
+    _hopes: NeverFits = field(init=False)
 
     def __post_init__(self) -> None:
-        self._hopes = Hopes(self.present)
+        self._hopes = NeverFits(self.present)
 
-    def begin(self, rules: Rules, waiting: Collection[GangUid], world: World) -> None:
+    def begin(self, rules: Rules, waiting: Collection[GangUid], world: ClusterState) -> None:
         """Start a cycle. waiting: the gangs that wait.
 
         What is reserved is proved anew when it is needed and anything is different, and found anew where that is more
@@ -142,7 +142,7 @@ class Reserve:
         present.begin()
         self._unsure = {queue: one for queue, one in self._unsure.items() if one[0] in waiting}
         if not self._heads and not self._hopes:
-            self._recall = Recall()
+            self._recall = PlanCache()
             self._hopes.forget()
         self._hopes.begin(waiting, 2 * len(waiting) + MOST)
 
@@ -177,7 +177,7 @@ class Reserve:
         found = (head.reservation for head in self._heads.values())
         return min((one.at for one in found if one is not None and one.at > self.present.now), default=None)
 
-    def decide(self, inputs: Inputs) -> Finding:
+    def decide(self, inputs: Inputs) -> Verdict:
         """Decide about a gang; hold it where it would be in the way of what is reserved for those ahead of it."""
         short = self._shortly(inputs) if inputs.rules.mute else None
         if short is not None:
@@ -194,7 +194,7 @@ class Reserve:
         beside = chain.decide(replace(inputs, rules=rules, world=world, standing=standing))
         if isinstance(beside.outcome, Grant):
             return beside
-        return Finding(
+        return Verdict(
             group=inputs.group,
             outcome=reservations.behind(inputs.group, inputs.queue, bound),
             needed=found.needed,
@@ -204,7 +204,7 @@ class Reserve:
             bound=bound,
         )
 
-    def _shortly(self, inputs: Inputs) -> Finding | None:
+    def _shortly(self, inputs: Inputs) -> Verdict | None:
         """Hold a gang that quota beside what is reserved is too short for, whether there is a plan for it or not.
 
         For who does not ask what else might hold it. None where reservations are to be made or proved before that.
@@ -219,10 +219,10 @@ class Reserve:
         if not bound or not chain.is_short(asked, Beside(inputs.standing, bound)):
             return None
         behind = reservations.behind(inputs.group, inputs.queue, bound)
-        return Finding(group=inputs.group, outcome=behind, needed=asked.needed, by=RESERVED, bound=bound)
+        return Verdict(group=inputs.group, outcome=behind, needed=asked.needed, by=RESERVED, bound=bound)
 
     def stands(
-        self, held: Finding | Ground, queue: QueueName, world: World, standing: Standing, selectors: Selectors
+        self, held: Verdict | Ground, queue: QueueName, world: ClusterState, standing: QueueUsage, selectors: Selectors
     ) -> bool:
         """Return whether a gang of a queue would still be in the way of what is reserved."""
         bound: tuple[Reservation, ...] = held.bound
@@ -242,7 +242,7 @@ class Reserve:
         kept = (bound for bound in bounds if all(id(one) in made for one in bound))
         return min((max(one.at for one in bound) for bound in kept), default=None)
 
-    def note(self, finding: Finding, inputs: Inputs | None) -> None:
+    def note(self, finding: Verdict, inputs: Inputs | None) -> None:
         """Take notice of what was found of a gang, after all that is ahead of it in its queue. What is granted starts.
 
         inputs: what it was found on; None for one that may not enter its queue.
@@ -292,8 +292,8 @@ class Reserve:
                 self._cancel(one)
         self._hopes.came(group.uid, end)
         devices = tuple(taking.device for takings in plan.takings.values() for taking in takings)
-        stay = Stay(gang=group.key, requests=requests, devices=devices)
-        self.present.come(Tenure(stay=stay, queue=group.queue, charge=plan.charge, end=end))
+        stay = Interval(gang=group.key, requests=requests, devices=devices)
+        self.present.come(ExpectedEnd(stay=stay, queue=group.queue, charge=plan.charge, end=end))
 
     def end(self, gang: str) -> None:
         """Take notice of a gang that has given everything back."""
@@ -309,7 +309,7 @@ class Reserve:
         """Return whether it is known that a gang cannot be a head."""
         return self._hopes.is_lost(group)
 
-    def look(self, rules: Rules, world: World, standing: Standing) -> None:
+    def look(self, rules: Rules, world: ClusterState, standing: QueueUsage) -> None:
         """Reserve for the first heads, at the end of a round; prove anew what is reserved, as others come and go."""
         for head in self._ahead(None):
             inputs = Inputs(rules=rules, group=head.group, queue=head.queue, world=world, standing=standing)
@@ -320,7 +320,7 @@ class Reserve:
 
         None: what is reserved would fall there without the gang. absent: gangs that are not there, and are in this one.
         """
-        end = runtime.end(start, runtime.of(inputs.group, inputs.queue))
+        end = runtime.end(start, runtime.declared_runtime(inputs.group, inputs.queue))
         for head in self._ahead(queue_order.rank(inputs.group)):
             known = head.reservation
             if known is not None and self.present.now < known.at and _reaches(end, known):
@@ -332,7 +332,7 @@ class Reserve:
         heads = {head.group.uid: one.estimate for head in self._heads.values() if (one := head.reservation) is not None}
         return dict(self._unsure.values()) | heads
 
-    def _doubt(self, finding: Finding) -> None:
+    def _doubt(self, finding: Verdict) -> None:
         """Note why nobody knows when the first gang of a queue is to start."""
         group, known = finding.group, self._unsure.get(finding.group.queue)
         if finding.outcome.reason not in {HoldReason.DEVICES_BUSY, HoldReason.QUOTA_EXCEEDED}:
@@ -360,7 +360,7 @@ class Reserve:
         self._hopes.clear()
         self._hopes.forget()
         self._guesses.clear()
-        self._recall = Recall()
+        self._recall = PlanCache()
         self._reserved = None
         self.present.changes += 1
 
@@ -380,9 +380,9 @@ class Reserve:
 
     def _end(self, group: Group, queue: Queue) -> datetime | None:
         """Return when a gang ends that starts now; None where nobody knows."""
-        return runtime.end(self.present.now, runtime.of(group, queue))
+        return runtime.end(self.present.now, runtime.declared_runtime(group, queue))
 
-    def _world(self, bound: tuple[Reservation, ...], world: World) -> World:
+    def _world(self, bound: tuple[Reservation, ...], world: ClusterState) -> ClusterState:
         """Return what is left beside reservations."""
         visits = tuple(_visits(bound))
         if self._reserved is None or self._reserved[0] is not world:
@@ -404,11 +404,11 @@ class Reserve:
             head.tried = self.present.changes if head.reservation is None else NEVER
         return head.reservation
 
-    def _is_kept(self, head: _Head, known: Reservation, world: World, standing: Standing) -> bool:
+    def _is_kept(self, head: _Head, known: Reservation, world: ClusterState, standing: QueueUsage) -> bool:
         """Return whether what is reserved for a head still is, and is still to come."""
         return self.present.now < known.at and (known.is_proved or self._prove(head, known, world, standing))
 
-    def _prove(self, head: _Head, known: Reservation, world: World, standing: Standing) -> bool:
+    def _prove(self, head: _Head, known: Reservation, world: ClusterState, standing: QueueUsage) -> bool:
         """Return whether a reservation of an earlier cycle stands; reckon what is left beside it anew."""
         found = self._renewed(head, known, world, standing)
         if found is not None:
@@ -416,7 +416,7 @@ class Reserve:
         return found is not None
 
     def _renewed(
-        self, head: _Head, known: Reservation, world: World, standing: Standing, absent: Collection[str] = ()
+        self, head: _Head, known: Reservation, world: ClusterState, standing: QueueUsage, absent: Collection[str] = ()
     ) -> Reservation | None:
         """Return a reservation as it is in a world, from which some are absent that are there; None where it falls."""
         gone = [one for one in self.present.gone(known.at) if one.stay.gang not in absent]
@@ -424,7 +424,7 @@ class Reserve:
         if any(gang in self.present.tenures and gang not in names for gang in known.gone):
             return None
         others = self._others(head, known.at)
-        outlook = Outlook("absent") if absent else self._later
+        outlook = Simulation("absent") if absent else self._later
         then = outlook.world(world, gone=_stays(gone), came=_visits(others))
         moment = reservations.moment(then, standing, known.at, gone)
         reservations.take(moment.standing, others)
@@ -463,15 +463,15 @@ class Reserve:
             group=head.group,
             at=moment.at,
             estimate=Estimate(at=moment.at, message=reservations.awaited(awaits)),
-            until=runtime.end(moment.at, runtime.of(head.group, head.queue)),
+            until=runtime.end(moment.at, runtime.declared_runtime(head.group, head.queue)),
             plan=plan,
-            visit=Visit(gang=head.group.key, takings=takings, requests=requests, room=room),
+            visit=Arrival(gang=head.group.key, takings=takings, requests=requests, room=room),
             gone=frozenset(one.stay.gang for one in moment.gone),
             drawn=reservations.drawn(plan, inputs.world),
             standing=moment.standing,
         )
 
-    def _awaited(self, moment: Moment, plan: Plan, world: World) -> tuple[str, ...]:
+    def _awaited(self, moment: Moment, plan: Plan, world: ClusterState) -> tuple[str, ...]:
         """Return who has to end for a plan, in the order of their ends."""
         holders = reservations.holders(plan, world)
         before = len(self.present.gone(moment.at - runtime.SECOND))
@@ -483,16 +483,16 @@ def _reaches(end: datetime | None, reservation: Reservation) -> bool:
     return end is None or runtime.whole(end) > reservation.at
 
 
-def waits(finding: Finding) -> bool:
+def waits(finding: Verdict) -> bool:
     """Return whether what was found of a gang holds it until others end."""
     if not isinstance(finding.outcome, Hold):
         return False
     return finding.by in WAITING or bool(finding.bound) or finding.outcome.reason is HoldReason.QUOTA_EXCEEDED
 
 
-def _stays(tenures: Iterable[Tenure]) -> list[Stay]:
+def _stays(tenures: Iterable[ExpectedEnd]) -> list[Interval]:
     return [one.stay for one in tenures]
 
 
-def _visits(reserved: Iterable[Reservation]) -> list[Visit]:
+def _visits(reserved: Iterable[Reservation]) -> list[Arrival]:
     return [one.visit for one in reserved]

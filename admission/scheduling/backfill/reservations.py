@@ -15,10 +15,10 @@ from admission.api.values.reasons import Detail, Hold, HoldReason
 from admission.dra.inventory.pools import PoolId
 from admission.dra.requests.gang_request import Plan
 from admission.dra.state import incremental
-from admission.dra.state.cluster_state import World
-from admission.dra.state.simulation import Room, Stay, Visit
+from admission.dra.state.cluster_state import ClusterState
+from admission.dra.state.simulation import Arrival, Interval, Room
 from admission.quota import queue_order
-from admission.quota.headroom import Standing
+from admission.quota.headroom import QueueUsage
 from admission.quota.shortage import Shortage
 from admission.scheduling.checks import runtime as checks_runtime
 from admission.workloads.gangs import Group
@@ -27,10 +27,10 @@ Requests = Iterable[tuple[NodeName, Resources]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Tenure:
+class ExpectedEnd:
     """A gang that has its devices. end: when it should have given them back; None where nobody knows."""
 
-    stay: Stay
+    stay: Interval
     queue: QueueName
     charge: Charge
     end: datetime | None
@@ -58,11 +58,11 @@ class Reservation:
     at: datetime
     until: datetime | None
     plan: Plan
-    visit: Visit
+    visit: Arrival
     gone: frozenset[str]
     estimate: Estimate
     drawn: frozenset[PoolId]
-    standing: Standing
+    standing: QueueUsage
     passed: set[str] = field(default_factory=set)
     is_proved: bool = True
     _leaves: dict[Hashable, bool] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Reservation:
         self.standing.give_back(queue, charge)
         return found
 
-    def prove(self, standing: Standing, room: Room) -> None:
+    def prove(self, standing: QueueUsage, room: Room) -> None:
         """Say how things stand then, as is known now."""
         self.standing, self.visit, self.is_proved = standing, replace(self.visit, room=room), True
         self._leaves.clear()
@@ -118,15 +118,15 @@ class Moment(NamedTuple):
     """A time by which some have ended, and how things stand then."""
 
     at: datetime
-    world: World
-    standing: Standing
-    gone: Sequence[Tenure]
+    world: ClusterState
+    standing: QueueUsage
+    gone: Sequence[ExpectedEnd]
 
 
-class Beside(Standing):
+class Beside(QueueUsage):
     """What queues may take now, as far as what is reserved can still be had. Only to be asked what fits."""
 
-    def __init__(self, now: Standing, bound: Iterable[Reservation]) -> None:  # it has no quotas of its own
+    def __init__(self, now: QueueUsage, bound: Iterable[Reservation]) -> None:  # it has no quotas of its own
         self.tree = now.tree
         self._now = now
         self._bound = tuple(bound)
@@ -144,7 +144,7 @@ class Beside(Standing):
         return None if held is None else held.shortage(queue, charge)
 
 
-def moment(world: World, standing: Standing, at: datetime, gone: Sequence[Tenure]) -> Moment:
+def moment(world: ClusterState, standing: QueueUsage, at: datetime, gone: Sequence[ExpectedEnd]) -> Moment:
     """Return how things stand when some have ended, in the world in which they have."""
     standing = standing.copy()
     charges: dict[QueueName, dict[MeterName, int]] = {}
@@ -184,7 +184,7 @@ def renewed(known: Reservation, moment: Moment) -> Reservation | None:
     )
 
 
-def drawn(plan: Plan, world: World) -> frozenset[PoolId]:
+def drawn(plan: Plan, world: ClusterState) -> frozenset[PoolId]:
     """Return the pools of a plan's devices that have counters."""
     slices = world.slices
     devices = [taking.device for takings in plan.takings.values() for taking in takings]
@@ -192,7 +192,7 @@ def drawn(plan: Plan, world: World) -> frozenset[PoolId]:
     return frozenset(pool for pool in pools if slices is not None and slices.draws(pool))
 
 
-def holders(plan: Plan, world: World) -> set[str]:
+def holders(plan: Plan, world: ClusterState) -> set[str]:
     """Return the gangs that have now what a plan takes."""
     devices = [taking.device for takings in plan.takings.values() for taking in takings]
     found = {world.taken[device].gang for device in devices if device in world.taken}
@@ -268,7 +268,7 @@ def ask_the_same(one: Group, other: Group) -> bool:
     return same_rank and one.pods == other.pods and one.waiting == other.waiting
 
 
-def take(standing: Standing, others: Iterable[Reservation]) -> None:
+def take(standing: QueueUsage, others: Iterable[Reservation]) -> None:
     """Count what is reserved as used."""
     for one in others:
         standing.take(one.group.queue, one.plan.charge)
@@ -280,7 +280,7 @@ def requests(group: Group, plan: Plan) -> tuple[tuple[NodeName, Resources], ...]
     return tuple((place.node, pods[place.uid].requests) for place in plan.pods)
 
 
-def room_beside(world: World, requests: Requests) -> dict[NodeName, Mapping[str, int] | None]:
+def room_beside(world: ClusterState, requests: Requests) -> dict[NodeName, Mapping[str, int] | None]:
     """Return what is left, beside requests, on the nodes that they are for."""
     return {node: incremental.less(world.left.get(node), asked) for node, asked in _by_node(requests).items()}
 
@@ -305,7 +305,7 @@ NAMED = 3
 def behind(group: Group, queue: Queue, bound: Sequence[Reservation]) -> Hold:
     """Hold a gang that is in the way of what is reserved for others."""
     first = min(bound, key=lambda one: one.at)
-    runtime = checks_runtime.of(group, queue)
+    runtime = checks_runtime.declared_runtime(group, queue)
     runs = "does not say how long it runs" if runtime is None else f"would run for {durations.render(runtime)}"
     message = (
         f"{first.group.key} is ahead of it and is to start at {_text(first.at)}; this gang {runs}, "

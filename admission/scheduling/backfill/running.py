@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from admission.dra.metering import device_meters
-from admission.dra.state.simulation import Stay
-from admission.scheduling.backfill.reservations import Tenure
+from admission.dra.state.simulation import Interval
+from admission.scheduling.backfill.reservations import ExpectedEnd
 from admission.scheduling.checks import runtime
 
 
@@ -20,7 +20,7 @@ class _End(NamedTuple):
 
 
 @dataclass(slots=True)
-class Presence:
+class RunningGangs:
     """The gangs that have devices, by name. changes: grows whenever one comes or goes.
 
     is_early: whether one has gone, since the cycle began, or is about to, of whom that was not expected yet. overdue:
@@ -29,21 +29,21 @@ class Presence:
     """
 
     now: datetime
-    tenures: dict[str, Tenure] = field(default_factory=dict)
+    tenures: dict[str, ExpectedEnd] = field(default_factory=dict)
     changes: int = 0
     is_early: bool = False
     overdue: datetime | None = None
     is_vague: bool = False
-    _told: Mapping[str, Tenure] = field(default_factory=dict)
+    _told: Mapping[str, ExpectedEnd] = field(default_factory=dict)
     _ends: list[_End] = field(default_factory=list)
-    _there: list[Tenure] = field(default_factory=list)
+    _there: list[ExpectedEnd] = field(default_factory=list)
     """When gangs should end, in order, as they said; and which these are."""
     _endless: tuple[int, Sequence[str]] = (-1, ())
     """Those of whom nobody knows when they end, in order, and as of which change."""
-    _expected: tuple[datetime, int, list[_End], list[Tenure]] | None = None
+    _expected: tuple[datetime, int, list[_End], list[ExpectedEnd]] | None = None
     """The same as they are expected to, as of when, and as of which change; where that is another time for some."""
 
-    def expect(self, tenures: Mapping[str, Tenure], now: datetime) -> None:
+    def expect(self, tenures: Mapping[str, ExpectedEnd], now: datetime) -> None:
         """Take over who has devices at the beginning of a cycle."""
         if tenures is self._told:
             return
@@ -71,7 +71,7 @@ class Presence:
         """Return whether one has gone sooner than was expected when something was reckoned."""
         return self.is_early or (self.overdue is not None and self.overdue <= made)
 
-    def come(self, tenure: Tenure) -> None:
+    def come(self, tenure: ExpectedEnd) -> None:
         """Let a gang, or more of one, come."""
         gang, self._told = tenure.stay.gang, {}
         known = self._taken_out(gang)
@@ -86,7 +86,7 @@ class Presence:
             self._there.insert(at, tenure)
         self.changes += 1
 
-    def go(self, gang: str) -> Tenure | None:
+    def go(self, gang: str) -> ExpectedEnd | None:
         """Let a gang go, and return what it had, if it is known."""
         # What comes of it may be nothing: the books are looked at again.
         self._told = {}
@@ -108,7 +108,7 @@ class Presence:
         """Return when gangs are expected to end, in order."""
         return (second for second, _ in self._in_order()[0])
 
-    def gone(self, at: datetime) -> Sequence[Tenure]:
+    def gone(self, at: datetime) -> Sequence[ExpectedEnd]:
         """Return who will have ended by a time, in the order of their ends."""
         ends, tenures = self._in_order()
         return tenures[: bisect_left(ends, _End(at + datetime.resolution, ""))]
@@ -119,18 +119,18 @@ class Presence:
             self._endless = self.changes, sorted(gang for gang, one in self.tenures.items() if one.end is None)
         return self._endless[1]
 
-    def _note_overdue(self, tenure: Tenure, now: datetime) -> None:
+    def _note_overdue(self, tenure: ExpectedEnd, now: datetime) -> None:
         if tenure.end is not None and tenure.end < now:
             self.overdue = tenure.end if self.overdue is None else min(self.overdue, tenure.end)
 
-    def _taken_out(self, gang: str) -> Tenure | None:
+    def _taken_out(self, gang: str) -> ExpectedEnd | None:
         known = self.tenures.pop(gang, None)
         if known is not None and known.end is not None:
             at = bisect_left(self._ends, _end(known))
             del self._ends[at], self._there[at]
         return known
 
-    def _in_order(self) -> tuple[list[_End], list[Tenure]]:
+    def _in_order(self) -> tuple[list[_End], list[ExpectedEnd]]:
         """Return when gangs are expected to end, in order, and which."""
         # Only those whose time has come, or is about to, are expected at another time than they said.
         first = bisect_left(self._ends, _End(runtime.whole(self.now) + runtime.SECOND, ""))
@@ -145,7 +145,7 @@ class Presence:
             known = self._expected = self.now, self.changes, ends, [self.tenures[gang] for _, gang in ends]
         return known[2:]
 
-    def _same(self, gang: str, tenure: Tenure) -> Tenure:
+    def _same(self, gang: str, tenure: ExpectedEnd) -> ExpectedEnd:
         """Return what was known of a gang where nothing else is known now."""
         known = self.tenures.get(gang)
         if known is tenure:
@@ -155,22 +155,22 @@ class Presence:
         return known if known.stay.requests == tenure.stay.requests else tenure
 
 
-def _end(tenure: Tenure) -> _End:
+def _end(tenure: ExpectedEnd) -> _End:
     assert tenure.end is not None  # noqa: S101 - who says nothing of it is not among the ends
     return _End(runtime.whole(tenure.end), tenure.stay.gang)
 
 
-def _is_early(tenure: Tenure, now: datetime) -> bool:
+def _is_early(tenure: ExpectedEnd, now: datetime) -> bool:
     """Return whether a gang that has gone was not expected to yet. Who ends in the second that it said is not early."""
     return tenure.end is None or runtime.whole(tenure.end) > runtime.whole(now)
 
 
-def _is_sooner(now: Tenure, before: Tenure) -> bool:
+def _is_sooner(now: ExpectedEnd, before: ExpectedEnd) -> bool:
     """Return whether a gang ends sooner than it was to: its pods have ended, say, and its claims are not free yet."""
     return now is not before and now.end is not None and (before.end is None or now.end < before.end)
 
 
-def _joined(one: Stay, other: Stay) -> Stay:
+def _joined(one: Interval, other: Interval) -> Interval:
     """Return what a gang has that has come in two parts."""
     devices = (*one.devices, *other.devices) if one.devices is not None and other.devices is not None else None
-    return Stay(gang=one.gang, requests=(*one.requests, *other.requests), devices=devices)
+    return Interval(gang=one.gang, requests=(*one.requests, *other.requests), devices=devices)

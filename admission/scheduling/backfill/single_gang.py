@@ -8,12 +8,12 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
-from admission.dra.state.simulation import Outlook
+from admission.dra.state.simulation import Simulation
 from admission.scheduling.backfill import reservations
-from admission.scheduling.backfill.policy import Reserve
+from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.reservations import Beside
-from admission.scheduling.cache.plan_cache import Recall
-from admission.scheduling.cache.verdict_cache import Finding
+from admission.scheduling.cache.plan_cache import PlanCache
+from admission.scheduling.cache.verdict_cache import Verdict
 from admission.scheduling.checks import chain
 from admission.scheduling.checks.chain import Grant, Inputs
 
@@ -21,11 +21,11 @@ from admission.scheduling.checks.chain import Grant, Inputs
 def granted(
     inputs: Inputs,
     absent: Collection[str],
-    reserve: Reserve | None,
+    reserve: Backfill | None,
     start: datetime | None = None,
     *,
     spares_all: bool = True,
-) -> Finding | None:
+) -> Verdict | None:
     """Return what a gang may be granted; None where it is held, or in the way of what is reserved for those ahead.
 
     absent: the gangs that are not in the world of the question, and are there now. start: when it is to start; None:
@@ -43,7 +43,7 @@ def granted(
     requests = reservations.requests(inputs.group, found.outcome.plan)
     if all(one.leaves(found.outcome.plan, requests, inputs.queue.name) for one in bound):
         return found
-    rules, standing = replace(inputs.rules, recall=Recall(), mute=True), Beside(inputs.standing, bound)
-    world = Outlook("heeding").world(inputs.world, kept=[one.visit for one in bound])
+    rules, standing = replace(inputs.rules, recall=PlanCache(), mute=True), Beside(inputs.standing, bound)
+    world = Simulation("heeding").world(inputs.world, kept=[one.visit for one in bound])
     beside = chain.decide(replace(inputs, rules=rules, world=world, standing=standing))
     return beside if isinstance(beside.outcome, Grant) else None

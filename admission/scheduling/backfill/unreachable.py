@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from admission.api.muster.gangs import Charge
 from admission.api.values.names import GangUid
-from admission.dra.state.cluster_state import World
-from admission.dra.state.simulation import Outlook
-from admission.quota.headroom import Standing
+from admission.dra.state.cluster_state import ClusterState
+from admission.dra.state.simulation import Simulation
+from admission.quota.headroom import QueueUsage
 from admission.scheduling.backfill import earliest_start, reservations
 from admission.scheduling.backfill.reservations import Moment
-from admission.scheduling.backfill.running import Presence
-from admission.scheduling.cache.plan_cache import Recall
+from admission.scheduling.backfill.running import RunningGangs
+from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.checks import chain
 from admission.scheduling.checks.chain import Inputs
 from admission.workloads.gangs import Group
@@ -33,21 +33,21 @@ class _Known(NamedTuple):
 class _AtLast(NamedTuple):
     """How things stand when all have ended, and what that was found from."""
 
-    world: World
-    standing: Standing
+    world: ClusterState
+    standing: QueueUsage
     changes: int
     moment: Moment
 
 
 @dataclass(slots=True)
-class Hopes:
+class NeverFits:
     """The gangs that were asked about. present: who is there."""
 
-    present: Presence
+    present: RunningGangs
     _known: dict[GangUid, _Known] = field(default_factory=dict)
-    _recall: Recall = field(default_factory=Recall)
+    _recall: PlanCache = field(default_factory=PlanCache)
     """Proofs that there is no plan."""
-    _outlook: Outlook = field(default_factory=lambda: Outlook("at last"))
+    _outlook: Simulation = field(default_factory=lambda: Simulation("at last"))
     _at_last: _AtLast | None = None
 
     def __len__(self) -> int:
@@ -82,7 +82,7 @@ class Hopes:
 
     def forget(self) -> None:
         """Forget the proofs."""
-        self._recall, self._at_last = Recall(), None
+        self._recall, self._at_last = PlanCache(), None
 
     def _is_hopeless(self, group: Group, inputs: Inputs, needed: Charge) -> bool:
         moment = self._moment(inputs)

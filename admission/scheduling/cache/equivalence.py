@@ -19,7 +19,7 @@ from admission.api.values.reasons import Detail, Hold
 from admission.dra.metering import holdings
 from admission.dra.planner import pod_groups
 from admission.dra.requests.gang_request import Plan, PodDemand, Topology
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 
 POD, CLAIM = "\ue000", "\ue001"
 """Begin a general name. They are characters of private use, which no name in Kubernetes has; digits follow."""
@@ -28,7 +28,7 @@ _GENERAL = re.compile(f"([{POD}{CLAIM}])([0-9]{{6}})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Alike:
+class GangEquivalence:
     """A gang's question without its names. key: equal for gangs that ask for the same.
 
     pods and claims: the real ones, by number.
@@ -53,7 +53,7 @@ class Alike:
             for at, one in enumerate(self.pods)
         )
 
-    def is_fresh(self, world: World) -> bool:
+    def is_fresh(self, world: ClusterState) -> bool:
         """Return whether the claims are still to be allocated in a world, and nobody else's."""
         return all(_is_fresh(claim, world) for claim in self.claims)
 
@@ -104,9 +104,9 @@ class Alike:
         return value
 
 
-def of(
-    demands: Sequence[PodDemand], wanted: PlacementMode, world: World, topology: Topology | None = None
-) -> Alike | None:
+def build(
+    demands: Sequence[PodDemand], wanted: PlacementMode, world: ClusterState, topology: Topology | None = None
+) -> GangEquivalence | None:
     """Return the question of a gang; None where it is about very objects.
 
     So it is where a claim is allocated, planned or used already, or has no UID, where a pod asks for extended
@@ -129,10 +129,10 @@ def of(
         (asked_by(one.pod), one.subgroup, tuple(numbers[claim.meta.uid] for claim in one.claims)) for one in ordered
     )
     namespaces = tuple(sorted({one.pod.meta.namespace for one in demands}))
-    return Alike(key=(wanted, topology, namespaces, asked, tuple(specs), pods), pods=ordered, claims=named)
+    return GangEquivalence(key=(wanted, topology, namespaces, asked, tuple(specs), pods), pods=ordered, claims=named)
 
 
-def _is_fresh(claim: Claim, world: World) -> bool:
+def _is_fresh(claim: Claim, world: ClusterState) -> bool:
     uid = claim.meta.uid
     is_known = uid in world.pinned or uid in world.users
     return bool(uid) and claim.allocation is None and not claim.reserved_for and not is_known

@@ -18,10 +18,10 @@ from admission.api.values.reasons import Hold
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering.device_meters import Meters
 from admission.dra.planner import requeue_hint
-from admission.dra.planner.candidate_nodes import Lack
+from admission.dra.planner.candidate_nodes import CapacityBound
 from admission.dra.requests.gang_request import PodDemand, Topology
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 from admission.scheduling.placement.protection import Protections
 
 Question = tuple[tuple[PodDemand, ...], PlacementMode, Topology | None]
@@ -40,7 +40,7 @@ MOST_PROOFS = 10_000
 class Basis:
     """What every gang's answer rests on."""
 
-    world: World
+    world: ClusterState
     usage: Usage
     queues: Mapping[QueueName, Queue]
     meters: Meters
@@ -62,7 +62,7 @@ class Basis:
 
 
 @dataclass(slots=True, eq=False)
-class Proof:
+class InfeasibilityProof:
     """Why there is no plan, in general names, and the last world in which that was so.
 
     pods: the question. lack: tells whether there is room for all of them at all, where that can be told. stale: how
@@ -71,13 +71,13 @@ class Proof:
 
     hold: Hold
     pods: Sequence[PodDemand]
-    world: World
-    lack: Lack | None = None
+    world: ClusterState
+    lack: CapacityBound | None = None
     stale: int = 0
 
 
 @dataclass(slots=True)
-class Recall:
+class PlanCache:
     """Holds by gang and how many of its pods were planned, proofs by question, and what they rest on.
 
     One for each leader; begun anew in every cycle.
@@ -86,7 +86,7 @@ class Recall:
     _basis: Basis | None = None
     _holds: dict[tuple[GangUid, int], tuple[Question, Hold]] = field(default_factory=dict)
     _stands: bool = False
-    _proofs: dict[Hashable, Proof] = field(default_factory=dict)
+    _proofs: dict[Hashable, InfeasibilityProof] = field(default_factory=dict)
     _changed: dict[tuple[object, object], frozenset[NodeName] | None] = field(default_factory=dict)
     """The nodes that changed between two worlds, by their tokens; those of this cycle."""
 
@@ -118,7 +118,7 @@ class Recall:
         if self._stands:
             self._holds[gang, len(question[0])] = (question, hold)
 
-    def proof(self, key: Hashable, world: World, selectors: Selectors) -> Proof | None:
+    def proof(self, key: Hashable, world: ClusterState, selectors: Selectors) -> InfeasibilityProof | None:
         """Return why there is still no plan for those who ask for this; None where there may be one."""
         found = self._proofs.get(key)
         if found is None or found.world is world:
@@ -150,6 +150,6 @@ class Recall:
         if key is not None:
             del self._proofs[key]
 
-    def prove(self, key: Hashable, proof: Proof) -> None:
+    def prove(self, key: Hashable, proof: InfeasibilityProof) -> None:
         """Remember that there is no plan."""
         self._proofs[key] = proof

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from admission.api.muster.gangs import Charge
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Hold
-from admission.scheduling.cache.equivalence import Alike
-from admission.scheduling.cache.plan_cache import Proof
+from admission.scheduling.cache.equivalence import GangEquivalence
+from admission.scheduling.cache.plan_cache import InfeasibilityProof
 from admission.workloads.gangs import Group
 
 
@@ -26,8 +26,8 @@ class Ground(NamedTuple):
 
     needed: Charge
     lack: Hold | None
-    alike: Alike | None
-    proof: Proof | None
+    alike: GangEquivalence | None
+    proof: InfeasibilityProof | None
     bound: tuple[Any, ...] = ()
 
 
@@ -36,7 +36,7 @@ Holds = Callable[[QueueName, Ground], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Line:
+class CachedQueue:
     """The gangs of one queue, as they were counted, of each of which a decision stands on these grounds."""
 
     groups: tuple[Group, ...]
@@ -45,12 +45,12 @@ class Line:
 
 
 @dataclass(slots=True)
-class Lines:
+class QueueCache:
     """The lines that may still stand. One for each leader."""
 
     _counted: tuple[Group, ...] = ()
     _waiting: dict[QueueName, tuple[Group, ...]] = field(default_factory=dict)
-    _lines: dict[QueueName, Line] = field(default_factory=dict)
+    _lines: dict[QueueName, CachedQueue] = field(default_factory=dict)
 
     def clear(self) -> None:
         """Forget every line."""
@@ -85,7 +85,7 @@ class Lines:
     def keep(self, queue: QueueName, groups: tuple[Group, ...], grounds: Iterable[Ground]) -> None:
         """Remember that what was decided of all gangs of a queue may stand."""
         uids = frozenset(group.uid for group in groups)
-        self._lines[queue] = Line(groups=groups, grounds=tuple(grounds), uids=uids)
+        self._lines[queue] = CachedQueue(groups=groups, grounds=tuple(grounds), uids=uids)
 
 
 def _same(left: tuple[Group, ...], right: tuple[Group, ...]) -> bool:

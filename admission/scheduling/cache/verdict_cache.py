@@ -17,9 +17,9 @@ from admission.api.snapshot import Snapshot, changed
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Hold
 from admission.dra.requests.gang_request import PodDemand
-from admission.scheduling.cache.equivalence import Alike
-from admission.scheduling.cache.plan_cache import Proof
-from admission.scheduling.cache.queue_cache import Ground, Lines
+from admission.scheduling.cache.equivalence import GangEquivalence
+from admission.scheduling.cache.plan_cache import InfeasibilityProof
+from admission.scheduling.cache.queue_cache import Ground, QueueCache
 from admission.workloads.gangs import Group
 
 PROOF, ORDER, QUOTA, RESERVED = "proof", "order_is_kept", "quota_may_suffice", "reserved"
@@ -43,7 +43,7 @@ Lacks = Callable[[QueueName, Charge], Hold | None]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Finding:
+class Verdict:
     """What was found of a gang. by: what has found it, see above; empty for what is not kept.
 
     needed: what the gang is charged at least. proof: of those who ask alike, if it was that. bound: the reservations of
@@ -56,8 +56,8 @@ class Finding:
     by: str = ""
     ahead: str = ""
     demands: tuple[PodDemand, ...] = ()
-    alike: Alike | None = None
-    proof: Proof | None = None
+    alike: GangEquivalence | None = None
+    proof: InfeasibilityProof | None = None
     bound: tuple[Any, ...] = ()
 
     @property
@@ -66,12 +66,12 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Rest:
+class VerdictCache:
     """Findings by gang, and their grounds. One for each leader; begun anew in every cycle."""
 
     _grounds: tuple[object, ...] = ()
     _queues: Mapping[QueueName, Queue] = field(default_factory=dict)
-    _findings: dict[GangUid, Finding] = field(default_factory=dict)
+    _findings: dict[GangUid, Verdict] = field(default_factory=dict)
     _claims: Mapping[str, Claim] = field(default_factory=dict)
     _named: dict[str, set[GangUid]] = field(default_factory=dict)
     """The gangs of which a finding is kept whose pods name a claim, by the claim's `namespace/name`."""
@@ -80,7 +80,7 @@ class Rest:
     """What queues may not take now, and what was said of that before."""
     cleared: int = 0
     """Grows when the grounds that all share have changed."""
-    lines: Lines = field(default_factory=Lines)
+    lines: QueueCache = field(default_factory=QueueCache)
     """The queues of which all findings may still stand."""
 
     def begin(self, snapshot: Snapshot, queues: Mapping[QueueName, Queue], *grounds: object) -> None:
@@ -109,7 +109,7 @@ class Rest:
         self._said |= self._lacks
         self._lacks.clear()
 
-    def of(self, group: Group, ahead: str, lacks: Lacks) -> Finding | None:
+    def of(self, group: Group, ahead: str, lacks: Lacks) -> Verdict | None:
         """Return what still stands of a gang. ahead: the gang that waits ahead of it in a strict queue."""
         found = self._findings.get(group.uid)
         if found is None or found.group is not group:
@@ -125,7 +125,7 @@ class Rest:
             return found if lack is not None else None
         return found if lack is None else None
 
-    def keep(self, finding: Finding) -> None:
+    def keep(self, finding: Verdict) -> None:
         """Remember what was found, if it may stand."""
         uid = finding.group.uid
         if not finding.is_kept:
@@ -141,11 +141,11 @@ class Rest:
             alive = {group.uid for group in groups}
             self._findings = {uid: found for uid, found in self._findings.items() if uid in alive}
 
-    def is_kept(self, finding: Finding) -> bool:
+    def is_kept(self, finding: Verdict) -> bool:
         """Return whether a finding is remembered."""
         return self._findings.get(finding.group.uid) is finding
 
-    def grounds(self, findings: Iterable[Finding]) -> list[Ground]:
+    def grounds(self, findings: Iterable[Verdict]) -> list[Ground]:
         """Return what the findings of one queue rest on, beside the gangs and what all share, each once."""
         found: dict[Hashable, Ground] = {}
         for one in findings:

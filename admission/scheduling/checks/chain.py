@@ -12,23 +12,23 @@ from admission.api.muster.queues import PlacementMode, Queue, StopPolicy, Unmete
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
-from admission.dra.compatibility import Profile
+from admission.dra.compatibility import SchedulerProfile
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering.device_meters import Meters
-from admission.dra.planner.candidate_nodes import Lack
+from admission.dra.planner.candidate_nodes import CapacityBound
 from admission.dra.requests.gang_request import Plan, PodDemand, Topology
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 from admission.lifecycle import requeue_backoff
 from admission.lifecycle.requeue_backoff import Backoff
 from admission.quota import fair_share
 from admission.quota.budgets import Balances, BudgetShortage
-from admission.quota.headroom import Standing
+from admission.quota.headroom import QueueUsage
 from admission.quota.shortage import Shortage
 from admission.quota.tree import Tree
 from admission.scheduling.cache import equivalence
-from admission.scheduling.cache.equivalence import Alike
-from admission.scheduling.cache.plan_cache import Proof, Recall
-from admission.scheduling.cache.verdict_cache import PROOF, Finding, Rest
+from admission.scheduling.cache.equivalence import GangEquivalence
+from admission.scheduling.cache.plan_cache import InfeasibilityProof, PlanCache
+from admission.scheduling.cache.verdict_cache import PROOF, Verdict, VerdictCache
 from admission.scheduling.checks import (
     budget,
     claim_readiness,
@@ -64,13 +64,13 @@ class Rules:
     now: datetime
     clock: datetime | None = None
     steps: int
-    profile: Profile | None = field(default_factory=Profile)
-    recall: Recall = field(default_factory=Recall)
+    profile: SchedulerProfile | None = field(default_factory=SchedulerProfile)
+    recall: PlanCache = field(default_factory=PlanCache)
     """The planner's holds of earlier cycles that may still stand."""
-    rest: Rest = field(default_factory=Rest)
+    rest: VerdictCache = field(default_factory=VerdictCache)
     """What was found of gangs in earlier cycles, as far as it may still stand."""
     sharing: fair_share.Rules = field(default_factory=lambda: fair_share.Rules(weights={}, half_lives={}, wanted={}))
-    history: fair_share.Memory | None = None
+    history: fair_share.UsageHistory | None = None
     """What queues have used before, for fair shares."""
     balances: Balances | None = None
     """How the budgets stand, told of every grant. None where nobody knows; the caller then grants nothing."""
@@ -101,8 +101,8 @@ class Inputs:
     rules: Rules
     group: Group
     queue: Queue
-    world: World
-    standing: Standing
+    world: ClusterState
+    standing: QueueUsage
     blocked_by: str = ""
     """The gang ahead of it in a strict queue, when that one waits."""
     demands: tuple[PodDemand, ...] = ()
@@ -122,7 +122,7 @@ class Known:
     group: Group
     demands: tuple[PodDemand, ...]
     needed: Charge
-    alike: Alike | None
+    alike: GangEquivalence | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,30 +159,30 @@ class Decision:
         return same and self.needed == other.needed
 
 
-def decide(inputs: Inputs) -> Finding:
+def decide(inputs: Inputs) -> Verdict:
     """Return the first objection of the chain, or else the plan, and what the gang would be charged at least.
 
     A gang that Muster fails of waits, and is told of in the defects of the rules.
     """
     defects = inputs.rules.defects
     found = faults.spared(During.PLANNING, inputs.group.key, lambda: _decided(inputs), defects)
-    return Finding(group=inputs.group, outcome=faults.hold(defects[-1])) if found is None else found
+    return Verdict(group=inputs.group, outcome=faults.hold(defects[-1])) if found is None else found
 
 
-def _decided(inputs: Inputs) -> Finding:
+def _decided(inputs: Inputs) -> Verdict:
     """Decide about all that wait of a gang, or about as many as may start; those made anew go where others were."""
     rules, group = inputs.rules, inputs.group
 
-    def judged(part: Group) -> Finding:
+    def judged(part: Group) -> Verdict:
         return _judged(inputs if part is group else replace(inputs, group=part, known=None))
 
     found = elastic.largest(group, judged)
     return replacement_slots.regained(found, rules.vacant.get(group.uid, ()), rules.snapshot.nodes, judged)
 
 
-def _judged(inputs: Inputs) -> Finding:
+def _judged(inputs: Inputs) -> Verdict:
     inputs = asked(inputs)
-    found = objected(inputs) or _planned(inputs)
+    found = first_failure(inputs) or _planned(inputs)
     found.needed = inputs.needed
     return found
 
@@ -201,7 +201,7 @@ def is_whole(group: Group) -> bool:
     return elastic.least(group) >= len(group.waiting)
 
 
-def lack(inputs: Inputs) -> Lack | None:
+def capacity_bound(inputs: Inputs) -> CapacityBound | None:
     """Return what tells by counting that there is no plan, in this world and in those like it; None if nothing does.
 
     inputs: `asked` already, of a gang that is whole.
@@ -212,7 +212,7 @@ def lack(inputs: Inputs) -> Lack | None:
     return planner.lack(inputs.demands, inputs.world, wanted) if is_free else None
 
 
-def is_short(inputs: Inputs, beside: Standing) -> bool:
+def is_short(inputs: Inputs, beside: QueueUsage) -> bool:
     """Return whether nothing holds a gang but that quota is too short beside something, and would suffice without it.
 
     inputs: `asked` already. Nothing is said of gangs that may start with fewer pods.
@@ -223,12 +223,12 @@ def is_short(inputs: Inputs, beside: Standing) -> bool:
     return inputs.known is not None or all(check(inputs) is None for check in CHECKS[: -len(PAYING)])
 
 
-def objected(inputs: Inputs) -> Finding | None:
+def first_failure(inputs: Inputs) -> Verdict | None:
     """Return the first objection of the chain; None where only the plan is left to be made."""
     checks = CHECKS if inputs.known is None else PAYING
     objections = ((check.__name__, check(inputs)) for check in checks)
     found = next(((by, objection) for by, objection in objections if objection is not None), None)
-    return Finding(group=inputs.group, outcome=found[1], by=found[0], ahead=inputs.blocked_by) if found else None
+    return Verdict(group=inputs.group, outcome=found[1], by=found[0], ahead=inputs.blocked_by) if found else None
 
 
 def queue_is_active(inputs: Inputs) -> Hold | None:
@@ -395,7 +395,7 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
 """Cheap before dear, and what its owner can mend before what only time mends."""
 
 
-def _planned(inputs: Inputs) -> Finding:
+def _planned(inputs: Inputs) -> Verdict:
     rules, group = inputs.rules, inputs.group
     wanted = mode.asked(group.record, inputs.queue)
     topology = workloads_topology.question(group)
@@ -403,38 +403,38 @@ def _planned(inputs: Inputs) -> Finding:
     alike = _alike(inputs, wanted, topology)
     proof = rules.recall.proof(alike.key, inputs.world, rules.selectors) if alike is not None else None
     if alike is not None and proof is not None:
-        return Finding(group=group, outcome=alike.hold(proof.hold), by=PROOF, alike=alike, proof=proof)
+        return Verdict(group=group, outcome=alike.hold(proof.hold), by=PROOF, alike=alike, proof=proof)
     question = (inputs.demands, wanted, topology)
     known = rules.recall.of(group.uid, question)
     if known is not None:
-        return Finding(group=group, outcome=known)
+        return Verdict(group=group, outcome=known)
     unpaid: dict[str, BudgetShortage] = {}
     answer = _proposed(inputs, wanted, topology, alike, unpaid)
     if alike is not None and isinstance(answer, Proved):
-        proof = Proof(hold=answer, pods=alike.question, world=inputs.world, lack=answer.lack)
+        proof = InfeasibilityProof(hold=answer, pods=alike.question, world=inputs.world, lack=answer.lack)
         rules.recall.prove(alike.key, proof)
-        return Finding(group=group, outcome=alike.hold(answer), by=PROOF, alike=alike, proof=proof)
+        return Verdict(group=group, outcome=alike.hold(answer), by=PROOF, alike=alike, proof=proof)
     if alike is not None and isinstance(answer, Hold):
         answer = alike.hold(answer)
     # What a budget cannot pay for now it may pay for later, though nothing else changes: time alone is enough.
     if isinstance(answer, Hold) and not unpaid:
         rules.recall.keep(group.uid, question, answer)
-    return Finding(group=group, outcome=answer)
+    return Verdict(group=group, outcome=answer)
 
 
-def _alike(inputs: Inputs, wanted: PlacementMode, topology: Topology | None) -> Alike | None:
+def _alike(inputs: Inputs, wanted: PlacementMode, topology: Topology | None) -> GangEquivalence | None:
     """Return the gang's question in general names, if it can be asked so."""
     known = inputs.known.alike if inputs.known is not None else None
     if known is not None and known.is_fresh(inputs.world):
         return known
-    return equivalence.of(inputs.demands, wanted, inputs.world, topology)
+    return equivalence.build(inputs.demands, wanted, inputs.world, topology)
 
 
 def _proposed(
     inputs: Inputs,
     wanted: PlacementMode,
     topology: Topology | None,
-    alike: Alike | None,
+    alike: GangEquivalence | None,
     unpaid: dict[str, BudgetShortage],
 ) -> Grant | Hold:
     """Ask the planner, in general names where that will do; a hold is then told in these.

@@ -12,7 +12,7 @@ from admission.api.muster.queues import Queue, QueueingStrategy
 from admission.api.values.reasons import Denial, Hold, HoldReason
 from admission.dra.planner import pod_groups
 from admission.scheduling.cache import equivalence
-from admission.scheduling.cache.verdict_cache import Finding
+from admission.scheduling.cache.verdict_cache import Verdict
 from admission.workloads.gangs import Group
 from admission.workloads.kinds import catalog
 
@@ -31,10 +31,10 @@ TOO_LARGE = frozenset(
 MOST_SORTS = 8
 """Sorts of pods that are tried one after the other, where any of them may join."""
 
-Decide = Callable[[Group], Finding]
+Decide = Callable[[Group], Verdict]
 
 
-def largest(group: Group, decide: Decide) -> Finding:
+def largest(group: Group, decide: Decide) -> Verdict:
     """Return what is found of as many of the pods that wait as may start together, or of the fewest that might.
 
     What holds these holds more of them as well, so it stands for the whole gang as long as it stands.
@@ -68,17 +68,17 @@ def in_order(group: Group) -> list[Pod]:
     return sorted(group.waiting, key=lambda pod: (not catalog.leads(pod), pod_groups.natural(pod.meta.name)))
 
 
-def is_too_large(found: Finding) -> bool:
+def is_too_large(found: Verdict) -> bool:
     """Whether a gang is held for what fewer of its pods might not be."""
     return isinstance(found.outcome, Hold) and found.outcome.reason in TOO_LARGE
 
 
-def is_granted(found: Finding) -> bool:
+def is_granted(found: Verdict) -> bool:
     """Whether pods may start."""
     return not isinstance(found.outcome, Hold | Denial)
 
 
-def _most(group: Group, waiting: Sequence[Pod], decide: Decide, best: Finding) -> Finding:
+def _most(group: Group, waiting: Sequence[Pod], decide: Decide, best: Verdict) -> Verdict:
     """Return the grant to the most pods that may start. best: the one to the fewest; all of them are too many."""
     fewest, most = least(group), len(waiting)
     while fewest + 1 < most:
@@ -91,7 +91,7 @@ def _most(group: Group, waiting: Sequence[Pod], decide: Decide, best: Finding) -
     return best
 
 
-def _any(group: Group, waiting: Sequence[Pod], decide: Decide, first: Finding) -> Finding:
+def _any(group: Group, waiting: Sequence[Pod], decide: Decide, first: Verdict) -> Verdict:
     """Return the grant to one pod of another sort than the first, which is held."""
     for one in list(_sorts(waiting))[1:MOST_SORTS]:
         tried = decide(group.without([pod for pod in waiting if pod is not one]))

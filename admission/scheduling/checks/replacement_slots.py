@@ -12,7 +12,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Entry, Kind, Placement
 from admission.api.values.names import GangUid, NodeName, Uid
 from admission.api.values.selectors import NodeSelector, NodeTerm, Requirement
-from admission.scheduling.cache.verdict_cache import Finding
+from admission.scheduling.cache.verdict_cache import Verdict
 from admission.scheduling.checks import elastic
 from admission.scheduling.checks.elastic import Decide
 from admission.workloads.gangs import Group
@@ -21,14 +21,14 @@ MOST = 64
 """Places of one gang that are remembered, the latest."""
 
 
-class Vacancy(NamedTuple):
+class ReplacementSlot(NamedTuple):
     """A place that a pod has left. pod: `namespace/name`."""
 
     pod: str
     node: NodeName
 
 
-Vacancies = Mapping[GangUid, tuple[Vacancy, ...]]
+Vacancies = Mapping[GangUid, tuple[ReplacementSlot, ...]]
 """By gang, in the order in which they were left."""
 
 
@@ -40,19 +40,19 @@ def after(known: Vacancies, placements: Mapping[GangUid, Placement], entries: It
         if placement is None or entry.kind is not Kind.RELEASE:
             continue
         seats = (placement.seats[uid] for uid in entry.closes if uid in placement.seats)
-        left = [Vacancy(seat.pod, seat.node) for seat in seats if seat.node]
+        left = [ReplacementSlot(seat.pod, seat.node) for seat in seats if seat.node]
         if left:
             found[entry.gang_uid] = (*found.get(entry.gang_uid, ()), *left)[-MOST:]
     return found
 
 
-def taken(places: Sequence[Vacancy], pods: Iterable[Pod]) -> tuple[Vacancy, ...]:
+def taken(places: Sequence[ReplacementSlot], pods: Iterable[Pod]) -> tuple[ReplacementSlot, ...]:
     """Return what is still vacant when some pods were let in, wherever they went."""
     gone = _by_pod(pods, places).values()
     return tuple(place for place in places if place not in gone)
 
 
-def regained(found: Finding, places: Sequence[Vacancy], nodes: Container[NodeName], decide: Decide) -> Finding:
+def regained(found: Verdict, places: Sequence[ReplacementSlot], nodes: Container[NodeName], decide: Decide) -> Verdict:
     """Return the grant that has pods go where those before them were, if there is one.
 
     found: what was found of a gang. Only if pods of it may start at all does it matter where. nodes: those there are.
@@ -72,9 +72,9 @@ def regained(found: Finding, places: Sequence[Vacancy], nodes: Container[NodeNam
     return better
 
 
-def _by_pod(pods: Iterable[Pod], places: Sequence[Vacancy]) -> dict[Uid, Vacancy]:
+def _by_pod(pods: Iterable[Pod], places: Sequence[ReplacementSlot]) -> dict[Uid, ReplacementSlot]:
     """Return the place of each pod that comes in the stead of another: of the same name, or else of one alike."""
-    left, new, found = list(reversed(places)), list(pods), dict[Uid, Vacancy]()
+    left, new, found = list(reversed(places)), list(pods), dict[Uid, ReplacementSlot]()
     for is_heir in (_is_namesake, _is_akin):
         for pod in (pod for pod in new if pod.meta.uid not in found):
             place = next((place for place in left if is_heir(pod, place)), None)
@@ -84,16 +84,16 @@ def _by_pod(pods: Iterable[Pod], places: Sequence[Vacancy]) -> dict[Uid, Vacancy
     return found
 
 
-def _is_namesake(pod: Pod, place: Vacancy) -> bool:
+def _is_namesake(pod: Pod, place: ReplacementSlot) -> bool:
     return pod.meta.key == place.pod
 
 
-def _is_akin(pod: Pod, place: Vacancy) -> bool:
+def _is_akin(pod: Pod, place: ReplacementSlot) -> bool:
     """Whether names differ in their last part alone, which controllers draw by lot; a Job's index stands before it."""
     return pod.meta.key.rpartition("-")[0] == place.pod.rpartition("-")[0]
 
 
-def _bound(group: Group, places: Mapping[Uid, Vacancy]) -> Group:
+def _bound(group: Group, places: Mapping[Uid, ReplacementSlot]) -> Group:
     pods = (_on(pod, places[pod.meta.uid].node) if pod.meta.uid in places else pod for pod in group.pods)
     return replace(group, pods=tuple(pods))
 

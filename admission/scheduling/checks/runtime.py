@@ -21,7 +21,7 @@ LATE = timedelta(minutes=1)
 """For how long at least a gang is expected to go on that should have ended."""
 
 
-def of(group: Group, queue: Queue | None) -> timedelta | None:
+def declared_runtime(group: Group, queue: Queue | None) -> timedelta | None:
     """Return how long a gang runs at most once it has started; None where nobody says."""
     stated = budget.runtime_of(group) or (queue.default_runtime if queue is not None else None)
     longest = queue.max_runtime if queue is not None else None

@@ -20,7 +20,7 @@ from admission.dra.metering import device_meters, holdings
 from admission.dra.metering.device_meters import Meters
 from admission.dra.requests.gang_request import Plan, PodDemand
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 from admission.errors import AmountError
 from admission.scheduling.placement.protection import Protections
 
@@ -32,7 +32,7 @@ class _UnknownError(Exception):
     """What a claim costs depends on the device that it gets. The text says by which meter, and why."""
 
 
-def plan(pods: Sequence[PodDemand], world: World, meters: Meters) -> Plan | Hold:
+def plan(pods: Sequence[PodDemand], world: ClusterState, meters: Meters) -> Plan | Hold:
     """Return a plan that names no node and no device, with what the gang costs.
 
     Claims that are allocated or granted already cost nothing again. Of alternatives the dearest counts, meter by meter,
@@ -56,7 +56,9 @@ def plan(pods: Sequence[PodDemand], world: World, meters: Meters) -> Plan | Hold
     return Plan(pods=tuple(planned), charge=charge, holdings=tuple(held.values()))
 
 
-def barred(pods: Sequence[PodDemand], world: World, protections: Protections, selectors: Selectors) -> Hold | None:
+def barred(
+    pods: Sequence[PodDemand], world: ClusterState, protections: Protections, selectors: Selectors
+) -> Hold | None:
     """Return why a gang would get no devices though nobody plans for it: what it asks for is all behind a fence.
 
     What is asked for as an extended resource is not looked at.

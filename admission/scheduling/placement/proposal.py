@@ -15,10 +15,10 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters
 from admission.dra.metering.device_meters import Meters
 from admission.dra.planner import no_plan
-from admission.dra.planner.candidate_nodes import Lack
+from admission.dra.planner.candidate_nodes import CapacityBound
 from admission.dra.planner.no_plan import NoPlan
 from admission.dra.requests.gang_request import Affordable, Choice, Plan, PodDemand, Topology
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 from admission.scheduling.placement import count_only, mode
 from admission.scheduling.placement.mode import Chosen
 from admission.scheduling.placement.protection import NOTHING, Protections
@@ -43,7 +43,7 @@ class Proved(Hold):
     lack: tells of other worlds whether they are too small as well, where that can be told without a search.
     """
 
-    lack: Lack | None = field(default=None, compare=False, repr=False)
+    lack: CapacityBound | None = field(default=None, compare=False, repr=False)
 
 
 def _hold(answer: NoPlan, why: NoPlan) -> Hold:
@@ -75,7 +75,7 @@ class Planner:
     def propose(
         self,
         demands: Sequence[PodDemand],
-        world: World,
+        world: ClusterState,
         wanted: PlacementMode,
         affordable: Affordable,
         topology: Topology | None = None,
@@ -98,15 +98,15 @@ class Planner:
             return Hold(held.reason, held.message, held.details) if isinstance(held, Proved) else held
         return self._planned(demands, world, wanted, affordable, Choice.FIRST_FIT, topology)
 
-    def lack(self, demands: Sequence[PodDemand], world: World, wanted: PlacementMode) -> Lack | None:
+    def lack(self, demands: Sequence[PodDemand], world: ClusterState, wanted: PlacementMode) -> CapacityBound | None:
         """Return what tells by counting that there is no plan, whatever the quota; None if nothing does."""
         if wanted is PlacementMode.COUNT:
             return None
         choice = Choice.FREE if mode.may_allocate(wanted, self.protection) else Choice.FIRST_FIT
-        return gang_planner.lack(demands, world, meters=self.meters, selectors=self.selectors, choice=choice)
+        return gang_planner.capacity_bound(demands, world, meters=self.meters, selectors=self.selectors, choice=choice)
 
     def _counted(
-        self, demands: Sequence[PodDemand], world: World, affordable: Affordable, topology: Topology | None
+        self, demands: Sequence[PodDemand], world: ClusterState, affordable: Affordable, topology: Topology | None
     ) -> Proposal | Hold:
         plan = count_only.plan(demands, world, self.meters)
         if isinstance(plan, Hold):
@@ -124,7 +124,7 @@ class Planner:
     def _planned(  # noqa: PLR0917 - the same
         self,
         demands: Sequence[PodDemand],
-        world: World,
+        world: ClusterState,
         wanted: PlacementMode,
         affordable: Affordable,
         choice: Choice,

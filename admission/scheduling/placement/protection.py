@@ -121,7 +121,7 @@ class Barriers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class FenceInputs:
     """What is judged: the barriers, the cluster, what the ledger has open, and who has got past a fence, by driver.
 
     opened: pods whose gate Muster has opened, though the snapshot may not show it yet.
@@ -161,7 +161,7 @@ NOTHING = Protections(
 """How it stands where the settings ask for neither a fence nor coverage."""
 
 
-def judge(scene: Scene) -> Judgement:
+def judge(scene: FenceInputs) -> Judgement:
     """Return which drivers' devices are protected now, by what, and why the others' are not."""
     barriers = scene.barriers
     standing = {
@@ -207,11 +207,11 @@ def _fenced(driver: str, lack: _Lack | None, *, closed: bool) -> Protection:
     return Protection(driver=driver, why=lack.why, closed=closed, soon=lack.soon)
 
 
-def _lack_of_fence(driver: str, scene: Scene) -> _Lack | None:
+def _lack_of_fence(driver: str, scene: FenceInputs) -> _Lack | None:
     return next((lack for check in _OF_FENCES if (lack := check(driver, scene)) is not None), None)
 
 
-def _rules_are_served(_: str, scene: Scene) -> _Lack | None:
+def _rules_are_served(_: str, scene: FenceInputs) -> _Lack | None:
     if scene.barriers.served:
         return None
     return _Lack(
@@ -221,7 +221,7 @@ def _rules_are_served(_: str, scene: Scene) -> _Lack | None:
     )
 
 
-def _kube_scheduler_heeds_it(driver: str, scene: Scene) -> _Lack | None:
+def _kube_scheduler_heeds_it(driver: str, scene: FenceInputs) -> _Lack | None:
     breach = scene.breaches.get(driver)
     if breach is None:
         return None
@@ -231,7 +231,7 @@ def _kube_scheduler_heeds_it(driver: str, scene: Scene) -> _Lack | None:
     )
 
 
-def _fence_can_be_kept(driver: str, scene: Scene) -> _Lack | None:
+def _fence_can_be_kept(driver: str, scene: FenceInputs) -> _Lack | None:
     """Have patience with a fence: an API server that restarts refuses for a moment what it allows."""
     barriers = scene.barriers
     if barriers.troubled is None:
@@ -242,7 +242,7 @@ def _fence_can_be_kept(driver: str, scene: Scene) -> _Lack | None:
     )
 
 
-def _nobody_tolerates_it(_: str, scene: Scene) -> _Lack | None:
+def _nobody_tolerates_it(_: str, scene: FenceInputs) -> _Lack | None:
     found = [*_tolerating(scene.snapshot)]
     if not found:
         return None
@@ -253,7 +253,7 @@ def _nobody_tolerates_it(_: str, scene: Scene) -> _Lack | None:
     )
 
 
-def _tolerating_claims_are_refused(driver: str, scene: Scene) -> _Lack | None:
+def _tolerating_claims_are_refused(driver: str, scene: FenceInputs) -> _Lack | None:
     since, stands = scene.barriers.policy, driver in scene.barriers.rules
     if since is None:
         return _Lack("the policy that refuses claims which tolerate the fence is not there yet", soon=True, rule=stands)
@@ -262,7 +262,7 @@ def _tolerating_claims_are_refused(driver: str, scene: Scene) -> _Lack | None:
     return None
 
 
-def _no_gang_is_in_flight(driver: str, scene: Scene) -> _Lack | None:
+def _no_gang_is_in_flight(driver: str, scene: FenceInputs) -> _Lack | None:
     """Put no fence between kube-scheduler and what it is allocating for a gang that Muster has pinned."""
     if driver in scene.barriers.rules:
         return None
@@ -271,13 +271,13 @@ def _no_gang_is_in_flight(driver: str, scene: Scene) -> _Lack | None:
     return _Lack(f"the fence waits until {_some(found)} has its devices", soon=True) if found else None
 
 
-def _rule_stands(driver: str, scene: Scene) -> _Lack | None:
+def _rule_stands(driver: str, scene: FenceInputs) -> _Lack | None:
     if driver in scene.barriers.rules:
         return None
     return _Lack(f"DeviceTaintRule {device_taint_rules.fence_name(driver)} is not there yet", soon=True, rule=True)
 
 
-def _rule_is_heeded(driver: str, scene: Scene) -> _Lack | None:
+def _rule_is_heeded(driver: str, scene: FenceInputs) -> _Lack | None:
     age = scene.now - scene.barriers.rules[driver]
     if age < SETTLING:
         return _Lack("the fence is new, and kube-scheduler may not have seen it yet", soon=True, rule=True)
@@ -289,7 +289,7 @@ def _rule_is_heeded(driver: str, scene: Scene) -> _Lack | None:
     return _Lack(f"the fence is new, and kube-scheduler may be placing {_some(found)}", soon=True, rule=True)
 
 
-_OF_FENCES: tuple[Callable[[str, Scene], _Lack | None], ...] = (
+_OF_FENCES: tuple[Callable[[str, FenceInputs], _Lack | None], ...] = (
     _rules_are_served,
     _kube_scheduler_heeds_it,
     _fence_can_be_kept,
@@ -304,21 +304,21 @@ _OF_FENCES: tuple[Callable[[str, Scene], _Lack | None], ...] = (
 # Coverage.
 
 
-def _covered(webhooks: Webhooks, scene: Scene) -> Protection:
+def _covered(webhooks: Webhooks, scene: FenceInputs) -> Protection:
     lack = next((lack for check in _OF_COVERAGE if (lack := check(webhooks, scene)) is not None), None)
     if lack is None:
         return Protection(driver="", why="no pod can ask for devices but through a queue", by=Means.COVERAGE)
     return Protection(driver="", why=f"not every pod is covered: {lack.why}", soon=lack.soon)
 
 
-def _coverage_can_be_kept(_: Webhooks, scene: Scene) -> _Lack | None:
+def _coverage_can_be_kept(_: Webhooks, scene: FenceInputs) -> _Lack | None:
     barriers = scene.barriers
     if barriers.troubled is None:
         return None
     return _Lack(barriers.trouble, soon=scene.now - barriers.troubled < PATIENCE)
 
 
-def _one_queue_takes_all(_: Webhooks, scene: Scene) -> _Lack | None:
+def _one_queue_takes_all(_: Webhooks, scene: FenceInputs) -> _Lack | None:
     """Every pod that names no queue must enter one; it enters none where two are marked default."""
     every = [queue for queue in scene.snapshot.queues.values() if queue.default and queue.namespaces is not None]
     defaults = [queue for queue in every if queue.meta.deleted is None] or every
@@ -330,7 +330,7 @@ def _one_queue_takes_all(_: Webhooks, scene: Scene) -> _Lack | None:
     return _Lack(f"besides the queue for all namespaces {_some(others)} is marked default, and pods then enter none")
 
 
-def _pods_are_shown(webhooks: Webhooks, scene: Scene) -> _Lack | None:
+def _pods_are_shown(webhooks: Webhooks, scene: FenceInputs) -> _Lack | None:
     if webhooks.since is None:
         return _Lack("the webhook is not registered for the pods of all namespaces with failurePolicy Fail")
     if scene.now - webhooks.since < SETTLING:
@@ -338,7 +338,7 @@ def _pods_are_shown(webhooks: Webhooks, scene: Scene) -> _Lack | None:
     return None
 
 
-def _claims_are_kept_out(webhooks: Webhooks, scene: Scene) -> _Lack | None:
+def _claims_are_kept_out(webhooks: Webhooks, scene: FenceInputs) -> _Lack | None:
     spared = ", ".join(webhooks.spared)
     if webhooks.kept_out is None:
         return _Lack(f"the policy that keeps claims out of the namespaces {spared} is not there yet", soon=True)
@@ -354,7 +354,7 @@ def _claims_are_kept_out(webhooks: Webhooks, scene: Scene) -> _Lack | None:
     return _Lack(f"the webhook does not see the pods of the namespace of {_some(found)}: delete it")
 
 
-def _no_pod_is_outside(_: Webhooks, scene: Scene) -> _Lack | None:
+def _no_pod_is_outside(_: Webhooks, scene: FenceInputs) -> _Lack | None:
     found = [pod.meta.key for pod in _outsiders(scene)]
     found += [f"{key} (which cannot be read)" for kind, key in scene.snapshot.malformed if kind == "Pod"]
     if not found:
@@ -362,14 +362,14 @@ def _no_pod_is_outside(_: Webhooks, scene: Scene) -> _Lack | None:
     return _Lack(f"pod {_some(found)} came before the webhook, and kube-scheduler may give it devices: delete it")
 
 
-def _no_pinned_gang_is_in_flight(_: Webhooks, scene: Scene) -> _Lack | None:
+def _no_pinned_gang_is_in_flight(_: Webhooks, scene: FenceInputs) -> _Lack | None:
     found = [one.gang for one in _in_flight(scene)]
     if not found:
         return None
     return _Lack(f"kube-scheduler is choosing the devices of {_some(found)}, which is pinned", soon=True)
 
 
-_OF_COVERAGE: tuple[Callable[[Webhooks, Scene], _Lack | None], ...] = (
+_OF_COVERAGE: tuple[Callable[[Webhooks, FenceInputs], _Lack | None], ...] = (
     _coverage_can_be_kept,
     _one_queue_takes_all,
     _pods_are_shown,
@@ -428,14 +428,14 @@ def _takes_devices(spec: ClaimSpec) -> bool:
     return not all(option.admin_access for request in spec.requests for option in request.alternatives)
 
 
-def _outsiders(scene: Scene) -> Iterator[Pod]:
+def _outsiders(scene: FenceInputs) -> Iterator[Pod]:
     """Yield the pods that Muster has not let in and that kube-scheduler may be giving devices to."""
     free = _schedulable(scene)
     seated = {uid for placement in scene.placements for uid in placement.seats} if free else frozenset[Uid]()
     return (pod for uid, pod in free.items() if uid not in seated and _lacks_devices(pod, scene.snapshot))
 
 
-def _schedulable(scene: Scene) -> dict[Uid, Pod]:
+def _schedulable(scene: FenceInputs) -> dict[Uid, Pod]:
     """Return the pods that kube-scheduler may be placing: not behind the gate, and not bound."""
     return {
         uid: pod
@@ -451,7 +451,7 @@ def _lacks_devices(pod: Pod, snapshot: Snapshot) -> bool:
     return bool(pod.containers) and bool(extended_resources.resources_of(pod.containers, snapshot.classes))
 
 
-def _in_flight(scene: Scene, driver: str | None = None) -> Iterator[Placement]:
+def _in_flight(scene: FenceInputs, driver: str | None = None) -> Iterator[Placement]:
     """Yield the gangs that kube-scheduler is choosing devices for: let in, with claims that are not allocated.
 
     Settled ones as well: it takes devices back from a pod that does not fit its node, and chooses anew.

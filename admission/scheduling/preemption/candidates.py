@@ -14,9 +14,9 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.ledger_entries import Placement, Seat
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.dra.state.what_if import Belongings
-from admission.lifecycle.transitions import Sight
+from admission.lifecycle.transitions import ObservedAllocations
 from admission.quota.preemption_candidates import Candidate
-from admission.scheduling.preemption.targets import Tenant
+from admission.scheduling.preemption.targets import PreemptionCandidate
 from admission.workloads.gangs import Group
 
 _NOBODY, _NOWHERE = GangUid(""), QueueName("")
@@ -30,7 +30,7 @@ class Seen:
     """What tenants are read from. leaving: pods that were evicted, though the sight may not show it yet."""
 
     placements: Mapping[GangUid, Placement]
-    sight: Sight
+    sight: ObservedAllocations
     leaving: Collection[Uid]
     now: datetime
 
@@ -56,12 +56,12 @@ class Seen:
         return pod.finished or self.is_going(pod)
 
 
-def of(groups: Iterable[Group], seen: Seen) -> tuple[list[Tenant], list[Tenant]]:
+def candidates(groups: Iterable[Group], seen: Seen) -> tuple[list[PreemptionCandidate], list[PreemptionCandidate]]:
     """Return the gangs that could be evicted, and those that go anyway."""
     users = _users(seen)
     known = {group.uid: group for group in groups}
-    staying: list[Tenant] = []
-    going: list[Tenant] = []
+    staying: list[PreemptionCandidate] = []
+    going: list[PreemptionCandidate] = []
     for uid, placement in seen.placements.items():
         group = known.get(uid)
         if seen.goes(placement):
@@ -82,11 +82,11 @@ def _users(seen: Seen) -> dict[Uid, set[GangUid]]:
     return found
 
 
-def _tenant(placement: Placement, priority: int, users: Mapping[Uid, set[GangUid]], seen: Seen) -> Tenant:
+def _tenant(placement: Placement, priority: int, users: Mapping[Uid, set[GangUid]], seen: Seen) -> PreemptionCandidate:
     free = [uid for uid in placement.holdings if users.get(uid, set()) <= {placement.gang_uid}]
     charge = _charge(placement.holdings[uid].charge for uid in free)
     claims = {uid: seen.sight.claims.get(uid) for uid in free}
-    return Tenant(
+    return PreemptionCandidate(
         key=placement.gang,
         candidate=Candidate(
             uid=placement.gang_uid,
@@ -112,7 +112,7 @@ def _rooms(placement: Placement, seen: Seen) -> Iterator[tuple[NodeName, Resourc
             yield pod.node or seat.node, pod.requests
 
 
-def _room(seen: Seen) -> Iterator[Tenant]:
+def _room(seen: Seen) -> Iterator[PreemptionCandidate]:
     """Yield what pods use of their nodes that are being deleted, whoever's they are."""
     rooms = tuple(
         (pod.node, pod.requests)
@@ -121,7 +121,7 @@ def _room(seen: Seen) -> Iterator[Tenant]:
     )
     if rooms:
         nobody = Candidate(uid=_NOBODY, queue=_NOWHERE, priority=0, reserved_at=seen.now, charge={})
-        yield Tenant(key="", candidate=nobody, belongings=Belongings(room=rooms))
+        yield PreemptionCandidate(key="", candidate=nobody, belongings=Belongings(room=rooms))
 
 
 def _charge(charges: Iterable[Charge]) -> Charge:

@@ -24,7 +24,7 @@ from admission.workloads.kinds import catalog
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ask:
+class PreemptionQuestion:
     """What gangs ask for; one object for all that ask for the same."""
 
     what: Hashable
@@ -34,22 +34,24 @@ class _Of(NamedTuple):
     group: Group
     queue: Queue
     needed: Charge
-    ask: Ask
+    ask: PreemptionQuestion
 
 
 @dataclass(slots=True)
-class Asks:
+class PreemptionQuestions:
     """What each gang asks for, found out once. A gang's claims do not change, and all of them are there."""
 
     _of: dict[GangUid, _Of] = field(default_factory=dict)
-    _known: dict[Hashable, Ask] = field(default_factory=dict)
+    _known: dict[Hashable, PreemptionQuestion] = field(default_factory=dict)
 
-    def of(self, group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> Ask:
+    def of(self, group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> PreemptionQuestion:
         """Return what a gang asks for. needed: the least that it costs."""
         known = self._of.get(group.uid)
         if known is None or known.group is not group or known.queue is not queue or known.needed != needed:
             found = what(group, queue, needed, snapshot)
-            known = self._of[group.uid] = _Of(group, queue, needed, self._known.setdefault(found, Ask(found)))
+            known = self._of[group.uid] = _Of(
+                group, queue, needed, self._known.setdefault(found, PreemptionQuestion(found))
+            )
         return known.ask
 
     def keep(self, gangs: Iterable[GangUid]) -> None:
@@ -79,7 +81,7 @@ def what(group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> Hash
         for one in sorted(demands, key=lambda one: pod_groups.natural(one.pod.meta.name))
     )
     charge = tuple(sorted(needed.items()))
-    terms = mode.asked(group.record, queue), elastic.least(group), runtime.of(group, queue)
+    terms = mode.asked(group.record, queue), elastic.least(group), runtime.declared_runtime(group, queue)
     return queue.name, group.priority, group.identity.namespace, charge, terms, budget.runtime_of(group), topology, pods
 
 

@@ -20,22 +20,22 @@ from admission.api.values.reasons import Hold
 from admission.dra.planner import requeue_hint
 from admission.dra.requests.device_use import Holder
 from admission.dra.state import cluster_state, what_if
-from admission.dra.state.cluster_state import World
-from admission.dra.state.simulation import Stay
+from admission.dra.state.cluster_state import ClusterState
+from admission.dra.state.simulation import Interval
 from admission.dra.state.what_if import Belongings
-from admission.quota.headroom import Standing, Usage
+from admission.quota.headroom import QueueUsage, Usage
 from admission.quota.preemption_candidates import Candidate
 from admission.scheduling import cycle
 from admission.scheduling.backfill import reservations, single_gang
-from admission.scheduling.backfill.policy import Reserve
-from admission.scheduling.backfill.reservations import Tenure
-from admission.scheduling.cache.plan_cache import Recall
-from admission.scheduling.cache.verdict_cache import Rest
+from admission.scheduling.backfill.policy import Backfill
+from admission.scheduling.backfill.reservations import ExpectedEnd
+from admission.scheduling.cache.plan_cache import PlanCache
+from admission.scheduling.cache.verdict_cache import VerdictCache
 from admission.scheduling.checks import budget, completeness, runtime
 from admission.scheduling.checks.chain import Decision, Grant, Inputs, Rules
-from admission.scheduling.cycle import Round
-from admission.scheduling.preemption.equivalence import Asks
-from admission.scheduling.preemption.targets import Tenant
+from admission.scheduling.cycle import CycleDecisions
+from admission.scheduling.preemption.equivalence import PreemptionQuestions
+from admission.scheduling.preemption.targets import PreemptionCandidate
 from admission.workloads.gangs import Group
 
 LONGEST = timedelta(minutes=10)
@@ -46,7 +46,7 @@ MOST_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Promise:
+class Nomination:
     """What a gang gets when its victims have gone.
 
     victims: when they had been granted what they have, by UID. names: theirs, `namespace/name`. pods: of theirs.
@@ -76,10 +76,10 @@ class Promise:
         ends = max((pod.meta.deleted for pod in pods if pod.meta.deleted is not None), default=self.since)
         return (has or any(pod.node for pod in pods)) and now <= max(ends, self.since) + LONGEST
 
-    def tenant(self) -> Tenant:
+    def tenant(self) -> PreemptionCandidate:
         """Return the gang as one that has what it is promised, to be judged as those that run."""
         plan, pods = self.grant.plan, {pod.meta.uid: pod for pod in self.group.waiting}
-        return Tenant(
+        return PreemptionCandidate(
             key=self.group.key,
             candidate=Candidate(
                 uid=self.uid,
@@ -94,16 +94,16 @@ class Promise:
             ),
         )
 
-    def tenure(self, queue: Queue | None) -> Tenure:
+    def tenure(self, queue: Queue | None) -> ExpectedEnd:
         """Return the gang as one that has what it is promised, since it was promised that."""
         plan = self.grant.plan
         requests = reservations.requests(self.group, plan)
         devices = tuple(taking.device for takings in plan.takings.values() for taking in takings)
-        return Tenure(
-            stay=Stay(gang=self.group.key, requests=requests, devices=devices),
+        return ExpectedEnd(
+            stay=Interval(gang=self.group.key, requests=requests, devices=devices),
             queue=self.group.queue,
             charge=plan.charge,
-            end=runtime.end(self.since, runtime.of(self.group, queue)),
+            end=runtime.end(self.since, runtime.declared_runtime(self.group, queue)),
         )
 
     def told(self, hold: Hold) -> Hold:
@@ -116,12 +116,12 @@ class Promise:
 
 
 @dataclass(slots=True)
-class Laid:
+class NominatedState:
     """The worlds in which promises count as taken, as long as they are the same ones over the same world."""
 
-    _known: dict[tuple[object, ...], World] | None = None
+    _known: dict[tuple[object, ...], ClusterState] | None = None
 
-    def over(self, world: World, promises: Sequence[Promise]) -> World:
+    def over(self, world: ClusterState, promises: Sequence[Nomination]) -> ClusterState:
         """Return the world in which all of this is taken as well."""
         if not promises:
             return world
@@ -138,11 +138,11 @@ class Expected:
     """Who has devices, with those that are promised some, as long as both are the same."""
 
     _grounds: tuple[object, ...] = ()
-    _tenures: Mapping[str, Tenure] = field(default_factory=dict)
+    _tenures: Mapping[str, ExpectedEnd] = field(default_factory=dict)
 
     def beside(
-        self, tenures: Mapping[str, Tenure], promises: Iterable[Promise], queues: Mapping[QueueName, Queue]
-    ) -> Mapping[str, Tenure]:
+        self, tenures: Mapping[str, ExpectedEnd], promises: Iterable[Nomination], queues: Mapping[QueueName, Queue]
+    ) -> Mapping[str, ExpectedEnd]:
         """Return the gangs that have devices, by name, and those that are promised some as if they had them."""
         grounds = (tenures, *promises)
         if len(grounds) == 1:
@@ -154,7 +154,7 @@ class Expected:
 
 
 @dataclass(slots=True)
-class Memory:
+class Nominations:
     """What a leader has promised, and for whom it has looked in vain. One for each leader.
 
     begun: whether it has looked at what its predecessor left. told: what holds were told as, to tell them alike again.
@@ -162,21 +162,21 @@ class Memory:
     which nobody can be evicted on these. left: whether some have not been looked at on them; turns: when each was last.
     """
 
-    promises: dict[GangUid, Promise] = field(default_factory=dict)
-    laid: Laid = field(default_factory=Laid)
+    promises: dict[GangUid, Nomination] = field(default_factory=dict)
+    laid: NominatedState = field(default_factory=NominatedState)
     expected: Expected = field(default_factory=Expected)
     begun: bool = False
     told: dict[GangUid, tuple[Hold, Hold]] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
-    world: World | None = None
+    world: ClusterState | None = None
     grounds: tuple[object, ...] = ()
-    asks: Asks = field(default_factory=Asks)
+    asks: PreemptionQuestions = field(default_factory=PreemptionQuestions)
     failed: set[Hashable] = field(default_factory=set)
     left: bool = False
     turn: int = 0
     turns: dict[Hashable, int] = field(default_factory=dict)
 
-    def begin(self, groups: tuple[Group, ...], world: World, *grounds: object) -> bool:
+    def begin(self, groups: tuple[Group, ...], world: ClusterState, *grounds: object) -> bool:
         """Begin to look. Return whether there is anything to look at that was not looked at before.
 
         Who was looked at in vain is looked at again when the grounds are others, or nodes or the use of devices.
@@ -206,23 +206,23 @@ class Memory:
         return found
 
 
-def _laid(world: World, promises: Iterable[Promise]) -> World:
+def _laid(world: ClusterState, promises: Iterable[Nomination]) -> ClusterState:
     for one in promises:
         world = promised(world, one.group, one.grant)
     return world
 
 
-def promised(world: World, group: Group, grant: Grant) -> World:
+def promised(world: ClusterState, group: Group, grant: Grant) -> ClusterState:
     """Return the world in which the devices and the room of a grant are taken, though its claims wait as before."""
     plan, pods = grant.plan, {pod.meta.uid: pod for pod in group.waiting}
     room = [(place.node, pods[place.uid].requests) for place in plan.pods]
     claims = (
         (claim.claim, plan.takings.get(claim.uid or Uid(claim.claim), ())) for p in plan.pods for claim in p.claims
     )
-    return what_if.occupied(world, room, ((Holder(claim=claim, gang=group.key), taken) for claim, taken in claims))
+    return what_if.with_devices(world, room, ((Holder(claim=claim, gang=group.key), taken) for claim, taken in claims))
 
 
-def granted(world: World, group: Group, grant: Grant) -> World:
+def granted(world: ClusterState, group: Group, grant: Grant) -> ClusterState:
     """Return the world after a grant."""
     pods = {pod.meta.uid: pod for pod in group.waiting}
     return cluster_state.granted(world, grant.plan, pods, group.key, grant.claims)
@@ -239,8 +239,14 @@ def charged(usage: Usage, charges: Iterable[tuple[QueueName, Charge]]) -> Usage:
 
 
 def decide_all(
-    groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage, memory: Memory, *, reserve: Reserve | None
-) -> Round:
+    groups: tuple[Group, ...],
+    rules: Rules,
+    world: ClusterState,
+    usage: Usage,
+    memory: Nominations,
+    *,
+    reserve: Backfill | None,
+) -> CycleDecisions:
     """Decide about the gangs that wait, as `cycle` does: first about those that were promised something."""
     laid, promises = memory.laid, [*memory.promises.values()]
     if not promises or rules.beyond is not None:
@@ -265,12 +271,12 @@ def decide_all(
     return replace(round_, anew=(*redeemed, *round_.anew))
 
 
-def _with(usage: Usage, promises: Sequence[Promise]) -> Usage:
+def _with(usage: Usage, promises: Sequence[Nomination]) -> Usage:
     return charged(usage, [(one.group.queue, one.grant.plan.charge) for one in promises]) if promises else usage
 
 
 def _redeemed(
-    promise: Promise, group: Group, rules: Rules, world: World, usage: Usage, *, reserve: Reserve | None
+    promise: Nomination, group: Group, rules: Rules, world: ClusterState, usage: Usage, *, reserve: Backfill | None
 ) -> Decision | None:
     """Return what a gang is granted whose own promise is not in its way.
 
@@ -280,7 +286,7 @@ def _redeemed(
     queue = completeness.entered(group, rules.snapshot)
     if not isinstance(queue, Queue):
         return None
-    fresh = replace(rules, recall=Recall(), rest=Rest(), mute=True)
-    inputs = Inputs(rules=fresh, group=group, queue=queue, world=world, standing=Standing(rules.tree, usage))
+    fresh = replace(rules, recall=PlanCache(), rest=VerdictCache(), mute=True)
+    inputs = Inputs(rules=fresh, group=group, queue=queue, world=world, standing=QueueUsage(rules.tree, usage))
     found = single_gang.granted(inputs, {group.key}, reserve, promise.since, spares_all=False)
     return None if found is None else Decision(group=group, outcome=found.outcome, position=1, needed=found.needed)

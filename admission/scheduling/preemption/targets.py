@@ -13,16 +13,16 @@ from admission.api.muster.queues import Queue, Reclaim, WithinQueue
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import EvictionReason, Hold, HoldReason
 from admission.dra.state import what_if
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.what_if import Belongings
 from admission.quota import preemption, preemption_candidates
-from admission.quota.headroom import Standing
+from admission.quota.headroom import QueueUsage
 from admission.quota.preemption import Bounds, Victims
 from admission.quota.preemption_candidates import Candidate, Incoming
 from admission.scheduling.backfill import single_gang
-from admission.scheduling.backfill.policy import Reserve
-from admission.scheduling.cache.plan_cache import Recall
-from admission.scheduling.cache.verdict_cache import Rest
+from admission.scheduling.backfill.policy import Backfill
+from admission.scheduling.cache.plan_cache import PlanCache
+from admission.scheduling.cache.verdict_cache import VerdictCache
 from admission.scheduling.checks.chain import Grant, Inputs, Rules
 from admission.workloads.gangs import Group
 
@@ -34,7 +34,7 @@ BOUNDS = Bounds(fits=48, sets=2_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
+class PreemptionCandidate:
     """A gang that has been let in, and what it gives back when it goes. key: `namespace/name`."""
 
     key: str
@@ -55,33 +55,33 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class PreemptionScope:
     """Where it is decided: the world and the quotas as they are now, and who goes in any case."""
 
     rules: Rules
-    world: World
-    standing: Standing
-    reserve: Reserve | None = None
-    going: Sequence[Tenant] = ()
+    world: ClusterState
+    standing: QueueUsage
+    reserve: Backfill | None = None
+    going: Sequence[PreemptionCandidate] = ()
     bounds: Bounds = BOUNDS
 
-    def without(self, tenants: Iterable[Tenant]) -> tuple[World, Standing]:
+    def without(self, tenants: Iterable[PreemptionCandidate]) -> tuple[ClusterState, QueueUsage]:
         """Return what there would be without these, and those who go."""
         gone = [*self.going, *tenants]
         standing = self.standing.copy()
         for one in gone:
             if standing.tree.active(one.queue):
                 standing.give_back(one.queue, one.charge)
-        return what_if.vacated(self.world, [one.belongings for one in gone]), standing
+        return what_if.without_devices(self.world, [one.belongings for one in gone]), standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sacrifice:
+class PreemptionTargets:
     """What a gang is granted once the victims have gone; without any where those who go anyway are enough."""
 
     group: Group
     grant: Grant
-    victims: tuple[Tenant, ...]
+    victims: tuple[PreemptionCandidate, ...]
 
 
 def may_preempt(queue: Queue) -> bool:
@@ -95,17 +95,19 @@ def may_help(outcome: object) -> bool:
     return isinstance(outcome, Hold) and outcome.reason in HELPED
 
 
-def plan(group: Group, queue: Queue, tenants: Iterable[Tenant], scene: Scene) -> Grant | None:
+def plan(group: Group, queue: Queue, tenants: Iterable[PreemptionCandidate], scene: PreemptionScope) -> Grant | None:
     """Return what a gang could be granted without some, and those who go anyway, beside what is reserved for others."""
     tenants = [*tenants]
     world, standing = scene.without(tenants)
-    quiet = replace(scene.rules, recall=Recall(), rest=Rest(), defects=[], mute=True)
+    quiet = replace(scene.rules, recall=PlanCache(), rest=VerdictCache(), defects=[], mute=True)
     inputs = Inputs(rules=quiet, group=group, queue=queue, world=world, standing=standing)
     found = single_gang.granted(inputs, {one.key for one in (*scene.going, *tenants)}, scene.reserve)
     return None if found is None else found.outcome
 
 
-def choose(group: Group, queue: Queue, needed: Charge, tenants: Iterable[Tenant], scene: Scene) -> Sacrifice | None:
+def choose(
+    group: Group, queue: Queue, needed: Charge, tenants: Iterable[PreemptionCandidate], scene: PreemptionScope
+) -> PreemptionTargets | None:
     """Return who is evicted for a gang; None where that does not help, or is not found within the bounds.
 
     needed: the least that it costs. tenants: those that might be evicted.
@@ -128,15 +130,15 @@ def choose(group: Group, queue: Queue, needed: Charge, tenants: Iterable[Tenant]
     if not isinstance(found, Victims):
         return None
     victims = frozenset(found.gangs)
-    return Sacrifice(group=group, grant=grants[victims], victims=tuple(candidates[uid] for uid in found.gangs))
+    return PreemptionTargets(group=group, grant=grants[victims], victims=tuple(candidates[uid] for uid in found.gangs))
 
 
-def cause(group: Group, victim: Tenant) -> EvictionReason:
+def cause(group: Group, victim: PreemptionCandidate) -> EvictionReason:
     """Return why a gang is evicted for another one."""
     return EvictionReason.PREEMPTED if victim.queue == group.queue else EvictionReason.RECLAIMED
 
 
-def reason(group: Group, victim: Tenant) -> str:
+def reason(group: Group, victim: PreemptionCandidate) -> str:
     """Return the same in words."""
     if victim.queue == group.queue:
         above = f"priority {group.priority}, above {victim.candidate.priority}"

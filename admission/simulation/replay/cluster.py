@@ -21,22 +21,22 @@ from admission.dra.metering import device_meters
 from admission.dra.requests.device_use import Holder
 from admission.dra.requests.gang_request import Plan
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import World
-from admission.dra.state.virtual_time import Tenancy, Ward
+from admission.dra.state.cluster_state import ClusterState
+from admission.dra.state.virtual_time import RunningGang, VirtualCluster
 from admission.errors import Flaw
 from admission.quota import fair_share, queue_order
 from admission.quota.fair_share import Shares
-from admission.quota.headroom import Standing, Usage
+from admission.quota.headroom import QueueUsage, Usage
 from admission.quota.tree import Tree
-from admission.scheduling.backfill.policy import WAITING, Reserve
+from admission.scheduling.backfill.policy import WAITING, Backfill
 from admission.scheduling.backfill.reservations import Reservation
-from admission.scheduling.backfill.running import Presence
-from admission.scheduling.cache.plan_cache import Recall
-from admission.scheduling.cache.verdict_cache import Finding, Rest
+from admission.scheduling.backfill.running import RunningGangs
+from admission.scheduling.cache.plan_cache import PlanCache
+from admission.scheduling.cache.verdict_cache import Verdict, VerdictCache
 from admission.scheduling.checks import chain, demand, runtime
 from admission.scheduling.checks.chain import Inputs, Known, Rules
 from admission.scheduling.placement import protection
-from admission.scheduling.placement.protection import Scene
+from admission.scheduling.placement.protection import FenceInputs
 from admission.simulation import offline, opening_balance
 from admission.simulation.expand import Expanded
 from admission.simulation.replay import arrivals
@@ -46,13 +46,13 @@ from admission.workloads.gangs import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Town:
+class Cluster:
     """What stands still: nodes, devices, queues and meters, and what runs there from the beginning.
 
     left_out: gangs of the input that wait, and take no part.
     """
 
-    world: World
+    world: ClusterState
     snapshot: Snapshot
     tree: Tree
     usage: Usage
@@ -63,7 +63,7 @@ class Town:
         return self.snapshot.queues[waiting.queue]
 
 
-def town(world: Expanded, *, steps: int) -> Town:
+def build_cluster(world: Expanded, *, steps: int) -> Cluster:
     """Return the cluster that the input describes. Raises MendError where what runs cannot be charged."""
     snapshot = protection.without_fences(world.snapshot)
     groups = gangs.groups(snapshot, {})
@@ -73,7 +73,7 @@ def town(world: Expanded, *, steps: int) -> Town:
         book = book.apply(entry)
     placements = book.placements.values()
     barriers = offline.fences(world.snapshot)
-    scene = Scene(barriers=barriers, snapshot=world.snapshot, placements=placements, now=world.now)
+    scene = FenceInputs(barriers=barriers, snapshot=world.snapshot, placements=placements, now=world.now)
     tree = Tree.of(snapshot.queues.values())
     snapshot = replace(snapshot, claims=dict(snapshot.claims))
     rules = Rules(
@@ -87,8 +87,8 @@ def town(world: Expanded, *, steps: int) -> Town:
         sharing=fair_share.Rules.of(tree),
         protection=protection.judge(scene).protections,
     )
-    return Town(
-        world=cluster_state.of(snapshot, placements, profile=world.profile),
+    return Cluster(
+        world=cluster_state.build(snapshot, placements, profile=world.profile),
         snapshot=snapshot,
         tree=tree,
         usage={queue: {meter: sum(use) for meter, use in meters.items()} for queue, meters in book.usage().items()},
@@ -106,7 +106,7 @@ def _name(group: Group, world: Expanded) -> str:
     return f"{group.identity.namespace}/{workload.name}" if workload is not None and invented else group.key
 
 
-def lacks(town: Town, arrivals: Iterable[Arrival]) -> list[tuple[int, Flaw]]:
+def lacks(town: Cluster, arrivals: Iterable[Arrival]) -> list[tuple[int, Flaw]]:
     """Return what jobs name that the cluster does not have or take, each once, with the line of the first of them."""
     found: dict[tuple[str, str], tuple[int, Flaw]] = {}
     for arrival in arrivals:
@@ -117,7 +117,7 @@ def lacks(town: Town, arrivals: Iterable[Arrival]) -> list[tuple[int, Flaw]]:
     return [(line, flaw) for line, flaw in found.values() if flaw.message]
 
 
-_Judge = Callable[[Town, str], str]
+_Judge = Callable[[Cluster, str], str]
 
 
 def _named(arrival: Arrival) -> Iterator[tuple[str, str, _Judge]]:
@@ -129,7 +129,7 @@ def _named(arrival: Arrival) -> Iterator[tuple[str, str, _Judge]]:
             yield from ((f"claims[{at}].selectors", text, _judge_selector) for text in option.selectors)
 
 
-def _judge_queue(town: Town, name: str) -> str:
+def _judge_queue(town: Cluster, name: str) -> str:
     queue = town.snapshot.queues.get(QueueName(name))
     if queue is None:
         return f"there is no Queue {name} in the input; add it to the PATHs, or name another"
@@ -138,12 +138,12 @@ def _judge_queue(town: Town, name: str) -> str:
     return ""
 
 
-def _judge_class(town: Town, name: str) -> str:
+def _judge_class(town: Cluster, name: str) -> str:
     known = name in town.snapshot.classes
     return "" if known else f"there is no DeviceClass {name} in the input; add it to the PATHs, or name another"
 
 
-def _judge_selector(town: Town, text: str) -> str:
+def _judge_selector(town: Cluster, text: str) -> str:
     objection = limits.device(text, profile=town.world.profile.cel)
     return f"{text!r} is not CEL that Kubernetes takes: {objection.message}" if objection is not None else ""
 
@@ -153,22 +153,22 @@ class Running:
     """A job that runs. charge: what its queue uses for it."""
 
     waiting: Waiting
-    tenancy: Tenancy
+    tenancy: RunningGang
     charge: Charge
     start: timedelta
     end: timedelta
 
 
 @dataclass(slots=True)
-class Stage:
+class Clock:
     """What moves: the time since the trace began, the devices and quotas in use, and the jobs that run."""
 
-    town: Town
+    town: Cluster
     rules: Rules = field(init=False)
-    ward: Ward = field(init=False)
-    standing: Standing = field(init=False)
+    ward: VirtualCluster = field(init=False)
+    standing: QueueUsage = field(init=False)
     shares: Shares = field(init=False)
-    reserve: Reserve = field(init=False)
+    reserve: Backfill = field(init=False)
     now: timedelta = timedelta()
     _claims: dict[str, Claim] = field(init=False)
     _ends: list[tuple[timedelta, int, Running]] = field(default_factory=list)
@@ -181,14 +181,14 @@ class Stage:
         snapshot = replace(town.snapshot, claims=self._claims)
         # So is what is remembered of devices in use: the ward's worlds change under who has seen an earlier one.
         own = Selectors(town.world.profile.cel)
-        rules = replace(town.rules, snapshot=snapshot, selectors=own, recall=Recall(), rest=Rest())
+        rules = replace(town.rules, snapshot=snapshot, selectors=own, recall=PlanCache(), rest=VerdictCache())
         self.rules = replace(rules, defects=[], mute=True)
-        self.ward = Ward(town.world)
-        self.standing = Standing(town.tree, town.usage)
+        self.ward = VirtualCluster(town.world)
+        self.standing = QueueUsage(town.tree, town.usage)
         self.shares = Shares(self.standing, town.usage, town.rules.sharing)
-        self.reserve = Reserve(Presence(town.rules.now))
+        self.reserve = Backfill(RunningGangs(town.rules.now))
 
-    def inputs(self, waiting: Waiting, standing: Standing) -> Inputs:
+    def inputs(self, waiting: Waiting, standing: QueueUsage) -> Inputs:
         """Return what a job is decided on now. standing: what the quotas leave."""
         group = arrivals.made(waiting)
         self._claims.update((claim.meta.key, claim) for claim in waiting.claims)
@@ -201,11 +201,11 @@ class Stage:
             known=waiting.known,
         )
 
-    def decide(self, waiting: Waiting, standing: Standing | None = None) -> Finding:
+    def decide(self, waiting: Waiting, standing: QueueUsage | None = None) -> Verdict:
         """Return what the controller would decide about a job now."""
         return chain.decide(self.inputs(waiting, standing or self.standing))
 
-    def backfill(self, waiting: Waiting) -> Finding:
+    def backfill(self, waiting: Waiting) -> Verdict:
         """Return the same, and heed what is reserved for those ahead of it."""
         inputs = self.inputs(waiting, self.standing)
         found = self.reserve.decide(inputs)
@@ -228,21 +228,21 @@ class Stage:
         until = self.reserve.until(queue_order.rank(waiting), bounds)
         return None if until is None else runtime.whole(until) + runtime.SECOND - self.time
 
-    def is_in_the_way(self, held: Finding) -> bool:
+    def is_in_the_way(self, held: Verdict) -> bool:
         """Return whether a job is still in the way of what is reserved."""
         return self.reserve.stands(held, held.group.queue, self.ward.world, self.standing, self.rules.selectors)
 
-    def explain(self, waiting: Waiting, standing: Standing | None = None) -> Finding:
+    def explain(self, waiting: Waiting, standing: QueueUsage | None = None) -> Verdict:
         """Decide about a job as `decide` does, and say why the planner holds it."""
         inputs = self.inputs(waiting, standing or self.standing)
-        return chain.decide(replace(inputs, rules=replace(self.rules, recall=Recall(), mute=False)))
+        return chain.decide(replace(inputs, rules=replace(self.rules, recall=PlanCache(), mute=False)))
 
-    def count(self, waiting: Waiting) -> tuple[Charge, Finding | None]:
+    def count(self, waiting: Waiting) -> tuple[Charge, Verdict | None]:
         """Return the least that a job costs, and what objects to it before anything is planned."""
         inputs = self.inputs(waiting, self.standing)
         demands = demand.demands(inputs.group, self.rules.snapshot)
         needed = demand.at_least(demands, self.rules.meters, self.rules.snapshot.nodes.values())
-        found = chain.objected(replace(inputs, demands=demands, needed=needed))
+        found = chain.first_failure(replace(inputs, demands=demands, needed=needed))
         if found is not None:
             found.needed = needed
         return needed, found
@@ -254,7 +254,7 @@ class Stage:
     def start(self, waiting: Waiting, plan: Plan, charge: Charge) -> Running:
         """Give a job its devices, from now until it ends."""
         pods = {pod.meta.uid: pod for pod in arrivals.made(waiting).pods}
-        tenancy = Tenancy(
+        tenancy = RunningGang(
             takings=tuple(
                 (Holder(claim=claim.claim, gang=waiting.key), plan.takings.get(claim.uid, ()))
                 for pod in plan.pods

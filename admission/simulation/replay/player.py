@@ -17,7 +17,7 @@ from admission.api.values.reasons import Denial, Hold
 from admission.lifecycle import transitions
 from admission.simulation.replay import arrivals as replay_arrivals, preempt
 from admission.simulation.replay.arrivals import Waiting
-from admission.simulation.replay.cluster import Running, Stage, Town
+from admission.simulation.replay.cluster import Clock, Cluster, Running
 from admission.simulation.replay.preempt import Preempting
 from admission.simulation.replay.queue import Counting, Decider, Muster
 
@@ -30,7 +30,7 @@ class Policy(StrEnum):
     """A queue that counts: `lining.Counting`."""
 
 
-def decider(policy: Policy, stage: Stage) -> Decider:
+def decider(policy: Policy, stage: Clock) -> Decider:
     """Return who decides in a trace."""
     if policy is Policy.FIFO_COUNT:
         return Counting(stage)
@@ -82,7 +82,7 @@ class Play:
     devices: Counter[str]
 
 
-def play(town: Town, arrivals: Sequence[Arrival], policy: Policy, watch: Watch | None = None) -> Play:
+def play(town: Cluster, arrivals: Sequence[Arrival], policy: Policy, watch: Watch | None = None) -> Play:
     """Play a trace to its end: until all jobs have ended, or those that are left cannot start any more."""
     return _Run(town, arrivals, policy, watch).played()
 
@@ -90,12 +90,12 @@ def play(town: Town, arrivals: Sequence[Arrival], policy: Policy, watch: Watch |
 class _Run:
     """One play."""
 
-    def __init__(self, town: Town, arrivals: Sequence[Arrival], policy: Policy, watch: Watch | None) -> None:
+    def __init__(self, town: Cluster, arrivals: Sequence[Arrival], policy: Policy, watch: Watch | None) -> None:
         self._town = town
         self._arrivals = sorted(arrivals, key=lambda one: (one.at, one.name))
         self._policy = policy
         self._watch = watch
-        self._stage = Stage(town)
+        self._stage = Clock(town)
         self._decider = decider(policy, self._stage)
         self._users = Counter((*town.world.taken, *town.world.shares))
         self._used = Counter(device.driver for device in self._users)

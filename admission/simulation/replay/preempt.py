@@ -15,14 +15,14 @@ from admission.quota.preemption_candidates import Candidate
 from admission.scheduling.cache.verdict_cache import PROOF, QUOTA
 from admission.scheduling.checks import runtime
 from admission.scheduling.preemption import targets
-from admission.scheduling.preemption.targets import Sacrifice, Scene, Tenant
+from admission.scheduling.preemption.targets import PreemptionCandidate, PreemptionScope, PreemptionTargets
 from admission.simulation.replay import arrivals
 from admission.simulation.replay.arrivals import Waiting
-from admission.simulation.replay.cluster import Running, Town
-from admission.simulation.replay.queue import Line, Muster
+from admission.simulation.replay.cluster import Cluster, Running
+from admission.simulation.replay.queue import Muster, ReplayQueue
 
 
-def happens(town: Town) -> bool:
+def happens(town: Cluster) -> bool:
     """Return whether any queue has others evicted."""
     return any(map(targets.may_preempt, town.snapshot.queues.values()))
 
@@ -51,7 +51,7 @@ class Preempting(Muster):
                     return self._start(line, waiting, found)
         return None
 
-    def _asking(self, line: Line) -> Iterator[Waiting]:
+    def _asking(self, line: ReplayQueue) -> Iterator[Waiting]:
         """Yield the first job of a line, and those behind it that end before a head ahead of it is to start."""
         if line.held is None or line.held.by not in {PROOF, QUOTA} or not targets.may_preempt(line.queue):
             return
@@ -64,10 +64,14 @@ class Preempting(Muster):
         ends = (runtime.whole(at) + runtime.SECOND - stage.time for at in sorted(times, reverse=True))
         yield from dict.fromkeys(job for end in ends if (job := line.after(head, end)) is not None)
 
-    def _found(self, line: Line, waiting: Waiting, tenants: list[Tenant]) -> Sacrifice | None:
+    def _found(
+        self, line: ReplayQueue, waiting: Waiting, tenants: list[PreemptionCandidate]
+    ) -> PreemptionTargets | None:
         stage, needed = self._stage, line.held.needed if line.held is not None else {}
         stage.inputs(waiting, stage.standing)  # its claims are there
-        scene = Scene(rules=stage.rules, reserve=stage.reserve, world=stage.ward.world, standing=stage.standing)
+        scene = PreemptionScope(
+            rules=stage.rules, reserve=stage.reserve, world=stage.ward.world, standing=stage.standing
+        )
         return targets.choose(arrivals.made(waiting), line.queue, needed, tenants, scene)
 
     def _evict(self, running: Running) -> None:
@@ -75,7 +79,7 @@ class Preempting(Muster):
         self.evicted.append(running)
         self.arrive(running.waiting)
 
-    def _start(self, line: Line, waiting: Waiting, found: Sacrifice) -> Running:
+    def _start(self, line: ReplayQueue, waiting: Waiting, found: PreemptionTargets) -> Running:
         stage, plan = self._stage, found.grant.plan
         self._take_out(line, waiting)
         stage.reserve.start(arrivals.made(waiting), stage.town.queue(waiting), plan)
@@ -83,9 +87,9 @@ class Preempting(Muster):
         stage.shares.take(waiting.queue, plan.charge)
         return stage.start(waiting, plan, plan.charge)
 
-    def _tenant(self, running: Running) -> Tenant:
+    def _tenant(self, running: Running) -> PreemptionCandidate:
         waiting, tenancy = running.waiting, running.tenancy
-        return Tenant(
+        return PreemptionCandidate(
             key=waiting.key,
             candidate=Candidate(
                 uid=GangUid(waiting.key),

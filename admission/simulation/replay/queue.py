@@ -19,16 +19,16 @@ from admission.api.muster.queues import Queue, QueueingStrategy
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import Denial, Hold
 from admission.quota import queue_order
-from admission.quota.headroom import Standing
+from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import Rank, Tournament
 from admission.quota.shortage import Shortage
 from admission.scheduling.backfill import policy
-from admission.scheduling.cache.plan_cache import Proof
-from admission.scheduling.cache.verdict_cache import PROOF, QUOTA, RESERVED, STEADY, Finding
+from admission.scheduling.cache.plan_cache import InfeasibilityProof
+from admission.scheduling.cache.verdict_cache import PROOF, QUOTA, RESERVED, STEADY, Verdict
 from admission.scheduling.checks.chain import Grant
 from admission.simulation.replay import arrivals
 from admission.simulation.replay.arrivals import Waiting
-from admission.simulation.replay.cluster import Running, Stage
+from admission.simulation.replay.cluster import Clock, Running
 
 Refused = tuple[Waiting, Denial]
 
@@ -50,7 +50,7 @@ class Decider(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class ReplayQueue:
     """Jobs of one queue, by rank, of which only the first may start, unless a reservation holds that one.
 
     held: what was found of it, or None. passed: what was found of others since, which would be in the way of less.
@@ -58,8 +58,8 @@ class Line:
 
     queue: Queue
     jobs: list[Waiting] = field(default_factory=list)
-    held: Finding | None = None
-    passed: list[Finding] = field(default_factory=list)
+    held: Verdict | None = None
+    passed: list[Verdict] = field(default_factory=list)
     _by_runtime: list[tuple[timedelta, Rank, Waiting]] = field(default_factory=list)
     """The same jobs, those first that are to run for the shortest time."""
 
@@ -68,7 +68,7 @@ class Line:
         return self.jobs[0]
 
     @property
-    def found(self) -> list[Finding]:
+    def found(self) -> list[Verdict]:
         """Return all that holds jobs of the line."""
         return [self.held, *self.passed] if self.held is not None else []
 
@@ -93,7 +93,7 @@ class Line:
         self.held = None
         self.passed.clear()
 
-    def hold(self, waiting: Waiting, found: Finding) -> None:
+    def hold(self, waiting: Waiting, found: Verdict) -> None:
         """Note what holds a job."""
         if waiting is self.head:
             self.held = found
@@ -126,18 +126,18 @@ class Line:
 class Muster:
     """Decides as the controller does."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Clock) -> None:
         self.refused: list[Refused] = []
         self.evicted: list[Running] = []
         self._stage = stage
-        self._lines: dict[Hashable, Line] = {}
+        self._lines: dict[Hashable, ReplayQueue] = {}
         self._of_queue: dict[QueueName, set[Hashable]] = {}
         """The lines of each queue."""
 
     def arrive(self, waiting: Waiting) -> None:
         key = self._line_of(waiting)
         if key not in self._lines:
-            self._lines[key] = Line(self._stage.town.queue(waiting))
+            self._lines[key] = ReplayQueue(self._stage.town.queue(waiting))
             self._of_queue.setdefault(waiting.queue, set()).add(key)
         line = self._lines[key]
         if line.add(waiting) or line.is_reserved:
@@ -182,7 +182,7 @@ class Muster:
     def _is_strict(self, waiting: Waiting) -> bool:
         return self._stage.town.queue(waiting).strategy is QueueingStrategy.STRICT_FIFO
 
-    def _take_out(self, line: Line, waiting: Waiting) -> None:
+    def _take_out(self, line: ReplayQueue, waiting: Waiting) -> None:
         """Take a job out of its line, and a line that is empty out of all."""
         line.pop(waiting)
         if not line.jobs:
@@ -190,7 +190,7 @@ class Muster:
             del self._lines[key]
             self._of_queue[waiting.queue].discard(key)
 
-    def _go_on(self, line: Line, waiting: Waiting, contest: "_Contest") -> None:
+    def _go_on(self, line: ReplayQueue, waiting: Waiting, contest: "_Contest") -> None:
         """Ask the next of a line that may start."""
         if line.jobs and line.held is None:
             contest.enter(line.head, line)
@@ -231,16 +231,16 @@ class Muster:
 class _Contest:
     """The jobs that are asked, in order, each with its line."""
 
-    def __init__(self, stage: Stage, lines: Iterable[Line]) -> None:
+    def __init__(self, stage: Clock, lines: Iterable[ReplayQueue]) -> None:
         self._lines = {line.head.key: line for line in lines}
         heads = [line.head for line in self._lines.values()]
         self._tournament = Tournament(stage.shares, heads, lambda one: one.queue)
 
-    def __iter__(self) -> Iterator[tuple[Waiting, Line]]:
+    def __iter__(self) -> Iterator[tuple[Waiting, ReplayQueue]]:
         for waiting in self._tournament:
             yield waiting, self._lines.pop(waiting.key)
 
-    def enter(self, waiting: Waiting, line: Line) -> None:
+    def enter(self, waiting: Waiting, line: ReplayQueue) -> None:
         """Let one more be asked, unless it is going to be."""
         if waiting.key not in self._lines:
             self._lines[waiting.key] = line
@@ -260,17 +260,17 @@ class Counting:
     wait for the rest of their gang.
     """
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Clock) -> None:
         self.refused: list[Refused] = []
         self.evicted: list[Running] = []
         self._stage = stage
-        self._lines: dict[QueueName, Line] = {}
+        self._lines: dict[QueueName, ReplayQueue] = {}
         self._let_in: list[_LetIn] = []
         self._unlimited = _Unlimited(stage.town.tree, {})
 
     def arrive(self, waiting: Waiting) -> None:
         if waiting.queue not in self._lines:
-            self._lines[waiting.queue] = Line(self._stage.town.queue(waiting))
+            self._lines[waiting.queue] = ReplayQueue(self._stage.town.queue(waiting))
         line = self._lines[waiting.queue]
         if line.add(waiting):
             line.held = None
@@ -333,10 +333,10 @@ class _LetIn:
 
     waiting: Waiting
     charge: Charge
-    held: Finding | None = None
+    held: Verdict | None = None
 
 
-class _Unlimited(Standing):
+class _Unlimited(QueueUsage):
     """Quotas that allow everything."""
 
     def fits(self, queue: QueueName, charge: Charge) -> bool:  # noqa: ARG002 - of the base class
@@ -349,17 +349,17 @@ class _Unlimited(Standing):
 class Grounds:
     """Whether what holds jobs is still so, each ground looked at once."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Clock) -> None:
         self._stage = stage
-        self._proofs: dict[Proof, bool] = {}
+        self._proofs: dict[InfeasibilityProof, bool] = {}
         self._lacks: dict[Hashable, bool] = {}
         self._in_the_way: dict[Hashable, bool] = {}
 
-    def all_stand(self, line: Line) -> bool:
+    def all_stand(self, line: ReplayQueue) -> bool:
         """Return whether all that holds jobs of a line would hold them again."""
         return all(self.stand(line.head.queue, found) for found in line.found)
 
-    def stand(self, queue: QueueName, held: Finding) -> bool:
+    def stand(self, queue: QueueName, held: Verdict) -> bool:
         """Return whether a job of a queue would be held again."""
         if held.proof is not None and held.by == PROOF:
             if held.proof not in self._proofs:
@@ -377,7 +377,7 @@ class Grounds:
             return self._in_the_way[key]
         return held.by in STEADY
 
-    def _is_proved(self, held: Finding) -> bool:
+    def _is_proved(self, held: Verdict) -> bool:
         if held.alike is None:
             return False
         recall, world = self._stage.rules.recall, self._stage.ward.world

@@ -16,9 +16,9 @@ from admission.workloads.kinds import (
     volcano,
 )
 from admission.workloads.kinds.labels import Said
-from admission.workloads.kinds.registry import Family
+from admission.workloads.kinds.registry import WorkloadKind
 
-ALL: tuple[Family, ...] = (
+ALL: tuple[WorkloadKind, ...] = (
     *jobset.FAMILIES,
     *leaderworkerset.FAMILIES,
     *kubeflow.FAMILIES,
@@ -28,16 +28,16 @@ ALL: tuple[Family, ...] = (
     *podgroup.FAMILIES,
 )
 
-OWNERS: Mapping[str, Family] = {family.key: family for family in ALL if not family.named and not family.by_way_of}
+OWNERS: Mapping[str, WorkloadKind] = {family.key: family for family in ALL if not family.named and not family.by_way_of}
 """Those that own what belongs to them, by kind."""
 
-HOLDERS: Mapping[str, Family] = {family.by_way_of: family for family in ALL if family.by_way_of}
+HOLDERS: Mapping[str, WorkloadKind] = {family.by_way_of: family for family in ALL if family.by_way_of}
 """Those that speak for objects of another kind while they are held as a whole, by that kind."""
 
-PLANNED: Mapping[str, Family] = {family.key: family for family in HOLDERS.values()}
+PLANNED: Mapping[str, WorkloadKind] = {family.key: family for family in HOLDERS.values()}
 """The same by their own kind: pods that are planned or simulated before what stands between exists belong to them."""
 
-BY_GROUP: Mapping[tuple[str, str], Family] = {(family.group, family.kind): family for family in ALL}
+BY_GROUP: Mapping[tuple[str, str], WorkloadKind] = {(family.group, family.kind): family for family in ALL}
 """All of them, by API group and kind."""
 
 FIXED: tuple[str, ...] = (

@@ -19,7 +19,7 @@ from admission.api.kubernetes.owners import Parent, Part
 from admission.api.kubernetes.pods import Pod
 from admission.api.values import names
 from admission.api.values.decoding import Reader
-from admission.workloads.kinds.registry import Family, Link, Member, Shape, at_a_time, wave, waves
+from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, at_a_time, wave, waves
 
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 JOB_INDEX = "jobset.sigs.k8s.io/job-index"
@@ -137,7 +137,7 @@ def job(pod: Pod) -> str:
 
 
 FAMILIES = (
-    Family(
+    WorkloadKind(
         kind="JobSet",
         group="jobset.x-k8s.io",
         versions=("v1alpha2",),

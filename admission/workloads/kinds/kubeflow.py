@@ -14,7 +14,7 @@ from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.decoding import Reader
-from admission.workloads.kinds.registry import Family, Link, Member, Shape, belongs, one_wave, replicas, wave
+from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, is_kind, one_wave, replicas, wave
 
 REPLICA_TYPE = "training.kubeflow.org/replica-type"
 JOB_ROLE = "training.kubeflow.org/job-role"
@@ -86,14 +86,14 @@ def _least(spec: Reader, pods: int) -> int:
     return min(elastic.integer("minReplicas"), pods) if "minReplicas" in elastic else pods
 
 
-def _family(kind: str, field: str) -> Family:
-    return Family(
+def _family(kind: str, field: str) -> WorkloadKind:
+    return WorkloadKind(
         kind=kind,
         group="kubeflow.org",
         versions=("v1",),
         plural=f"{kind.lower()}s",
         read=training(field),
-        join=belongs,
+        join=is_kind,
         fields=f"spec.{field}",
         suspend=SUSPEND,
         deadline=DEADLINE,
@@ -107,7 +107,7 @@ FAMILIES = (
     _family("XGBoostJob", "xgbReplicaSpecs"),
     _family("PaddleJob", "paddleReplicaSpecs"),
     _family("JAXJob", "jaxReplicaSpecs"),
-    Family(
+    WorkloadKind(
         kind="MPIJob",
         group="kubeflow.org",
         versions=("v2beta1", "v1"),

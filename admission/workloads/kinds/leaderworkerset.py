@@ -17,7 +17,7 @@ from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.decoding import Reader
 from admission.workloads.kinds import labels
-from admission.workloads.kinds.registry import Family, Link, Member, Shape, wave
+from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, wave
 
 SIZE = "leaderworkerset.sigs.k8s.io/size"
 SUBGROUP_INDEX = "leaderworkerset.sigs.k8s.io/subgroup-index"
@@ -55,7 +55,7 @@ def unsized(_reader: Reader, _meta: Meta) -> Shape:
 
 
 FAMILIES = (
-    Family(
+    WorkloadKind(
         kind="LeaderWorkerSet",
         group="leaderworkerset.x-k8s.io",
         versions=("v1",),
@@ -64,7 +64,7 @@ FAMILIES = (
         join=join,
         fields="spec.leaderWorkerTemplate.size",
     ),
-    Family(
+    WorkloadKind(
         kind="StatefulSet",
         group="apps",
         versions=("v1",),

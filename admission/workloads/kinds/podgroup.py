@@ -9,7 +9,7 @@ from admission.api.kubernetes.meta import Meta
 from admission.api.values.decoding import Reader
 from admission.workloads.kinds import labels
 from admission.workloads.kinds.labels import Said
-from admission.workloads.kinds.registry import Family, Shape, one_wave
+from admission.workloads.kinds.registry import Shape, WorkloadKind, one_wave
 
 
 def kubernetes(reader: Reader, _meta: Meta) -> Shape:
@@ -23,7 +23,7 @@ def least_members(reader: Reader, _meta: Meta) -> Shape:
     return one_wave(reader.child("spec").integer("minMember", 1))
 
 
-GANGS = Family(
+GANGS = WorkloadKind(
     kind="PodGroup",
     group="scheduling.k8s.io",
     versions=("v1beta1", "v1alpha3", "v1alpha2"),
@@ -35,8 +35,8 @@ GANGS = Family(
 """In v1beta1 since Kubernetes 1.37, in v1alpha2 in 1.36, each where it is switched on."""
 
 
-def _foreign(group: str, version: str) -> Family:
-    return Family(
+def _foreign(group: str, version: str) -> WorkloadKind:
+    return WorkloadKind(
         kind="PodGroup",
         group=group,
         versions=(version,),
@@ -59,7 +59,7 @@ COSCHEDULING_KEY = "scheduling.x-k8s.io/pod-group"
 KAI_KEY = "pod-group-name"
 KAI_SUBGROUP = "kai.scheduler/subgroup-name"
 
-NAMED: tuple[tuple[Family, Said], ...] = (
+NAMED: tuple[tuple[WorkloadKind, Said], ...] = (
     (VOLCANO, labels.annotation(*VOLCANO_KEYS)),
     (COSCHEDULING, labels.label(COSCHEDULING_KEY)),
     (KAI, labels.annotation(KAI_KEY)),

@@ -17,7 +17,7 @@ from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.decoding import Json, Reader
-from admission.workloads.kinds.registry import Family, Link, Member, Shape, one_wave
+from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, one_wave
 
 NODE_TYPE = "ray.io/node-type"
 GROUP = "ray.io/group"
@@ -150,7 +150,7 @@ def join_job(_pod: Pod, _links: Sequence[Link], parent: Parent) -> Member:
     return Member(uid=parent.meta.uid, name=parent.meta.name, attempt=parent.attempt)
 
 
-CLUSTERS = Family(
+CLUSTERS = WorkloadKind(
     kind="RayCluster",
     group="ray.io",
     versions=("v1", "v1alpha1"),
@@ -161,7 +161,7 @@ CLUSTERS = Family(
 
 FAMILIES = (
     CLUSTERS,
-    Family(
+    WorkloadKind(
         kind="RayJob",
         group="ray.io",
         versions=("v1", "v1alpha1"),

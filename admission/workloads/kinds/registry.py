@@ -74,13 +74,13 @@ def has_ended(reader: Reader) -> bool:
     return any(one.text("type") in OVER and one.text("status") == "True" for one in conditions)
 
 
-def belongs(_pod: Pod, _links: Sequence[Link], parent: Parent) -> Member:
+def is_kind(_pod: Pod, _links: Sequence[Link], parent: Parent) -> Member:
     """Return a member like all others of an object."""
     return Member(uid=parent.meta.uid, name=parent.meta.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class WorkloadKind:
     """One kind of objects that pods belong to.
 
     versions: of the same shape, the best first. read: how many pods an object has; it notes flaws in the reader.
@@ -100,7 +100,7 @@ class Family:
     versions: tuple[str, ...]
     plural: str
     read: Callable[[Reader, Meta], Shape]
-    join: Join = belongs
+    join: Join = is_kind
     fields: str = ""
     named: bool = False
     is_link: bool = False

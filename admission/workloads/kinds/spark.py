@@ -11,7 +11,7 @@ from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.decoding import Reader
-from admission.workloads.kinds.registry import Family, Link, Member, Shape, wave
+from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, wave
 
 ROLE = "spark-role"
 DRIVER = "driver"
@@ -46,7 +46,7 @@ def is_driver(pod: Pod) -> bool:
 
 
 FAMILIES = (
-    Family(
+    WorkloadKind(
         kind="SparkApplication",
         group="sparkoperator.k8s.io",
         versions=("v1beta2",),

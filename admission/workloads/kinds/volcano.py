@@ -10,7 +10,7 @@ from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.owners import Parent
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.decoding import Reader
-from admission.workloads.kinds.registry import Family, Link, Member, Shape, wave, waves
+from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, wave, waves
 
 TASK = "volcano.sh/task-spec"
 
@@ -33,7 +33,7 @@ def join(pod: Pod, _links: Sequence[Link], parent: Parent) -> Member:
 
 
 FAMILIES = (
-    Family(
+    WorkloadKind(
         kind="Job",
         group="batch.volcano.sh",
         versions=("v1alpha1",),

@@ -18,7 +18,9 @@ def said(*texts: str, driver: str = "true", device_class: str = "gpu") -> list[s
     other = alternatives({"name": "a", "deviceClassName": device_class, "selectors": selectors}, name="other")
     claim = KnownClaim(source="ResourceClaim c", spec=claims.decode(a_claim(request, other)).spec)
     spec = {"selectors": [{"cel": {"expression": driver}}]}
-    found = selector_warnings.of(claim, {"gpu": devices.decode_class({"metadata": {"name": "gpu"}, "spec": spec})})
+    found = selector_warnings.warnings(
+        claim, {"gpu": devices.decode_class({"metadata": {"name": "gpu"}, "spec": spec})}
+    )
     assert [text.replace("request other/a,", "request gpu,") for text in found[len(found) // 2 :]] == list(
         found[: len(found) // 2]
     )

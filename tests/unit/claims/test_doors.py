@@ -13,7 +13,7 @@ from admission.api.values.reasons import DenyReason
 from admission.claimpolicy.admission import CLAIM_CONTROLLERS, POD_CLAIM, SCHEDULER
 from admission.errors import RetryError
 from admission.review import reviewer
-from admission.review.caches import Memory
+from admission.review.caches import ReviewCaches
 from tests.unit.claims.policies import a_claim, a_policy, a_template, alternatives, exactly
 from tests.unit.webhook.cases import RULES, MemoryView, World
 
@@ -39,12 +39,12 @@ def a_review(obj: dict[str, Any], **rest: Any) -> Review:
 
 
 def mutate(obj: dict[str, Any], *policies: ClaimPolicy, world: World | None = None, **rest: Any) -> Verdict:
-    return reviewer.mutate(a_review(obj, **rest), view(world or World(), policies), memory=Memory())
+    return reviewer.mutate(a_review(obj, **rest), view(world or World(), policies), memory=ReviewCaches())
 
 
 def validate(obj: dict[str, Any], *policies: ClaimPolicy, world: World | None = None, **rest: Any) -> Verdict:
     found = view(world or World(), policies)
-    return reviewer.validate(a_review(obj, **rest), found, rules=RULES, memory=Memory())
+    return reviewer.validate(a_review(obj, **rest), found, rules=RULES, memory=ReviewCaches())
 
 
 def view(world: World, policies: tuple[ClaimPolicy, ...]) -> MemoryView:

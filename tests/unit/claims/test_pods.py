@@ -9,7 +9,7 @@ import pytest
 from admission.api.muster.claim_policies import ClaimPolicy
 from admission.claimpolicy.rules import AUDIT
 from admission.review import reviewer
-from admission.review.caches import Memory
+from admission.review.caches import ReviewCaches
 from admission.webhook import handler
 from tests.unit.claims.policies import a_policy
 from tests.unit.webhook.cases import RULES, MemoryView, World, exactly, held
@@ -35,7 +35,7 @@ def answered(policy: ClaimPolicy, **spec: Any) -> dict[str, Any]:
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     answer = handler.answer(
         json.dumps(body).encode(),
-        lambda review: reviewer.validate(review, view, rules=RULES, memory=Memory()),
+        lambda review: reviewer.validate(review, view, rules=RULES, memory=ReviewCaches()),
     )
     assert answer.code == 200
     response: dict[str, Any] = json.loads(answer.body)["response"]

@@ -12,7 +12,7 @@ from admission.api.muster.claim_policies import ClaimPolicy
 from admission.api.values import names
 from admission.api.values.reasons import DenyReason
 from admission.review import reviewer
-from admission.review.caches import Memory
+from admission.review.caches import ReviewCaches
 from admission.webhook import codec
 from tests.unit.claims.policies import a_policy
 from tests.unit.webhook.cases import RULES, MemoryView, World, a_pod, exactly
@@ -40,7 +40,7 @@ def at_the_door(pod: dict[str, Any], *policies: ClaimPolicy, world: World | None
     A second pass of the first half changes nothing.
     """
     snapshot = replace((world or a_world()).build(), policies={policy.name: policy for policy in policies})
-    view, memory = MemoryView(snapshot), Memory()
+    view, memory = MemoryView(snapshot), ReviewCaches()
     changed = reviewer.mutate(_review(pod), view, memory=memory)
     if changed.denial is not None:
         return pod, changed
@@ -171,7 +171,7 @@ def test_a_forged_note_is_refused_where_the_pod_has_no_such_claim() -> None:
 def judged(pod: Any, *policies: ClaimPolicy) -> Verdict:
     """Ask the second half alone, as after a webhook that came in between."""
     snapshot = replace(a_world().build(), policies={policy.name: policy for policy in policies})
-    return reviewer.validate(_review(pod), MemoryView(snapshot), rules=RULES, memory=Memory())
+    return reviewer.validate(_review(pod), MemoryView(snapshot), rules=RULES, memory=ReviewCaches())
 
 
 TAKEN: dict[str, list[dict[str, Any]]] = {

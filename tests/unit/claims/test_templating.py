@@ -15,7 +15,7 @@ from admission.api.values.names import QueueName
 from admission.claimpolicy import templates
 from admission.claimpolicy.match import Policies
 from admission.claimpolicy.pods.extended_resources import Recipe
-from admission.claimpolicy.templates import Plan, Wanted
+from admission.claimpolicy.templates import Plan, WantedTemplate
 from admission.errors import Flaw, MalformedObjectError
 
 GPU = "nvidia.com/gpu"
@@ -34,7 +34,7 @@ def a_namespace(name: str, team: str = "vision", **meta: Any) -> Namespace:
     return nodes.decode_namespace({"metadata": {"name": name, "labels": {"team": team}, **meta}})
 
 
-def stored(wanted: Wanted, **meta: Any) -> ClaimTemplate:
+def stored(wanted: WantedTemplate, **meta: Any) -> ClaimTemplate:
     """Return a template as it stands after it was written: whatever was added to its spec does not matter."""
     body = copy.deepcopy(wanted.body())
     body["spec"]["spec"]["devices"]["requests"][0]["exactly"]["allocationMode"] = "ExactCount"
@@ -61,13 +61,13 @@ def planned(snapshot: Snapshot, **rest: Any) -> Plan:
     return templates.plan(Policies.of(snapshot.policies, snapshot.namespaces), snapshot, **rest)
 
 
-def keys(found: tuple[Wanted, ...]) -> list[str]:
+def keys(found: tuple[WantedTemplate, ...]) -> list[str]:
     return sorted(one.key for one in found)
 
 
-def wanted(policy: ClaimPolicy, namespace: str = "a") -> Wanted:
+def wanted(policy: ClaimPolicy, namespace: str = "a") -> WantedTemplate:
     (template,) = policy.templates
-    return Wanted(policy=policy, namespace=namespace, name=template.name, spec=template.spec)
+    return WantedTemplate(policy=policy, namespace=namespace, name=template.name, spec=template.spec)
 
 
 def told(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:

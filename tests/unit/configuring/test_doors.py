@@ -11,7 +11,7 @@ from admission.api.values.reasons import DenyReason
 from admission.errors import RetryError
 from admission.objectpolicy import in_use
 from admission.review import reviewer
-from admission.review.caches import Memory
+from admission.review.caches import ReviewCaches
 from tests.unit.webhook.cases import RULES, MemoryView, World
 
 SELECTED = {"namespaceSelector": {"matchLabels": {"team": "a"}}}
@@ -60,7 +60,7 @@ def review(operation: str, resource: str, snapshot: Snapshot, **fields: Any) -> 
         username="alice",
         **fields,
     )
-    return reviewer.validate(asked, MemoryView(snapshot), rules=RULES, memory=Memory())
+    return reviewer.validate(asked, MemoryView(snapshot), rules=RULES, memory=ReviewCaches())
 
 
 def an_object(name: str, **spec: Any) -> dict[str, Any]:

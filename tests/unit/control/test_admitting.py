@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from admission.controller import admission_loop
-from admission.cycle.state.leader import Result
+from admission.cycle.state.leader import CycleResult
 from admission.errors import ClusterAwayError
 from admission.scheduling.checks import demand
 from tests.builders import NOON, a_cluster
@@ -41,7 +41,7 @@ async def cycles(ledger: Ledger, *steps: tuple[Callable[[], None], datetime]) ->
         happens()
         return time
 
-    def observe(result: Result, seconds: float) -> None:
+    def observe(result: CycleResult, seconds: float) -> None:
         left.pop(0)
 
     pace = admission_loop.Pace(resync=0.0, debounce=0.0)
@@ -53,9 +53,9 @@ async def cycles(ledger: Ledger, *steps: tuple[Callable[[], None], datetime]) ->
 async def test_every_decision_is_one_line_with_the_gangs_uid() -> None:
     builder = a_cluster().node("a", gpus=2).queue("q", gpus=2).job("fits", queue="q").job("big", queue="q", pods=3)
     desk = a_desk(Cluster(builder), Ledger())
-    results: list[Result] = []
+    results: list[CycleResult] = []
 
-    def observe(result: Result, seconds: float) -> None:
+    def observe(result: CycleResult, seconds: float) -> None:
         results.append(result)
         if len(results) == 3:
             raise Enough
@@ -81,7 +81,7 @@ async def test_who_is_taken_back_is_one_line_with_the_reason_and_for_whom() -> N
     cluster.submit("high", queue="q", priority=10)
     cluster.make_pods()
 
-    def observe(result: Result, _seconds: float) -> None:
+    def observe(result: CycleResult, _seconds: float) -> None:
         cluster.now += SECOND
         if result.evicted:
             raise Enough
@@ -100,7 +100,7 @@ async def test_a_first_cycle_runs_before_it_is_asked_whether_the_view_has_caught
     desk = a_desk(Cluster(a_cluster().node("a", gpus=2).queue("q", gpus=2).job("fits", queue="q")), Ledger())
     steps: list[str] = []
 
-    def observe(result: Result, seconds: float) -> None:
+    def observe(result: CycleResult, seconds: float) -> None:
         steps.append(f"granted {len(result.granted)}, {'certain' if desk.caught_up else 'uncertain'}")
         if len(steps) == 4:
             raise Enough
@@ -135,7 +135,7 @@ async def test_a_view_that_does_not_catch_up_ends_the_term() -> None:
     async def confirmed() -> None:
         asked.append(desk.caught_up)
 
-    def observe(result: Result, seconds: float) -> None:
+    def observe(result: CycleResult, seconds: float) -> None:
         asked.append(desk.caught_up)
         raise Enough
 
@@ -176,9 +176,9 @@ async def test_what_muster_fails_of_is_logged_once_with_its_traceback(monkeypatc
 
     monkeypatch.setattr(demand, "demands", fails)
     desk = a_desk(Cluster(a_cluster().node("a", gpus=1).queue("q", gpus=1).job("train", queue="q")), Ledger())
-    results: list[Result] = []
+    results: list[CycleResult] = []
 
-    def observe(result: Result, seconds: float) -> None:
+    def observe(result: CycleResult, seconds: float) -> None:
         results.append(result)
         if len(results) == 3:
             raise Enough

@@ -7,7 +7,7 @@ from admission.api.muster.status_reports import EventType, Notice
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import EventReason
-from admission.controller.status_writer import MOST_NOTICES, Outbox
+from admission.controller.status_writer import MOST_NOTICES, StatusWriter
 from admission.errors import RetryError
 from admission.simulation import in_memory
 
@@ -32,7 +32,7 @@ def a_report(name: str = "train", phase: Phase = Phase.PENDING) -> GangReport:
 
 async def test_of_each_object_only_the_latest_report_is_written() -> None:
     cluster = Cluster()
-    outbox = Outbox(cluster)
+    outbox = StatusWriter(cluster)
 
     for phase in (Phase.PENDING, Phase.RESERVED, Phase.RUNNING):
         await outbox.gang(a_report(phase=phase))
@@ -44,7 +44,7 @@ async def test_of_each_object_only_the_latest_report_is_written() -> None:
 
 async def test_what_has_not_changed_is_not_written_again() -> None:
     cluster = Cluster()
-    outbox = Outbox(cluster)
+    outbox = StatusWriter(cluster)
 
     for _ in range(3):
         await outbox.gang(a_report())
@@ -55,7 +55,7 @@ async def test_what_has_not_changed_is_not_written_again() -> None:
 
 async def test_what_could_not_be_written_is_written_when_it_is_handed_in_again() -> None:
     cluster = Cluster()
-    outbox = Outbox(cluster)
+    outbox = StatusWriter(cluster)
     cluster.refuse = True
     await outbox.gang(a_report())
     await outbox.flush()
@@ -69,7 +69,7 @@ async def test_what_could_not_be_written_is_written_when_it_is_handed_in_again()
 
 async def test_it_writes_by_itself_and_forgets_after_a_while() -> None:
     cluster = Cluster()
-    outbox = Outbox(cluster, pause=0.0, forget_after=0.0)
+    outbox = StatusWriter(cluster, pause=0.0, forget_after=0.0)
     running = asyncio.ensure_future(outbox.run())
 
     async with asyncio.timeout(2):
@@ -85,7 +85,7 @@ async def test_it_writes_by_itself_and_forgets_after_a_while() -> None:
 async def test_what_somebody_deleted_is_written_again_though_nothing_has_changed() -> None:
     """Quiet: the deleted object's report stays the same, so nothing but time can bring it back."""
     cluster = Cluster()
-    outbox = Outbox(cluster, forget_after=0.0)
+    outbox = StatusWriter(cluster, forget_after=0.0)
 
     for _ in range(2):
         await outbox.gang(a_report())
@@ -96,7 +96,7 @@ async def test_what_somebody_deleted_is_written_again_though_nothing_has_changed
 
 async def test_a_flood_of_events_costs_bounded_memory() -> None:
     cluster = Cluster()
-    outbox = Outbox(cluster)
+    outbox = StatusWriter(cluster)
 
     for number in range(MOST_NOTICES + 5):
         await outbox.notify(_notice(f"pod-{number}"))
@@ -130,7 +130,7 @@ async def test_a_report_that_is_still_being_written_does_not_come_after_a_later_
 
     answered = asyncio.Event()
     cluster = Slow()
-    outbox = Outbox(cluster)
+    outbox = StatusWriter(cluster)
     await outbox.gang(a_report(phase=Phase.RESERVED))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(outbox.flush())

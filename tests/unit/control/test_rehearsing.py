@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from admission.controller import standby
-from admission.controller.standby import Understudy
+from admission.controller.standby import Standby
 from admission.errors import RetryError
 
 
@@ -26,7 +26,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def stand_by(understudy: Understudy[Desk]) -> None:
+async def stand_by(understudy: Standby[Desk]) -> None:
     async with understudy.rehearsing():
         await turns()
 
@@ -38,7 +38,7 @@ async def rehearse(desk: Desk) -> None:
 async def test_the_desk_that_was_rehearsed_is_that_of_the_term_and_the_next_term_has_another() -> None:
     made = [Desk(), Desk()]
     left = iter(made)
-    understudy = Understudy(lambda: next(left), rehearse)
+    understudy = Standby(lambda: next(left), rehearse)
     await stand_by(understudy)
     assert made[0].rehearsals > 1
 
@@ -50,7 +50,7 @@ async def test_the_desk_that_was_rehearsed_is_that_of_the_term_and_the_next_term
 
 async def test_nobody_rehearses_during_a_term() -> None:
     desk = Desk()
-    understudy = Understudy(lambda: desk, rehearse)
+    understudy = Standby(lambda: desk, rehearse)
     await stand_by(understudy)
     assert desk.rehearsals > 1
 
@@ -68,7 +68,7 @@ async def test_a_term_waits_for_a_rehearsal_that_is_under_way() -> None:
         await may_end.wait()
         order.append("rehearsed")
 
-    understudy = Understudy(Desk, slow)
+    understudy = Standby(Desk, slow)
 
     async def term() -> None:
         async with understudy.on():
@@ -96,7 +96,7 @@ async def test_a_rehearsal_that_fails_keeps_no_term_from_beginning(error: Except
         desk.rehearsals += 1
         raise error
 
-    understudy = Understudy(make, fail)
+    understudy = Standby(make, fail)
     with capture_logs() as logs:
         await stand_by(understudy)
 

@@ -20,7 +20,7 @@ from admission.dra.planner.no_plan import NoPlan
 from admission.dra.requests.device_use import Holder
 from admission.dra.requests.gang_request import Affordable, Plan, PodDemand, anything
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 
 DRIVER = "gpu.example.com"
 CLASS = "gpu"
@@ -100,8 +100,8 @@ class WorldBuilder:
             claims={claim.meta.key: claim for claim in self.claims},
         )
 
-    def world(self, *placements: Placement) -> World:
-        world = cluster_state.of(self.snapshot(), placements)
+    def world(self, *placements: Placement) -> ClusterState:
+        world = cluster_state.build(self.snapshot(), placements)
         return replace(world, taken={**world.taken, **self._taken})
 
     def plan(

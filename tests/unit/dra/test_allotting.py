@@ -10,10 +10,10 @@ from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.values.names import NodeName, Uid, extended_claim
 from admission.dra.allocator import prescribed
-from admission.dra.allocator.allocation import Result
-from admission.dra.allocator.prescribed import Flaw, Misfit
+from admission.dra.allocator.allocation import AllocationResult
+from admission.dra.allocator.prescribed import Misfit, Mismatch
 from admission.dra.inventory.selectors import Selectors
-from admission.dra.requests.device_use import Holder, Taking
+from admission.dra.requests.device_use import DeviceUse, Holder
 from admission.dra.state import cluster_state
 from tests.unit.dra.clusters import DRIVER, WorldBuilder, a_claim, a_request, a_world
 
@@ -24,9 +24,9 @@ def chosen(*given: tuple[str, str], pool: str = "a") -> list[RequestDevice]:
     return [RequestDevice(request=request, device=DeviceId(DRIVER, pool, device)) for request, device in given]
 
 
-def allotted(builder: WorldBuilder, claim: Claim, *given: tuple[str, str], **where: Any) -> Result | Misfit:
+def allotted(builder: WorldBuilder, claim: Claim, *given: tuple[str, str], **where: Any) -> AllocationResult | Misfit:
     world, node = where.pop("world", builder.world()), NodeName(where.pop("node", "a"))
-    return prescribed.allotment(claim, chosen(*given, **where), node, world, selectors=Selectors())
+    return prescribed.prescribed_allocation(claim, chosen(*given, **where), node, world, selectors=Selectors())
 
 
 def numa(at: int, **more: Any) -> dict[str, Any]:
@@ -44,48 +44,53 @@ LISTED = {
 }
 SAME_NUMA = {"matchAttribute": f"{DRIVER}/numa"}
 
-CASES: dict[str, tuple[list[dict[str, Any]], Claim, Given, Flaw | None]] = {
+CASES: dict[str, tuple[list[dict[str, Any]], Claim, Given, Mismatch | None]] = {
     "a device that does": ([{}], ONE, (("r", "gpu-0"),), None),
-    "a request that the claim does not have": ([{}], ONE, (("s", "gpu-0"),), Flaw.CLAIM),
-    "too few devices": ([{}, {}], TWO, (("r", "gpu-0"),), Flaw.CLAIM),
-    "too many devices": ([{}, {}], ONE, (("r", "gpu-0"), ("r", "gpu-1")), Flaw.CLAIM),
-    "none at all": ([{}], ONE, (), Flaw.CLAIM),
-    "one device twice": ([{}, {}], TWO, (("r", "gpu-0"), ("r", "gpu-0")), Flaw.IN_USE),
-    "two alternatives at once": ([{}, {}], a_claim("c", LISTED), (("r/x", "gpu-0"), ("r/y", "gpu-1")), Flaw.CLAIM),
+    "a request that the claim does not have": ([{}], ONE, (("s", "gpu-0"),), Mismatch.CLAIM),
+    "too few devices": ([{}, {}], TWO, (("r", "gpu-0"),), Mismatch.CLAIM),
+    "too many devices": ([{}, {}], ONE, (("r", "gpu-0"), ("r", "gpu-1")), Mismatch.CLAIM),
+    "none at all": ([{}], ONE, (), Mismatch.CLAIM),
+    "one device twice": ([{}, {}], TWO, (("r", "gpu-0"), ("r", "gpu-0")), Mismatch.IN_USE),
+    "two alternatives at once": ([{}, {}], a_claim("c", LISTED), (("r/x", "gpu-0"), ("r/y", "gpu-1")), Mismatch.CLAIM),
     "the second alternative": ([{}, {}], a_claim("c", LISTED), (("r/y", "gpu-1"),), None),
-    "not all of all": ([{}, {}], a_claim("c", a_request("r", 0, allocationMode="All")), (("r", "gpu-0"),), Flaw.CLAIM),
-    "a device that is not there": ([{}], ONE, (("r", "gpu-7"),), Flaw.GONE),
+    "not all of all": (
+        [{}, {}],
+        a_claim("c", a_request("r", 0, allocationMode="All")),
+        (("r", "gpu-0"),),
+        Mismatch.CLAIM,
+    ),
+    "a device that is not there": ([{}], ONE, (("r", "gpu-7"),), Mismatch.GONE),
     "one that is not selected": (
         [numa(0)],
         a_claim("c", a_request("r", 1, f"device.attributes['{DRIVER}'].numa == 1")),
         (("r", "gpu-0"),),
-        Flaw.SELECTOR,
+        Mismatch.SELECTOR,
     ),
     "one on which the selector fails": (
         [numa(0)],
         a_claim("c", a_request("r", 1, f"device.attributes['{DRIVER}'].size == 1")),
         (("r", "gpu-0"),),
-        Flaw.SELECTOR,
+        Mismatch.SELECTOR,
     ),
-    "one that is too small": ([SHARED], a_claim("c", a_request("r", 1, **LARGE)), (("r", "gpu-0"),), Flaw.SELECTOR),
-    "a tainted one": ([TAINTED], ONE, (("r", "gpu-0"),), Flaw.TAINT),
+    "one that is too small": ([SHARED], a_claim("c", a_request("r", 1, **LARGE)), (("r", "gpu-0"),), Mismatch.SELECTOR),
+    "a tainted one": ([TAINTED], ONE, (("r", "gpu-0"),), Mismatch.TAINT),
     "two that must be equal": (
         [numa(0), numa(1)],
         a_claim("c", a_request("r", 2), constraints=[SAME_NUMA]),
         (("r", "gpu-0"), ("r", "gpu-1")),
-        Flaw.CONSTRAINT,
+        Mismatch.CONSTRAINT,
     ),
     "shares that are too large together": (
         [SHARED],
         a_claim("c", a_request("r", 1, **MEMORY), a_request("s", 1, **MEMORY)),
         (("r", "gpu-0"), ("s", "gpu-0")),
-        Flaw.CAPACITY,
+        Mismatch.CAPACITY,
     ),
 }
 
 
 @pytest.mark.parametrize(("gpus", "claim", "given", "flaw"), CASES.values(), ids=CASES)
-def test_the_flaw(gpus: list[dict[str, Any]], claim: Claim, given: Given, flaw: Flaw | None) -> None:
+def test_the_flaw(gpus: list[dict[str, Any]], claim: Claim, given: Given, flaw: Mismatch | None) -> None:
     answer = allotted(a_world().node("a", gpus=gpus), claim, *given)
 
     assert (answer.flaw if isinstance(answer, Misfit) else None) is flaw
@@ -97,25 +102,25 @@ def test_a_device_that_another_claim_has_is_refused_by_the_name_of_its_holder() 
     answer = allotted(a_world().node("a", gpus=2).taken("a", 0, claim="others/c", gang="others/g"), ONE, ("r", "gpu-0"))
 
     assert isinstance(answer, Misfit)
-    assert answer.flaw is Flaw.IN_USE
+    assert answer.flaw is Mismatch.IN_USE
     assert str(answer).endswith(f"device {DRIVER}/a/gpu-0 is in use by claim others/c of gang others/g")
 
 
 def test_what_is_booked_for_the_claim_itself_is_not_in_its_way() -> None:
     builder = a_world().node("a", gpus=[{}, SHARED])
     mine = [
-        Taking(DeviceId(DRIVER, "a", "gpu-0")),
-        Taking(DeviceId(DRIVER, "a", "gpu-1"), shared=True, share={"memory": 5 << 30}),
+        DeviceUse(DeviceId(DRIVER, "a", "gpu-0")),
+        DeviceUse(DeviceId(DRIVER, "a", "gpu-1"), shared=True, share={"memory": 5 << 30}),
     ]
     claim = a_claim("c", a_request("r", 1, "!device.allowMultipleAllocations"), a_request("s", 1, **MEMORY))
     given = (("r", "gpu-0"), ("s", "gpu-1"))
 
     booked = cluster_state.also(builder.world(), mine, Holder(claim="team/c"))
-    assert isinstance(allotted(builder, claim, *given, world=booked), Result)
+    assert isinstance(allotted(builder, claim, *given, world=booked), AllocationResult)
     taken = cluster_state.also(builder.world(), mine[1:], Holder(claim="team/d"))
     answer = allotted(builder, claim, *given, world=taken)
     assert isinstance(answer, Misfit)
-    assert answer.flaw is Flaw.CAPACITY
+    assert answer.flaw is Mismatch.CAPACITY
 
 
 def test_partitions_are_judged_by_what_others_have_left_of_the_counters() -> None:
@@ -126,10 +131,10 @@ def test_partitions_are_judged_by_what_others_have_left_of_the_counters() -> Non
     builder = a_world().node("a").slice("a", [part(4), part(4), part(3)], count=2, nodeName="a")
     builder.slice("sets", [], pool="a", count=2, nodeName="a", sharedCounters=sets).taken("a", 0)
 
-    assert isinstance(allotted(builder, ONE, ("r", "gpu-2")), Result)
+    assert isinstance(allotted(builder, ONE, ("r", "gpu-2")), AllocationResult)
     answer = allotted(builder, ONE, ("r", "gpu-1"))
     assert isinstance(answer, Misfit)
-    assert answer.flaw is Flaw.COUNTERS
+    assert answer.flaw is Mismatch.COUNTERS
 
 
 def test_a_pool_that_lacks_slices_and_a_node_that_is_gone_are_named() -> None:
@@ -145,7 +150,7 @@ def test_claims_for_extended_resources_are_kube_schedulers_to_allocate() -> None
     for claim in (imagined, made):
         answer = allotted(a_world().node("a", gpus=1), claim, ("r", "gpu-0"))
         assert isinstance(answer, Misfit)
-        assert answer.flaw is Flaw.NOT_OURS
+        assert answer.flaw is Mismatch.NOT_OURS
 
 
 def test_an_allocated_claim_is_left_alone() -> None:
@@ -153,4 +158,4 @@ def test_an_allocated_claim_is_left_alone() -> None:
     answer = allotted(a_world().node("a", gpus=1), claim, ("r", "gpu-0"))
 
     assert isinstance(answer, Misfit)
-    assert answer.flaw is Flaw.ALLOCATED
+    assert answer.flaw is Mismatch.ALLOCATED

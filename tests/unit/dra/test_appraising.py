@@ -9,7 +9,7 @@ from admission.api.muster.meters import Meter
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters, meter_health
 from admission.dra.metering.device_meters import Meters
-from admission.dra.metering.meter_health import NOTHING, Appraisal
+from admission.dra.metering.meter_health import NOTHING, MeterHealth
 from tests.unit.dra.clusters import WorldBuilder, a_meter, a_source, a_world
 
 SIZE = "device.attributes['gpu.example.com'].size"
@@ -17,9 +17,9 @@ SIZED = {"attributes": {"size": {"int": 4}}}
 PRICE = a_meter("price", a_source("expression", {"cel": SIZE}))
 
 
-def look(world: WorldBuilder, *meters: Meter, before: Appraisal = NOTHING, most: int = 100) -> Appraisal:
+def look(world: WorldBuilder, *meters: Meter, before: MeterHealth = NOTHING, most: int = 100) -> MeterHealth:
     snapshot = world.snapshot()
-    return meter_health.of(
+    return meter_health.check(
         device_meters.compile_meters(meters),
         snapshot.slices,
         snapshot.classes,
@@ -29,7 +29,7 @@ def look(world: WorldBuilder, *meters: Meter, before: Appraisal = NOTHING, most:
     )
 
 
-def found(appraisal: Appraisal) -> dict[str, str]:
+def found(appraisal: MeterHealth) -> dict[str, str]:
     return {name: failure.message for name, failure in appraisal.failures.items()}
 
 
@@ -85,8 +85,8 @@ def test_one_call_looks_at_a_bounded_number_of_devices_and_the_next_goes_on() ->
     world = a_world().node("a", gpus=[SIZED] * 2).node("b", gpus=[SIZED] * 2).node("c", gpus=1)
     meters, snapshot, selectors = device_meters.compile_meters([PRICE]), world.snapshot(), Selectors()
 
-    def again(before: Appraisal) -> Appraisal:
-        return meter_health.of(meters, snapshot.slices, snapshot.classes, selectors=selectors, before=before, most=3)
+    def again(before: MeterHealth) -> MeterHealth:
+        return meter_health.check(meters, snapshot.slices, snapshot.classes, selectors=selectors, before=before, most=3)
 
     first = again(NOTHING)
     second = again(first)
@@ -101,11 +101,11 @@ def test_only_slices_that_changed_are_looked_at_again(monkeypatch: pytest.Monkey
         a_world().node("a", gpus=2).node("b", gpus=[SIZED]).snapshot(),
         device_meters.compile_meters([PRICE]),
     )
-    before = meter_health.of(meters, snapshot.slices, snapshot.classes, selectors=Selectors())
+    before = meter_health.check(meters, snapshot.slices, snapshot.classes, selectors=Selectors())
     looked = _looked_at(monkeypatch)
 
     changed = {**snapshot.slices, "b": replace(snapshot.slices["b"], devices=snapshot.slices["b"].devices * 2)}
-    after = meter_health.of(meters, changed, snapshot.classes, selectors=Selectors(), before=before)
+    after = meter_health.check(meters, changed, snapshot.classes, selectors=Selectors(), before=before)
 
     assert looked == ["b/gpu-0", "b/gpu-0"]
     assert found(after) == found(before)

@@ -10,7 +10,7 @@ from admission.dra import gang_planner
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters
 from admission.dra.planner.no_plan import Kind, NoPlan
-from admission.dra.requests.gang_request import Choice, Plan, PodDemand, Together, Topology
+from admission.dra.requests.gang_request import Choice, Colocation, Plan, PodDemand, Topology
 from tests.unit.dra.clusters import (
     DRIVER,
     STEPS,
@@ -185,7 +185,7 @@ def test_a_gang_is_kept_in_the_tightest_domain_that_takes_it(choice: Choice) -> 
     pods = [a_pod(f"p-{at}", 3) for at in range(2)]
 
     assert set(
-        places(plan(builder, *pods, choice=choice, topology=Topology(gang=Together(required=RACK)))).values()
+        places(plan(builder, *pods, choice=choice, topology=Topology(gang=Colocation(required=RACK)))).values()
     ) == {"c", "d"}
 
 
@@ -196,8 +196,8 @@ def test_a_gang_that_no_domain_takes_is_refused_or_spread_as_it_asks(choice: Cho
         builder.node(name, gpus=2, labels={RACK: rack})
     pods = [a_pod(f"p-{at}", 2) for at in range(2)]
 
-    required = refused(plan(builder, *pods, choice=choice, topology=Topology(gang=Together(required=RACK))))
-    preferred = plan(builder, *pods, choice=choice, topology=Topology(gang=Together(preferred=RACK)))
+    required = refused(plan(builder, *pods, choice=choice, topology=Topology(gang=Colocation(required=RACK))))
+    preferred = plan(builder, *pods, choice=choice, topology=Topology(gang=Colocation(preferred=RACK)))
 
     assert required.kind is Kind.INFEASIBLE
     start = f"none of 2 domains of {RACK} takes all 2 pods together; r1 comes nearest, with places for 1: pod p-1 needs"
@@ -211,7 +211,7 @@ def test_a_gang_that_no_domain_takes_is_refused_or_spread_as_it_asks(choice: Cho
 def test_a_gang_waits_for_the_domain_that_would_take_it_were_nothing_in_use() -> None:
     builder = a_world().node("a", gpus=4, labels={RACK: "r1"}).node("b", gpus=2, labels={RACK: "r2"}).node("c", gpus=8)
     builder.taken("a", 0, claim="others/c", gang="others/g")
-    pods, topology = [a_pod(f"p-{at}", 2) for at in range(2)], Topology(gang=Together(required=RACK))
+    pods, topology = [a_pod(f"p-{at}", 2) for at in range(2)], Topology(gang=Colocation(required=RACK))
     world, selectors = builder.world(), Selectors()
 
     answer = refused(plan(builder, *pods, topology=topology))

@@ -9,7 +9,7 @@ from admission.api.values.names import NodeName
 from admission.dra import gang_planner
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import Kind, NoPlan
-from admission.dra.requests.gang_request import Choice, Plan, PodDemand, Together, Topology
+from admission.dra.requests.gang_request import Choice, Colocation, Plan, PodDemand, Topology
 from tests.unit.dra.clusters import STEPS, WorldBuilder, a_pod, a_world, places, refused
 
 RACK = "example.com/rack"
@@ -31,7 +31,7 @@ def plan(builder: WorldBuilder, *pods: PodDemand, steps: int = STEPS, **topology
         builder.world(),
         selectors=Selectors(),
         steps=steps,
-        topology=Topology(gang=Together(**{"required": RACK, **topology})),
+        topology=Topology(gang=Colocation(**{"required": RACK, **topology})),
     )
 
 
@@ -153,7 +153,7 @@ def test_the_domain_is_awaited_that_could_take_the_gang_and_has_most_room_for_it
         selectors=Selectors(),
         steps=STEPS,
         choice=Choice.FREE,
-        topology=Topology(gang=Together(required=RACK)),
+        topology=Topology(gang=Colocation(required=RACK)),
     )
 
     assert answer.kind is Kind.BUSY

@@ -13,7 +13,7 @@ from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.dra.allocator import nominated
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.state import cluster_state
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 from tests.builders import NOON
 from tests.unit.dra.clusters import DRIVER, STEPS, Json, WorldBuilder, a_claim, a_pod, a_request, a_world
 
@@ -88,7 +88,7 @@ def test_a_claim_whose_planned_device_is_gone_takes_another(case: Case) -> None:
     world = case.world.world(planned(waiting, [at for _, at in case.planned]))
 
     assert [displaced.claim for displaced in world.displaced] == waiting[-1:]
-    landed = nominated.landed(world, selectors=Selectors(), steps=STEPS)
+    landed = nominated.predict(world, selectors=Selectors(), steps=STEPS)
 
     used = {*landed.taken, *landed.shares}
     assert used == {device(at) for _, at in (*case.allocated, *case.planned[:-1])} | {device(case.lands)}
@@ -110,7 +110,7 @@ def test_a_claim_that_is_still_to_be_made_of_extended_resources_takes_another() 
     seat = Seat(pod_uid=pod.meta.uid, pod="team/p", node=A, claims=(uid,))
 
     world = builder.world(placement([seat], [holding]))
-    landed = nominated.landed(world, selectors=Selectors(), steps=STEPS)
+    landed = nominated.predict(world, selectors=Selectors(), steps=STEPS)
 
     assert set(world.taken) == {device(0)}
     assert {taken: str(holder) for taken, holder in landed.taken.items()} == {
@@ -128,7 +128,7 @@ def test_planned_devices_that_are_all_free_stay_where_they_are() -> None:
 
     assert world.displaced == ()
     assert set(world.taken) == {device(1), device(2)}
-    assert cluster_state.same(world, nominated.landed(world, selectors=Selectors(), steps=STEPS))
+    assert cluster_state.same(world, nominated.predict(world, selectors=Selectors(), steps=STEPS))
 
 
 def test_a_planned_device_that_draws_nothing_stays_where_more_is_drawn_than_there_is() -> None:
@@ -157,7 +157,7 @@ LISTED: Json = {
 }
 
 
-def booked_on_small(builder: WorldBuilder) -> World:
+def booked_on_small(builder: WorldBuilder) -> ClusterState:
     """Return a world in which a claim waits on the small one, as planned while the big one was in use."""
     claim = a_claim("c", LISTED)
     builder.claims.append(claim)
@@ -172,7 +172,7 @@ def test_a_claim_that_first_fit_would_give_a_freed_device_holds_both_until_it_is
     world = booked_on_small(big_and_small() if freed else big_and_small().taken("a", 0))
 
     holds = nominated.first_fit_holds(A, world.awaited[A], world, selectors=Selectors(), steps=STEPS)
-    landed = nominated.landed(world, selectors=Selectors(), steps=STEPS)
+    landed = nominated.predict(world, selectors=Selectors(), steps=STEPS)
 
     assert holds is not freed
     assert {at: holder.claim for at, holder in landed.taken.items()} == {
@@ -187,7 +187,7 @@ def test_a_pod_whose_gate_is_shut_is_given_nothing_by_kube_scheduler() -> None:
     world = booked_on_small(builder)
 
     assert world.awaited == {}
-    assert set(nominated.landed(world, selectors=Selectors(), steps=STEPS).taken) == {device(1)}
+    assert set(nominated.predict(world, selectors=Selectors(), steps=STEPS).taken) == {device(1)}
 
 
 def test_pods_of_one_node_are_given_their_devices_in_the_order_of_their_gates() -> None:
@@ -200,7 +200,7 @@ def test_pods_of_one_node_are_given_their_devices_in_the_order_of_their_gates() 
     for world, holds in ((in_order, True), (swapped, False)):
         assert nominated.first_fit_holds(A, world.awaited[A], world, selectors=Selectors(), steps=STEPS) is holds
         # Who changes places with another takes nothing from anybody else.
-        assert set(nominated.landed(world, selectors=Selectors(), steps=STEPS).taken) == {device(0), device(1)}
+        assert set(nominated.predict(world, selectors=Selectors(), steps=STEPS).taken) == {device(0), device(1)}
 
 
 def device(at: int) -> DeviceId:

@@ -12,7 +12,7 @@ from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.muster.meters import Meter
 from admission.api.values.names import MeterName
 from admission.dra.metering import device_meters
-from admission.dra.metering.device_meters import ChargeError, Given
+from admission.dra.metering.device_meters import ChargeError, PricedDevice
 from tests.unit.dra.clusters import CLASS, DRIVER, a_claim, a_meter, a_request, a_source
 
 M = MeterName("m")
@@ -35,9 +35,9 @@ def a_device(model: str = "a100", **more: Any) -> Device:
     return devices.decode_slice({"metadata": {"name": "s"}, "spec": spec}).devices[0]
 
 
-def given(*made: Device, request: str = "gpu", admin: bool = False) -> list[Given]:
+def given(*made: Device, request: str = "gpu", admin: bool = False) -> list[PricedDevice]:
     return [
-        Given(RequestDevice(request=request, device=DeviceId(DRIVER, "p", f"gpu-{at}")), device, admin)
+        PricedDevice(RequestDevice(request=request, device=DeviceId(DRIVER, "p", f"gpu-{at}")), device, admin)
         for at, device in enumerate(made)
     ]
 

@@ -22,7 +22,7 @@ def part(amount: str) -> dict[str, Any]:
 
 
 def is_promised(builder: WorldBuilder, *claims: Claim, release: Release = Release.V1_36) -> bool:
-    world = cluster_state.of(builder.snapshot(), (), profile=compatibility.profile(release))
+    world = cluster_state.build(builder.snapshot(), (), profile=compatibility.profile(release))
     selectors = Selectors(world.profile.cel)
     found = node_allocator.allocate(claims, NodeName("a"), world, selectors=selectors, steps=100, promise=True)
     return isinstance(found, Allocated)

@@ -13,9 +13,9 @@ from admission.api.values.quantities import measure
 from admission.dra import compatibility
 from admission.dra.allocator import node_allocator
 from admission.dra.allocator.node_allocator import Allocated, NotHere
-from admission.dra.compatibility import Features, Profile, Release
+from admission.dra.compatibility import Features, Release, SchedulerProfile
 from admission.dra.inventory import counters, device_taints
-from admission.dra.inventory.counters import Stock
+from admission.dra.inventory.counters import SharedCounters
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests import capacity as requests_capacity, constraints
 from admission.dra.requests.capacity import Unfit, Unrepresentable
@@ -111,10 +111,10 @@ def pool(*drawn: Json, **totals: str) -> list[devices.Slice]:
 
 
 def test_what_is_in_use_draws_from_counters() -> None:
-    stock = counters.of(pool(drawing(slices="3"), drawing(slices="3", memory="1500m"), slices="7", memory="40"))
+    stock = counters.build(pool(drawing(slices="3"), drawing(slices="3", memory="1500m"), slices="7", memory="40"))
     first, second = (DeviceId(DRIVER, "p", f"gpu-{at}") for at in range(2))
 
-    assert isinstance(stock, Stock)
+    assert isinstance(stock, SharedCounters)
     assert list(stock.totals) == [("card", "memory"), ("card", "slices")]
     assert stock.available([]) == (40, 7)
     assert stock.available([first, second]) == (Fraction(77, 2), 1)
@@ -122,7 +122,7 @@ def test_what_is_in_use_draws_from_counters() -> None:
 
 
 def test_a_counter_that_is_not_there_is_named() -> None:
-    assert "card/memory" in str(counters.of(pool(drawing(memory="1"), slices="7")))
+    assert "card/memory" in str(counters.build(pool(drawing(memory="1"), slices="7")))
 
 
 def constraint(*, distinct: bool, release: Release = Release.V1_37, lists: bool = False) -> constraints.Running:
@@ -186,8 +186,8 @@ RULES: dict[str, tuple[Json, list[str]]] = {
 
 def tainted(spec: Json, release: Release = Release.V1_37) -> list[str]:
     snapshot = a_world().node("a", gpus=2).node("b", gpus=1).snapshot()
-    after = device_taints.of(snapshot.slices, {"rule": a_rule(**spec)}, release)
-    again = device_taints.of(snapshot.slices, {"rule": a_rule(**spec)}, release, after)
+    after = device_taints.apply_rules(snapshot.slices, {"rule": a_rule(**spec)}, release)
+    again = device_taints.apply_rules(snapshot.slices, {"rule": a_rule(**spec)}, release, after)
     assert all(again.slices[key] is slice_ for key, slice_ in after.slices.items())
     return [f"{s.pool}/{d.name}" for s in after.slices.values() for d in s.devices if d.taints]
 
@@ -214,9 +214,11 @@ def test_a_version_has_the_profile_of_its_release(version: str, release: str | N
     assert (profile.release if profile is not None else None) == release
 
 
-def asked(builder: WorldBuilder, *requests: Json, profile: Profile | None = None) -> Allocated | NotHere | Fatal:
+def asked(
+    builder: WorldBuilder, *requests: Json, profile: SchedulerProfile | None = None
+) -> Allocated | NotHere | Fatal:
     """Return what a claim gets on the first node."""
-    world = cluster_state.of(builder.snapshot(), (), profile=profile)
+    world = cluster_state.build(builder.snapshot(), (), profile=profile)
     world = replace(world, taken=builder.world().taken)
     node = next(iter(world.nodes))
     claim = a_claim("c", *requests)

@@ -8,7 +8,7 @@ from admission.api.kubernetes import devices
 from admission.api.kubernetes.meta import Meta
 from admission.api.values.names import Uid
 from admission.cel import environment
-from admission.dra.inventory.pools import Spot
+from admission.dra.inventory.pools import InventoryDevice
 from admission.dra.inventory.selectors import Column, Selectors
 
 D = 'device.attributes["d.example.com"]'
@@ -69,7 +69,7 @@ def test_errors_name_the_text_the_device_and_the_reason() -> None:
 def test_one_device_is_answered_as_its_column() -> None:
     selectors, slice_ = Selectors(), a_slice()
     answers = [
-        selectors.answer((LARGE, SPARSE), Spot(devices.DeviceId("", "", ""), device, slice_, at, True, True))
+        selectors.answer((LARGE, SPARSE), InventoryDevice(devices.DeviceId("", "", ""), device, slice_, at, True, True))
         for at, device in enumerate(slice_.devices)
     ]
 

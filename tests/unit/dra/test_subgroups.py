@@ -9,7 +9,7 @@ from admission.api.values.names import NodeName
 from admission.dra import gang_planner
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import Kind, NoPlan
-from admission.dra.requests.gang_request import Choice, Plan, PodDemand, Together, Topology
+from admission.dra.requests.gang_request import Choice, Colocation, Plan, PodDemand, Topology
 from tests.unit.dra.clusters import STEPS, WorldBuilder, a_claim, a_pod, a_request, a_world, places, refused
 from tests.unit.dra.test_domains import RACK, racks
 
@@ -28,8 +28,8 @@ def gang(**parts: Sequence[int]) -> list[PodDemand]:
 
 def each(*names: str, label: str = RACK, whole: str = "", **more: str) -> Topology:
     return Topology(
-        gang=Together(required=whole, preferred=more.get("rather", "")),
-        subgroups=tuple((name, Together(required=label)) for name in names),
+        gang=Colocation(required=whole, preferred=more.get("rather", "")),
+        subgroups=tuple((name, Colocation(required=label)) for name in names),
     )
 
 
@@ -103,7 +103,7 @@ def test_a_preferred_rack_is_given_up_before_the_required_zone() -> None:
     builder = a_world()
     for rack, zone, gpus in (("r1", "x", 2), ("r2", "x", 2), ("r3", "y", 3), ("r4", "z", 1)):
         builder.node(f"{rack}-0", gpus=gpus, labels={RACK: rack, ZONE: zone})
-    topology = Topology(gang=Together(required=ZONE, preferred=RACK))
+    topology = Topology(gang=Colocation(required=ZONE, preferred=RACK))
 
     together, apart = plan(builder, gang(p=[2, 1]), topology), plan(builder, gang(p=[2, 2]), topology)
 
@@ -121,7 +121,7 @@ def test_a_preferred_rack_is_given_up_before_the_required_zone() -> None:
 def test_a_gang_gives_up_being_in_one_rack_before_its_subgroups_do() -> None:
     builder = racks(r1=[2, 2], r2=[2, 2])
     topology = Topology(
-        gang=Together(preferred=RACK), subgroups=tuple((name, Together(preferred=RACK)) for name in "ab")
+        gang=Colocation(preferred=RACK), subgroups=tuple((name, Colocation(preferred=RACK)) for name in "ab")
     )
 
     answer = plan(builder, gang(a=[2, 2], b=[2, 2]), topology)
@@ -176,7 +176,7 @@ def test_many_subgroups_find_their_racks_in_few_steps(choice: Choice) -> None:
 
 def test_who_comes_later_goes_where_his_subgroup_is() -> None:
     builder, beside = racks(r1=[1], r2=[8], r3=[8]), frozenset({NodeName("r3-0")})
-    topology = Topology(subgroups=(("a", Together(required=RACK, beside=beside)), ("b", Together(required=RACK))))
+    topology = Topology(subgroups=(("a", Colocation(required=RACK, beside=beside)), ("b", Colocation(required=RACK))))
 
     there = plan(builder, gang(a=[1], b=[1]), topology)
     too_many = refused(plan(builder, gang(a=[8, 1], b=[1]), topology))

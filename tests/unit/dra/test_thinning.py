@@ -8,11 +8,11 @@ from admission.dra import gang_planner
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import NoPlan
 from admission.dra.requests.gang_request import Plan, PodDemand
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 from tests.unit.dra.clusters import STEPS, WorldBuilder, a_pod, a_request, a_world
 
 
-def plan(*pods: PodDemand, world: World, selectors: Selectors | None = None, mute: bool = True) -> Plan | NoPlan:
+def plan(*pods: PodDemand, world: ClusterState, selectors: Selectors | None = None, mute: bool = True) -> Plan | NoPlan:
     return gang_planner.plan(pods, world, selectors=selectors or Selectors(), steps=STEPS, mute=mute)
 
 

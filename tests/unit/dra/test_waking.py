@@ -8,7 +8,7 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner import requeue_hint
 from admission.dra.planner.no_plan import NoPlan
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 from tests.unit.dra.clusters import DRIVER, STEPS, Json, WorldBuilder, a_pod, a_request, a_world
 
 KIND = f"device.attributes['{DRIVER}'].kind"
@@ -37,11 +37,11 @@ WATCHED = a_pod("p", whole(), a_request("parts", 2, f"{KIND} == 'part'", adminAc
 BOTH = a_pod("p", whole(), a_request("parts", 2, f"{KIND} == 'part'"))
 
 
-def may_help(pod: PodDemand, world: World) -> bool:
+def may_help(pod: PodDemand, world: ClusterState) -> bool:
     return requeue_hint.may_help([pod], {NodeName("a")}, world, selectors=Selectors())
 
 
-def plan(pod: PodDemand, world: World) -> Plan | NoPlan:
+def plan(pod: PodDemand, world: ClusterState) -> Plan | NoPlan:
     return gang_planner.plan([pod], world, selectors=Selectors(), steps=STEPS, choice=Choice.FREE)
 
 

@@ -9,7 +9,7 @@ from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.dra import gang_planner
 from admission.dra.allocator import node_allocator
 from admission.dra.inventory import pools
-from admission.dra.inventory.pools import Shelf, Slices, Soundness
+from admission.dra.inventory.pools import NodeInventory, PoolHealth, Slices
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import NoPlan
 from admission.dra.requests import requests
@@ -22,7 +22,7 @@ A = NodeName("a")
 ALLOCATABLE = {"cpu": "4", "memory": "8Gi", "pods": "10"}
 
 
-def shelf(world: WorldBuilder, node: str = "a") -> Shelf:
+def shelf(world: WorldBuilder, node: str = "a") -> NodeInventory:
     return world.world().shelves[NodeName(node)]
 
 
@@ -94,37 +94,39 @@ def test_what_a_node_sees(world: WorldBuilder, devices: list[str]) -> None:
 
 
 UNSOUND = {
-    "a slice is missing": (here().slice("p", 1, count=2, nodeName="a"), Soundness.INCOMPLETE, "1 of 2 slices"),
+    "a slice is missing": (here().slice("p", 1, count=2, nodeName="a"), PoolHealth.INCOMPLETE, "1 of 2 slices"),
     "there are too many": (
         here().slice("p-1", 1, pool="p", nodeName="a").slice("p-2", [{"name": "x"}], pool="p", nodeName="a"),
-        Soundness.INCOMPLETE,
+        PoolHealth.INCOMPLETE,
         "2 of 1 slices",
     ),
     "two devices have one name": (
         here().slice("p", [{"name": "x"}, {"name": "x"}], nodeName="a"),
-        Soundness.INVALID,
+        PoolHealth.INVALID,
         "device x is there twice",
     ),
-    "a counter set is missing": (here().slice("p", [card("slices")], nodeName="a"), Soundness.INVALID, "card"),
+    "a counter set is missing": (here().slice("p", [card("slices")], nodeName="a"), PoolHealth.INVALID, "card"),
     "a counter is missing": (
         here()
         .slice("p-1", [card("memory")], pool="p", count=2, nodeName="a")
         .slice("p-2", [], pool="p", count=2, nodeName="a", sharedCounters=SETS),
-        Soundness.INVALID,
+        PoolHealth.INVALID,
         "counter card/memory",
     ),
     "two counter sets have one name": (
         here()
         .slice("p", [], nodeName="a", sharedCounters=SETS)
         .slice("q", [], pool="p", nodeName="a", sharedCounters=SETS),
-        Soundness.INCOMPLETE,
+        PoolHealth.INCOMPLETE,
         "2 of 1",
     ),
 }
 
 
 @pytest.mark.parametrize(("world", "soundness", "why"), UNSOUND.values(), ids=UNSOUND)
-def test_a_pool_that_is_not_sound_is_not_used_and_says_why(world: WorldBuilder, soundness: Soundness, why: str) -> None:
+def test_a_pool_that_is_not_sound_is_not_used_and_says_why(
+    world: WorldBuilder, soundness: PoolHealth, why: str
+) -> None:
     (pool,) = shelf(world).pools
 
     assert pool.soundness is soundness
@@ -142,11 +144,11 @@ def test_per_device_selection_keeps_other_nodes_devices_out_of_reach() -> None:
 def test_what_did_not_change_is_taken_from_the_world_before() -> None:
     builder = a_world().node("a", gpus=1).node("b", gpus=1)
     snapshot = builder.snapshot()
-    before = cluster_state.of(snapshot, ())
+    before = cluster_state.build(snapshot, ())
     changed = replace(
         snapshot, slices={**snapshot.slices, "b": replace(snapshot.slices["b"], meta=snapshot.slices["b"].meta)}
     )
-    after = cluster_state.of(changed, (), before=before)
+    after = cluster_state.build(changed, (), before=before)
 
     assert after.shelves[A] is before.shelves[A]
     assert after.shelves[NodeName("b")] is not before.shelves[NodeName("b")]
@@ -216,7 +218,7 @@ def test_a_pod_that_comes_late_follows_its_planned_shared_claim() -> None:
     assert given(plan) == {"late": []}
 
 
-def planning_of(world: cluster_state.World, *demands: PodDemand) -> Plan | NoPlan:
+def planning_of(world: cluster_state.ClusterState, *demands: PodDemand) -> Plan | NoPlan:
     return gang_planner.plan(demands, world, selectors=Selectors(), steps=1000)
 
 
@@ -229,7 +231,7 @@ def test_bound_pods_and_granted_ones_take_resources() -> None:
     world = builder.world(planned("granted", "c", "a", 0))
 
     assert world.left[A] == {"cpu": 2000, "memory": 8 << 30, "pods": 8}
-    assert what_if.emptied(world).left[A] == {"cpu": 4000, "memory": 8 << 30, "pods": 10}
+    assert what_if.without(world).left[A] == {"cpu": 4000, "memory": 8 << 30, "pods": 10}
 
 
 def test_a_granted_plan_is_seen_by_the_next_one_of_the_cycle() -> None:

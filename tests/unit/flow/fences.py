@@ -12,7 +12,7 @@ from admission.api.muster.ledger_entries import Kind
 from admission.api.values.decoding import Json
 from admission.api.values.names import MeterName, NodeName, QueueName, Uid
 from admission.cycle import cycle
-from admission.cycle.state.leader import Desk, Ports, Result
+from admission.cycle.state.leader import CycleResult, LeaderState, Ports
 from admission.ports import Ledger
 from admission.scheduling.placement.protection import Barriers
 from admission.simulation import in_memory
@@ -125,7 +125,7 @@ class Mortal(Cluster):
         super()._call(what, name)
 
 
-def a_desk(cluster: Cluster, ledger: Ledger, *, barriers: Barriers | None = None, epoch: int = 1) -> Desk:
+def a_desk(cluster: Cluster, ledger: Ledger, *, barriers: Barriers | None = None, epoch: int = 1) -> LeaderState:
     """Return the desk of a leader behind a fence."""
     ports = Ports(
         view=cluster,
@@ -136,7 +136,7 @@ def a_desk(cluster: Cluster, ledger: Ledger, *, barriers: Barriers | None = None
         ledger=ledger,
         fences=admission_ports.NoFences(barriers or fence()),
     )
-    return Desk(ports=ports, actor=f"leader {epoch}", epoch=epoch)
+    return LeaderState(ports=ports, actor=f"leader {epoch}", epoch=epoch)
 
 
 def a_gang(pods: int = 3, **queue: Any) -> ClusterBuilder:
@@ -146,7 +146,7 @@ def a_gang(pods: int = 3, **queue: Any) -> ClusterBuilder:
     )
 
 
-def report(result: Result, name: str = "train") -> GangReport:
+def report(result: CycleResult, name: str = "train") -> GangReport:
     (found,) = [one for one in result.gangs if one.workload is not None and one.workload.name == name]
     return found
 
@@ -164,7 +164,7 @@ def everything_runs(cluster: Cluster, ledger: in_memory.Ledger, pods: int) -> No
     assert len(given) == len(set(given)) == pods
 
 
-async def cycles(desk: Desk, number: int, at: datetime = NOON) -> Result:
+async def cycles(desk: LeaderState, number: int, at: datetime = NOON) -> CycleResult:
     """Run several cycles and return what the last of them found."""
     result = await cycle.run(desk, at)
     for _ in range(number - 1):

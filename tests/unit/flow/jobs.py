@@ -8,7 +8,7 @@ from admission.api.kubernetes.jobs import Job
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import GangUid, Uid
 from admission.cycle import cycle
-from admission.cycle.state.leader import Result
+from admission.cycle.state.leader import CycleResult
 from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.flow.fences import Cluster, a_desk
@@ -119,9 +119,9 @@ class Play:
         self.epoch += 1
         self.desk = a_desk(self.cluster, self.ledger, epoch=self.epoch)
 
-    async def go_on(self, times: int = 1) -> Result:
+    async def go_on(self, times: int = 1) -> CycleResult:
         """Run cycles, each a second after the other, and start what was let in."""
-        result = Result()
+        result = CycleResult()
         for _ in range(times):
             self.cluster.now += SECOND
             self.cluster.make_pods()

@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from admission.cycle.state.executor import Aside
+from admission.cycle.state.executor import BackgroundExecutor
 
 
 async def test_who_leads_next_waits_for_what_the_last_leader_left_running() -> None:
-    aside, begun, goes_on = Aside(), threading.Event(), threading.Event()
+    aside, begun, goes_on = BackgroundExecutor(), threading.Event(), threading.Event()
     ran: list[str] = []
 
     def first() -> None:
@@ -39,7 +39,7 @@ async def test_the_event_loop_goes_on_meanwhile_and_errors_come_back() -> None:
         goes_on.wait()
         raise LookupError
 
-    waiting = asyncio.create_task(Aside().run(waits))
+    waiting = asyncio.create_task(BackgroundExecutor().run(waits))
     await asyncio.sleep(0)
     goes_on.set()
 
@@ -51,4 +51,4 @@ async def test_it_sees_the_context_of_whoever_waits() -> None:
     said = contextvars.ContextVar("said", default="nothing")
     said.set("this cycle")
 
-    assert await Aside().run(said.get) == "this cycle"
+    assert await BackgroundExecutor().run(said.get) == "this cycle"

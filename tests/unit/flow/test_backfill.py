@@ -13,14 +13,14 @@ from admission.api.muster.gangs import GangReport, Phase
 from admission.api.values import names
 from admission.api.values.names import MeterName
 from admission.api.values.reasons import HoldReason
-from admission.scheduling.backfill.policy import Reserve
+from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.reservations import Beside
-from admission.scheduling.backfill.running import Presence
-from admission.scheduling.cache.plan_cache import Recall
-from admission.scheduling.cache.verdict_cache import Finding, Rest
+from admission.scheduling.backfill.running import RunningGangs
+from admission.scheduling.cache.plan_cache import PlanCache
+from admission.scheduling.cache.verdict_cache import Verdict, VerdictCache
 from admission.scheduling.checks import chain
 from admission.simulation.replay.arrivals import Waiting
-from admission.simulation.replay.cluster import Stage
+from admission.simulation.replay.cluster import Clock
 from admission.simulation.replay.queue import Muster
 from tests.property.test_playing import Controlled
 from tests.unit.flow.test_playing import play, queue, row, starts, strict, town, trace
@@ -115,7 +115,7 @@ def test_each_queue_has_a_head() -> None:
 
 def test_what_is_left_beside_a_reservation_is_less_as_soon_as_somebody_else_comes() -> None:
     place = town(teams(6), node("one", 4))
-    stage = Stage(place)
+    stage = Clock(place)
     decider = Muster(stage)
     for arrival in trace([A, LARGE]):
         decider.arrive(Waiting(arrival, place.rules.now + arrival.at))
@@ -347,7 +347,7 @@ def test_an_unchanged_cycle_plans_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     asked: list[str] = []
     decide = chain.decide
 
-    def counted(inputs: chain.Inputs) -> Finding:
+    def counted(inputs: chain.Inputs) -> Verdict:
         asked.append(inputs.group.key)
         return decide(inputs)
 
@@ -396,7 +396,7 @@ def test_where_queues_share_fairly_nobody_passes_the_head_before_a_new_leader_kn
     shared.at(1, "large")
 
     desk = shared.controlled.desk
-    desk.reserve = Reserve(Presence(shared.controlled.begun))
-    desk.rest, desk.recall = Rest(), Recall()
+    desk.reserve = Backfill(RunningGangs(shared.controlled.begun))
+    desk.rest, desk.recall = VerdictCache(), PlanCache()
 
     assert shared.at(2, "long") == []

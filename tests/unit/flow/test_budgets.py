@@ -12,7 +12,7 @@ from admission.api.muster.ledger_entries import BudgetShare, Kind, Posted
 from admission.api.muster.status_reports import BudgetUse, QueueReport
 from admission.api.values import names
 from admission.api.values.reasons import Hold, HoldReason
-from admission.cycle.state.leader import Result
+from admission.cycle.state.leader import CycleResult
 from admission.errors import LedgerAwayError
 from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster
@@ -32,23 +32,23 @@ def a_queue(*budgets: dict[str, Any], **more: Any) -> ClusterBuilder:
     return a_cluster().node("a", gpus=8).queue("q", gpus=8, budgets=list(budgets), **more)
 
 
-def hold_of(result: Result, name: str) -> Hold:
+def hold_of(result: CycleResult, name: str) -> Hold:
     hold = gang(result, name).hold
     assert isinstance(hold, Hold)
     return hold
 
 
-def use_of(result: Result, name: str = "q") -> BudgetUse:
+def use_of(result: CycleResult, name: str = "q") -> BudgetUse:
     (use,) = report_of(result, name).budgets
     return use
 
 
-def report_of(result: Result, name: str = "q") -> QueueReport:
+def report_of(result: CycleResult, name: str = "q") -> QueueReport:
     (report,) = [report for report in result.queues if report.name == name]
     return report
 
 
-def exhausted(result: Result, name: str = "q") -> tuple[str, str]:
+def exhausted(result: CycleResult, name: str = "q") -> tuple[str, str]:
     (condition,) = [c for c in report_of(result, name).conditions if c.type == "BudgetLeft"]
     return condition.status, condition.reason
 

@@ -8,7 +8,7 @@ from admission.api.muster.ledger_entries import Kind
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GANG_MIN
 from admission.cycle import cycle
-from admission.cycle.state.leader import Desk
+from admission.cycle.state.leader import LeaderState
 from admission.scheduling.placement.protection import Barriers
 from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster
@@ -35,7 +35,9 @@ def two_gangs() -> ClusterBuilder:
     return builder.job("old", queue="q", pods=2).job("new", queue="q", pods=2)
 
 
-async def a_new_leader(builder: ClusterBuilder, barriers: Barriers = NO_FENCE) -> tuple[Behind, in_memory.Ledger, Desk]:
+async def a_new_leader(
+    builder: ClusterBuilder, barriers: Barriers = NO_FENCE
+) -> tuple[Behind, in_memory.Ledger, LeaderState]:
     """Let one leader grant a gang, another gang come, and a second leader begin that has not seen the first gang."""
     cluster, ledger = Behind(builder), in_memory.Ledger()
     cluster.unseen = ("new",)

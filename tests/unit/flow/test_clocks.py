@@ -7,7 +7,7 @@ import pytest
 
 from admission.api.muster.ledger_entries import Kind
 from admission.cycle import cycle
-from admission.cycle.state.leader import Desk
+from admission.cycle.state.leader import LeaderState
 from admission.errors import LedgerAwayError
 from admission.simulation import in_memory
 from tests.builders import NOON
@@ -23,7 +23,7 @@ class Away(in_memory.Ledger):
         raise LedgerAwayError("away")
 
 
-async def taken_back_ahead_of_time() -> tuple[Cluster, in_memory.Ledger, Desk]:
+async def taken_back_ahead_of_time() -> tuple[Cluster, in_memory.Ledger, LeaderState]:
     """Have a gang back off for ten minutes while the clock is an hour ahead."""
     cluster, ledger = a_hopeless_gang(), in_memory.Ledger()
     desk = a_desk(cluster, ledger)

@@ -20,7 +20,7 @@ from admission.api.muster.queues import QueueingStrategy
 from admission.api.values.names import MeterName, NodeName, QueueName, Uid
 from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle
-from admission.cycle.state.leader import Desk, Ports, Result
+from admission.cycle.state.leader import CycleResult, LeaderState, Ports
 from admission.dra import gang_planner
 from admission.errors import DeposedError, LedgerAwayError, RetryError
 from admission.simulation import in_memory
@@ -80,16 +80,16 @@ class Ledger(in_memory.Ledger):
         return await super().post_all(entries, **options)
 
 
-def a_desk(cluster: Cluster, ledger: in_memory.Ledger, **options: Any) -> Desk:
+def a_desk(cluster: Cluster, ledger: in_memory.Ledger, **options: Any) -> LeaderState:
     if isinstance(ledger, Ledger):
         ledger.cluster = cluster
     ports = Ports(
         view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=ledger, queues=cluster
     )
-    return Desk(ports=ports, actor="test", epoch=1, **options)
+    return LeaderState(ports=ports, actor="test", epoch=1, **options)
 
 
-def gang(result: Result, name: str) -> GangReport:
+def gang(result: CycleResult, name: str) -> GangReport:
     """A gang's report by the name of its workload."""
     (found,) = [g for g in result.gangs if g.workload is not None and g.workload.name == name]
     return found
@@ -99,7 +99,7 @@ def kinds(ledger: Ledger) -> list[Kind]:
     return [entry.kind for entry in ledger.entries if entry.kind is not Kind.GRANT]
 
 
-async def run(desk: Desk, at: datetime = NOON) -> Result:
+async def run(desk: LeaderState, at: datetime = NOON) -> CycleResult:
     return await cycle.run(desk, at)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle
-from admission.cycle.state.leader import Desk
+from admission.cycle.state.leader import LeaderState
 from admission.dra.allocator import prescribed
 from admission.lifecycle import placement_progress, transitions
 from admission.scheduling.checks import demand, faults
@@ -45,7 +45,7 @@ MOMENTS: dict[str, tuple[Any, str, During]] = {
     "what was allocated anew is settled": (transitions, "adjustment", During.FOLLOWING),
     "what is gone is released": (transitions, "release", During.FOLLOWING),
     "it is seen what is left to do": (placement_progress, "missing", During.PLACING),
-    "an allocation is written down": (prescribed, "allotment", During.PLACING),
+    "an allocation is written down": (prescribed, "prescribed_allocation", During.PLACING),
     "its status is made": (gang, "gang", During.REPORTING),
 }
 
@@ -58,7 +58,7 @@ def break_it(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
         monkeypatch.setattr(module, name, failing(call))
 
 
-async def lives(desk: Desk, cluster: Cluster, ledger: in_memory.Ledger) -> list[set[During]]:
+async def lives(desk: LeaderState, cluster: Cluster, ledger: in_memory.Ledger) -> list[set[During]]:
     """Let all that starts run and end, cycle by cycle. Return what Muster failed of in each."""
     found = []
     for minutes in range(4):

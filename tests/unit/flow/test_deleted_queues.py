@@ -10,7 +10,7 @@ from admission.api.muster.status_reports import EventType
 from admission.api.values import names
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import Hold, HoldReason
-from admission.cycle.state.leader import Result
+from admission.cycle.state.leader import CycleResult
 from admission.errors import ForbiddenError, MusterError, RetryError
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.flow.test_cycle import GPUS, Cluster, Ledger, a_desk, gang, run
@@ -46,13 +46,13 @@ def a_lab() -> ClusterBuilder:
     return a_cluster().node("a", gpus=8).queue("lab", gpus=4).queue("x", gpus=0, parent="lab").queue("y", parent="lab")
 
 
-def hold_of(result: Result, name: str) -> Hold:
+def hold_of(result: CycleResult, name: str) -> Hold:
     hold = gang(result, name).hold
     assert isinstance(hold, Hold)
     return hold
 
 
-def active(result: Result, name: str) -> Condition:
+def active(result: CycleResult, name: str) -> Condition:
     (report,) = [report for report in result.queues if report.name == name]
     return report.conditions[0]
 

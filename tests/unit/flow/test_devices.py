@@ -13,7 +13,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import QueueName, Uid
 from admission.api.values.reasons import HoldReason
-from admission.cycle.state.leader import Result
+from admission.cycle.state.leader import CycleResult
 from admission.simulation import opening_balance
 from admission.workloads import gangs
 from tests.builders import CLASS, NAMESPACE, NOON, ClusterBuilder, a_cluster, claim_manifest
@@ -70,7 +70,7 @@ def share(memory: str) -> dict[str, Any]:
     return {"capacity": {"requests": {"memory": memory}}}
 
 
-def held(result: Result, name: str) -> str | None:
+def held(result: CycleResult, name: str) -> str | None:
     hold = gang(result, name).hold
     return hold.reason if hold is not None else None
 

@@ -15,14 +15,14 @@ from admission.api.values import names
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle
-from admission.cycle.state.leader import Desk
+from admission.cycle.state.leader import LeaderState
 from admission.errors import ForbiddenError, RetryError
 from admission.simulation import in_memory
 from tests.builders import CLASS, NOON, a_cluster, claim_manifest
 from tests.unit.flow.fences import MINUTE, SECOND, Cluster, a_desk, a_gang, cycles, everything_runs, kinds, report
 
 
-def unprotected(cluster: Cluster, ledger: in_memory.Ledger) -> Desk:
+def unprotected(cluster: Cluster, ledger: in_memory.Ledger) -> LeaderState:
     """The desk of a successor that has no fence."""
     desk = a_desk(cluster, ledger, epoch=2)
     desk.ports = replace(desk.ports, fences=ports.NoFences())

@@ -14,7 +14,7 @@ from admission.api.values.names import GANG, GANG_MIN, GANG_SIZE, RUNTIME, NodeN
 from admission.api.values.reasons import HoldReason
 from admission.api.values.selectors import Taint, Toleration
 from admission.cycle import cycle
-from admission.cycle.state.leader import Desk, Result
+from admission.cycle.state.leader import CycleResult, LeaderState
 from admission.dra import gang_planner
 from admission.dra.requests.gang_request import PodDemand
 from admission.simulation import in_memory
@@ -35,7 +35,7 @@ class Town(Cluster):
     def __init__(self, builder: ClusterBuilder) -> None:
         super().__init__(builder)
         self.ledger = in_memory.Ledger()
-        self.desk: Desk = a_desk(self, self.ledger)
+        self.desk: LeaderState = a_desk(self, self.ledger)
         self.now = NOON
 
     def add(self, builder: ClusterBuilder) -> None:
@@ -47,7 +47,7 @@ class Town(Cluster):
         nodes, slices = {**more.nodes, **self._rest.nodes}, {**more.slices, **self._rest.slices}
         self._rest = replace(self._rest, nodes=nodes, slices=slices)
 
-    async def turn(self, after: timedelta = SECOND) -> Result:
+    async def turn(self, after: timedelta = SECOND) -> CycleResult:
         """One cycle, after which who was let in runs."""
         self.now += after
         result = await cycle.run(self.desk, self.now)

@@ -75,7 +75,7 @@ def test_what_is_freed_under_a_granted_claim_is_not_promised_to_others_before_th
         seats={seat.pod_uid: seat},
         holdings={first.meta.uid: holding},
     )
-    world = nominated.landed(builder.world(placement), selectors=Selectors(), steps=STEPS)
+    world = nominated.predict(builder.world(placement), selectors=Selectors(), steps=STEPS)
 
     big = a_request("gpu", 1, f"device.attributes['{DRIVER}'].size == 'big'")
     answer = gang_planner.plan([a_pod("second", big)], world, selectors=Selectors(), steps=STEPS)

@@ -10,7 +10,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import Held, Uid
 from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle, reconcile
-from admission.cycle.state.leader import Result
+from admission.cycle.state.leader import CycleResult
 from admission.workloads import suspendable
 from tests.builders import CLASS, a_cluster
 from tests.unit.claims.policies import a_policy
@@ -26,7 +26,7 @@ def gpus(play: Play) -> tuple[int, int]:
     return sum(use.reserved for use in found), sum(use.used for use in found)
 
 
-def of(result: Result, name: str = "train") -> GangReport:
+def of(result: CycleResult, name: str = "train") -> GangReport:
     return report(result, name)
 
 

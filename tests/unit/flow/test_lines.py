@@ -13,7 +13,7 @@ from admission.api.values import names
 from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle
-from admission.cycle.state.leader import Desk, Ports
+from admission.cycle.state.leader import LeaderState, Ports
 from admission.simulation import in_memory
 from tests.builders import NOON, a_cluster, pod_of, running
 from tests.unit.flow.fences import MINUTE, SECOND
@@ -59,18 +59,18 @@ def a_pod(owner: Owner) -> Cluster:
     return cluster
 
 
-def a_desk(cluster: Cluster) -> Desk:
+def a_desk(cluster: Cluster) -> LeaderState:
     ledger = in_memory.Ledger()
     ports = Ports(view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=ledger)
-    return Desk(ports=ports, actor="test", epoch=1)
+    return LeaderState(ports=ports, actor="test", epoch=1)
 
 
-async def report_at(desk: Desk, moment: datetime) -> GangReport:
+async def report_at(desk: LeaderState, moment: datetime) -> GangReport:
     (report,) = [one for one in (await cycle.run(desk, moment)).gangs if one.pods]
     return report
 
 
-async def late(cluster: Cluster, owner: Owner, *, name: str = "web-0") -> tuple[Desk, GangReport]:
+async def late(cluster: Cluster, owner: Owner, *, name: str = "web-0") -> tuple[LeaderState, GangReport]:
     """Let the pod be late and be taken back, and its controller make another one; return what is said of that."""
     desk = a_desk(cluster)
     for wait in (timedelta(0), MINUTE, MINUTE + SECOND):

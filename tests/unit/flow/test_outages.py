@@ -11,7 +11,7 @@ from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Bucket, Entry, Kind
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import HoldReason
-from admission.cycle.state.leader import Desk
+from admission.cycle.state.leader import LeaderState
 from admission.cycle.steps import ledger_sync
 from admission.errors import DeposedError, LedgerAwayError
 from admission.lifecycle import ledger_clock
@@ -69,7 +69,7 @@ def a_town() -> Cluster:
     return Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2))
 
 
-async def a_granted_gang() -> tuple[Cluster, Ledger, Desk]:
+async def a_granted_gang() -> tuple[Cluster, Ledger, LeaderState]:
     cluster, ledger = a_town(), Ledger()
     desk = a_desk(cluster, ledger)
     await run(desk)

@@ -14,16 +14,16 @@ from admission.api import traces
 from admission.api.traces import Arrival, Row
 from admission.api.values.reasons import DenyReason, HoldReason
 from admission.simulation.replay import cluster, figures as replay_figures, player
-from admission.simulation.replay.cluster import Town
+from admission.simulation.replay.cluster import Cluster
 from admission.simulation.replay.player import Play, Policy
 from tests.bench import trace as traced
 from tests.unit.test_simulating import Objects, expand, job, node, objects, teams
 
 
-def town(*parts: Objects) -> Town:
+def town(*parts: Objects) -> Cluster:
     world = expand(*parts)
     assert world.flaws == ()
-    return cluster.town(world, steps=5_000)
+    return cluster.build_cluster(world, steps=5_000)
 
 
 def trace(rows: Iterable[dict[str, Any]]) -> tuple[Arrival, ...]:
@@ -37,7 +37,7 @@ def row(name: str, arrival: float, runtime: float, *, gpus: int = 1, **more: Any
     return {"name": name, "queue": "team", "arrival": arrival, "runtime": runtime, "claims": claims, **more}
 
 
-def play(place: Town, *rows: dict[str, Any], policy: Policy = Policy.MUSTER) -> Play:
+def play(place: Cluster, *rows: dict[str, Any], policy: Policy = Policy.MUSTER) -> Play:
     return player.play(place, trace(rows), policy)
 
 
@@ -410,7 +410,7 @@ from admission.simulation.replay import cluster, player
 from admission.simulation.replay.player import Policy
 from tests.bench import trace
 shape = trace.Shape(jobs=150, nodes=8, load=1.2)
-town = cluster.town(trace.town(shape), steps=50_000)
+town = cluster.build_cluster(trace.town(shape), steps=50_000)
 for policy in Policy:
     print(sorted((job.arrival.name, job.start) for job in player.play(town, trace.arrivals(shape), policy).jobs))
 """
@@ -437,7 +437,7 @@ def test_the_same_trace_is_always_played_the_same() -> None:
 def test_what_is_played_first_has_no_say_in_what_is_played_next() -> None:
     """`--compare` plays a trace more than once, on one cluster."""
     shape = traced.Shape(jobs=400, nodes=16, load=0.9)
-    place, arrivals = cluster.town(traced.town(shape), steps=50_000), traced.arrivals(shape)
+    place, arrivals = cluster.build_cluster(traced.town(shape), steps=50_000), traced.arrivals(shape)
 
     first, _, again = (player.play(place, arrivals, policy) for policy in (*reversed(Policy), Policy.FIFO_COUNT))
 

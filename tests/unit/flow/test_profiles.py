@@ -4,9 +4,9 @@ import pytest
 
 from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle
-from admission.cycle.state.leader import Desk, Ports, Result
+from admission.cycle.state.leader import CycleResult, LeaderState, Ports
 from admission.dra import compatibility
-from admission.dra.compatibility import Profile, Release
+from admission.dra.compatibility import Release, SchedulerProfile
 from admission.simulation import in_memory
 from tests.builders import NAMESPACE, NOON, ClusterBuilder, a_cluster
 
@@ -16,11 +16,11 @@ OLD, NEW = compatibility.profile(Release.V1_36), compatibility.profile(Release.V
 class Scheduler:
     """The port Scheduler of a cluster that is upgraded when a test says so."""
 
-    def __init__(self, profile: Profile | None) -> None:
+    def __init__(self, profile: SchedulerProfile | None) -> None:
         self.profile = profile
 
 
-def a_desk(builder: ClusterBuilder, profile: Profile | None) -> tuple[Desk, Scheduler]:
+def a_desk(builder: ClusterBuilder, profile: SchedulerProfile | None) -> tuple[LeaderState, Scheduler]:
     cluster, scheduler = in_memory.Cluster(builder.snapshot()), Scheduler(profile)
     ports = Ports(
         view=cluster,
@@ -31,10 +31,10 @@ def a_desk(builder: ClusterBuilder, profile: Profile | None) -> tuple[Desk, Sche
         ledger=in_memory.Ledger(),
         scheduler=scheduler,
     )
-    return Desk(ports=ports, actor="test", epoch=1), scheduler
+    return LeaderState(ports=ports, actor="test", epoch=1), scheduler
 
 
-def holds(result: Result) -> dict[str, str]:
+def holds(result: CycleResult) -> dict[str, str]:
     return {g.workload.name: g.hold.reason for g in result.gangs if g.workload is not None and g.hold is not None}
 
 
@@ -63,7 +63,7 @@ async def test_after_an_upgrade_gangs_are_let_in() -> None:
 
 
 @pytest.mark.parametrize(("profile", "minor"), [(OLD, 36), (NEW, 37)])
-async def test_cel_is_evaluated_as_the_scheduler_does(profile: Profile, minor: int) -> None:
+async def test_cel_is_evaluated_as_the_scheduler_does(profile: SchedulerProfile, minor: int) -> None:
     desk, _ = a_desk(a_cluster().node("a", gpus=1), profile)
 
     await cycle.run(desk, NOON)

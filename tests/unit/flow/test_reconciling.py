@@ -72,7 +72,7 @@ def a_grant(amount: int) -> Entry:
 async def mended(world: World, ledger: Books) -> reconcile.Outcome:
     cluster = Cluster(world.snapshot)
     found = await reconcile.compare(ledger, cluster, no_pause)
-    return await reconcile.mend(ledger, cluster, found, author)
+    return await reconcile.repair(ledger, cluster, found, author)
 
 
 async def test_what_differs_at_one_look_only_is_not_told() -> None:

@@ -6,7 +6,7 @@ from admission.api.kubernetes import nodes
 from admission.api.kubernetes.meta import Meta
 from admission.api.snapshot import Snapshot
 from admission.api.values.reasons import Denial, DenyReason
-from admission.cycle.state.leader import Result
+from admission.cycle.state.leader import CycleResult
 from tests.builders import NAMESPACE, ClusterBuilder, a_cluster
 from tests.unit.flow.test_cycle import Cluster, Ledger, a_desk, gang, run
 
@@ -28,7 +28,7 @@ def a_team() -> ClusterBuilder:
     return a_cluster().node("a", gpus=8).queue("q", gpus=4, namespaceSelector=selector)
 
 
-def denial_of(result: Result, name: str) -> Denial:
+def denial_of(result: CycleResult, name: str) -> Denial:
     denial = gang(result, name).hold
     assert isinstance(denial, Denial)
     return denial

@@ -11,7 +11,7 @@ from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.api.values.reasons import DenyReason, HoldReason
 from admission.cycle import cycle
-from admission.cycle.state.leader import Desk, Ports
+from admission.cycle.state.leader import LeaderState, Ports
 from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster, pod_of, running
 
@@ -43,9 +43,9 @@ def racks(**nodes: tuple[str, int]) -> ClusterBuilder:
     return builder
 
 
-def a_desk(cluster: in_memory.Cluster, ledger: in_memory.Ledger, epoch: int = 1) -> Desk:
+def a_desk(cluster: in_memory.Cluster, ledger: in_memory.Ledger, epoch: int = 1) -> LeaderState:
     ports = Ports(view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=ledger)
-    return Desk(ports=ports, actor="test", epoch=epoch)
+    return LeaderState(ports=ports, actor="test", epoch=epoch)
 
 
 async def decided(builder: ClusterBuilder, *gang: gangs.Gang) -> GangReport:

@@ -7,8 +7,8 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.json_patch import Patch
 from admission.api.values.reasons import Denial
 from admission.podpolicy import admission, pod_view, update
-from admission.podpolicy.pod_view import Arrival
-from admission.review.caches import Memory
+from admission.podpolicy.pod_view import PodView
+from admission.review.caches import ReviewCaches
 from tests.unit.webhook.cases import RULES, World
 
 OTHER_GATE = {"name": "example.com/quarantine"}
@@ -22,12 +22,12 @@ def judge(world: World, pod: dict[str, Any]) -> Verdict:
     return judged(pod_view.decode(pod, "ml"), world.build())
 
 
-def judged(arrival: Arrival, snapshot: Snapshot) -> Verdict:
-    return admission.judge_creation(arrival, snapshot, rules=RULES, defaults=Memory().defaults(snapshot))
+def judged(arrival: PodView, snapshot: Snapshot) -> Verdict:
+    return admission.judge_creation(arrival, snapshot, rules=RULES, defaults=ReviewCaches().defaults(snapshot))
 
 
-def added(arrival: Arrival, snapshot: Snapshot) -> Patch:
-    return admission.additions(arrival, snapshot, Memory().defaults(snapshot))
+def added(arrival: PodView, snapshot: Snapshot) -> Patch:
+    return admission.additions(arrival, snapshot, ReviewCaches().defaults(snapshot))
 
 
 def change(old: dict[str, Any], new: dict[str, Any], *, username: str = "alice") -> Denial | None:

@@ -14,7 +14,7 @@ from admission.api.values import names
 from admission.api.values.names import MeterName
 from admission.api.values.selectors import NodeSelector, Toleration
 from admission.scheduling.preemption import equivalence
-from admission.scheduling.preemption.equivalence import Asks
+from admission.scheduling.preemption.equivalence import PreemptionQuestions
 from admission.workloads import gangs
 from tests.builders import a_cluster, pod_of, with_pods
 
@@ -131,7 +131,7 @@ def test_how_long_a_queue_lets_gangs_run_tells_whom_they_are_in_the_way_of() -> 
 
 def test_what_a_gang_asks_for_is_found_out_again_when_its_pods_change_and_forgotten_with_it() -> None:
     snapshot = two()
-    known = Asks()
+    known = PreemptionQuestions()
     groups = {group.key: group for group in gangs.groups(snapshot, {})}
     x, y = (groups[key] for key in sorted(groups))
     queue = snapshot.queues[x.queue]

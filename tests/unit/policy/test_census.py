@@ -8,7 +8,7 @@ import pytest
 from admission.api.muster.ledger_entries import Placement, Seat
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.workloads import gangs as workloads_gangs
-from admission.workloads.gang_cache import Census
+from admission.workloads.gang_cache import GangCache
 from admission.workloads.gangs import Group
 from tests import standins
 from tests.builders import NOON
@@ -104,7 +104,7 @@ def shown(groups: Iterable[Group]) -> dict[GangUid, tuple[frozenset[Uid], frozen
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_counted_bit_by_bit_is_what_is_counted_at_once(seed: int) -> None:
-    town, census = Town(seed), Census()
+    town, census = Town(seed), GangCache()
     for _ in range(120):
         town.step()
         snapshot, placements = town.herd.snapshot, dict(town.placements)
@@ -113,7 +113,7 @@ def test_what_is_counted_bit_by_bit_is_what_is_counted_at_once(seed: int) -> Non
 
 
 def test_a_gang_of_which_nothing_changed_is_the_same_object() -> None:
-    herd, census = Herd(), Census()
+    herd, census = Herd(), GangCache()
     spec = {"parallelism": 2, "template": TEMPLATE}
     job = herd.put({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec})
     herd.all(standins.job_pods(job))
@@ -126,11 +126,11 @@ def test_a_gang_of_which_nothing_changed_is_the_same_object() -> None:
 
 
 def test_nothing_is_kept_of_gangs_that_are_gone() -> None:
-    herd, census = Herd(), Census()
+    herd, census = Herd(), GangCache()
     for number in range(3):
         pod = herd.put(a_pod(f"pod-{number}"))
         census.groups(herd.snapshot, {})
         census.groups(herd.take(pod).snapshot, {})
 
-    kept = {name: getattr(census, name) for name in Census.__slots__}
+    kept = {name: getattr(census, name) for name in GangCache.__slots__}
     assert [name for name, value in kept.items() if isinstance(value, dict) and value] == []

@@ -9,7 +9,7 @@ from admission.api.muster import meters
 from admission.api.values.reasons import Hold, HoldReason
 from admission.dra.metering import device_meters
 from admission.dra.requests.gang_request import Plan, PodDemand
-from admission.dra.state.cluster_state import World
+from admission.dra.state.cluster_state import ClusterState
 from admission.scheduling.placement import count_only
 
 A, B = "a.example.com", "b.example.com"
@@ -56,7 +56,7 @@ CHARGES: dict[str, tuple[list[PodDemand], dict[str, int]]] = {
 
 @pytest.mark.parametrize(("demands", "charge"), CHARGES.values(), ids=CHARGES)
 def test_the_charge_of_a_count(demands: list[PodDemand], charge: dict[str, int]) -> None:
-    plan = count_only.plan(demands, World(), COUNTS)
+    plan = count_only.plan(demands, ClusterState(), COUNTS)
 
     assert isinstance(plan, Plan)
     assert plan.charge == charge
@@ -79,7 +79,7 @@ UNKNOWN: dict[str, tuple[Any, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("metered", "request_", "why"), UNKNOWN.values(), ids=UNKNOWN)
 def test_what_depends_on_the_very_device_holds_the_gang(metered: Any, request_: dict[str, Any], why: str) -> None:
-    hold = count_only.plan([demand("p", request_)], World(), device_meters.compile_meters([metered]))
+    hold = count_only.plan([demand("p", request_)], ClusterState(), device_meters.compile_meters([metered]))
 
     assert isinstance(hold, Hold)
     assert hold.reason is HoldReason.NOT_SIMULATED

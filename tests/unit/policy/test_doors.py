@@ -9,7 +9,7 @@ from admission.api.muster import gangs
 from admission.api.values import names
 from admission.api.values.reasons import Denial, DenyReason
 from admission.podpolicy import admission, pod_view
-from admission.review.caches import Memory
+from admission.review.caches import ReviewCaches
 from tests.unit.policy import asking
 from tests.unit.webhook.cases import GATES, RULES, World, a_pod, a_world, either, every, exactly, held
 
@@ -359,7 +359,7 @@ def test_limits_are_asked_last_with_the_claims_that_are_known() -> None:
 
     pod = pod_view.decode(held(templates=("t", "late"), claims=("c",)), "ml")
     snapshot = world.build()
-    defaults = Memory().defaults(snapshot)
+    defaults = ReviewCaches().defaults(snapshot)
     verdict = admission.judge_creation(pod, snapshot, rules=RULES, defaults=defaults, limits=limits)
 
     assert verdict.denial == Denial(DenyReason.NEVER_FITS, "too much")
@@ -376,7 +376,7 @@ def test_claims_that_passed_are_not_checked_again_for_the_next_pod_and_refused_o
         return Denial(DenyReason.NEVER_FITS, "too much") if len(claims) > 1 else None
 
     snapshot, passed = world.build(), admission.Passed()
-    defaults = Memory().defaults(snapshot)
+    defaults = ReviewCaches().defaults(snapshot)
 
     def judge(**claims: Any) -> Denial | None:
         pod = pod_view.decode(held(**claims), "ml")
@@ -393,7 +393,7 @@ def test_claims_that_passed_are_not_checked_again_for_the_next_pod_and_refused_o
 
 
 def test_what_passed_is_forgotten_with_the_queues_and_meters() -> None:
-    memory, before, after = Memory(), a_world().build(), a_world().build()
+    memory, before, after = ReviewCaches(), a_world().build(), a_world().build()
 
     passed = memory.passed(before)
     passed[("team-a",)] = ()

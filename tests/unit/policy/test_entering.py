@@ -7,8 +7,8 @@ import pytest
 from admission.api.values import names
 from admission.api.values.reasons import DenyReason
 from admission.podpolicy import pod_view, queue_selection
-from admission.podpolicy.queue_selection import Entrance
-from admission.review.caches import Memory
+from admission.podpolicy.queue_selection import QueueSelection
+from admission.review.caches import ReviewCaches
 from tests.unit.webhook.cases import World, a_pod
 
 SELECTORS = {
@@ -29,9 +29,9 @@ def test_selectors_are_written_as_kubectl_takes_them(text: str, selector: dict[s
     assert queue_selection.describe(found.namespaces) == (text or "any labels")
 
 
-def entrance(world: World, pod: dict[str, Any]) -> Entrance:
+def entrance(world: World, pod: dict[str, Any]) -> QueueSelection:
     snapshot = world.build()
-    return queue_selection.entrance(pod_view.decode(pod, "ml"), snapshot, Memory().defaults(snapshot))
+    return queue_selection.select_queue(pod_view.decode(pod, "ml"), snapshot, ReviewCaches().defaults(snapshot))
 
 
 def aliased() -> World:

@@ -6,7 +6,7 @@ from admission.api.kubernetes.meta import Condition
 from admission.api.muster.status_reports import BudgetUse
 from admission.api.values.names import MeterName, QueueName
 from admission.status import queue as status_queue
-from admission.status.gang import Facts
+from admission.status.gang import StatusInputs
 from admission.status.queue import Tally
 from tests.builders import NOON, a_cluster
 from tests.unit.policy.test_reporting import GPUS, facts_of
@@ -14,7 +14,7 @@ from tests.unit.policy.test_reporting import GPUS, facts_of
 Q = QueueName("q")
 
 
-def condition(facts: Facts, kind: str, queue: str = "q") -> Condition:
+def condition(facts: StatusInputs, kind: str, queue: str = "q") -> Condition:
     """Return one condition of a queue."""
     conditions = {report.name: report.conditions for report in status_queue.queues(Tally(), facts)}
     (found,) = [condition for condition in conditions[QueueName(queue)] if condition.type == kind]
@@ -30,7 +30,7 @@ def test_a_quota_that_was_lowered_below_its_use_says_that_nothing_more_starts() 
 
 
 def test_what_is_borrowed_is_not_over_the_quota_until_the_whole_tree_is() -> None:
-    def tree(rest: int) -> Facts:
+    def tree(rest: int) -> StatusInputs:
         builder = a_cluster().queue("top", gpus=rest)
         return facts_of(builder.queue("q", gpus=1, parent="top"), q=4)
 

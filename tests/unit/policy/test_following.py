@@ -89,8 +89,8 @@ def with_allocation(snapshot: Snapshot, claim: str, *devices: RequestDevice) -> 
     return replace(snapshot, claims={**snapshot.claims, claim: replace(found, allocation=allocation)})
 
 
-def a_sight(snapshot: Snapshot) -> transitions.Sight:
-    return transitions.Sight.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
+def a_sight(snapshot: Snapshot) -> transitions.ObservedAllocations:
+    return transitions.ObservedAllocations.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
 
 
 def settle(placement: Placement, snapshot: Snapshot) -> Entry | None:

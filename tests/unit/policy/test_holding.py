@@ -13,8 +13,8 @@ from admission.api.values import names
 from admission.api.values.names import Held
 from admission.api.values.reasons import DenyReason
 from admission.podpolicy import workload_admission
-from admission.podpolicy.workload_admission import WorkloadArrival
-from admission.review.caches import Memory
+from admission.podpolicy.workload_admission import WorkloadView
+from admission.review.caches import ReviewCaches
 from admission.workloads import suspendable
 from tests.unit.webhook import patching
 from tests.unit.webhook.cases import CONTROLLER, RULES, World, a_job
@@ -63,7 +63,7 @@ def a_ray_job(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "r"}, "spec": spec}
 
 
-def arrival(obj: dict[str, Any]) -> WorkloadArrival:
+def arrival(obj: dict[str, Any]) -> WorkloadView:
     group = obj["apiVersion"].partition("/")[0]
     kind = suspendable.BY_RESOURCE[group, f"{obj['kind'].lower()}s"]
     return workload_admission.decode(kind, obj, "ml")
@@ -72,7 +72,7 @@ def arrival(obj: dict[str, Any]) -> WorkloadArrival:
 def held(obj: dict[str, Any], snapshot: Snapshot | None = None, before: dict[str, Any] | None = None) -> Any:
     """Return what the webhook makes of a workload, and see that it then lets it in and changes nothing more."""
     snapshot = snapshot or world()
-    defaults = Memory().defaults(snapshot)
+    defaults = ReviewCaches().defaults(snapshot)
     old = arrival(before) if before is not None else None
     patch = workload_admission.additions(arrival(obj), snapshot, defaults, username="alice", before=old)
     found = patching.applied(obj, patch)
@@ -88,7 +88,7 @@ def refusal(
 ) -> DenyReason | None:
     snapshot = snapshot or world()
     denial = workload_admission.judge(
-        arrival(new), snapshot, Memory().defaults(snapshot), rules=RULES, username=username, before=arrival(old)
+        arrival(new), snapshot, ReviewCaches().defaults(snapshot), rules=RULES, username=username, before=arrival(old)
     )
     return denial.reason if denial is not None else None
 
@@ -233,7 +233,7 @@ def test_one_that_another_webhook_has_resumed_again_is_refused() -> None:
     snapshot = world()
 
     denial = workload_admission.judge(
-        arrival(job()), snapshot, Memory().defaults(snapshot), rules=RULES, username="alice"
+        arrival(job()), snapshot, ReviewCaches().defaults(snapshot), rules=RULES, username="alice"
     )
 
     assert denial is not None

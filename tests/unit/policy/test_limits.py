@@ -9,7 +9,7 @@ from admission.api.values.reasons import Denial, DenyReason
 from admission.podpolicy import admission, pod_view
 from admission.podpolicy.admission import KnownClaim
 from admission.podpolicy.queue_limits import Limits
-from admission.review.caches import Memory
+from admission.review.caches import ReviewCaches
 from tests.unit.webhook.cases import RULES, World, either, exactly, held
 
 GPU = "gpu.example.com"
@@ -123,7 +123,7 @@ def test_one_meter_for_plugins_and_devices_refuses_what_neither_could_give() -> 
 
 def at_the_door(world: World, spec: dict[str, Any]) -> Denial | None:
     snapshot = world.build()
-    memory = Memory()
+    memory = ReviewCaches()
     return admission.judge_creation(
         pod_view.decode(held(**spec), "ml"),
         snapshot,

@@ -7,7 +7,7 @@ import pytest
 from admission.api.values import names
 from admission.api.values.reasons import DenyReason
 from admission.podpolicy import admission, pod_view
-from admission.review.caches import Memory
+from admission.review.caches import ReviewCaches
 from tests.unit.webhook import patching
 from tests.unit.webhook.cases import RULES, World, a_pod, a_world, held
 
@@ -52,7 +52,7 @@ def test_a_pod_in_a_queue_names_its_maker(pod: dict[str, Any], username: str, ma
     snapshot = World().queue("team-a", default=True).build()
     arrival = pod_view.decode(pod, "ml")
 
-    patch = admission.additions(arrival, snapshot, Memory().defaults(snapshot), username=username)
+    patch = admission.additions(arrival, snapshot, ReviewCaches().defaults(snapshot), username=username)
 
     patched = patching.applied(pod, patch)
     assert patched["metadata"]["annotations"][names.USER] == maker
@@ -60,7 +60,7 @@ def test_a_pod_in_a_queue_names_its_maker(pod: dict[str, Any], username: str, ma
         pod_view.decode(patched, "ml"),
         snapshot,
         rules=RULES,
-        defaults=Memory().defaults(snapshot),
+        defaults=ReviewCaches().defaults(snapshot),
         username=username,
     )
     assert judgement.denial is None
@@ -70,7 +70,9 @@ def test_a_pod_of_no_queue_is_not_marked() -> None:
     snapshot = a_world().build()
 
     assert (
-        admission.additions(pod_view.decode(a_pod(), "ml"), snapshot, Memory().defaults(snapshot), username="alice")
+        admission.additions(
+            pod_view.decode(a_pod(), "ml"), snapshot, ReviewCaches().defaults(snapshot), username="alice"
+        )
         == ()
     )
 
@@ -81,7 +83,7 @@ def test_a_pod_that_names_another_maker_is_refused(said: str) -> None:
     pod = pod_view.decode(held(annotations={names.USER: said}), "ml")
 
     verdict = admission.judge_creation(
-        pod, snapshot, rules=RULES, defaults=Memory().defaults(snapshot), username="alice"
+        pod, snapshot, rules=RULES, defaults=ReviewCaches().defaults(snapshot), username="alice"
     )
 
     assert verdict.denial is not None
@@ -97,7 +99,7 @@ def test_who_makes_a_pod_and_says_that_a_job_does_is_refused() -> None:
     arrival = pod_view.decode(pod, "ml")
 
     verdict = admission.judge_creation(
-        arrival, snapshot, rules=RULES, defaults=Memory().defaults(snapshot), username="alice"
+        arrival, snapshot, rules=RULES, defaults=ReviewCaches().defaults(snapshot), username="alice"
     )
 
     assert verdict.denial is not None

@@ -1,20 +1,20 @@
 from datetime import UTC, datetime, timedelta
 
 from admission.api.values.names import QueueName
-from admission.dra.state.simulation import Stay
-from admission.scheduling.backfill.reservations import Tenure
-from admission.scheduling.backfill.running import Presence
+from admission.dra.state.simulation import Interval
+from admission.scheduling.backfill.reservations import ExpectedEnd
+from admission.scheduling.backfill.running import RunningGangs
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 LATER = NOON + timedelta(hours=1)
 
 
-def tenure(gang: str, end: datetime | None) -> Tenure:
-    return Tenure(stay=Stay(gang=gang), queue=QueueName("q"), charge={}, end=end)
+def tenure(gang: str, end: datetime | None) -> ExpectedEnd:
+    return ExpectedEnd(stay=Interval(gang=gang), queue=QueueName("q"), charge={}, end=end)
 
 
 def test_of_whom_nobody_knows_the_end_is_told_as_they_come_and_go() -> None:
-    present = Presence(NOON)
+    present = RunningGangs(NOON)
     present.expect({"b": tenure("b", None), "a": tenure("a", None), "c": tenure("c", LATER)}, NOON)
     assert present.endless() == ["a", "b"]
 
@@ -26,7 +26,7 @@ def test_of_whom_nobody_knows_the_end_is_told_as_they_come_and_go() -> None:
 
 
 def test_a_gang_whose_end_becomes_known_is_not_among_them_any_more() -> None:
-    present = Presence(NOON)
+    present = RunningGangs(NOON)
     present.expect({"a": tenure("a", None)}, NOON)
     assert present.endless() == ["a"]
 
@@ -36,7 +36,7 @@ def test_a_gang_whose_end_becomes_known_is_not_among_them_any_more() -> None:
 
 def test_who_came_and_is_not_in_the_books_is_not_there_in_the_next_cycle() -> None:
     """A grant that was not committed: nothing else may have changed."""
-    present, books = Presence(NOON), {"a": tenure("a", LATER)}
+    present, books = RunningGangs(NOON), {"a": tenure("a", LATER)}
     present.expect(books, NOON)
     present.come(tenure("b", LATER))
 

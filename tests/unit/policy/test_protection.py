@@ -16,7 +16,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.errors import Flaw, MalformedObjectError
 from admission.scheduling.placement import protection
-from admission.scheduling.placement.protection import Barriers, Judgement, Means, Protection, Scene, Webhooks
+from admission.scheduling.placement.protection import Barriers, FenceInputs, Judgement, Means, Protection, Webhooks
 from tests.builders import CLASS, NOON, a_cluster, claim_manifest, let_in, pod_of, running, with_pods
 
 LONG_AGO = NOON - timedelta(hours=1)
@@ -57,7 +57,7 @@ def allocated(snapshot: Snapshot, key: str = "team/c") -> Snapshot:
 
 
 def judge(barriers: Barriers, snapshot: Snapshot | None = None, *placements: Placement) -> Judgement:
-    scene = Scene(barriers=barriers, snapshot=snapshot or a_snapshot(), placements=placements, now=NOON)
+    scene = FenceInputs(barriers=barriers, snapshot=snapshot or a_snapshot(), placements=placements, now=NOON)
     return protection.judge(scene)
 
 
@@ -238,7 +238,7 @@ def test_what_cannot_be_read_may_get_past_everything() -> None:
 
 
 def test_a_fence_that_was_breached_counts_no_more_and_goes() -> None:
-    scene = Scene(
+    scene = FenceInputs(
         barriers=FENCED, snapshot=a_snapshot(), placements=(), now=NOON, breaches={CLASS: "claim c has gpu-0"}
     )
 

@@ -96,8 +96,8 @@ def reserved(pods: int) -> Entry:
     )
 
 
-def sight_of(snapshot: Snapshot) -> transitions.Sight:
-    return transitions.Sight.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
+def sight_of(snapshot: Snapshot) -> transitions.ObservedAllocations:
+    return transitions.ObservedAllocations.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
 
 
 def look(world: World) -> list[Difference]:

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from admission.api.snapshot import Snapshot
-from admission.review.caches import Memory
+from admission.review.caches import ReviewCaches
 from tests.unit.claims.policies import a_policy
 from tests.unit.webhook.cases import World
 
@@ -11,7 +11,7 @@ def a_snapshot(queue: str = "team-a") -> Snapshot:
 
 
 def test_what_did_not_change_is_not_found_out_again() -> None:
-    memory, first = Memory(), a_snapshot()
+    memory, first = ReviewCaches(), a_snapshot()
     later = replace(first, pods={})
 
     assert memory.defaults(later) is memory.defaults(first)
@@ -19,7 +19,7 @@ def test_what_did_not_change_is_not_found_out_again() -> None:
 
 
 def test_defaults_follow_queues_and_namespaces() -> None:
-    memory, first = Memory(), a_snapshot()
+    memory, first = ReviewCaches(), a_snapshot()
     moved = replace(first, namespaces=World().namespace("ml", team="b").build().namespaces)
 
     assert [queue.name for queue in memory.defaults(first).of("ml")] == ["team-a"]
@@ -28,7 +28,7 @@ def test_defaults_follow_queues_and_namespaces() -> None:
 
 
 def test_limits_follow_queues_and_meters() -> None:
-    memory, first = Memory(), a_snapshot()
+    memory, first = ReviewCaches(), a_snapshot()
     found = memory.limits(first)
 
     assert memory.limits(replace(first, meters=dict(first.meters))) is not found
@@ -36,7 +36,7 @@ def test_limits_follow_queues_and_meters() -> None:
 
 
 def test_policies_follow_policies_and_namespaces() -> None:
-    memory, first = Memory(), a_snapshot()
+    memory, first = ReviewCaches(), a_snapshot()
     found = memory.policies(first)
 
     assert memory.policies(replace(first, pods={}, queues={})) is found

@@ -22,7 +22,7 @@ from admission.errors import Flaw, MalformedObjectError
 from admission.quota.tree import Tree
 from admission.quota.usage_matrix import Column
 from admission.status import gang, queue
-from admission.status.gang import Facts
+from admission.status.gang import StatusInputs
 from admission.status.queue import Tally
 from admission.workloads import gang_key
 from tests.builders import CLASS, ClusterBuilder, a_cluster
@@ -30,10 +30,10 @@ from tests.builders import CLASS, ClusterBuilder, a_cluster
 GPUS = MeterName("gpus")
 
 
-def facts_of(builder: ClusterBuilder, **used: int) -> Facts:
+def facts_of(builder: ClusterBuilder, **used: int) -> StatusInputs:
     snapshot = builder.snapshot()
     balances = {Account(QueueName(queue), GPUS, Bucket.USED): amount for queue, amount in used.items()}
-    return Facts(
+    return StatusInputs(
         snapshot=snapshot,
         book=Book(balances=balances),
         tree=Tree.of(snapshot.queues.values()),
@@ -41,7 +41,7 @@ def facts_of(builder: ClusterBuilder, **used: int) -> Facts:
     )
 
 
-def gpus_of(facts: Facts) -> dict[str, MeterUse]:
+def gpus_of(facts: StatusInputs) -> dict[str, MeterUse]:
     return {report.name: report.meters[GPUS] for report in queue.queues(Tally(), facts) if GPUS in report.meters}
 
 
@@ -93,8 +93,8 @@ def ready(price: str, *, malformed: bool = False) -> Condition:
         error = MalformedObjectError("Meter", "price", (Flaw("spec.sources[0]", "needs exactly one of claims, count"),))
         snapshot = replace(snapshot, meters={}, malformed={("Meter", "price"): error})
     compiled = device_meters.compile_meters(snapshot.meters.values())
-    appraisal = meter_health.of(compiled, snapshot.slices, snapshot.classes, selectors=Selectors())
-    facts = Facts(snapshot=snapshot, book=Book(), tree=Tree(), meters=compiled, appraisal=appraisal)
+    appraisal = meter_health.check(compiled, snapshot.slices, snapshot.classes, selectors=Selectors())
+    facts = StatusInputs(snapshot=snapshot, book=Book(), tree=Tree(), meters=compiled, appraisal=appraisal)
     (report,) = gang.conditions(facts)
     (condition,) = report.conditions
     assert (report.plural, report.name) == ("meters", "price")

@@ -10,10 +10,10 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.dra.metering.device_meters import Meters
 from admission.dra.state import cluster_state, what_if
-from admission.lifecycle.transitions import Sight
+from admission.lifecycle.transitions import ObservedAllocations
 from admission.scheduling.preemption import candidates
 from admission.scheduling.preemption.candidates import Seen
-from admission.scheduling.preemption.targets import Tenant
+from admission.scheduling.preemption.targets import PreemptionCandidate
 from admission.workloads import gangs
 from tests.builders import CLASS, NOON, a_cluster, pod_of, running, with_pods
 
@@ -46,24 +46,24 @@ def two(*placements: Placement, **changes: object) -> tuple[Snapshot, Seen]:
 def seen(snapshot: Snapshot, placements: Iterable[Placement], leaving: Iterable[str] = ()) -> Seen:
     return Seen(
         placements={one.gang_uid: one for one in placements},
-        sight=Sight.of(snapshot, Meters()),
+        sight=ObservedAllocations.of(snapshot, Meters()),
         leaving=frozenset(map(Uid, leaving)),
         now=NOON,
     )
 
 
-def of(snapshot: Snapshot, what: Seen) -> tuple[dict[str, Tenant], dict[str, Tenant]]:
-    staying, going = candidates.of(gangs.groups(snapshot, what.placements), what)
+def of(snapshot: Snapshot, what: Seen) -> tuple[dict[str, PreemptionCandidate], dict[str, PreemptionCandidate]]:
+    staying, going = candidates.candidates(gangs.groups(snapshot, what.placements), what)
     return {one.key: one for one in staying}, {one.key: one for one in going}
 
 
 def test_a_gang_gives_back_its_devices_its_charge_and_its_room() -> None:
     placements = placed("x", "gpu-0"), placed("y", "gpu-1")
     snapshot, what = two(*placements)
-    world = cluster_state.of(snapshot, placements)
+    world = cluster_state.build(snapshot, placements)
 
     staying, going = of(snapshot, what)
-    after = what_if.vacated(world, [staying["team/x"].belongings])
+    after = what_if.without_devices(world, [staying["team/x"].belongings])
 
     assert (set(staying), going) == ({"team/x", "team/y"}, {})
     assert staying["team/x"].charge == {GPUS: 1}
@@ -72,7 +72,7 @@ def test_a_gang_gives_back_its_devices_its_charge_and_its_room() -> None:
     assert _cpu(world.left) == 62_000
     assert _cpu(after.left) == 63_000
     assert set(after.pinned) == {Uid("claim-y-0-gpus")}
-    assert what_if.vacated(world, []) is world
+    assert what_if.without_devices(world, []) is world
 
 
 def _cpu(left: cluster_state.Left) -> int:

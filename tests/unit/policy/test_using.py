@@ -18,7 +18,7 @@ from admission.claimpolicy.cel_subject import User
 from admission.claimpolicy.match import Policies
 from admission.claimpolicy.pods.pod_rules import Rulings
 from admission.claimpolicy.rules import Ruling
-from admission.podpolicy.pod_view import Arrival
+from admission.podpolicy.pod_view import PodView
 
 ALICE = User(username="alice")
 POD = {"metadata": {"name": "train-0"}, "spec": {"priorityClassName": "high"}}
@@ -53,7 +53,7 @@ def of(*rules: str, **spec: Any) -> Policies:
 def judged(
     known: Policies, view: Snapshot, *used: PodClaim, user: User = ALICE, pod: Any = POD, rulings: Rulings | None = None
 ) -> Ruling:
-    arrival = Arrival(namespace="vision", labels={"muster.dev/queue": "research"}, claims=used)
+    arrival = PodView(namespace="vision", labels={"muster.dev/queue": "research"}, claims=used)
     return (rulings or Rulings()).of(arrival, view, known, pod=lambda: pod, user=user)
 
 
@@ -174,7 +174,7 @@ def test_the_pod_is_read_only_where_a_rule_reads_it() -> None:
         asked.append(1)
         return POD
 
-    arrival = Arrival(namespace="vision", claims=(ONE,))
+    arrival = PodView(namespace="vision", claims=(ONE,))
     Rulings().of(arrival, snapshot(template()), of("request.exactly.count < 10"), pod=pod, user=ALICE)
     assert asked == []
     Rulings().of(arrival, snapshot(template()), of("pod.metadata.name != ''"), pod=pod, user=ALICE)

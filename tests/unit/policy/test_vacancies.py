@@ -6,15 +6,15 @@ from admission.api.kubernetes import pods
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import GangUid, NodeName
 from admission.scheduling.checks import replacement_slots
-from admission.scheduling.checks.replacement_slots import Vacancy
+from admission.scheduling.checks.replacement_slots import ReplacementSlot
 
 
 def a_pod(name: str) -> Pod:
     return pods.decode({"metadata": {"name": name, "namespace": "team", "uid": name}, "spec": {}})
 
 
-def places(*names: str) -> tuple[Vacancy, ...]:
-    return tuple(Vacancy(f"team/{name}", NodeName(f"on-{name}")) for name in names)
+def places(*names: str) -> tuple[ReplacementSlot, ...]:
+    return tuple(ReplacementSlot(f"team/{name}", NodeName(f"on-{name}")) for name in names)
 
 
 CASES = {

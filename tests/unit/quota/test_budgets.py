@@ -12,7 +12,7 @@ from admission.api.muster import queues
 from admission.api.muster.ledger_entries import Holding, Placement
 from admission.api.values.names import GangUid, MeterName, QueueName, Uid
 from admission.quota import budgets
-from admission.quota.budgets import Balances, Purse, Sources
+from admission.quota.budgets import Balances, BudgetKey, Sources
 from admission.quota.tree import Tree
 
 GPU = MeterName("gpu")
@@ -250,7 +250,7 @@ def test_a_shortage_says_all_numbers_and_when_there_is_more() -> None:
 
 
 def test_a_global_budget_counts_what_other_clusters_have_taken() -> None:
-    purse = Purse(QueueName("a"), GPU, DAY, DAY + timedelta(days=1))
+    purse = BudgetKey(QueueName("a"), GPU, DAY, DAY + timedelta(days=1))
     balances = at_hand(
         a_queue("a", a_budget(10, scope="Global"), a_budget(8)), spent={"a": 1}, elsewhere={purse: 5 * 3600}
     )

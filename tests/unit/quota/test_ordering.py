@@ -8,7 +8,7 @@ from admission.api.muster import queues
 from admission.api.values.names import MeterName, QueueName
 from admission.quota import queue_order
 from admission.quota.fair_share import Rules, Shares
-from admission.quota.headroom import Standing
+from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import Tournament
 from admission.quota.tree import Tree
 from tests.unit.quota.test_sharing import FAIR, a_child, a_queue, a_root
@@ -33,7 +33,7 @@ def a_gang(key: str, *, priority: int = 0, minute: int = 0) -> Gang:
 def a_tournament(declared: Iterable[queues.Queue], *gangs: Gang, **usage: int) -> Tournament[Gang]:
     tree = Tree.of(declared)
     used = {QueueName(queue): {GPU: amount} for queue, amount in usage.items()}
-    return Tournament(Shares(Standing(tree, used), used, Rules.of(tree)), gangs, lambda gang: gang.queue)
+    return Tournament(Shares(QueueUsage(tree, used), used, Rules.of(tree)), gangs, lambda gang: gang.queue)
 
 
 def keys(gangs: Iterable[Gang]) -> list[str]:

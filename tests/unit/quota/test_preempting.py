@@ -6,7 +6,7 @@ import pytest
 from admission.api.muster.queues import Preemption, Reclaim, WithinQueue
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.quota import preemption as quota_preemption
-from admission.quota.headroom import Standing
+from admission.quota.headroom import QueueUsage
 from admission.quota.preemption import Bounds, NoVictims, Victims
 from admission.quota.preemption_candidates import Candidate, Incoming
 from tests.unit.quota.trees import GPU, TreeBuilder, a_tree
@@ -34,7 +34,7 @@ class Scene:
 
     def answer(self, gpus: int, preemption: Preemption = BOTH, bounds: Bounds | None = None) -> Victims | NoVictims:
         """Return the answer where quota decides."""
-        standing = Standing(self.builder.tree, self.builder.usage)
+        standing = QueueUsage(self.builder.tree, self.builder.usage)
         incoming = Incoming(queue=QueueName("a"), priority=10, charge={GPU: gpus}, preemption=preemption)
 
         def fits(gone: frozenset[GangUid]) -> bool:
@@ -165,7 +165,7 @@ def test_who_is_evicted(scene: Scene, gpus: int, preemption: Preemption, answer:
 
 def test_where_only_devices_are_missing_the_caller_decides() -> None:
     scene = two_queues(a=4, b=0).gang("x", "b", 1).gang("y", "b", 1)
-    standing = Standing(scene.builder.tree, scene.builder.usage)
+    standing = QueueUsage(scene.builder.tree, scene.builder.usage)
     incoming = Incoming(queue=QueueName("a"), priority=0, charge={GPU: 1}, preemption=BOTH)
 
     assert standing.charge_fits(incoming.queue, incoming.charge) is None
@@ -175,7 +175,7 @@ def test_where_only_devices_are_missing_the_caller_decides() -> None:
 
 def test_a_gang_that_costs_nothing_takes_nothing_back() -> None:
     scene = two_queues(b=0).gang("x", "b", 1).gang("y", "a", 1)
-    standing = Standing(scene.builder.tree, scene.builder.usage)
+    standing = QueueUsage(scene.builder.tree, scene.builder.usage)
     incoming = Incoming(queue=QueueName("a"), priority=1, charge={GPU: 0}, preemption=BOTH)
 
     answer = quota_preemption.choose(standing, incoming, scene.gangs, bool)
@@ -187,7 +187,7 @@ def test_a_meter_that_is_not_short_protects_nobody() -> None:
     memory = MeterName("memory")
     scene = Scene(builder).gang("x", "b", 4)
     gang = replace(scene.gangs[0], charge={GPU: 4, memory: 7})
-    standing = Standing(builder.tree, {**builder.usage, gang.queue: dict(gang.charge)})
+    standing = QueueUsage(builder.tree, {**builder.usage, gang.queue: dict(gang.charge)})
     incoming = Incoming(queue=QueueName("a"), priority=0, charge={GPU: 4}, preemption=BOTH)
 
     assert quota_preemption.choose(standing, incoming, [gang], bool) == victims("x")
@@ -217,7 +217,7 @@ def test_a_gang_that_only_one_way_to_reclaim_needs_gone_stays_wherever_the_bound
     """Were z evicted, x would have to go as well, for a to take back its own alone; but y frees the devices."""
     scene = two_teams().gang("x", "a", 2).gang("y", "c", 2).gang("z", "b", 1, priority=9)
     scene.builder.usage[QueueName("c")][GPU] += 2
-    standing = Standing(scene.builder.tree, scene.builder.usage)
+    standing = QueueUsage(scene.builder.tree, scene.builder.usage)
     incoming = Incoming(queue=QueueName("a"), priority=10, charge={GPU: 1}, preemption=BOTH)
 
     def answers(sets: int) -> Victims | NoVictims:
@@ -233,7 +233,7 @@ def test_without_any_question_nothing_is_known() -> None:
 
 def test_a_gang_that_uses_more_than_its_queue_is_a_mistake() -> None:
     scene = two_queues(b=0).gang("x", "b", 4)
-    standing = Standing(scene.builder.tree, {QueueName("b"): {GPU: 3}})
+    standing = QueueUsage(scene.builder.tree, {QueueName("b"): {GPU: 3}})
     incoming = Incoming(queue=QueueName("a"), priority=0, charge={GPU: 4}, preemption=BOTH)
 
     with pytest.raises(ValueError, match="queue b uses 3 gpu, it cannot give back 4"):

@@ -10,8 +10,8 @@ from admission.api.muster import queues
 from admission.api.muster.ledger_entries import UsageInterval
 from admission.api.values.names import MeterName, QueueName
 from admission.quota import fair_share
-from admission.quota.fair_share import Memory, Rules, Shares
-from admission.quota.headroom import Standing
+from admission.quota.fair_share import Rules, Shares, UsageHistory
+from admission.quota.headroom import QueueUsage
 from admission.quota.tree import Tree
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -34,13 +34,13 @@ def a_child(name: str, weight: Any = 1, **spec: Any) -> queues.Queue:
     return a_queue(name, parent="root", **({"fairSharing": {"weight": weight}} | spec))
 
 
-def shares(*declared: queues.Queue, memory: Memory | None = None, **usage: dict[str, int]) -> Shares:
+def shares(*declared: queues.Queue, memory: UsageHistory | None = None, **usage: dict[str, int]) -> Shares:
     tree = Tree.of(declared)
     used = {
         QueueName(queue): {MeterName(meter): amount for meter, amount in amounts.items()}
         for queue, amounts in usage.items()
     }
-    return Shares(Standing(tree, used), used, Rules.of(tree), memory)
+    return Shares(QueueUsage(tree, used), used, Rules.of(tree), memory)
 
 
 def share(found: Shares, queue: str) -> float:
@@ -149,7 +149,7 @@ def test_past_use_counts_by_its_age(interval: tuple[timedelta, timedelta], decay
 
     memory = fair_share.begun(Rules.of(tree), [past], NOW)
 
-    found = Shares(Standing(tree, {}), {}, Rules.of(tree), memory)
+    found = Shares(QueueUsage(tree, {}), {}, Rules.of(tree), memory)
     assert share(found, "a") == pytest.approx(decayed / 16 / 2, abs=1e-12)
 
 

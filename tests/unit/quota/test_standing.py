@@ -1,15 +1,15 @@
 import pytest
 
 from admission.api.values.names import MeterName, QueueName
-from admission.quota.headroom import Standing
+from admission.quota.headroom import QueueUsage
 from tests.unit.quota.trees import GPU, TreeBuilder, a_pair, a_tree
 
 A, B, ROOT = QueueName("a"), QueueName("b"), QueueName("root")
 MEMORY = MeterName("memory")
 
 
-def standing_of(builder: TreeBuilder) -> Standing:
-    return Standing(builder.tree, builder.usage)
+def standing_of(builder: TreeBuilder) -> QueueUsage:
+    return QueueUsage(builder.tree, builder.usage)
 
 
 def test_what_is_taken_is_no_longer_available_to_anyone() -> None:

@@ -55,7 +55,7 @@ class TreeBuilder:
         )
 
     def left(self, name: str) -> int:
-        return available.of(self.tree, self.usage, QueueName(name), GPU)
+        return available.available(self.tree, self.usage, QueueName(name), GPU)
 
     def potential(self, name: str) -> int:
         return available.potential(self.tree, QueueName(name), GPU)

@@ -8,7 +8,7 @@ from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.api.values.reasons import Hold, HoldReason
 from admission.cycle.outcome import Kind, Outcome
-from admission.cycle.state.leader import Result
+from admission.cycle.state.leader import CycleResult
 from admission.scheduling.checks.faults import Defect, During
 from admission.telemetry import metric_catalog
 from admission.telemetry.collectors import Watched
@@ -71,9 +71,9 @@ def test_which_devices_are_protected_is_shown_while_it_leads() -> None:
     metrics = leader()
     name = "muster_devices_protected"
 
-    metrics.cycled(Result(protected={"gpu.example.com": True, "": False}), 0.1)
+    metrics.cycled(CycleResult(protected={"gpu.example.com": True, "": False}), 0.1)
     shown = [value(metrics, name, driver=driver) for driver in ("gpu.example.com", "*")]
-    metrics.cycled(Result(), 0.1)
+    metrics.cycled(CycleResult(), 0.1)
 
     assert shown == [1, 0]
     assert value(metrics, name, driver="gpu.example.com") is None
@@ -123,9 +123,11 @@ def leader() -> Metrics:
 def test_a_reason_that_no_longer_holds_anyone_is_zero() -> None:
     metrics = leader()
 
-    metrics.cycled(Result(gangs=(waiting(HoldReason.QUOTA_EXCEEDED), waiting(HoldReason.QUOTA_EXCEEDED, "b"))), 0.1)
+    metrics.cycled(
+        CycleResult(gangs=(waiting(HoldReason.QUOTA_EXCEEDED), waiting(HoldReason.QUOTA_EXCEEDED, "b"))), 0.1
+    )
     before = value(metrics, "muster_gangs_held", reason="QuotaExceeded")
-    metrics.cycled(Result(gangs=(), granted=(GangUid("a"), GangUid("b"))), 0.1)
+    metrics.cycled(CycleResult(gangs=(), granted=(GangUid("a"), GangUid("b"))), 0.1)
 
     assert (before, value(metrics, "muster_gangs_held", reason="QuotaExceeded")) == (2, 0)
     assert value(metrics, "muster_gangs_admitted_total") == 2
@@ -140,8 +142,8 @@ def test_decisions_are_counted_by_reason_and_waits_of_those_that_were_let_in_for
 
     held = outcome(Kind.HELD, reason=HoldReason.DEVICES_BUSY)
     admitted = outcome(Kind.ADMITTED, waited=timedelta(minutes=2))
-    metrics.cycled(Result(decisions=(held, admitted)), 0.1)
-    metrics.cycled(Result(decisions=(held, outcome(Kind.ADMITTED))), 0.1)
+    metrics.cycled(CycleResult(decisions=(held, admitted)), 0.1)
+    metrics.cycled(CycleResult(decisions=(held, outcome(Kind.ADMITTED))), 0.1)
 
     assert value(metrics, "muster_decisions_total", decision="held", reason="DevicesBusy") == 2
     assert value(metrics, "muster_decisions_total", decision="admitted", reason="") == 2
@@ -154,8 +156,8 @@ def test_decisions_are_counted_by_reason_and_waits_of_those_that_were_let_in_for
 def test_how_the_last_cycle_stood_with_the_ledger_is_shown() -> None:
     metrics = leader()
 
-    metrics.cycled(Result(behind=timedelta(seconds=90), unposted=3), 0.1)
-    metrics.cycled(Result(behind=timedelta(seconds=2.5), unposted=4, lag=timedelta(minutes=1)), 0.1)
+    metrics.cycled(CycleResult(behind=timedelta(seconds=90), unposted=3), 0.1)
+    metrics.cycled(CycleResult(behind=timedelta(seconds=2.5), unposted=4, lag=timedelta(minutes=1)), 0.1)
 
     assert value(metrics, "muster_clock_behind_books_seconds") == 2.5
     assert value(metrics, "muster_ledger_entries_waiting") == 4
@@ -166,8 +168,8 @@ def test_what_muster_failed_of_is_counted_by_what_was_done() -> None:
     metrics = leader()
 
     failed = [During.PLANNING, During.PLANNING, During.PLACING]
-    metrics.cycled(Result(defects=tuple(Defect(during, "ml/train", ValueError()) for during in failed)), 0.1)
-    metrics.cycled(Result(), 0.1)
+    metrics.cycled(CycleResult(defects=tuple(Defect(during, "ml/train", ValueError()) for during in failed)), 0.1)
+    metrics.cycled(CycleResult(), 0.1)
 
     assert value(metrics, "muster_gang_defects_total", during="planning") == 2
     assert value(metrics, "muster_gang_defects_total", during="placing") == 1
@@ -183,8 +185,8 @@ def report(*budgets: BudgetUse, **phases: int) -> QueueReport:
 def test_a_queue_is_shown_as_its_status_shows_it() -> None:
     metrics = leader()
 
-    metrics.cycled(Result(queues=(report(Pending=2),)), 0.1)
-    metrics.cycled(Result(queues=(report(Running=1),)), 0.1)
+    metrics.cycled(CycleResult(queues=(report(Pending=2),)), 0.1)
+    metrics.cycled(CycleResult(queues=(report(Running=1),)), 0.1)
 
     assert value(metrics, "muster_queue_amount", queue=TEAM, meter="gpus", kind="used") == 4
     assert value(metrics, "muster_queue_amount", queue=TEAM, meter="gpus", kind="pending") == 9
@@ -199,7 +201,7 @@ def test_budgets_are_shown_each_by_its_period() -> None:
     daily = BudgetUse(limit=100, spent=30, promised=20, period="Day", **common)
     fixed = BudgetUse(limit=7, start=start, end=end, **common)
 
-    metrics.cycled(Result(queues=(report(daily, fixed),)), 0.1)
+    metrics.cycled(CycleResult(queues=(report(daily, fixed),)), 0.1)
 
     def left(period: str) -> float | None:
         return value(metrics, "muster_queue_budget_seconds", queue=TEAM, period=period, kind="left", **common)
@@ -210,16 +212,16 @@ def test_budgets_are_shown_each_by_its_period() -> None:
 
 def test_a_queue_that_is_gone_is_no_longer_shown() -> None:
     metrics = leader()
-    metrics.cycled(Result(queues=(report(Running=1),)), 0.1)
+    metrics.cycled(CycleResult(queues=(report(Running=1),)), 0.1)
 
-    metrics.cycled(Result(), 0.1)
+    metrics.cycled(CycleResult(), 0.1)
 
     assert TEAM not in metrics.page([], {})[0].decode()
 
 
 def test_of_a_leader_that_leads_no_more_no_gauge_keeps_its_last_value() -> None:
     metrics = leader()
-    shown = Result(gangs=(waiting(HoldReason.QUOTA_EXCEEDED),), queues=(report(Running=1),), unposted=4)
+    shown = CycleResult(gangs=(waiting(HoldReason.QUOTA_EXCEEDED),), queues=(report(Running=1),), unposted=4)
     metrics.cycled(shown, 0.1)
     names = ("muster_gangs_held{", "muster_queue_", "muster_ledger_", "muster_clock_", "muster_leader_epoch")
 

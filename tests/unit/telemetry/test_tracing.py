@@ -15,10 +15,10 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.values import names
 from admission.api.values.reasons import Denial, DenyReason
 from admission.cycle import cycle
-from admission.cycle.state.leader import Desk, Ports
+from admission.cycle.state.leader import LeaderState, Ports
 from admission.errors import RetryError
 from admission.review import reviewer
-from admission.review.caches import Memory
+from admission.review.caches import ReviewCaches
 from admission.telemetry import tracing
 from tests.builders import NOON, a_cluster
 from tests.collecting import Collector, Span
@@ -48,7 +48,7 @@ def carried(pod: Pod, trace: str) -> Pod:
     return replace(pod, meta=replace(pod.meta, annotations={**pod.meta.annotations, names.TRACE: trace}))
 
 
-def desk_of(cluster: Cluster, traces: tracing.Traces) -> Desk:
+def desk_of(cluster: Cluster, traces: tracing.Traces) -> LeaderState:
     ports = Ports(
         view=cluster,
         pods=cluster,
@@ -59,7 +59,7 @@ def desk_of(cluster: Cluster, traces: tracing.Traces) -> Desk:
         queues=cluster,
         traces=traces,
     )
-    return Desk(ports=ports, actor="test", epoch=1)
+    return LeaderState(ports=ports, actor="test", epoch=1)
 
 
 async def lead(cluster: Cluster, traces: tracing.Traces) -> None:
@@ -86,7 +86,7 @@ async def test_a_review_goes_on_with_the_api_servers_trace_and_leaves_its_own_on
     pod = {"metadata": {"name": "a", "labels": {names.QUEUE: "q"}}, "spec": {}}
 
     async with exporting(collector) as traces:
-        judge = lambda review: reviewer.mutate(review, cluster, memory=Memory())  # noqa: E731
+        judge = lambda review: reviewer.mutate(review, cluster, memory=ReviewCaches())  # noqa: E731
         with traces.review("mutate", PARENT, judge) as traced:
             verdict = traced(review(obj=pod, username="alice"))
 
@@ -187,7 +187,7 @@ def test_without_traces_nothing_of_them_is_loaded_or_written_on_pods() -> None:
     cluster = Cluster(a_cluster().queue("q", gpus=4))
     pod = {"metadata": {"name": "a", "labels": {names.QUEUE: "q"}}, "spec": {}}
 
-    verdict = reviewer.mutate(review(obj=pod, username="alice"), cluster, memory=Memory())
+    verdict = reviewer.mutate(review(obj=pod, username="alice"), cluster, memory=ReviewCaches())
     loaded = subprocess.run(
         [sys.executable, "-c", "import sys, admission.app; print([m for m in sys.modules if 'opentelemetry' in m])"],
         capture_output=True,

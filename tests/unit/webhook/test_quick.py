@@ -18,7 +18,7 @@ from admission.webhook import codec
 from tests.bench import cluster
 
 
-def arrival_of(review: Review) -> pod_view.Arrival:
+def arrival_of(review: Review) -> pod_view.PodView:
     return pod_view.decode(review.obj, review.namespace)
 
 

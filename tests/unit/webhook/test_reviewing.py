@@ -7,7 +7,7 @@ from admission.api.values import names
 from admission.api.values.reasons import DenyReason
 from admission.errors import RetryError
 from admission.review import reviewer
-from admission.review.caches import Memory
+from admission.review.caches import ReviewCaches
 from tests.unit.webhook.cases import (
     CONTROLLER,
     GATES,
@@ -24,7 +24,7 @@ from tests.unit.webhook.cases import (
 )
 
 VIEW = MemoryView(a_world().build())
-MEMORY = Memory()
+MEMORY = ReviewCaches()
 
 
 def mutate(review: Review) -> Any:
@@ -75,7 +75,7 @@ def test_what_the_queue_can_never_hold_is_refused() -> None:
     world = World().queue("team-a", quotas=quotas).template("t", exactly("gpu", "gpu.example.com", 9))
 
     denial = reviewer.validate(
-        creation(held(templates=("t",))), MemoryView(world.build()), rules=RULES, memory=Memory()
+        creation(held(templates=("t",))), MemoryView(world.build()), rules=RULES, memory=ReviewCaches()
     ).denial
 
     assert denial is not None

@@ -18,7 +18,7 @@ from admission.api.kubernetes.admission_review import Review, Verdict
 from admission.api.values import names
 from admission.errors import MendError, RetryError
 from admission.review import reviewer
-from admission.review.caches import Memory
+from admission.review.caches import ReviewCaches
 from admission.webhook import server
 from admission.webhook.handler import Outcome
 from admission.webhook.server import MAX_BODY, Handlers, Server, Settings
@@ -29,7 +29,7 @@ from tests.unit.webhook.cases import RULES, MemoryView, a_pod, a_world, held
 pytestmark = pytest.mark.enable_socket
 
 VIEW = MemoryView(a_world().build())
-MEMORY = Memory()
+MEMORY = ReviewCaches()
 CERTIFICATE = certificate.self_made(["localhost", "127.0.0.1"], now=datetime.now(UTC))
 QUICK = Settings(
     host="127.0.0.1", port=0, linger=timedelta(0), drain=timedelta(seconds=5), read_timeout=timedelta(seconds=5)

@@ -81,7 +81,7 @@ SAID: dict[str, tuple[Manifest, timedelta | None]] = {
 def test_a_gang_runs_no_longer_than_what_its_pods_belong_to_lets_it(
     parent: Manifest, longest: timedelta | None
 ) -> None:
-    assert runtime.of(made(parent).gang, None) == longest
+    assert runtime.declared_runtime(made(parent).gang, None) == longest
 
 
 def test_a_jobset_says_it_before_its_jobs_are_there() -> None:

@@ -73,7 +73,7 @@ def test_pods_of_an_mpi_job_are_known_by_their_role_where_they_have_no_replica_t
     herd.all(standins.replica_pods(job, "mpiReplicaSpecs", "Worker"))
     herd.all(standins.job_pods(herd.put(standins.launcher(job))))
 
-    assert {pod.meta.name: (catalog.leads(pod), gangs.of(pod)) for pod in herd.gang.pods} == {
+    assert {pod.meta.name: (catalog.leads(pod), gangs.recognize(pod)) for pod in herd.gang.pods} == {
         "mpi-launcher-0": (True, "launcher"),
         "mpi-worker-0": (False, "worker"),
         "mpi-worker-1": (False, "worker"),
