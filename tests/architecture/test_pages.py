@@ -12,7 +12,7 @@ import yaml
 from admission.api.values import names
 from tests.docs import pages
 from tests.docs.pages import Block
-from tests.unit import crds
+from tests.unit.api import crds
 
 SITE = tomllib.loads((pages.ROOT / "zensical.toml").read_text())["project"]
 

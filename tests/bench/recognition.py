@@ -19,8 +19,8 @@ from admission.workloads import gang_key
 from admission.workloads.gang_cache import GangCache
 from tests import standins
 from tests.standins import Manifest
-from tests.unit.policy.families.herds import TEMPLATE, Herd, a_pod, an_object
 from tests.unit.webhook.cases import RULES, World
+from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod, an_object
 
 REPEATED = 2_000
 GOAL_US = 50.0

@@ -19,15 +19,15 @@ from tests.builders import NOON
 from tests.controlplane import ApiError, ControlPlane
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.unit import crds as unit_crds
-from tests.unit.crds import a_budget, a_gang, a_meter, a_policy, a_queue, a_quota
+from tests.unit.api import crds as api_crds
+from tests.unit.api.crds import a_budget, a_gang, a_meter, a_policy, a_queue, a_quota
 
 pytestmark = pytest.mark.e2e
 
 CRDS = Path(__file__).parents[2] / "config" / "crds"
 DEFINITIONS = crds.all_definitions()
 PLURALS = {definition["spec"]["names"]["kind"]: plural for plural, definition in DEFINITIONS.items()}
-EXAMPLES = unit_crds.examples()
+EXAMPLES = api_crds.examples()
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_kubectl_lists_all_kinds_by_category(cluster: ControlPlane) -> None:
 
 @pytest.mark.parametrize("obj", EXAMPLES.values(), ids=EXAMPLES)
 def test_the_examples_are_taken(cluster: ControlPlane, namespace: Namespace, obj: Any) -> None:
-    assert tried(cluster, obj, namespace)["spec"] == unit_crds.defaulted(obj)["spec"]
+    assert tried(cluster, obj, namespace)["spec"] == api_crds.defaulted(obj)["spec"]
 
 
 def test_the_examples_of_kubernetes_own_kinds_are_taken(cluster: ControlPlane, namespace: Namespace) -> None:
@@ -150,7 +150,7 @@ def test_the_examples_of_kubernetes_own_kinds_are_taken(cluster: ControlPlane, n
         "ResourceClaimTemplate": f"/apis/resource.k8s.io/v1/namespaces/{namespace.name}/resourceclaimtemplates",
         "Job": f"/apis/batch/v1/namespaces/{namespace.name}/jobs",
     }
-    objects = list(yaml.safe_load_all((unit_crds.EXAMPLES / "50-job.yaml").read_text()))
+    objects = list(yaml.safe_load_all((api_crds.EXAMPLES / "50-job.yaml").read_text()))
     for template in EXAMPLES["ClaimPolicy research"]["spec"]["templates"]:
         name, spec = template["name"], {"spec": template["spec"]}
         kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
@@ -222,7 +222,7 @@ TAKEN = {
 
 @pytest.mark.parametrize("obj", TAKEN.values(), ids=TAKEN)
 def test_what_is_good_is_stored_as_it_is_written(cluster: ControlPlane, namespace: Namespace, obj: Any) -> None:
-    assert tried(cluster, obj, namespace)["spec"] == unit_crds.defaulted(obj)["spec"]
+    assert tried(cluster, obj, namespace)["spec"] == api_crds.defaulted(obj)["spec"]
 
 
 LABELS = [{"key": "team", "operator": "In"}]
@@ -344,8 +344,8 @@ def test_every_rule_refuses_something_here() -> None:
     """A rule that no case reaches may never have worked."""
     messages = " ".join(message for _, message in REFUSED.values()) + "a gang stays in its queue"
 
-    for schema in unit_crds.SCHEMAS.values():
-        for path, part in unit_crds.walk(schema):
+    for schema in api_crds.SCHEMAS.values():
+        for path, part in api_crds.walk(schema):
             for rule in part.get("x-kubernetes-validations", ()):
                 assert any(words in messages for words in _parts(rule["message"])), f"{path}: {rule['message']}"
 

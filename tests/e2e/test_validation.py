@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.controlplane import ApiError, ControlPlane
-from tests.unit.validation import refused
-from tests.unit.validation.cases import Case
+from tests.unit.api import refused
+from tests.unit.api.cases import Case
 
 pytestmark = pytest.mark.e2e
 

@@ -19,7 +19,7 @@ import yaml
 
 from tests import tomls
 from tests.controlplane.processes import FreePorts, tail
-from tests.unit.cluster.fake_api import FakeApi
+from tests.unit.kube.fake_api import FakeApi
 
 COMMAND = str(Path(sys.executable).with_name("muster"))
 USER = "system:serviceaccount:muster-system:muster"

@@ -18,9 +18,9 @@ from tests.integration.conftest import Fresh
 from tests.integration.ledgers import CLUSTER
 from tests.integration.test_ledger_append_only import REFUSED
 from tests.postgres import programs
-from tests.unit.flow.fences import a_desk
-from tests.unit.flow.jobs import Jobs, Play
-from tests.unit.flow.test_reconciling import Cluster, author, no_pause
+from tests.unit.cycle.fences import a_desk
+from tests.unit.cycle.jobs import Jobs, Play
+from tests.unit.cycle.test_reconciliation import Cluster, author, no_pause
 
 
 def backed_up(url: str, folder: Path) -> Path:

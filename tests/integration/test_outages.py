@@ -10,8 +10,8 @@ from admission.ledger.sql_ledger import SqlLedger
 from tests.builders import NOON, a_cluster
 from tests.integration import ledgers
 from tests.postgres import Server
-from tests.unit.flow.test_budgets import add
-from tests.unit.flow.test_cycle import Cluster, gang, run
+from tests.unit.cycle.test_budgets import add
+from tests.unit.cycle.test_cycle import Cluster, gang, run
 
 SECOND = timedelta(seconds=1)
 

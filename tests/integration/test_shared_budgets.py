@@ -11,8 +11,8 @@ from admission.api.values.reasons import HoldReason
 from admission.cycle.state.leader import CycleResult, LeaderState, Ports
 from admission.ledger.sql_ledger import SqlLedger
 from tests.builders import NOON, ClusterBuilder, a_cluster
-from tests.unit.flow.test_budgets import a_budget, exhausted, hold_of, use_of
-from tests.unit.flow.test_cycle import Cluster, run
+from tests.unit.cycle.test_budgets import a_budget, exhausted, hold_of, use_of
+from tests.unit.cycle.test_cycle import Cluster, run
 
 CLUSTERS = ("east", "west")
 MINUTE = timedelta(minutes=1)

@@ -33,7 +33,7 @@ from tests.property import checker
 from tests.property.gangs import SLOT, Gang, gangs
 from tests.property.test_gangs import DEVICES, METERS
 from tests.property.worlds import FEATURES
-from tests.unit.dra.test_planning import Upto
+from tests.unit.dra.test_gang_planner import Upto
 
 STEPS = 20_000
 LARGEST = 1_000

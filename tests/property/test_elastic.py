@@ -7,7 +7,7 @@ from admission.api.values.reasons import Hold, HoldReason
 from admission.scheduling.cache.verdict_cache import Verdict
 from admission.scheduling.checks import elastic
 from admission.workloads.gangs import Group
-from tests.unit.policy.families.herds import Herd, a_pod
+from tests.unit.workloads.kinds.herds import Herd, a_pod
 
 
 @given(st.data())

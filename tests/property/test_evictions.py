@@ -15,8 +15,8 @@ from admission.api.muster.queues import QueueingStrategy
 from admission.api.values import names
 from admission.api.values.names import MeterName
 from tests.builders import a_cluster
-from tests.unit.flow.fences import KilledError
-from tests.unit.flow.jobs import Jobs, Play
+from tests.unit.cycle.fences import KilledError
+from tests.unit.cycle.jobs import Jobs, Play
 
 QUEUES = ("left", "right")
 PREEMPTION = {"withinQueue": "LowerPriority", "reclaim": "Any"}

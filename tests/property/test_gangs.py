@@ -31,7 +31,7 @@ from admission.dra.state.cluster_state import ClusterState, Left
 from tests.builders import NOON
 from tests.property.gangs import CLASSES, SLOT, Gang, gangs
 from tests.unit.dra.clusters import a_meter, a_source
-from tests.unit.dra.test_planning import Upto
+from tests.unit.dra.test_gang_planner import Upto
 
 STEPS = 20_000
 DEVICES = MeterName("devices")

@@ -11,9 +11,9 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import Held, MeterName, Uid
 from admission.workloads import suspendable
 from tests.builders import a_cluster
-from tests.unit.flow.fences import KilledError
-from tests.unit.flow.held import HeldJobs
-from tests.unit.flow.jobs import Play
+from tests.unit.cycle.fences import KilledError
+from tests.unit.cycle.jobs import Play
+from tests.unit.cycle.suspended import HeldJobs
 
 GPUS = 6
 STEPS = 250

@@ -14,8 +14,8 @@ from admission.api.kubernetes.jobs import Job
 from admission.api.kubernetes.pods import Pod
 from admission.api.values import names
 from tests.builders import ClusterBuilder, a_cluster
-from tests.unit.flow.held import HeldJobs
-from tests.unit.flow.jobs import Play
+from tests.unit.cycle.jobs import Play
+from tests.unit.cycle.suspended import HeldJobs
 
 DEVICES = 8
 STEPS = 40

@@ -12,8 +12,8 @@ from admission.quota.fair_share import Rules, Shares
 from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import Tournament
 from admission.quota.tree import Tree
-from tests.unit.quota.test_ordering import START, Gang, a_gang
-from tests.unit.quota.test_sharing import HOUR, NOW, a_child, a_queue, a_root, used
+from tests.unit.quota.test_fair_share import HOUR, NOW, a_child, a_queue, a_root, used
+from tests.unit.quota.test_queue_order import START, Gang, a_gang
 
 GPU = MeterName("gpu")
 PARENTS: dict[str, str | None] = {"root": None, "a": "root", "b": "root", "c": "a", "d": "a", "e": None, "lost": "gone"}

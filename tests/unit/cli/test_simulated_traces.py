@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.unit.cli.conftest import Muster
-from tests.unit.test_simulating import job, node, teams
+from tests.unit.simulation.test_offline import job, node, teams
 
 ROWS = [
     {"name": "a", "queue": "team", "arrival": 0, "runtime": "10s", "claims": [{"class": "gpu"}]},

@@ -22,7 +22,7 @@ from admission.review.caches import ReviewCaches
 from admission.telemetry import tracing
 from tests.builders import NOON, a_cluster
 from tests.collecting import Collector, Span
-from tests.unit.flow.test_cycle import Cluster, Ledger
+from tests.unit.cycle.test_cycle import Cluster, Ledger
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"

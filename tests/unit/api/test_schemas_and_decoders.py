@@ -1,0 +1,106 @@
+"""What the API server stores, our decoders read: both were written from the same page and must not drift apart."""
+
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from admission.api.muster import claim_policies, gangs, meters, queues
+from admission.api.schemas import fields
+from admission.api.values import durations, quantities
+from tests.unit.api import crds
+
+DECODERS: Mapping[str, Callable[[Any], Any]] = {
+    "Queue": queues.decode,
+    "Meter": meters.decode,
+    "Gang": gangs.decode,
+    "ClaimPolicy": claim_policies.decode,
+}
+EXAMPLES = {name: obj for name, obj in crds.examples().items() if obj["kind"] in DECODERS}
+
+BARE: Mapping[str, Any] = {
+    "Queue": {},
+    "Meter": {"sources": [{"deviceClasses": ["gpu.example.com"], "count": {}}]},
+    "Gang": {"queue": "research-vision", "size": 4},
+    "ClaimPolicy": {"rules": [{"cel": "true", "message": "never said"}]},
+}
+
+
+@pytest.mark.parametrize("obj", EXAMPLES.values(), ids=EXAMPLES)
+def test_every_example_is_read(obj: Any) -> None:
+    assert DECODERS[obj["kind"]](obj).meta.name == obj["metadata"]["name"]
+
+
+@pytest.mark.parametrize("obj", EXAMPLES.values(), ids=EXAMPLES)
+def test_the_defaults_of_the_schema_change_nothing_for_an_example(obj: Any) -> None:
+    decode = DECODERS[obj["kind"]]
+
+    assert decode(crds.defaulted(obj)) == decode(obj)
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_the_defaults_of_the_schema_are_those_of_the_decoder(kind: str) -> None:
+    bare = {"kind": kind, "metadata": {"name": "bare"}, "spec": BARE[kind]}
+    decode = DECODERS[kind]
+
+    assert decode(crds.defaulted(bare)) == decode(bare)
+
+
+def test_a_decoder_takes_amounts_as_text_and_as_numbers() -> None:
+    as_text, as_number = (
+        {"metadata": {"name": "q"}, "spec": {"quotas": [{"meter": "gpus", "nominal": nominal}]}} for nominal in ("8", 8)
+    )
+
+    assert queues.decode(as_text) == queues.decode(as_number)
+
+
+SOURCES: Mapping[str, Any] = {
+    "claims": {"claims": {}},
+    "count": {"count": {}},
+    "capacity": {"capacity": {"name": "gpu.example.com/memory"}},
+    "counter": {"counter": {"counterSet": "gpu-0", "name": "memory"}},
+    "expression": {"expression": {"cel": "device.attributes['gpu.example.com'].model == 'H100' ? 4 : 1"}},
+}
+
+
+@pytest.mark.parametrize("measure", list(meters.Measure))
+def test_every_way_to_count_is_in_the_schema_and_is_read(measure: str) -> None:
+    source = {"deviceClasses": ["gpu.example.com"], **SOURCES[measure]}
+    meter = {"kind": "Meter", "metadata": {"name": "m"}, "spec": {"sources": [source]}}
+
+    assert crds.flaws(meter) == []
+    assert meters.decode(meter).sources[0].measure == measure
+
+
+@given(st.from_regex(fields.WHOLE, fullmatch=True))
+def test_what_the_schema_takes_for_an_amount_is_one(text: str) -> None:
+    assert quantities.parse(text) * 10**18 % 1 == 0
+
+
+@given(st.from_regex(fields.HOURS, fullmatch=True))
+def test_what_the_schema_takes_for_hours_is_a_quantity(text: str) -> None:
+    assert quantities.parse(text) * 10**9 % 1 == 0
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, min_value=0, max_value=10**15, places=4))
+def test_the_schema_and_the_decoder_agree_which_hours_are_whole_seconds(hours: Decimal) -> None:
+    """The rule of the schema is a pattern, since CEL cannot multiply quantities."""
+    rule = re.compile(fields.STEPS_OF_HOURS)
+    texts = {f"{hours:f}", f"{hours:f}".rstrip("0"), f"{hours * 1000:.0f}m"}
+
+    for text in texts:
+        whole = quantities.parse(text) * 3600 % 1 == 0
+        assert whole == bool(rule.search(text))
+
+
+@given(st.from_regex(fields.DECIMAL, fullmatch=True))
+def test_what_the_schema_takes_for_a_weight_is_a_quantity(text: str) -> None:
+    assert quantities.parse(text) >= 0
+
+
+@given(st.from_regex(fields.DURATION, fullmatch=True))
+def test_what_the_schema_takes_for_a_duration_is_one(text: str) -> None:
+    assert durations.parse(text).days < 365 * 50

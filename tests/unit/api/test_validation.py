@@ -1,0 +1,145 @@
+"""Objects from files are refused for what the API server refuses, with the field that is at fault."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from admission.api.validation import objects
+from admission.dra import compatibility
+from admission.dra.compatibility import Release
+from admission.simulation import validation
+from tests.unit.api import claims, refused
+from tests.unit.api.cases import Case, Json
+
+KINDS = {obj["kind"] for obj in refused.GOOD.values()}
+KNOWN = refused.REFUSED | refused.STRICTER
+
+
+@pytest.mark.parametrize(("obj", "field"), KNOWN.values(), ids=KNOWN)
+def test_what_is_bad_is_told_with_its_field_and_nothing_else(obj: Json, field: str) -> None:
+    assert [flaw.field for flaw in objects.flaws(obj["kind"], obj)] == [field]
+
+
+@pytest.mark.parametrize("obj", refused.GOOD.values(), ids=refused.GOOD)
+@pytest.mark.parametrize("release", Release)
+def test_what_is_good_has_no_flaws(obj: Json, release: Release) -> None:
+    assert validation.flaws(obj["kind"], obj, compatibility.profile(release)) == ()
+
+
+@pytest.mark.parametrize("case", refused.CEL.values(), ids=refused.CEL)
+@pytest.mark.parametrize("release", Release)
+def test_cel_that_does_not_compile_is_told_with_its_field(case: Case, release: Release) -> None:
+    found = validation.flaws(case.obj["kind"], case.obj, compatibility.profile(release))
+
+    assert [flaw.field for flaw in found] == [case.field]
+
+
+def test_cel_that_is_too_long_is_not_compiled() -> None:
+    case = claims.CLAIMS["a selector of too much CEL"]
+
+    found = validation.flaws("ResourceClaim", case.obj, compatibility.profile(Release.V1_37))
+
+    assert [flaw.field for flaw in found] == [case.field]
+
+
+def test_all_flaws_of_an_object_are_told_each_once() -> None:
+    bad = claims.exactly(count=-1, allocationMode="x", tolerations="y", deviceClassName="A")
+
+    found = objects.flaws("ResourceClaim", claims.claim(bad, bad, constraints=[{"requests": ["z"]}]))
+
+    asked = [f"spec.devices.requests[{number}].exactly" for number in (0, 1)]
+    fields = [f"{one}.{name}" for one in asked for name in ("deviceClassName", "allocationMode", "tolerations")]
+    assert sorted(flaw.field for flaw in found) == sorted(
+        [
+            *fields,
+            "spec.devices.requests[1].name",
+            "spec.devices.constraints[0]",
+            "spec.devices.constraints[0].requests[0]",
+        ]
+    )
+
+
+def test_another_kind_has_no_flaws() -> None:
+    assert objects.flaws("Node", {"spec": 3}) == ()
+
+
+NAMES = ["metadata", "spec", "status", "devices", "requests", "exactly", "firstAvailable", "selectors", "cel", "config"]
+NAMES += ["expression", "constraints", "opaque", "parameters", "capacity", "requestPolicy", "validValues", "validRange"]
+NAMES += [
+    "min",
+    "step",
+    "default",
+    "value",
+    "attributes",
+    "ints",
+    "strings",
+    "version",
+    "taints",
+    "tolerations",
+    "name",
+]
+NAMES += ["pool", "nodeSelector", "nodeSelectorTerms", "matchFields", "sharedCounters", "counters", "consumesCounters"]
+NAMES += ["allocation", "results", "reservedFor", "deviceSelector", "driver", "allowMultipleAllocations", "count"]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=6),
+    max_leaves=25,
+)
+
+
+@given(kind=st.sampled_from(sorted(KINDS)), obj=st.dictionaries(st.sampled_from(NAMES[:3]), JSON))
+def test_nothing_but_flaws_comes_of_any_json(kind: str, obj: Json) -> None:
+    found = validation.flaws(kind, obj, compatibility.profile(Release.V1_37))
+
+    assert all(flaw.field and flaw.message for flaw in found)
+
+
+UID = "5a5f0c4e-0000-4000-8000-000000000000"
+RESULT = {"request": "r", "driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0"}
+CONSUMER = {"resource": "pods", "name": "p", "uid": UID}
+DEVICES = "status.allocation.devices"
+STATUSES = {
+    "33 results": ({"allocation": {"devices": {"results": [RESULT] * 33}}}, f"{DEVICES}.results"),
+    "a result of an unknown request": (
+        {"allocation": {"devices": {"results": [{**RESULT, "request": "s"}]}}},
+        f"{DEVICES}.results[0].request",
+    ),
+    "a result without a device": (
+        {"allocation": {"devices": {"results": [{**RESULT, "device": ""}]}}},
+        f"{DEVICES}.results[0].device",
+    ),
+    "a result of a driver that is none": (
+        {"allocation": {"devices": {"results": [{**RESULT, "driver": "a_b"}]}}},
+        f"{DEVICES}.results[0].driver",
+    ),
+    "a share that is none": (
+        {"allocation": {"devices": {"results": [{**RESULT, "shareID": "1"}]}}},
+        f"{DEVICES}.results[0].shareID",
+    ),
+    "a negative consumption": (
+        {"allocation": {"devices": {"results": [{**RESULT, "consumedCapacity": {"memory": "-1"}}]}}},
+        f"{DEVICES}.results[0].consumedCapacity.memory",
+    ),
+    "a bad node selector": (
+        {"allocation": {"nodeSelector": {"nodeSelectorTerms": []}}},
+        "status.allocation.nodeSelector.nodeSelectorTerms",
+    ),
+    "257 consumers": (
+        {"reservedFor": [{**CONSUMER, "uid": f"u{number}"} for number in range(257)]},
+        "status.reservedFor",
+    ),
+    "a consumer twice": ({"reservedFor": [CONSUMER, CONSUMER]}, "status.reservedFor[1].uid"),
+    "a consumer without a name": ({"reservedFor": [{**CONSUMER, "name": ""}]}, "status.reservedFor[0].name"),
+}
+
+
+@pytest.mark.parametrize(("status", "field"), STATUSES.values(), ids=STATUSES)
+def test_a_bad_status_is_told_with_its_field(status: Json, field: str) -> None:
+    found = objects.flaws("ResourceClaim", {**claims.claim(), "status": status})
+
+    assert [flaw.field for flaw in found] == [field]
+
+
+def test_a_good_status_has_no_flaws() -> None:
+    status = {"allocation": {"devices": {"results": [{**RESULT, "shareID": UID}]}}, "reservedFor": [CONSUMER]}
+
+    assert objects.flaws("ResourceClaim", {**claims.claim(), "status": status}) == ()

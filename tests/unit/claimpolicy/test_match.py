@@ -1,0 +1,72 @@
+"""Which policies apply, in which order, and what is compiled again."""
+
+from dataclasses import replace
+
+import pytest
+
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.nodes import Namespace
+from admission.api.muster.claim_policies import ClaimPolicy
+from admission.claimpolicy.match import NONE, Policies
+from admission.errors import RetryError
+from tests.unit.claimpolicy.policies import a_policy
+
+NAMESPACES = {"ml": Namespace(meta=Meta(name="ml"), labels={"team": "vision"})}
+RULES = [{"cel": "true", "message": "never said"}]
+
+
+def chosen(*policies: ClaimPolicy, namespace: str = "ml", queue: str = "") -> list[str]:
+    found = Policies.of({policy.name: policy for policy in policies}, NAMESPACES)
+    return [policy.name for policy in found.choose(namespace, queue).policies]
+
+
+def test_the_lowest_order_comes_first_and_names_decide_between_equals() -> None:
+    assert chosen(a_policy("b"), a_policy("c", order=-1), a_policy("a"), a_policy("z", order=5)) == ["c", "a", "b", "z"]
+
+
+def test_a_policy_chooses_namespaces_by_label() -> None:
+    vision = a_policy("vision", namespaceSelector={"matchLabels": {"team": "vision"}})
+    speech = a_policy("speech", namespaceSelector={"matchLabels": {"team": "speech"}})
+
+    assert chosen(vision, speech) == ["vision"]
+
+
+def test_a_policy_of_queues_is_for_no_claim_without_one() -> None:
+    policy = a_policy("p", queues=["q"])
+
+    assert chosen(policy) == []
+    assert chosen(policy, queue="other") == []
+    assert chosen(policy, queue="q") == ["p"]
+
+
+def test_a_policy_with_a_flaw_is_not_applied_in_part() -> None:
+    broken = a_policy("broken", rules=[*RULES, {"cel": "x.", "message": "no CEL"}], defaults=[{"labels": {"a": "b"}}])
+
+    found = Policies.of({"broken": broken}, NAMESPACES)
+
+    assert found.choose("ml", "") == NONE
+    assert [flaw.field for flaw in found.compiled["broken"].flaws] == ["spec.rules[1].cel"]
+
+
+def test_a_policy_that_is_being_deleted_is_not_applied() -> None:
+    policy = a_policy("p")
+
+    assert chosen(replace(policy, meta=replace(policy.meta, deleted=policy.meta.created))) == []
+
+
+def test_nothing_is_chosen_for_a_namespace_that_was_not_seen_yet() -> None:
+    with pytest.raises(RetryError, match="namespace new has not been seen yet"):
+        chosen(a_policy("p"), namespace="new")
+
+    assert chosen(namespace="new") == []
+
+
+def test_only_what_changed_is_compiled_again() -> None:
+    one, two = a_policy("one", rules=RULES), a_policy("two", rules=RULES)
+    before = Policies.of({"one": one, "two": two}, NAMESPACES)
+
+    after = Policies.of({"one": one, "two": a_policy("two", order=1, rules=RULES)}, NAMESPACES, before)
+
+    assert after.compiled["one"] is before.compiled["one"]
+    assert after.compiled["two"] is not before.compiled["two"]
+    assert after.choose("ml", "") is after.choose("ml", "")

@@ -1,0 +1,61 @@
+"""What authors of claims are warned about."""
+
+import pytest
+
+from admission.api.kubernetes import claims, devices
+from admission.claimpolicy import selector_warnings
+from admission.podpolicy.admission import KnownClaim
+from tests.unit.claimpolicy.policies import a_claim, alternatives, exactly
+
+MODEL = "device.attributes['gpu.example.com'].model == 'H100'"
+GUARDED = f"'model' in device.attributes['gpu.example.com'] && {MODEL}"
+DRIVER = "device.driver == 'gpu.example.com'"
+
+
+def said(*texts: str, driver: str = "true", device_class: str = "gpu") -> list[str]:
+    selectors = [{"cel": {"expression": text}} for text in texts]
+    request = exactly(device_class=device_class, selectors=selectors)
+    other = alternatives({"name": "a", "deviceClassName": device_class, "selectors": selectors}, name="other")
+    claim = KnownClaim(source="ResourceClaim c", spec=claims.decode(a_claim(request, other)).spec)
+    spec = {"selectors": [{"cel": {"expression": driver}}]}
+    found = selector_warnings.warnings(
+        claim, {"gpu": devices.decode_class({"metadata": {"name": "gpu"}, "spec": spec})}
+    )
+    assert [text.replace("request other/a,", "request gpu,") for text in found[len(found) // 2 :]] == list(
+        found[: len(found) // 2]
+    )
+    return list(found[: len(found) // 2])
+
+
+def test_a_look_up_without_a_guard_is_told_with_the_corrected_text() -> None:
+    assert said(MODEL) == [
+        (
+            "muster: request gpu, selectors[0], line 1, column 37: a look-up without a guard keeps the pod from being"
+            f" scheduled; write: {GUARDED}"
+        )
+    ]
+
+
+QUIET = {
+    "a guarded one": ([GUARDED], "true", "gpu"),
+    "one behind the class's guard": ([MODEL], DRIVER, "gpu"),
+    "one behind the selector before it": ([DRIVER, MODEL], "true", "gpu"),
+    "one of a class that is not there": ([MODEL], "true", "unknown"),
+    "one that does not compile": (["device."], "true", "gpu"),
+    "text that is no version everywhere": (
+        ["device.driver == 'gpu.example.com' && device.attributes['gpu.example.com'].firmware == '1.2.3'"],
+        "true",
+        "gpu",
+    ),
+}
+
+
+@pytest.mark.parametrize(("texts", "driver", "device_class"), QUIET.values(), ids=QUIET)
+def test_nothing_is_said_of(texts: list[str], driver: str, device_class: str) -> None:
+    assert said(*texts, driver=driver, device_class=device_class) == []
+
+
+def test_a_test_that_is_always_true_is_told() -> None:
+    (warning,) = said(f"{DRIVER} && has(device.attributes.model)")
+
+    assert warning.endswith("a domain that is not there reads as an empty one; write 'model' in device.attributes")

@@ -1,0 +1,320 @@
+"""`muster doctor`: what it says of an installation in which something is wrong.
+
+That it finds nothing wrong where all is well is seen on a real control plane (tests/e2e/test_install.py).
+"""
+
+import base64
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from admission.cli.cluster_options import Cluster
+from admission.cli.doctor import checks, command, permissions
+from admission.cli.doctor.checks import Exam
+from admission.cli.doctor.findings import Finding, Verdict
+from admission.kube.client.connection import Connection
+from admission.kube.client.credentials import Place
+from admission.ledger.db import migrations
+from admission.settings import Settings
+from admission.settings.schema import replaced
+from admission.webhook.tls import certificate
+from tests.unit.cli.conftest import Muster
+from tests.unit.kube.conftest import QUICK
+from tests.unit.kube.fake_api import FakeApi
+
+pytestmark = pytest.mark.enable_socket
+
+ACCOUNT = "system:serviceaccount:muster-system:muster"
+REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+OWN_RIGHTS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+OTHERS_RIGHTS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
+LEASES = "/apis/coordination.k8s.io/v1/leases"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+QUEUES = "/apis/muster.dev/v1alpha1/queues"
+METERS = "/apis/muster.dev/v1alpha1/meters"
+RULES = "/apis/resource.k8s.io/v1/devicetaintrules"
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    fake = FakeApi()
+    await fake.start()
+    yield fake
+    await fake.stop()
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Callable[[str], Path]:
+    def write(server: str) -> Path:
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": {"server": server}}],
+            "users": [{"name": "u", "user": {"token": "secret"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        path = tmp_path / "kubeconfig"
+        path.write_text(json.dumps(config))
+        return path
+
+    return write
+
+
+@pytest.fixture
+async def examined(api: FakeApi, kubeconfig: Callable[[str], Path]) -> AsyncIterator[Callable[..., Any]]:
+    """Make a check of a cluster."""
+    async with Connection(Place(kubeconfig=kubeconfig(api.url)), patience=QUICK) as connection:
+
+        async def make(check: str, **changes: Any) -> list[Finding]:
+            settings = replaced(Settings(), {name.replace("__", "."): value for name, value in changes.items()})
+            return await checks.CHECKS[check](Exam(cluster=Cluster(connection), settings=settings))
+
+        yield make
+
+
+def version(minor: str) -> Callable[[FakeApi], None]:
+    return lambda api: api.objects[""].update(version={"major": "1", "minor": minor})
+
+
+def without(*paths: str) -> Callable[[FakeApi], None]:
+    return lambda api: api.absent.update(paths)
+
+
+def gates(**values: int) -> Callable[[FakeApi], None]:
+    lines = [f'kubernetes_feature_enabled{{name="{name}",stage="BETA"}} {value}' for name, value in values.items()]
+    return lambda api: api.answer("GET", "/metrics", 200, "\n".join(["# HELP x", *lines, ""]))
+
+
+def time_is(apart: timedelta) -> Callable[[FakeApi], None]:
+    """Set the API server's clock: so far after ours as it is when the test runs."""
+
+    def put(api: FakeApi) -> None:
+        when = datetime.now(UTC) + apart
+        api.answer("POST", REVIEWS, 201, {"metadata": {"creationTimestamp": f"{when:%Y-%m-%dT%H:%M:%SZ}"}})
+
+    return put
+
+
+def webhooks(authority: bytes | None) -> Callable[[FakeApi], None]:
+    bundle = {} if authority is None else {"caBundle": base64.b64encode(authority).decode()}
+
+    def put(api: FakeApi) -> None:
+        for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+            api.put(f"{REGISTRATION}/{kind}", {"metadata": {"name": "muster"}, "webhooks": [{"clientConfig": bundle}]})
+
+    return put
+
+
+def lease(**spec: Any) -> Callable[[FakeApi], None]:
+    named = {"metadata": {"name": "muster-controller", "namespace": "muster-system"}, "spec": spec}
+
+    def put(api: FakeApi) -> None:
+        api.put(LEASES, named)
+        time_is(timedelta())(api)
+
+    return put
+
+
+def devices(*drivers: str, fenced: str = "") -> Callable[[FakeApi], None]:
+    def put(api: FakeApi) -> None:
+        for driver in drivers:
+            api.put(SLICES, {"metadata": {"name": driver}, "spec": {"driver": driver}})
+        if fenced:
+            taint = {"key": "muster.dev/fence", "value": "Muster", "effect": "NoSchedule"}
+            spec = {"deviceSelector": {"driver": fenced}, "taint": taint}
+            meta = {"name": f"muster-fence-{fenced}", "creationTimestamp": "2026-11-21T12:00:00Z"}
+            api.put(RULES, {"metadata": meta, "spec": spec})
+
+    return put
+
+
+def condition(collection: str, kind: str) -> Callable[[FakeApi], None]:
+    said = [{"type": kind, "status": "False", "reason": "X", "message": "it is upside down"}]
+
+    def put(api: FakeApi) -> None:
+        api.put(collection, {"metadata": {"name": "one"}, "status": {"conditions": said}})
+
+    return put
+
+
+ENDED = certificate.authority(now=LONG_AGO, validity=timedelta(days=1)).certificate
+LASTING = certificate.authority(now=datetime.now(UTC), validity=timedelta(days=90)).certificate
+NOW = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.000000Z}"
+DAY = 86_400
+NOTHING: Callable[[FakeApi], None] = lambda _: None  # noqa: E731 - one of many in a table
+GPU = "gpu.example.com"
+
+SEEN: dict[str, tuple[str, Callable[[FakeApi], None], dict[str, Any], Verdict, str]] = {
+    "a Kubernetes without claims": ("version", version("33"), {}, Verdict.FAILED, "1.33 .* has no resource.k8s.io/v1"),
+    "a Kubernetes that is not predicted": ("version", version("35"), {}, Verdict.WARNING, "is not predicted"),
+    "one of which the operator knows what it does": (
+        *("version", version("35"), {"controller__profile": "1.36"}, Verdict.OK),
+        "Kubernetes 1.35",
+    ),
+    "CRDs that are missing": ("apis", without(QUEUES, METERS), {}, Verdict.FAILED, "queues.muster.dev, meters.muster"),
+    "claims that are not served": ("apis", without(SLICES), {}, Verdict.FAILED, "does not serve resourceslices"),
+    "DRA that is switched off": (
+        *("feature gates", gates(DynamicResourceAllocation=0), {}, Verdict.FAILED),
+        "off: DynamicResourceAllocation",
+    ),
+    "taints that are switched off, though fences are asked for": (
+        *("feature gates", gates(DynamicResourceAllocation=1, DRADeviceTaintRules=0), {"fence": (GPU,)}),
+        *(Verdict.FAILED, "off: DRADeviceTaintRules"),
+    ),
+    "taints that are switched off, and nobody asks for": (
+        *("feature gates", gates(DynamicResourceAllocation=1, DRADeviceTaintRules=0), {}, Verdict.OK),
+        "on: DynamicResourceAllocation",
+    ),
+    "metrics without gates": ("feature gates", gates(), {}, Verdict.SKIPPED, "do not tell"),
+    "a clock that is ahead": (
+        *("clock", time_is(timedelta(hours=-1)), {}, Verdict.FAILED),
+        r"3\d\d\d s ahead of the API server's",
+    ),
+    "a clock that is behind": (
+        *("clock", time_is(timedelta(hours=1)), {}, Verdict.FAILED),
+        r"3\d\d\d s behind the API server's",
+    ),
+    "webhooks that are not registered": ("webhook", NOTHING, {}, Verdict.FAILED, "there is no mutatingwebhook"),
+    "an authority that has ended": ("webhook", webhooks(ENDED), {}, Verdict.FAILED, "ended at 2020-01-02"),
+    "webhooks that trust nobody": ("webhook", webhooks(None), {}, Verdict.FAILED, "trusts nobody"),
+    "a webhook that is not reached": (
+        *("webhook", webhooks(LASTING), {}, Verdict.FAILED),
+        "the API server does not reach it",
+    ),
+    "no leader ever": ("leader", NOTHING, {}, Verdict.FAILED, "there is no Lease muster-system/muster-controller"),
+    "a lease that nobody holds": ("leader", lease(holderIdentity=""), {}, Verdict.FAILED, "nobody holds the lease"),
+    "a leader that is silent": (
+        *("leader", lease(holderIdentity="a", renewTime="2026-01-01T00:00:00.000000Z", leaseDurationSeconds=15), {}),
+        *(Verdict.FAILED, "a was last heard of"),
+    ),
+    "a leader": ("leader", lease(holderIdentity="a", renewTime=NOW, leaseDurationSeconds=DAY), {}, Verdict.OK, "a le"),
+    "no devices": ("devices", devices(), {}, Verdict.WARNING, "no DRA driver has published a device"),
+    "a fence that is missing": ("devices", devices(GPU), {"fence": (GPU,)}, Verdict.FAILED, "and none stands"),
+    "a fence that nobody asks for": ("devices", devices(GPU, fenced=GPU), {}, Verdict.WARNING, "do not ask for"),
+    "a fence as asked for": ("devices", devices(GPU, fenced=GPU), {"fence": (GPU,)}, Verdict.OK, "Muster may allocate"),
+    "a fence around nothing": (
+        *("devices", devices("nic.example.com"), {"fence": (GPU,)}, Verdict.WARNING),
+        "fence gpu.example.com, which has published no device",
+    ),
+    "coverage": ("devices", devices(GPU), {"coverage": True}, Verdict.OK, "(coverage)"),
+    "no queues": ("queues", NOTHING, {}, Verdict.WARNING, "there is no queue"),
+    "a queue that is not active": ("queues", condition(QUEUES, "Active"), {}, Verdict.WARNING, "one: it is upside"),
+    "a meter that is not ready": ("queues", condition(METERS, "Ready"), {}, Verdict.WARNING, "Meter one: it is upside"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("check", "prepare", "changes", "verdict", "said"), SEEN.values(), ids=SEEN)
+async def test_what_is_seen(  # noqa: PLR0917 - a row of the table
+    api: FakeApi,
+    examined: Callable[..., Any],
+    check: str,
+    prepare: Callable[[FakeApi], None],
+    changes: dict[str, Any],
+    verdict: Verdict,
+    said: str,
+) -> None:
+    prepare(api)
+
+    found = await examined(check, **changes)
+
+    matching = [one for one in found if re.search(said.replace("(coverage)", r"\(coverage\)"), one.message)]
+    assert [one.verdict for one in matching[:1]] == [verdict], found
+    assert verdict is Verdict.OK or verdict is Verdict.SKIPPED or matching[0].mend
+
+
+def allow(api: FakeApi, path: str, *, user: str, but: int = 0) -> int:
+    """Answer every question about a right, all but some with yes; return how many there are."""
+    api.answer("POST", REVIEWS, 201, {"status": {"userInfo": {"username": user}}})
+    wanted = len(set(permissions.rights(Settings())))
+    for number in range(wanted):
+        api.answer("POST", path, 201, {"status": {"allowed": number >= but}})
+    return wanted
+
+
+async def test_muster_asks_about_its_own_rights(api: FakeApi, examined: Callable[..., Any]) -> None:
+    count = allow(api, OWN_RIGHTS, user=ACCOUNT)
+
+    [found] = await examined("rights")
+
+    assert found.verdict is Verdict.OK
+    assert f"{ACCOUNT} may do all {count} things" in found.message
+
+
+async def test_an_administrator_asks_about_musters_account(api: FakeApi, examined: Callable[..., Any]) -> None:
+    allow(api, OTHERS_RIGHTS, user="admin", but=7)
+
+    [found] = await examined("rights")
+
+    assert found.verdict is Verdict.FAILED
+    assert f"{ACCOUNT} may not" in found.message
+    assert "and 2 more" in found.message
+    asked = api.last("POST", OTHERS_RIGHTS).body["spec"]
+    assert asked["user"] == ACCOUNT
+    assert "system:serviceaccounts:muster-system" in asked["groups"]
+
+
+def test_only_rights_that_the_settings_need_are_asked_about() -> None:
+    plain, fencing, without = (
+        {str(right) for right in permissions.rights(replaced(Settings(), changes))}
+        for changes in ({}, {"fence": (GPU,)}, {"install_crds": False, "webhook.register": False})
+    )
+
+    assert "create devicetaintrules.resource.k8s.io" in fencing - plain
+    assert "delete devicetaintrules.resource.k8s.io" in plain
+    assert "create customresourcedefinitions.apiextensions.k8s.io" in plain - without
+    assert "patch mutatingwebhookconfigurations.admissionregistration.k8s.io muster" in plain - without
+    assert "get secrets muster-webhook in muster-system" in plain & fencing & without
+
+
+async def ledger(url: str, **changes: Any) -> Finding:
+    [found] = await command._ledger(replaced(Settings(), {"ledger.url": url, **changes}))
+    return found
+
+
+async def test_a_ledger_that_is_up_to_date_is_fine(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    await migrations.migrate(url)
+
+    assert (await ledger(url)).verdict is Verdict.OK
+
+
+async def test_a_ledger_of_an_earlier_muster_is_told_with_its_mend(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    await migrations.migrate(url, revision=(await migrations.known_revisions())[0])
+
+    found = await ledger(url)
+
+    assert found.verdict is Verdict.FAILED
+    assert "muster ledger migrate" in found.mend
+
+
+async def test_a_ledger_elsewhere_is_not_looked_for_here(tmp_path: Path) -> None:
+    assert (await ledger(f"sqlite:///{tmp_path}/none.db")).verdict is Verdict.SKIPPED
+    assert (await ledger("sqlite:///x", roles=("webhook",))).verdict is Verdict.SKIPPED
+
+
+async def test_a_database_that_does_not_answer_is_told_without_its_password() -> None:
+    found = await ledger("postgresql://muster:hush@127.0.0.1:1/muster")
+
+    assert found.verdict is Verdict.FAILED
+    assert "hush" not in found.message
+
+
+def test_a_cluster_that_does_not_answer_is_one_finding(
+    muster: Muster, kubeconfig: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "PATIENCE", QUICK)
+
+    done = muster("doctor", "--kubeconfig", str(kubeconfig("http://127.0.0.1:1")), "--format", "json")
+
+    found = {one["check"]: one["verdict"] for one in json.loads(done.stdout)["findings"]}
+    assert done.returncode == 3
+    assert found == {"settings": "ok", "cluster": "failed", "ledger": "skipped"}

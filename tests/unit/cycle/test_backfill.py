@@ -1,0 +1,402 @@
+"""What heads of queues are promised: who passes them, who does not, and what becomes of it as time goes on."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import GangReport, Phase
+from admission.api.values import names
+from admission.api.values.names import MeterName
+from admission.api.values.reasons import HoldReason
+from admission.scheduling.backfill.policy import Backfill
+from admission.scheduling.backfill.reservations import Beside
+from admission.scheduling.backfill.running import RunningGangs
+from admission.scheduling.cache.plan_cache import PlanCache
+from admission.scheduling.cache.verdict_cache import Verdict, VerdictCache
+from admission.scheduling.checks import chain
+from admission.simulation.replay.arrivals import Waiting
+from admission.simulation.replay.cluster import Clock
+from admission.simulation.replay.queue import Muster
+from tests.property.test_playing import Controlled
+from tests.unit.simulation.test_offline import expand, node, teams
+from tests.unit.simulation.test_replay import play, queue, row, starts, strict, town, trace
+
+A, LARGE = row("a", 0, 10, gpus=2), row("large", 1, 10, gpus=4)
+"""What runs for ten seconds on half of a node, and who needs all of it."""
+
+
+def test_who_ends_before_the_head_is_to_start_passes_it_and_nobody_else() -> None:
+    found = play(town(teams(), node("one", 4)), A, LARGE, row("short", 2, 8), row("long", 2, 9))
+
+    assert starts(found) == {"a": 0, "large": 10, "short": 2, "long": 20}
+
+
+def test_who_leaves_alone_what_is_reserved_passes_however_long_it_runs() -> None:
+    place = town(teams(), node("one", 4), node("two", 2))
+    rows = [row(f"long-{at}", 2, 100) for at in range(3)]
+
+    found = play(place, row("a", 0, 10, gpus=3), LARGE, *rows)
+
+    assert starts(found) == {"a": 0, "large": 10, "long-0": 2, "long-1": 2, "long-2": 20}
+
+
+def test_room_on_nodes_is_reserved_as_devices_are() -> None:
+    bare, devices = node("one", 4)
+    cpus = town(teams(), [{**bare, "status": {"allocatable": {"cpu": "4", "pods": "9"}}}, devices])
+    first, large = {**A, "requests": {"cpu": "3"}}, row("large", 1, 10, requests={"cpu": "4"})
+
+    found = play(cpus, first, large, row("long", 2, 9, requests={"cpu": "1"}), row("none", 2, 9))
+
+    assert starts(found) == {"a": 0, "large": 10, "long": 20, "none": 2}
+
+
+def test_quota_is_reserved_as_devices_are() -> None:
+    place = town(teams(4), node("one", 4), node("two", 4))
+
+    found = play(place, row("a", 0, 10, gpus=3), LARGE, row("short", 2, 8), row("long", 2, 9))
+
+    assert starts(found) == {"a": 0, "large": 10, "short": 2, "long": 20}
+
+
+def test_gangs_of_other_queues_must_not_delay_it_either() -> None:
+    place = town(strict(), queue("other", 8), node("one", 4))
+
+    found = play(place, A, LARGE, row("short", 2, 8, queue="other"), row("long", 2, 9, queue="other"))
+
+    assert starts(found) == {"a": 0, "large": 10, "short": 2, "long": 20}
+
+
+def test_nobody_passes_in_a_strict_queue() -> None:
+    found = play(town(strict(), node("one", 4)), A, LARGE, row("short", 2, 8))
+
+    assert starts(found) == {"a": 0, "large": 10, "short": 20}
+
+
+def test_who_is_ahead_may_take_what_is_reserved() -> None:
+    found = play(town(teams(), node("one", 4)), A, LARGE, row("urgent", 2, 30, priority=1))
+
+    assert starts(found) == {"a": 0, "large": 32, "urgent": 2}
+
+
+def test_who_comes_with_a_higher_priority_and_cannot_start_yet_takes_over_what_is_reserved() -> None:
+    urgent = row("urgent", 2, 30, gpus=4, priority=1)
+    place = town(teams(), queue("other", 8), node("one", 4))
+
+    for own in (urgent, {**urgent, "queue": "other"}):
+        assert starts(play(place, A, LARGE, own)) == {"a": 0, "large": 40, "urgent": 10}
+
+
+def test_nothing_is_reserved_for_a_gang_that_can_never_start() -> None:
+    found = play(town(teams(), node("one", 4)), A, row("never", 1, 10, gpus=5), LARGE, row("long", 2, 9))
+
+    assert starts(found) == {"a": 0, "never": None, "large": 10, "long": 20}
+
+
+def test_of_those_that_ask_for_the_same_a_shorter_one_passes_a_longer_one() -> None:
+    found = play(town(teams(), node("one", 4)), A, LARGE, row("long", 2, 9), row("short", 3, 7), row("late", 4, 7))
+
+    assert starts(found) == {"a": 0, "large": 10, "long": 20, "short": 3, "late": 20}
+
+
+def test_each_queue_has_a_head() -> None:
+    """The second head is promised what the first one leaves: both nodes are reserved, and a third gang waits."""
+    place = town(teams(), queue("other", 8), node("one", 4), node("two", 4))
+    rows = [row("a", 0, 10, gpus=3), row("b", 0, 20, gpus=3), row("large", 1, 100, gpus=4)]
+
+    found = play(place, *rows, row("next", 2, 10, gpus=4, queue="other"), row("long", 3, 18))
+
+    assert starts(found) == {"a": 0, "b": 0, "large": 10, "next": 20, "long": 30}
+
+
+def test_what_is_left_beside_a_reservation_is_less_as_soon_as_somebody_else_comes() -> None:
+    place = town(teams(6), node("one", 4))
+    stage = Clock(place)
+    decider = Muster(stage)
+    for arrival in trace([A, LARGE]):
+        decider.arrive(Waiting(arrival, place.rules.now + arrival.at))
+    decider.settle(freed=False)
+    (behind,) = trace([row("long", 2, 20)])
+    late = Waiting(behind, place.rules.now + behind.at)
+
+    (one,) = stage.reserve.decide(stage.inputs(late, stage.standing)).bound
+    two = {MeterName("gpus"): 2}
+    assert one.leaves_quota(late.queue, two)
+    assert one.shortage(late.queue, two) is None
+    one.take({MeterName("gpus"): 1}, (), late.queue)
+
+    assert not one.leaves_quota(late.queue, two)
+    assert Beside(stage.standing, [one]).charge_fits(late.queue, two) == one.shortage(late.queue, two)
+    assert one.shortage(late.queue, two) is not None
+
+
+class Told:
+    """A cluster in memory with its controller, in which jobs run for as long as they like."""
+
+    def __init__(self, *rows: dict[str, Any], **spec: Any) -> None:
+        first, *rest = teams()
+        world = expand([{**first, "spec": {**first["spec"], **spec}}, *rest], node("one", 4))
+        self.controlled = Controlled(world)
+        self.jobs = {arrival.name: arrival for arrival in trace(rows)}
+        self.pods: dict[str, Any] = {}
+
+    def at(self, seconds: float, *, created: str = "", ended: str = "") -> list[str]:
+        """Create and end jobs, run cycles, and return who was granted."""
+        for name in filter(None, [created]):
+            self.pods[name] = self.controlled.create(self.jobs[name])
+        for name in filter(None, [ended]):
+            self.controlled.end(self.pods[name])
+        granted = asyncio.run(self.controlled.settle(timedelta(seconds=seconds)))
+        return [key.rpartition("/")[2] for key in granted]
+
+    def report(self, name: str) -> GangReport:
+        return self.controlled.cluster.gangs[f"trace/{name}"]
+
+    def estimate(self, name: str) -> float | None:
+        """Return the seconds after which a gang is to start."""
+        found = self.report(name).start_estimate
+        return None if found is None else (found - self.controlled.begun).total_seconds()
+
+
+def test_the_status_says_when_the_head_is_to_start_and_whom_it_waits_for() -> None:
+    told = Told(A, LARGE, row("long", 2, 9))
+    assert told.at(0, created="a") == ["a"]
+    assert told.at(1, created="large") == []
+    assert told.at(2, created="long") == []
+
+    report = told.report("large")
+
+    assert (told.estimate("large"), report.start_reason) == (10, "when trace/a should have ended")
+    assert told.estimate("long") is None
+    hold = told.report("long").hold
+    assert hold is not None
+    assert hold.reason is HoldReason.BEHIND_IN_ORDER
+    assert "trace/large is ahead of it" in hold.message
+    assert hold.details["behind"] == "trace/large"
+    assert told.at(10, ended="a") == ["large"]
+    assert (told.report("large").start_estimate, told.report("large").start_reason) == (None, "")
+
+
+def test_who_loses_a_reservation_is_told_so_and_keeps_its_place() -> None:
+    told = Told(A, LARGE, row("urgent", 2, 30, gpus=4, priority=1), row("late", 3, 30, gpus=4))
+    for at, name in enumerate(("a", "large")):
+        told.at(at, created=name)
+    before = told.report("large")
+
+    told.at(2, created="urgent")
+    told.at(3, created="late")
+
+    assert (told.estimate("urgent"), told.estimate("large")) == (10, None)
+    assert told.report("large").queued_since == before.queued_since
+    assert [told.report(name).position for name in ("urgent", "large", "late")] == [1, 2, 3]
+    assert told.at(10, ended="a") == ["urgent"]
+    assert told.estimate("large") == 40
+    assert told.at(40, ended="urgent") == ["large"]
+
+
+def test_who_ends_sooner_brings_the_head_forward() -> None:
+    told = Told(row("a", 0, 100, gpus=2), row("b", 0, 50), row("large", 1, 10, gpus=4))
+    told.at(0, created="a")
+    told.at(0.5, created="b")
+    told.at(1, created="large")
+    assert told.estimate("large") == 100
+
+    told.at(30, ended="a")
+
+    assert told.estimate("large") == 50
+    assert told.at(40, ended="b") == ["large"]
+
+
+def test_who_ends_soon_after_a_reservation_was_made_brings_the_head_forward_as_well() -> None:
+    """Ten seconds after it was made, and not only if somebody else ends then."""
+    told = Told(row("a", 0, 100, gpus=2), row("b", 0, 50), row("large", 1, 10, gpus=4), row("long", 20, 60))
+    told.at(0, created="a")
+    told.at(0.5, created="b")
+    told.at(1, created="large")
+    told.at(5, ended="a")
+    assert told.estimate("large") == 100
+
+    assert told.at(20, created="long") == []
+
+    assert told.estimate("large") == 50
+    assert told.at(50, ended="b") == ["large"]
+
+
+def test_who_ends_while_it_is_late_brings_the_head_forward() -> None:
+    """It was expected to go on for another minute."""
+    told = Told(row("a", 0, 50, gpus=2), row("b", 0, 90), row("large", 1, 10, gpus=4), row("long", 76, 30))
+    told.at(0, created="a")
+    told.at(0.5, created="b")
+    told.at(1, created="large")
+    told.at(60)
+    assert told.estimate("large") == 120
+
+    told.at(75, ended="a")
+
+    assert told.estimate("large") == 90
+    assert told.at(76, created="long") == []
+    assert told.at(90, ended="b") == ["large"]
+
+
+def test_who_waits_behind_one_that_can_never_start_in_a_strict_queue_is_promised_nothing() -> None:
+    rows = row("a", 0, 50, gpus=3), row("large", 1, 10, gpus=4), row("never", 2, 10, gpus=9, priority=5)
+    told = Told(*rows, queueingStrategy="StrictFIFO")
+    told.at(0, created="a")
+    told.at(1, created="large")
+    assert told.estimate("large") == 50
+
+    told.at(2, created="never")
+
+    assert told.estimate("large") is None
+
+
+def test_who_runs_too_long_is_expected_to_go_on_for_as_long_again() -> None:
+    told = Told(A, LARGE, row("short", 2, 40), row("long", 2, 300))
+    told.at(0, created="a")
+    told.at(1, created="large")
+    assert told.estimate("large") == 10
+
+    assert told.at(11) == []
+    assert told.estimate("large") == 71, "late by a second, it is given a minute"
+    assert told.at(12, created="short") == ["short"]
+    assert told.at(13, created="long") == []
+    assert told.at(130) == []
+    assert told.estimate("large") == 250, "late by two minutes, it is given two more"
+    assert told.at(140, ended="short") == []
+    assert told.at(150, ended="a") == ["large"]
+
+
+def test_where_nobody_says_how_long_it_runs_gangs_pass_as_they_fit() -> None:
+    told = Told(A, LARGE, row("long", 2, 300))
+    for name in told.jobs:
+        told.pods[name] = told.controlled.create(told.jobs[name])
+    pods = told.controlled.cluster._pods
+    for uid, pod in pods.items():
+        pods[uid] = _without(pod)
+
+    assert told.at(2) == ["a", "long"]
+
+    report = told.report("large")
+    assert report.phase is Phase.PENDING
+    assert report.start_estimate is None
+    assert report.start_reason == "nobody says how long trace/a, trace/long run"
+
+
+@pytest.mark.parametrize(
+    ("runtime", "seconds"), [("876000h", 876_000 * 3600.0), ("99999999h", None)], ids=["a century", "for ever"]
+)
+def test_however_long_a_gang_says_that_it_runs_the_head_is_reckoned_with(runtime: str, seconds: float | None) -> None:
+    told = Told(A, LARGE, row("long", 2, 9))
+    told.controlled.create(told.jobs["a"])
+    pods = told.controlled.cluster._pods
+    for uid, pod in pods.items():
+        meta = replace(pod.meta, annotations={**pod.meta.annotations, names.RUNTIME: runtime})
+        pods[uid] = replace(pod, meta=meta)
+    told.at(0)
+    told.at(1, created="large")
+
+    assert told.estimate("large") == seconds
+    assert told.at(2, created="long") == ["long"]
+
+
+def test_nobody_runs_longer_than_its_queue_allows() -> None:
+    told = Told(A, LARGE, maxRuntime="20s")
+    told.controlled.create(told.jobs["a"])
+    pods = told.controlled.cluster._pods
+    for uid, pod in pods.items():
+        pods[uid] = _without(pod)
+    told.at(0)
+    told.at(1, created="large")
+
+    assert told.estimate("large") == 20
+
+
+def test_a_queue_says_how_long_gangs_run_that_do_not_and_kubernetes_when_it_ends_them() -> None:
+    told = Told(A, LARGE, row("long", 2, 300), defaultRuntime="10s")
+    pods = told.controlled.cluster._pods
+    told.controlled.create(told.jobs["a"])
+    for uid, pod in pods.items():
+        pods[uid] = _without(pod)
+    told.at(0)
+    told.at(1, created="large")
+    assert told.estimate("large") == 10
+
+    told.controlled.create(told.jobs["long"])
+    uid, pod = next((uid, pod) for uid, pod in pods.items() if pod.meta.name == "long-0")
+    pods[uid] = _without(pod, deadline=timedelta(seconds=8))
+
+    assert told.at(2) == ["long"]
+
+
+def _without(pod: Pod, **changes: Any) -> Pod:
+    """Return a pod that does not say how long it runs."""
+    annotations = {name: text for name, text in pod.meta.annotations.items() if name != names.RUNTIME}
+    return replace(pod, meta=replace(pod.meta, annotations=annotations), **changes)
+
+
+def test_an_unchanged_cycle_plans_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is reserved stands, and so does what it holds: nothing is decided again."""
+    told = Told(A, LARGE, row("long", 2, 9))
+    told.at(0, created="a")
+    told.at(1, created="large")
+    told.at(2, created="long")
+    asked: list[str] = []
+    decide = chain.decide
+
+    def counted(inputs: chain.Inputs) -> Verdict:
+        asked.append(inputs.group.key)
+        return decide(inputs)
+
+    monkeypatch.setattr(chain, "decide", counted)
+    assert told.at(3) == []
+
+    assert asked == []
+
+
+class Shared:
+    """Two queues that share fairly: `a` runs, `large` waits for the whole node, and `long` comes to the other queue."""
+
+    def __init__(self) -> None:
+        above = {"apiVersion": "muster.dev/v1alpha1", "kind": "Queue", "metadata": {"name": "all"}, "spec": {}}
+        fair = {"parent": "all", "fairSharing": {"weight": 1}}
+        _, *rest = teams()
+        self.controlled = Controlled(
+            expand([above], queue("x", 8, **fair), queue("y", 8, **fair), rest, node("one", 4))
+        )
+        rows = row("a", 0, 10, gpus=2, queue="x"), row("large", 1, 10, gpus=4, queue="x"), row("long", 2, 90, queue="y")
+        self.jobs = {arrival.name: arrival for arrival in trace(rows)}
+
+    def at(self, seconds: float, *created: str) -> list[str]:
+        for name in created:
+            self.controlled.create(self.jobs[name])
+        return [key.rpartition("/")[2] for key in asyncio.run(self.controlled.settle(timedelta(seconds=seconds)))]
+
+
+def test_where_queues_share_fairly_a_change_that_concerns_nobody_lets_nobody_pass_the_head() -> None:
+    shared = Shared()
+    assert [shared.at(at, name) for at, name in enumerate(shared.jobs)] == [["a"], [], []]
+
+    cluster = shared.controlled.cluster
+    exactly = {"deviceClassName": "gpu"}
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    new = claims.decode_template({"metadata": {"name": "new", "namespace": "far"}, "spec": {"spec": spec}})
+    cluster._rest = replace(cluster._rest, templates={**cluster._rest.templates, new.meta.key: new})
+
+    assert shared.at(4) == []
+    assert cluster.gangs["trace/large"].start_estimate == shared.controlled.begun + timedelta(seconds=10)
+
+
+def test_where_queues_share_fairly_nobody_passes_the_head_before_a_new_leader_knows_it() -> None:
+    shared = Shared()
+    shared.at(0, "a")
+    shared.at(1, "large")
+
+    desk = shared.controlled.desk
+    desk.reserve = Backfill(RunningGangs(shared.controlled.begun))
+    desk.rest, desk.recall = VerdictCache(), PlanCache()
+
+    assert shared.at(2, "long") == []

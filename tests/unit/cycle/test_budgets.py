@@ -1,0 +1,337 @@
+"""Budgets in whole cycles: what is spent is read from the books, and gangs wait for what is not there."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from admission.accounting.accruals import QueueMeter
+from admission.api.muster.ledger_entries import BudgetShare, Kind, Posted
+from admission.api.muster.status_reports import BudgetUse, QueueReport
+from admission.api.values import names
+from admission.api.values.reasons import Hold, HoldReason
+from admission.cycle.state.leader import CycleResult
+from admission.errors import LedgerAwayError
+from admission.simulation import in_memory
+from tests.builders import NOON, ClusterBuilder, a_cluster
+from tests.unit.cycle.test_cycle import Cluster, Ledger, a_desk, gang, kinds, run
+
+HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
+MIDNIGHT = NOON + 12 * HOUR
+
+
+def a_budget(hours: str, **more: Any) -> dict[str, Any]:
+    return {"meter": "gpus", "hours": hours, "period": "Day", **more}
+
+
+def a_queue(*budgets: dict[str, Any], **more: Any) -> ClusterBuilder:
+    return a_cluster().node("a", gpus=8).queue("q", gpus=8, budgets=list(budgets), **more)
+
+
+def hold_of(result: CycleResult, name: str) -> Hold:
+    hold = gang(result, name).hold
+    assert isinstance(hold, Hold)
+    return hold
+
+
+def use_of(result: CycleResult, name: str = "q") -> BudgetUse:
+    (use,) = report_of(result, name).budgets
+    return use
+
+
+def report_of(result: CycleResult, name: str = "q") -> QueueReport:
+    (report,) = [report for report in result.queues if report.name == name]
+    return report
+
+
+def exhausted(result: CycleResult, name: str = "q") -> tuple[str, str]:
+    (condition,) = [c for c in report_of(result, name).conditions if c.type == "BudgetLeft"]
+    return condition.status, condition.reason
+
+
+async def test_a_gang_that_the_budget_cannot_pay_for_waits_until_the_period_ends() -> None:
+    cluster, ledger = Cluster(a_queue(a_budget("3"), defaultRuntime="1h").job("big", queue="q", pods=4)), Ledger()
+    desk = a_desk(cluster, ledger)
+
+    result = await run(desk)
+
+    hold = hold_of(result, "big")
+    assert hold.reason is HoldReason.BUDGET_EXHAUSTED
+    assert (hold.details["left"], hold.details["needed"], hold.details["reset"]) == ("3", "4", MIDNIGHT.isoformat())
+    assert kinds(ledger) == []
+
+
+async def test_what_was_used_is_spent_and_the_next_period_begins_with_a_full_budget() -> None:
+    cluster = Cluster(a_queue(a_budget("5"), defaultRuntime="1h").job("first", queue="q", pods=4))
+    ledger = Ledger()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    started = cluster.schedule(desk.book)
+    result = await run(desk, NOON + MINUTE)
+    assert (use_of(result).promised, use_of(result).left) == (4 * 59 * 60, 3600 + 4 * 60)
+    cluster.finish(started)
+    result = await run(desk, NOON + 61 * MINUTE)
+    assert (use_of(result).spent, use_of(result).promised) == (4 * 3600, 0)
+
+    add(cluster, a_cluster().job("then", queue="q", pods=2))
+    assert hold_of(await run(desk, NOON + 2 * HOUR), "then").reason is HoldReason.BUDGET_EXHAUSTED
+    result = await run(desk, MIDNIGHT - MINUTE)
+    assert len(result.granted) == 1, "it need not pay for more than the rest of the period"
+    cluster.finish(cluster.schedule(desk.book))
+    result = await run(desk, MIDNIGHT)
+
+    assert (use_of(result).spent, use_of(result).left) == (0, 5 * 3600)
+    assert MIDNIGHT in [entry.at for entry in ledger.entries if entry.kind is Kind.USAGE]
+
+
+async def test_a_new_leader_reads_what_was_spent() -> None:
+    cluster = Cluster(a_queue(a_budget("5"), defaultRuntime="1h").job("first", queue="q", pods=4))
+    ledger = Ledger()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    cluster.schedule(desk.book)
+    for minutes in (1, 61, 125):
+        await run(desk, NOON + minutes * MINUTE)
+
+    result = await run(a_desk(cluster, ledger), NOON + 130 * MINUTE)
+
+    assert use_of(result).spent == 4 * 129 * 60
+    assert exhausted(result) == ("False", "BudgetExhausted")
+
+
+async def test_a_budget_that_is_raised_lets_the_gang_start() -> None:
+    cluster, ledger = Cluster(a_queue(a_budget("1")).job("two", queue="q", pods=2)), Ledger()
+    desk = a_desk(cluster, ledger)
+    assert hold_of(await run(desk), "two").reason is HoldReason.BUDGET_EXHAUSTED
+
+    cluster._rest = a_queue(a_budget("2")).snapshot()
+    result = await run(desk, NOON + MINUTE)
+
+    assert len(result.granted) == 1
+    assert use_of(result).promised == 2 * 3600
+
+
+async def test_an_alternative_that_is_over_budget_holds_gangs_only_as_far_as_the_budget_reaches() -> None:
+    builder = a_queue(a_budget("3")).job("one", queue="q", pods=2).job("two", queue="q", pods=2)
+    cluster, ledger = Cluster(builder.job("three", queue="q")), Ledger()
+
+    result = await run(a_desk(cluster, ledger))
+
+    assert hold_of(result, "two").reason is HoldReason.BUDGET_EXHAUSTED
+    assert len(result.granted) == 2
+    assert use_of(result).left == 0
+
+
+async def test_the_numbers_of_a_budget_are_told_once_a_minute_and_in_one_event() -> None:
+    cluster = Cluster(a_queue(a_budget("3")).job("first", queue="q", pods=2).job("then", queue="q", pods=2))
+    desk = a_desk(cluster, Ledger())
+    await run(desk)
+    cluster.schedule(desk.book)
+    told = [gang(await run(desk, NOON + seconds * SECOND), "then") for seconds in (10, 20, 50, 100)]
+
+    assert told[0] == told[1] == told[2] != told[3]
+    hold = told[3].hold
+    assert hold is not None
+    assert hold.details["spent"] == "0.05"
+    events = [notice.name for notice in cluster.notices if notice.reason == HoldReason.BUDGET_EXHAUSTED]
+    assert sorted(events) == ["then-0", "then-1"]
+
+
+async def test_a_budget_of_a_parent_binds_the_queues_below_it() -> None:
+    builder = a_cluster().node("a", gpus=8).queue("top", gpus=8, budgets=[a_budget("1")])
+    builder.queue("q", gpus=0, parent="top").job("two", queue="q", pods=2)
+
+    result = await run(a_desk(Cluster(builder), Ledger()))
+
+    hold = hold_of(result, "two")
+    assert (hold.reason, hold.details["queue"]) == (HoldReason.BUDGET_EXHAUSTED, "top")
+
+
+async def test_a_gang_pays_for_the_runtime_that_it_states() -> None:
+    annotations = {"muster.dev/runtime": "30m"}
+    cluster = Cluster(a_queue(a_budget("1")).job("short", queue="q", pods=2, annotations=annotations))
+
+    result = await run(a_desk(cluster, Ledger()))
+
+    assert use_of(result).promised == 2 * 1800
+
+
+async def test_a_budget_that_warns_holds_nobody_and_says_so_once() -> None:
+    cluster = Cluster(a_queue(a_budget("1", onExhausted="Warn")).job("two", queue="q", pods=2))
+    ledger = Ledger()
+    desk = a_desk(cluster, ledger)
+
+    result = await run(desk)
+    again = await run(desk, NOON + MINUTE)
+
+    assert len(result.granted) == 1
+    assert exhausted(result) == exhausted(again) == ("False", "BudgetExhausted")
+    assert [notice.reason for notice in cluster.notices].count(HoldReason.BUDGET_EXHAUSTED) == 1
+
+
+async def test_what_is_spent_is_known_while_the_database_is_away() -> None:
+    cluster, ledger = Cluster(a_queue(a_budget("50")).job("two", queue="q", pods=2)), Ledger()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    cluster.schedule(desk.book)
+    await run(desk, NOON + MINUTE)
+    ledger.away = True
+
+    result = await run(desk, NOON + 3 * HOUR + MINUTE)
+
+    assert use_of(result).spent == 2 * 3 * 3600
+
+
+class Away(Ledger):
+    """Answers nothing at all while it is away."""
+
+    async def spent(self, since: datetime) -> dict[QueueMeter, int]:
+        if self.away:
+            raise LedgerAwayError("away")
+        return await super().spent(since)
+
+    async def sequence(self) -> int:
+        if self.away:
+            raise LedgerAwayError("away")
+        return await super().sequence()
+
+    async def fence(self, epoch: int) -> None:
+        if self.away:
+            raise LedgerAwayError("away")
+        await super().fence(epoch)
+
+
+async def test_a_period_that_begins_while_the_database_is_away_is_told_of() -> None:
+    cluster, ledger = Cluster(a_queue(a_budget("10"), defaultRuntime="1h").job("two", queue="q", pods=2)), Away()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    cluster.schedule(desk.book)
+    await run(desk, MIDNIGHT - 2 * HOUR)
+    ledger.away = True
+
+    result = await run(desk, MIDNIGHT + 6 * HOUR)
+    assert (use_of(result).start, use_of(result).spent) == (MIDNIGHT, 2 * 6 * 3600)
+    assert exhausted(result) == ("False", "BudgetExhausted")
+
+    ledger.away = False
+    assert use_of(await run(desk, MIDNIGHT + 6 * HOUR)) == use_of(result)
+    successor = a_desk(cluster, ledger)
+    assert use_of(await run(successor, MIDNIGHT + 6 * HOUR)) == use_of(result)
+
+
+async def test_of_a_budget_that_comes_while_the_database_is_away_nobody_knows_what_is_left() -> None:
+    cluster, ledger = Cluster(a_queue()), Away()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    ledger.away = True
+    cluster._rest = a_queue(a_budget("1")).snapshot()
+
+    assert exhausted(await run(desk, NOON + MINUTE)) == ("Unknown", "LedgerUnavailable")
+
+
+async def test_a_window_that_ends_within_a_minute_does_not_hide_the_other_budgets() -> None:
+    """What is told is as of the last full minute, when that window was still open."""
+    window = {"meter": "gpus", "hours": "1", "start": "2020-01-01T00:00:00Z", "end": "2026-11-21T12:01:30Z"}
+    assert (NOON + 90 * SECOND).isoformat() == "2026-11-21T12:01:30+00:00"
+    cluster = Cluster(a_queue(a_budget("1"), window))
+    desk = a_desk(cluster, Ledger())
+    assert len(report_of(await run(desk, NOON + 80 * SECOND), "q").budgets) == 2
+
+    result = await run(desk, NOON + 100 * SECOND)
+
+    assert use_of(result).period == "Day"
+    assert exhausted(result) == ("True", "Left")
+
+
+async def test_two_clusters_never_take_more_of_a_shared_budget_than_there_is() -> None:
+    shares: in_memory.Shares = {}
+    desks = []
+    for name in ("east", "west"):
+        cluster = Cluster(a_queue(a_budget("3", scope="Global")).job("two", queue="q", pods=2))
+        ledger = in_memory.Ledger(cluster=name, shares=shares)
+        desks.append(a_desk(cluster, ledger))
+
+    first, second = [await run(desk) for desk in desks]
+
+    assert len(first.granted) == 1
+    assert hold_of(second, "two").details["elsewhere"] == "2"
+    assert [use_of(result).left for result in (await run(desks[0]), second)] == [3600, 3600]
+
+
+@pytest.mark.parametrize("successor", [False, True])
+async def test_a_cluster_that_has_no_shared_budget_any_more_gives_back_what_it_was_promised_ahead(
+    *, successor: bool
+) -> None:
+    ledger = in_memory.Ledger(cluster="east")
+    builder = a_queue(a_budget("100", scope="Global"))
+    cluster = Cluster(builder.job("long", queue="q", annotations={names.RUNTIME: "20h"}))
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    await run(desk, NOON + MINUTE)
+    ahead = [key for key in ledger.shares if key[2] > NOON]
+    assert [ledger.shares[key] for key in ahead] == [{"east": 8 * 3600}]
+
+    cluster._rest = replace(cluster._rest, queues=a_queue().snapshot().queues)
+    await run(a_desk(cluster, ledger) if successor else desk, NOON + 2 * MINUTE)
+
+    assert [ledger.shares[key].get("east", 0) for key in ahead] == [0]
+    assert any(mine.get("east") for key, mine in ledger.shares.items() if key not in ahead), "spent is spent"
+
+
+async def test_a_grant_that_another_cluster_has_overtaken_is_held_and_the_others_are_not() -> None:
+    class Overtaken(Ledger):
+        """Another cluster takes all, between the question what is left and the grant."""
+
+        async def post_all(self, entries: Any, *, shares: Sequence[BudgetShare] = (), **options: Any) -> list[Posted]:
+            for share in shares:
+                self.shares[share.queue, share.meter, share.start, share.end]["west"] = share.limit
+            return await super().post_all(entries, shares=shares, **options)
+
+    builder = a_queue(a_budget("3", scope="Global")).queue("other", gpus=8)
+    cluster = Cluster(builder.job("two", queue="q", pods=2).job("free", queue="other"))
+    ledger = Overtaken()
+    desk = a_desk(cluster, ledger)
+
+    result = await run(desk)
+
+    assert hold_of(result, "two").reason is HoldReason.BUDGET_EXHAUSTED
+    assert cluster.opened == [("free-0", "a")]
+    assert result.next_try == NOON + timedelta(seconds=1)
+    assert hold_of(await run(desk, NOON + MINUTE), "two").details["left"] == "0"
+
+
+@pytest.mark.parametrize("away", [True, False])
+async def test_a_leader_that_does_not_know_what_is_spent_grants_nothing(*, away: bool) -> None:
+    class Unread(Ledger):
+        async def spent(self, since: Any) -> Any:
+            if away:
+                raise LedgerAwayError("away")
+            return await super().spent(since)
+
+    cluster = Cluster(a_queue(a_budget("30")).job("two", queue="q", pods=2))
+
+    result = await run(a_desk(cluster, Unread()))
+
+    assert bool(cluster.opened) is not away
+    assert (len(result.granted) == 0) is away
+
+
+def add(cluster: Cluster, builder: ClusterBuilder) -> None:
+    more = builder.snapshot()
+    cluster._pods |= more.pods
+    cluster._claims |= more.claims
+    cluster._jobs |= more.jobs
+
+
+async def test_a_gang_waits_while_a_meter_that_binds_its_queue_does_not_exist() -> None:
+    cluster = Cluster(a_queue(a_budget("5") | {"meter": "watts"}).job("two", queue="q", pods=2))
+
+    result = await run(a_desk(cluster, Ledger()))
+
+    hold = hold_of(result, "two")
+    assert hold.reason is HoldReason.QUEUE_INACTIVE
+    assert "Meter watts, which does not exist; create it" in hold.message

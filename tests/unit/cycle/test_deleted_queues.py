@@ -1,0 +1,212 @@
+"""A Queue that is deleted while its gangs run: it stays until they have ended, whoever leads."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from admission.api.kubernetes.meta import Condition, Meta
+from admission.api.muster.status_reports import EventType
+from admission.api.values import names
+from admission.api.values.names import QueueName
+from admission.api.values.reasons import Hold, HoldReason
+from admission.cycle.state.leader import CycleResult
+from admission.errors import ForbiddenError, MusterError, RetryError
+from tests.builders import NOON, ClusterBuilder, a_cluster
+from tests.unit.cycle.test_cycle import GPUS, Cluster, Ledger, a_desk, gang, run
+
+HOUR = timedelta(hours=1)
+LAB, X = QueueName("lab"), QueueName("x")
+
+
+class Keeping(Cluster):
+    """Notes which queues the finalizer is put on and taken from, and can refuse."""
+
+    def __init__(self, builder: ClusterBuilder) -> None:
+        super().__init__(builder)
+        self.kept: list[str] = []
+        self.freed: list[str] = []
+        self.error: MusterError | None = None
+
+    async def keep(self, queue: Meta) -> None:
+        assert not self.opened, "it comes before anything is granted"
+        self.kept.append(queue.name)
+        if self.error is not None:
+            raise self.error
+        await super().keep(queue)
+
+    async def let_go(self, queue: Meta) -> None:
+        self.freed.append(queue.name)
+        if self.error is not None:
+            raise self.error
+        await super().let_go(queue)
+
+
+def a_lab() -> ClusterBuilder:
+    return a_cluster().node("a", gpus=8).queue("lab", gpus=4).queue("x", gpus=0, parent="lab").queue("y", parent="lab")
+
+
+def hold_of(result: CycleResult, name: str) -> Hold:
+    hold = gang(result, name).hold
+    assert isinstance(hold, Hold)
+    return hold
+
+
+def active(result: CycleResult, name: str) -> Condition:
+    (report,) = [report for report in result.queues if report.name == name]
+    return report.conditions[0]
+
+
+async def test_what_it_has_borrowed_stays_taken_under_a_new_leader_and_it_goes_when_its_gangs_have_ended() -> None:
+    builder = a_lab().job("one", queue="x", pods=4).job("two", queue="y", pods=4).job("late", queue="x")
+    cluster, ledger = Cluster(builder), Ledger()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    started = cluster.schedule(desk.book)
+    await run(desk, NOON + HOUR)
+    cluster.delete_queue(X, NOON + HOUR)
+
+    desk = a_desk(cluster, ledger)
+    result = await run(desk, NOON + 2 * HOUR)
+
+    assert (hold_of(result, "two").reason, hold_of(result, "two").details["left"]) == (HoldReason.QUOTA_EXCEEDED, "0")
+    assert hold_of(result, "late").reason is HoldReason.QUEUE_INACTIVE
+    assert "queue x is being deleted and takes no new gangs" in hold_of(result, "late").message
+    assert active(result, "x").reason == "Terminating"
+    assert active(result, "x").message.endswith("has given its devices back: " + gang(result, "one").key)
+    cluster.finish(started)
+    assert (await run(desk, NOON + 3 * HOUR)).granted == (gang(result, "two").uid,)
+    assert X not in cluster.snapshot().queues
+
+
+async def test_a_queue_that_nobody_uses_goes_at_once() -> None:
+    cluster = Cluster(a_lab())
+    desk = a_desk(cluster, Ledger())
+    await run(desk)
+    cluster.delete_queue(X, NOON)
+
+    await run(desk, NOON + HOUR)
+
+    assert set(cluster.snapshot().queues) == {"lab", "y"}
+
+
+async def test_a_parent_waits_for_the_gangs_below_it_and_lets_none_in_there() -> None:
+    cluster, ledger = Cluster(a_lab().job("one", queue="x").job("two", queue="y", made=0)), Ledger()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    started = cluster.schedule(desk.book)
+    cluster.delete_queue(LAB, NOON)
+    cluster._pods |= a_lab().job("three", queue="y").snapshot().pods
+
+    result = await run(a_desk(cluster, ledger), NOON + HOUR)
+
+    assert LAB in cluster.snapshot().queues
+    assert gang(result, "one").key in active(result, "lab").message
+    assert active(result, "y").reason == "AncestorInactive"
+    assert result.granted == ()
+    assert ledger.book.nominal(LAB, GPUS) == 4, "its quota is there while its gangs are"
+    cluster.finish(started)
+    await run(desk, NOON + 2 * HOUR)
+    assert LAB not in cluster.snapshot().queues
+
+
+async def test_while_the_ledger_does_not_have_the_release_the_queue_stays() -> None:
+    cluster, ledger = Cluster(a_lab().job("one", queue="x")), Ledger()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    started = cluster.schedule(desk.book)
+    await run(desk, NOON)
+    cluster.delete_queue(X, NOON)
+    ledger.away = True
+    cluster.finish(started)
+
+    for hours in (1, 2):
+        await run(desk, NOON + hours * HOUR)
+        assert X in cluster.snapshot().queues
+    ledger.away = False
+    await run(desk, NOON + 3 * HOUR)
+
+    assert X not in cluster.snapshot().queues
+
+
+async def test_finalizers_of_others_are_left_and_named() -> None:
+    cluster = Cluster(a_lab())
+    desk = a_desk(cluster, Ledger())
+    cluster._put_queue(cluster._rest.queues[X], finalizers=("example.org/backup",))
+    await run(desk)
+    assert cluster.snapshot().queues[X].meta.finalizers == ("example.org/backup", names.IN_USE)
+    cluster.delete_queue(X, NOON)
+
+    await run(desk, NOON + HOUR)
+
+    result = await run(desk, NOON + 2 * HOUR)
+    assert cluster.snapshot().queues[X].meta.finalizers == ("example.org/backup",)
+    assert active(result, "x").message.endswith("others keep it by the finalizers example.org/backup")
+
+
+async def test_a_queue_that_cannot_be_read_is_let_go_too() -> None:
+    cluster = Keeping(a_lab())
+    meta = Meta(name="broken", finalizers=(names.IN_USE,), deleted=NOON)
+    cluster._rest = replace(cluster._rest, unread_queues={QueueName("broken"): meta})
+
+    await run(a_desk(cluster, Ledger()))
+
+    assert cluster.freed == ["broken"]
+
+
+@pytest.mark.parametrize(
+    ("error", "tries"), [(RetryError("busy"), 2), (ForbiddenError("no right"), 1)], ids=["busy", "for good"]
+)
+async def test_a_finalizer_that_fails_keeps_nobody_waiting(error: MusterError, tries: int) -> None:
+    cluster = Keeping(a_cluster().node("a", gpus=8).queue("q", gpus=8))
+    desk = a_desk(cluster, Ledger())
+    cluster.error = error
+
+    for minutes in (0, 1):
+        await run(desk, NOON + timedelta(minutes=minutes))
+    assert cluster.kept == ["q"] * tries
+    cluster._put_queue(cluster._rest.queues[QueueName("q")], resource_version="9")
+    cluster._pods |= (more := a_cluster().job("one", queue="q").snapshot()).pods
+    cluster._claims |= more.claims
+    cluster._jobs |= more.jobs
+
+    assert len((await run(desk, NOON + HOUR)).granted) == 1
+    assert len(cluster.kept) == tries + 1, "it has changed, and may take it now"
+
+
+async def test_a_finalizer_that_cannot_be_taken_away_is_tried_again() -> None:
+    cluster = Keeping(a_lab())
+    desk = a_desk(cluster, Ledger())
+    await run(desk)
+    cluster.delete_queue(X, NOON)
+    cluster.error = ForbiddenError("no right")
+    await run(desk, NOON + HOUR)
+    cluster.error = None
+
+    await run(desk, NOON + 2 * HOUR)
+
+    assert cluster.freed == ["x", "x"]
+    assert X not in cluster.snapshot().queues
+
+
+async def test_a_finalizer_that_is_refused_is_told_once_and_stands_in_the_condition() -> None:
+    cluster = Keeping(a_lab())
+    desk = a_desk(cluster, Ledger())
+    await run(desk)
+    cluster.delete_queue(X, NOON)
+    cluster.error = ForbiddenError("grant patch on queues.muster.dev")
+
+    for seconds in range(0, 70, 10):
+        result = await run(desk, NOON + HOUR + timedelta(seconds=seconds))
+
+        assert "grant patch on queues.muster.dev; mend that, or take it away by hand" in active(result, "x").message
+    assert cluster.freed == ["x"] * 3, "it is not asked in every cycle"
+    (notice,) = [notice for notice in cluster.notices if notice.kind == "Queue"]
+    assert (notice.name, notice.reason, notice.type) == ("x", "FinalizerKept", EventType.WARNING)
+    assert "Muster may not take its finalizer muster.dev/in-use away: grant patch" in notice.message
+
+    cluster.error = None
+    await run(desk, NOON + 2 * HOUR)
+    assert X not in cluster.snapshot().queues
+    await run(desk, NOON + 3 * HOUR)
+    assert desk.refused == {}

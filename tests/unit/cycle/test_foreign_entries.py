@@ -1,0 +1,61 @@
+"""Entries that somebody else has written: the leader's book is the ledger's, also when it has nothing to post."""
+
+from datetime import timedelta
+
+from admission.accounting import books
+from admission.accounting.books import Book
+from admission.api.muster.ledger_entries import Kind
+from admission.api.values.names import MeterName, QueueName
+from admission.errors import LedgerAwayError
+from tests.builders import NOON, a_cluster
+from tests.unit.cycle.test_cycle import Cluster, Ledger, a_desk, run
+
+
+class Counting(Ledger):
+    """Counts how often its book is read."""
+
+    loads = 0
+
+    async def load(self) -> Book:
+        self.loads += 1
+        return await super().load()
+
+    async def sequence(self) -> int:
+        if self.away:
+            raise LedgerAwayError("away")
+        return await super().sequence()
+
+
+async def test_an_idle_leader_sees_that_somebody_else_has_written() -> None:
+    ledger = Counting()
+    desk = a_desk(Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4)), ledger)
+    await run(desk)
+    foreign = books.grant(QueueName("gone"), MeterName("gpus"), 3, at=NOON, actor="an operator")
+    await ledger.post_all([foreign], epoch=1)
+
+    await run(desk, NOON + timedelta(seconds=1))
+
+    assert desk.book == ledger.book
+    assert [entry.kind for entry in ledger.entries if entry.queue == "gone"] == [Kind.GRANT, Kind.GRANT]
+    assert desk.book.nominal(QueueName("gone"), MeterName("gpus")) == 0, "the leader has acted upon it"
+
+
+async def test_the_book_is_not_read_again_while_nobody_writes() -> None:
+    ledger = Counting()
+    desk = a_desk(Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("j", queue="q")), ledger)
+    for second in range(5):
+        await run(desk, NOON + timedelta(seconds=second))
+
+    assert ledger.loads == 1
+
+
+async def test_a_database_that_is_away_is_noticed_before_anything_is_decided() -> None:
+    ledger = Counting()
+    desk = a_desk(Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4)), ledger)
+    await run(desk)
+    ledger.away = True
+
+    await run(desk, NOON + timedelta(seconds=1))
+
+    assert desk.away
+    assert not desk.loaded

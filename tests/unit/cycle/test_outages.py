@@ -1,0 +1,283 @@
+"""The database is away at every possible call, or answers too late: nothing is granted, and the books become exact."""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from admission.accounting import books
+from admission.accounting.books import Book
+from admission.api.muster.ledger_entries import Bucket, Entry, Kind
+from admission.api.values.names import QueueName
+from admission.api.values.reasons import HoldReason
+from admission.cycle.state.leader import LeaderState
+from admission.cycle.steps import ledger_sync
+from admission.errors import DeposedError, LedgerAwayError
+from admission.lifecycle import ledger_clock
+from admission.simulation import in_memory
+from tests.builders import NOON, a_cluster
+from tests.unit.cycle.test_cycle import GPUS, Cluster, Ledger, a_desk, gang, kinds, run
+
+Q = QueueName("q")
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+
+
+class Failing(Ledger):
+    """Fails from its n-th call on, for so many calls. carried_out: only the answers are lost."""
+
+    def __init__(self, first: int = 10**6, calls: int = 10**6, *, carried_out: bool = False) -> None:
+        super().__init__()
+        self.failing = range(first, first + calls)
+        self.carried_out = carried_out
+        self.calls = 0
+
+    async def load(self) -> Book:
+        book: Book = await self._called(super().load)
+        return book
+
+    async def post_all(self, entries: Any, **options: Any) -> Any:
+        return await self._called(lambda: in_memory.Ledger.post_all(self, entries, **options))
+
+    async def _called(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        self.calls += 1
+        if self.calls - 1 not in self.failing:
+            return await call()
+        if self.carried_out:
+            await call()
+        raise LedgerAwayError("away")
+
+
+async def life(cluster: Cluster, ledger: Ledger) -> None:
+    """A gang starts, runs for ten minutes, and ends; a cycle follows each of these, and some more."""
+    desk = a_desk(cluster, ledger)
+    started: Any = ()
+    for minute in range(20):
+        now = NOON + minute * MINUTE
+        started = started or cluster.schedule(desk.book)
+        if minute == 12:
+            cluster.finish(started)
+        await run(desk, now)
+
+
+def spent(ledger: Ledger) -> int:
+    return ledger.book.accrued(NOON + HOUR).get((Q, GPUS), 0)
+
+
+def a_town() -> Cluster:
+    return Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2))
+
+
+async def a_granted_gang() -> tuple[Cluster, Ledger, LeaderState]:
+    cluster, ledger = a_town(), Ledger()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    return cluster, ledger, desk
+
+
+@pytest.mark.parametrize("carried_out", [False, True], ids=["refused", "answer lost"])
+@pytest.mark.parametrize("calls", [1, 2, 4])
+@pytest.mark.parametrize("first", range(12))
+async def test_whatever_call_fails_the_gang_starts_once_and_the_books_end_right(
+    first: int, calls: int, carried_out: bool
+) -> None:
+    cluster, ledger = a_town(), Failing(first, calls, carried_out=carried_out)
+
+    await life(cluster, ledger)
+
+    assert kinds(ledger) == [Kind.RESERVE, Kind.SETTLE, Kind.RELEASE]
+    assert sorted(cluster.opened) == [("train-0", "a"), ("train-1", "a")]
+    assert ledger.book.usage() == {}
+    assert ledger.book == Book.replay(ledger.entries)
+
+
+async def test_what_happens_while_the_database_is_away_is_posted_with_its_true_times_and_in_order() -> None:
+    cluster, ledger, desk = await a_granted_gang()
+    ledger.away = True
+    started = cluster.schedule(desk.book)
+    await run(desk, NOON + MINUTE)
+    cluster.finish(started)
+    result = await run(desk, NOON + 11 * MINUTE)
+    assert result.unposted == 2
+    assert [kind for kind in kinds(ledger) if kind is not Kind.RESERVE] == []
+
+    ledger.away = False
+    await run(desk, NOON + 40 * MINUTE)
+
+    times = {entry.kind: entry.at for entry in ledger.entries}
+    assert (times[Kind.SETTLE], times[Kind.RELEASE]) == (NOON + MINUTE, NOON + 11 * MINUTE)
+    assert spent(ledger) == 2 * 600
+
+
+async def test_an_outage_over_two_hours_is_marked_at_the_last_full_hour_before_each_cycle() -> None:
+    cluster, ledger, desk = await a_granted_gang()
+    cluster.schedule(desk.book)
+    await run(desk, NOON + MINUTE)
+    ledger.away = True
+    for minutes in (59, 61, 119, 121, 150):
+        await run(desk, NOON + minutes * MINUTE)
+    ledger.away = False
+    await run(desk, NOON + 151 * MINUTE)
+
+    marks = [entry for entry in ledger.entries if entry.kind is Kind.USAGE]
+    assert [mark.at for mark in marks] == [NOON + HOUR, NOON + 2 * HOUR]
+    assert [_seconds(mark) for mark in marks] == [2 * 59 * 60, 2 * 3600]
+
+
+async def test_while_the_database_is_away_a_gang_that_does_not_start_is_evicted_and_booked_later() -> None:
+    builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m").job("train", queue="q")
+    cluster, ledger = Cluster(builder), Ledger()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    ledger.away = True
+    await run(desk, NOON + 2 * MINUTE)
+    assert not cluster.snapshot().pods
+    ledger.away = False
+    await run(desk, NOON + 9 * MINUTE)
+
+    (evicted,) = [entry for entry in ledger.entries if entry.kind is Kind.EVICT]
+    assert evicted.at == NOON + 2 * MINUTE
+
+
+async def test_reports_go_on_while_the_database_is_away() -> None:
+    cluster, ledger, desk = await a_granted_gang()
+    ledger.away = True
+    cluster.schedule(desk.book)
+    result = await run(desk, NOON + MINUTE)
+
+    (queue,) = result.queues
+    assert (queue.meters[GPUS].used, queue.meters[GPUS].reserved) == (2, 0)
+
+
+async def test_a_leader_that_starts_while_the_database_is_away_says_nothing_that_it_does_not_know() -> None:
+    cluster, ledger, desk = await a_granted_gang()
+    cluster.schedule(desk.book)
+    await run(desk, NOON + MINUTE)
+    before = dict(cluster.gangs), dict(cluster.queues)
+
+    ledger.away = True
+    successor = a_desk(cluster, ledger)
+    result = await run(successor, NOON + 2 * MINUTE)
+    assert (dict(cluster.gangs), dict(cluster.queues)) == before
+    assert result.next_try == NOON + 2 * MINUTE + timedelta(seconds=5)
+
+    cluster.finish(tuple(cluster.snapshot().pods.values()))
+    ledger.away = False
+    await run(successor, NOON + 3 * MINUTE)
+    assert kinds(ledger) == [Kind.RESERVE, Kind.SETTLE, Kind.RELEASE]
+
+
+async def test_too_many_entries_are_dropped_and_derived_from_the_cluster_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_sync, "MOST_UNPOSTED", 0)
+    cluster, ledger, desk = await a_granted_gang()
+    ledger.away = True
+    cluster.schedule(desk.book)
+    assert (await run(desk, NOON + MINUTE)).unposted == 0
+    assert not desk.known
+
+    monkeypatch.undo()
+    ledger.away = False
+    await run(desk, NOON + 5 * MINUTE)
+    (settled,) = [entry for entry in ledger.entries if entry.kind is Kind.SETTLE]
+    assert settled.at == NOON + 5 * MINUTE
+
+
+async def test_a_deposed_leader_posts_nothing_of_what_it_has_kept() -> None:
+    cluster, ledger, desk = await a_granted_gang()
+    ledger.away = True
+    cluster.schedule(desk.book)
+    await run(desk, NOON + MINUTE)
+    ledger.away = False
+    await ledger.fence(2)
+
+    with pytest.raises(DeposedError):
+        await run(desk, NOON + 2 * MINUTE)
+    assert kinds(ledger) == [Kind.RESERVE]
+
+
+async def test_what_another_writer_has_posted_is_noticed_and_the_book_is_read_again() -> None:
+    cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q").job("two", queue="q"))
+    ledger = Ledger()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    (placement, _) = ledger.book.placements.values()
+    foreign = books.evict(placement, at=NOON + MINUTE, actor="muster ledger reconcile", reason="by hand")
+    await ledger.post_all([foreign], epoch=1)
+    assert desk.book != ledger.book
+
+    cluster.schedule(desk.book)
+    await run(desk, NOON + 2 * MINUTE)
+    await run(desk, NOON + 3 * MINUTE)
+
+    assert desk.book == ledger.book == Book.replay(ledger.entries)
+
+
+async def test_an_idle_leader_notices_what_an_operator_has_given_back() -> None:
+    _, ledger, desk = await a_granted_gang()
+    (placement,) = ledger.book.placements.values()
+    await ledger.post_all([books.evict(placement, at=NOON, actor="muster ledger reconcile", reason="by hand")], epoch=1)
+
+    await run(desk, NOON)
+
+    assert desk.book == ledger.book
+
+
+async def test_a_clock_that_goes_back_is_not_followed() -> None:
+    cluster, ledger, desk = await a_granted_gang()
+    cluster.schedule(desk.book)
+
+    result = await run(desk, NOON - HOUR)
+
+    assert result.behind == HOUR + ledger_clock.MOMENT
+    assert [entry.at for entry in ledger.entries if entry.kind is Kind.SETTLE] == [NOON + ledger_clock.MOMENT]
+    assert (await run(desk, NOON - timedelta(seconds=2))).behind == timedelta(0)
+
+
+async def test_a_quota_that_changes_there_and_back_and_there_again_is_booked_while_time_stands_still() -> None:
+    """The clock is behind the books, so that every change has the same time."""
+    cluster, ledger, desk = await a_granted_gang()
+
+    for nominal in (5, 6, 5, 6):
+        cluster._rest = a_cluster().node("a", gpus=4).queue("q", gpus=nominal).snapshot()
+        await run(desk, NOON - MINUTE)
+        assert ledger.book.nominal(QueueName("q"), GPUS) == nominal
+
+
+async def test_an_idle_cluster_is_marked_once_an_hour_however_many_cycles_there_are() -> None:
+    ledger = Ledger()
+    desk = a_desk(Cluster(a_cluster().queue("q", gpus=4)), ledger)
+    for minutes in range(0, 181, 5):
+        result = await run(desk, NOON + minutes * MINUTE)
+        assert result.next_try is not None
+        assert result.next_try <= NOON + minutes * MINUTE + HOUR
+
+    assert [entry.at - NOON for entry in ledger.entries if entry.kind is Kind.USAGE] == [HOUR, 2 * HOUR, 3 * HOUR]
+
+
+async def test_a_gang_that_could_start_says_that_the_database_is_away() -> None:
+    cluster, ledger = a_town(), Failing(2)
+    desk = a_desk(cluster, ledger)
+
+    result = await run(desk)
+
+    hold = gang(result, "train").hold
+    assert hold is not None
+    assert hold.reason == HoldReason.LEDGER_UNAVAILABLE
+
+
+async def test_every_gang_that_could_start_says_so_however_many_they_are() -> None:
+    builder = a_cluster().node("a", gpus=100).queue("q", gpus=100)
+    for number in range(70):
+        builder.job(f"job-{number:02}", queue="q")
+    ledger = Ledger()
+    ledger.away = True
+
+    result = await run(a_desk(Cluster(builder), ledger))
+
+    assert {report.hold.reason for report in result.gangs if report.hold} == {HoldReason.LEDGER_UNAVAILABLE}
+    assert [report.position for report in result.gangs] == list(range(1, 71))
+
+
+def _seconds(mark: Entry) -> int:
+    return sum(line.amount for line in mark.postings if line.bucket is Bucket.SPENT and line.meter == GPUS)

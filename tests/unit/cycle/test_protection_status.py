@@ -1,0 +1,163 @@
+"""What a cycle tells of the protection of devices, and of gangs that are placed otherwise than they asked for."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from admission import ports
+from admission.api.kubernetes.claims import AllocatedDevice, Allocation
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import BudgetShare, Entry, Kind, Posted, RequestDevice
+from admission.api.muster.status_reports import EventType
+from admission.api.snapshot import Snapshot
+from admission.cycle import cycle
+from admission.scheduling.placement.protection import Barriers, Means, Webhooks
+from admission.simulation import in_memory
+from tests.builders import CLASS, NOON, a_cluster
+from tests.unit.cycle.fences import Cluster, a_desk, fence
+
+
+async def test_losing_a_fence_is_an_event_and_a_condition_and_gangs_are_pinned() -> None:
+    cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
+    desk = a_desk(cluster, in_memory.Ledger())
+    fences = desk.ports.fences
+    assert isinstance(fences, ports.NoFences)
+
+    await cycle.run(desk, NOON)
+    assert fences.wanted == {CLASS}
+    assert next(iter(cluster.gangs.values())).placement == "Allocate"
+    assert next(iter(cluster.gangs.values())).placement_reason == f"driver {CLASS}: its devices are fenced"
+    fences.barriers = replace(fence(), rules={}, served=False)
+    await cycle.run(desk, NOON + timedelta(seconds=1))
+    await cycle.run(desk, NOON + timedelta(seconds=2))
+
+    told = [notice for notice in cluster.notices if notice.kind == "Queue"]
+    assert [(one.type, one.reason) for one in told] == [
+        (EventType.NORMAL, "DevicesProtected"),
+        (EventType.WARNING, "ProtectionLost"),
+    ]
+    assert "upgrade to Kubernetes 1.37" in told[1].message
+    (condition,) = [one for one in cluster.queues[next(iter(cluster.queues))].conditions if "Protected" in one.type]
+    assert (condition.status, condition.reason) == ("False", "Unprotected")
+
+
+async def test_a_fence_that_falls_between_deciding_and_placing_is_noticed() -> None:
+    class Falling(ports.NoFences):
+        """A fence that is there when it is asked for first, and not a second time."""
+
+        def seen(self) -> Barriers:
+            before, self.barriers = self.barriers, replace(fence(), rules={})
+            return before
+
+    cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
+    desk = a_desk(cluster, in_memory.Ledger())
+    desk.ports = replace(desk.ports, fences=Falling(fence()))
+
+    await cycle.run(desk, NOON)
+
+    assert not cluster.done("allocate")
+
+
+async def test_a_fence_that_falls_while_the_ledger_commits_is_noticed_before_claims_are_written() -> None:
+    class Slow(in_memory.Ledger):
+        """The fence falls while a reservation is committed."""
+
+        async def post_all(
+            self, entries: Sequence[Entry], *, epoch: int, shares: Sequence[BudgetShare] = ()
+        ) -> list[Posted]:
+            if any(entry.kind is Kind.RESERVE for entry in entries):
+                fences.barriers = replace(fence(), rules={}, served=False)
+            return await super().post_all(entries, epoch=epoch, shares=shares)
+
+    cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
+    desk, fences = a_desk(cluster, Slow()), ports.NoFences(fence())
+    desk.ports = replace(desk.ports, fences=fences)
+
+    result = await cycle.run(desk, NOON)
+
+    assert not cluster.calls
+    (told,) = result.gangs
+    assert told.hold is not None
+    assert told.hold.message.startswith("its devices are not safe from kube-scheduler any more: driver gpu.example.com")
+    await cycle.run(desk, NOON + timedelta(seconds=1))
+    assert cluster.calls == ["open one-0"], "it is pinned, since kube-scheduler comes to the same devices"
+
+
+async def test_a_pinned_pod_is_waited_for_under_coverage_from_the_moment_its_gate_is_opened() -> None:
+    class Late(Cluster):
+        """Its view shows every pod as it was at first."""
+
+        def snapshot(self) -> Snapshot:
+            return replace(super().snapshot(), pods=before)
+
+    spec: dict[str, Any] = {"default": True, "namespaceSelector": {}}
+    builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, placement="Pin", **spec).job("one", queue="q")
+    before = builder.snapshot().pods
+    cluster = Late(builder)
+    long_ago = NOON - timedelta(hours=1)
+    covered = Barriers(webhooks=Webhooks(since=long_ago, spared=("kube-system",), kept_out=long_ago))
+    desk = a_desk(cluster, in_memory.Ledger(), barriers=covered)
+
+    await cycle.run(desk, NOON)
+    at_first = desk.protection.rest
+    assert cluster.calls == ["open one-0"]
+    await cycle.run(desk, NOON + timedelta(seconds=1))
+
+    assert at_first.by is Means.COVERAGE
+    assert desk.protection.rest.by is None
+    assert "which is pinned" in desk.protection.rest.why
+
+
+async def test_a_gang_that_asked_for_more_is_told_why_it_is_pinned() -> None:
+    cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4, placement="Allocate").job("one", queue="q"))
+    desk = a_desk(cluster, in_memory.Ledger(), barriers=replace(fence(None), served=False))
+
+    result = await cycle.run(desk, NOON)
+
+    assert len(result.granted) == 1
+    assert next(iter(cluster.gangs.values())).placement == "Pin"
+    (told,) = [notice for notice in cluster.notices if notice.reason == "FellBack"]
+    assert "asked for placement Allocate and is placed by Pin: driver gpu.example.com: the API server" in told.message
+
+
+async def test_a_fence_that_is_about_to_count_is_looked_at_soon() -> None:
+    cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
+    desk = a_desk(cluster, in_memory.Ledger(), barriers=replace(fence(), rules={CLASS: NOON}))
+
+    result = await cycle.run(desk, NOON)
+
+    assert not result.granted
+    assert result.next_try is not None
+    assert result.next_try <= NOON + cycle.LOOK_AGAIN
+    assert (await cycle.run(desk, NOON + timedelta(seconds=10))).granted
+
+
+async def test_what_is_known_of_placements_ends_with_them() -> None:
+    cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
+    desk = a_desk(cluster, in_memory.Ledger())
+    await cycle.run(desk, NOON)
+    started = cluster.schedule(desk.book)
+    await cycle.run(desk, NOON + timedelta(seconds=1))
+    assert len(desk.chosen) == 1
+
+    cluster.finish(started)
+    await cycle.run(desk, NOON + timedelta(seconds=2))
+
+    assert not desk.chosen
+
+
+async def test_a_fence_that_kube_scheduler_does_not_heed_is_found_out() -> None:
+    cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).pod("outsider", queue=""))
+    desk = a_desk(cluster, in_memory.Ledger())
+    fences = desk.ports.fences
+    assert isinstance(fences, ports.NoFences)
+    await cycle.run(desk, NOON)
+    assert fences.wanted == {CLASS}
+
+    device = RequestDevice(request="gpus", device=DeviceId(CLASS, "a", "gpu-0"))
+    cluster.change_claim("outsider-gpus", allocation=Allocation(devices=(AllocatedDevice(given=device),)))
+    await cycle.run(desk, NOON + timedelta(seconds=1))
+
+    assert not fences.wanted
+    assert "ResourceClaim team/outsider-gpus has device" in desk.protection.of(CLASS).why

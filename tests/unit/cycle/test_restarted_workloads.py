@@ -1,0 +1,25 @@
+"""Workloads that are restarted: their gangs before are nobody's any more, and nothing is said of these."""
+
+from admission.api.muster.gangs import Phase
+from tests.unit.cycle.jobs import Play
+from tests.unit.cycle.test_unread_kinds import Narrowed, told
+
+
+async def test_a_gang_that_was_made_again_takes_the_place_of_the_one_before_it() -> None:
+    cluster = Narrowed()
+    play = Play(cluster)
+    cluster.lead()
+    before = {group.key: group for group in told(await play.go_on(3))}
+    assert set(cluster.gangs) == set(before)
+
+    cluster.end_pods()
+    gone = told(await play.go_on(2))
+    assert {group.key for group in gone} == set(before), "they are kept while nothing has come in their stead"
+    assert {group.phase for group in gone} == {Phase.FINISHED}
+
+    cluster.life = "-again"
+    cluster.lead()
+    after = told(await play.go_on(3))
+    assert [group.phase for group in after] == [Phase.RUNNING] * 2
+    assert set(cluster.gangs) == {group.key for group in after}
+    assert set(cluster.gangs).isdisjoint(before)

@@ -1,0 +1,183 @@
+"""Who stands by reads what a leader reads; the term that follows begins with it, as far as it is still so."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from admission.accounting import books
+from admission.accounting.accruals import QueueMeter
+from admission.accounting.books import Book
+from admission.api.muster.gangs import Phase
+from admission.api.muster.ledger_entries import Entry, Kind
+from admission.cycle import cycle
+from admission.cycle.steps import ledger_sync
+from admission.errors import LedgerAwayError
+from admission.simulation import in_memory
+from tests.builders import NOON
+from tests.unit.cycle.fences import SECOND, Cluster, a_desk, a_gang, cycles, kinds, report
+
+HOUR = timedelta(hours=1)
+
+
+class Ledger(in_memory.Ledger):
+    """Counts how often it is read, and can be away."""
+
+    reads = 0
+    away = False
+
+    async def sequence(self) -> int:
+        self._answer()
+        return await super().sequence()
+
+    async def since(self, sequence: int, *, most: int) -> list[Entry] | None:
+        self._answer()
+        return await super().since(sequence, most=most)
+
+    async def load(self) -> Book:
+        self._answer()
+        self.reads += 1
+        return await super().load()
+
+    async def fence(self, epoch: int) -> None:
+        self._answer()
+        await super().fence(epoch)
+
+    def _answer(self) -> None:
+        if self.away:
+            raise LedgerAwayError("away")
+
+
+async def test_a_rehearsal_grants_nothing_and_the_first_cycle_of_the_term_does() -> None:
+    cluster, ledger = Cluster(a_gang()), Ledger()
+    desk = a_desk(cluster, ledger)
+
+    await cycle.rehearse(desk, NOON)
+
+    assert (cluster.calls, ledger.entries, cluster.gangs) == ([], [], {})
+    assert report(await cycle.run(desk, NOON)).phase is Phase.RESERVED
+    assert kinds(ledger) == [Kind.RESERVE]
+
+
+async def test_books_in_which_nobody_has_written_since_are_not_read_again() -> None:
+    cluster, ledger = Cluster(a_gang()), Ledger()
+    await cycle.run(a_desk(cluster, ledger), NOON)
+    desk, before = a_desk(cluster, ledger, epoch=2), ledger.reads
+
+    for _ in range(3):
+        await cycle.rehearse(desk, NOON)
+    await cycle.run(desk, NOON + SECOND)
+
+    assert ledger.reads == before + 1
+    assert desk.known
+
+
+async def test_what_the_old_leader_has_written_since_is_added_to_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, ledger = Cluster(a_gang()), Ledger()
+    leader, desk = a_desk(cluster, ledger), a_desk(cluster, ledger, epoch=2)
+    await cycle.run(leader, NOON)
+    await cycle.rehearse(desk, NOON)
+    ((uid, placement),) = desk.book.placements.items()
+    entry = books.grant(placement.queue, next(iter(leader.meters.meters)), 1, at=NOON, actor="leader", after=10**6)
+    await ledger.post_all([entry], epoch=1)
+
+    reads = ledger.reads
+
+    await cycle.rehearse(desk, NOON)
+
+    assert desk.book == ledger.book
+    assert desk.book.placements[uid] is placement, "nobody has to look at it again"
+    assert ledger.reads == reads
+
+    monkeypatch.setattr(ledger_sync, "MOST_FOLLOWED", 0)
+    await ledger.post_all([replace(entry, key="another", at=NOON + SECOND)], epoch=1)
+    await cycle.rehearse(desk, NOON)
+
+    assert desk.book == ledger.book
+    assert desk.book.placements[uid] is placement, "nor where all was read"
+    assert ledger.reads == reads + 1
+
+
+async def test_books_that_do_not_go_on_as_they_were_known_are_read_again() -> None:
+    """They were restored from a backup, say: what was written since does not follow from what was read."""
+    cluster, ledger = Cluster(a_gang()), Ledger()
+    await cycle.run(a_desk(cluster, ledger), NOON)
+    desk, reads = a_desk(cluster, ledger, epoch=2), ledger.reads
+    await cycle.rehearse(desk, NOON)
+    ((uid, placement),) = desk.book.placements.items()
+    gone = books.release(placement, pods=placement.seats, claims=placement.holdings, at=NOON, actor="a", reason="gone")
+    assert gone is not None
+    await ledger.post_all([gone], epoch=1)
+    desk.book = replace(desk.book, placements={uid: replace(placement, seats={})})
+
+    await cycle.rehearse(desk, NOON)
+
+    assert ledger.reads == reads + 2
+    assert desk.book == ledger.book
+
+
+async def test_who_stands_by_knows_already_who_cannot_start() -> None:
+    cluster, ledger = Cluster(a_gang(pods=5)), Ledger()
+    desk = a_desk(cluster, ledger)
+
+    await cycle.rehearse(desk, NOON)
+
+    assert desk.recall._proofs
+    assert not desk.decisions
+    assert not desk.reserve._heads, "nobody is promised anything before the term begins"
+    assert report(await cycle.run(desk, NOON)).phase is Phase.PENDING
+
+
+async def test_books_that_cannot_be_read_when_the_term_begins_are_not_known() -> None:
+    """The old leader may have written more: nothing may be released, taken back or granted by what was read ahead."""
+    cluster, ledger = Cluster(a_gang()), Ledger()
+    await cycle.run(a_desk(cluster, ledger), NOON)
+    desk = a_desk(cluster, ledger, epoch=2)
+    await cycle.rehearse(desk, NOON)
+    ledger.away = True
+
+    result = await cycle.run(desk, NOON + SECOND)
+
+    assert not desk.known
+    assert (result.granted, desk.unposted) == ((), [])
+
+
+async def test_a_database_that_is_away_is_told_to_whoever_stands_by() -> None:
+    ledger = Ledger()
+    ledger.away = True
+
+    with pytest.raises(LedgerAwayError):
+        await cycle.rehearse(a_desk(Cluster(a_gang()), ledger), NOON)
+
+
+class Marking(in_memory.Ledger):
+    """Its leader writes a mark just before somebody else asks what was spent, who knows the book of before."""
+
+    marks = True
+
+    async def spent(self, since: datetime) -> dict[QueueMeter, int]:
+        mark = books.usage(self.book, at=NOON + HOUR, actor="leader") if self.marks else None
+        if mark is not None:
+            await self.post_all([mark], epoch=1)
+        return await super().spent(since)
+
+
+async def test_what_a_mark_says_is_not_counted_twice_by_whoever_stands_by() -> None:
+    budget = {"meter": "gpus", "hours": "100", "period": "Day"}
+    cluster, ledger = Cluster(a_gang(budgets=[budget], defaultRuntime="2h")), Marking()
+    ledger.marks = False
+    await cycles(a_desk(cluster, ledger), 2)
+    cluster.schedule(ledger.book)
+    await cycle.run(a_desk(cluster, ledger), NOON + SECOND)
+    earlier = books.usage(ledger.book, at=NOON + HOUR / 2, actor="leader")
+    assert earlier is not None
+    await ledger.post_all([earlier], epoch=1)
+    ledger.marks = True
+    desk = a_desk(cluster, ledger, epoch=2)
+
+    for _ in range(3):
+        await cycle.rehearse(desk, NOON + HOUR)
+
+    assert desk.booked
+    assert any(desk.booked.values())
+    assert desk.booked == {start: await ledger.spent(start) for start in desk.booked}

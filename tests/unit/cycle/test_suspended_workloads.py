@@ -1,0 +1,308 @@
+"""Workloads that are held as a whole: planned before they have pods, resumed, and their pods take over the plan."""
+
+from dataclasses import replace
+from typing import cast
+
+from admission.accounting.books import Book
+from admission.api.muster.gangs import GangReport, Phase
+from admission.api.muster.ledger_entries import Kind
+from admission.api.snapshot import Snapshot
+from admission.api.values.names import Held, Uid
+from admission.api.values.reasons import HoldReason
+from admission.cycle import cycle, reconcile
+from admission.cycle.state.leader import CycleResult
+from admission.workloads import suspendable
+from tests.builders import CLASS, a_cluster
+from tests.unit.claimpolicy.policies import a_policy
+from tests.unit.cycle.fences import kinds, report
+from tests.unit.cycle.jobs import Play
+from tests.unit.cycle.suspended import a_play
+
+
+def gpus(play: Play) -> tuple[int, int]:
+    """Reserved and used."""
+    uses = play.ledger.book.usage().values()
+    found = [use for meters in uses for meter, use in meters.items() if meter == "gpus"]
+    return sum(use.reserved for use in found), sum(use.used for use in found)
+
+
+def of(result: CycleResult, name: str = "train") -> GangReport:
+    return report(result, name)
+
+
+async def test_a_job_that_is_held_waits_without_pods_and_is_told_why() -> None:
+    cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=2))
+    cluster.submit_held("train", queue="q", pods=3)
+
+    told = of(await play.go_on())
+
+    assert told.hold is not None
+    assert told.hold.reason is HoldReason.QUOTA_EXCEEDED
+    assert (told.pods, told.expected, told.size) == (0, 3, 3)
+    assert told.phase is Phase.PENDING
+    assert cluster.pods_of("train") == []
+    assert cluster.writes == []
+
+
+async def test_it_is_resumed_when_its_plan_is_granted_and_its_pods_take_the_plan_over() -> None:
+    cluster, play = a_play(a_cluster().node("a", gpus=2).node("b", gpus=2).queue("q", gpus=4))
+    cluster.submit_held("train", queue="q", pods=3)
+
+    granted = of(await play.go_on())
+
+    assert granted.phase is Phase.RESERVED
+    assert cluster.writes == ["start train"]
+    assert gpus(play) == (3, 0)
+    planned = sorted(str(device.device) for pod in granted.plan for claim in pod.claims for device in claim.devices)
+
+    await play.go_on(3)
+
+    assert sorted(pod.phase for pod in cluster.pods_of("train")) == ["Running"] * 3
+    assert gpus(play) == (0, 3)
+    ran = of(await play.go_on())
+    assert ran.phase is Phase.RUNNING
+    given = sorted(str(device.device) for pod in ran.plan for claim in pod.claims for device in claim.devices)
+    assert given == planned
+    assert kinds(play.ledger) == [Kind.RESERVE, Kind.ADJUST, Kind.SETTLE]
+    assert cluster.writes == ["start train"]
+
+
+async def test_what_was_promised_is_nobody_elses_while_its_pods_come() -> None:
+    cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4))
+    cluster.submit_held("train", queue="q", pods=4)
+    await play.go_on()
+    cluster.submit("other", queue="q", pods=1, priority=10)
+
+    await play.go_on(4)
+
+    assert cluster.running() == {"train"}
+    for entries in range(len(play.ledger.entries)):
+        book = type(play.ledger.book).replay(play.ledger.entries[: entries + 1])
+        for meters in book.usage().values():
+            assert sum(use.reserved + use.used for meter, use in meters.items() if meter == "gpus") in {0, 4}
+
+
+async def test_pods_that_have_come_wait_for_the_others_and_are_not_charged_beside_the_promise() -> None:
+    cluster, play = a_play(a_cluster().node("a", gpus=8).queue("q", gpus=8))
+    cluster.submit_held("train", queue="q", pods=3)
+    await play.go_on()
+    cluster.make_pods()
+    late = cluster.pods_of("train")[0]
+    del cluster._pods[late.meta.uid]
+
+    told = of(await play.go_on())
+
+    assert gpus(play) == (3, 0)
+    assert told.hold is not None
+    assert "2 of 3 pods and their claims exist since their workload was resumed" in told.hold.message
+    cluster._pods[late.meta.uid] = late
+    await play.go_on(2)
+    assert cluster.running() == {"train"}
+    assert gpus(play) == (0, 3)
+
+
+async def test_a_job_that_is_deleted_leaves_no_hold_and_no_charge() -> None:
+    for cycles in (0, 1, 2, 4):
+        cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4))
+        cluster.submit_held("train", queue="q", pods=2)
+        await play.go_on(cycles)
+
+        cluster.delete_job("train")
+        await play.go_on(2)
+
+        assert play.ledger.book.placements == {}
+        assert gpus(play) == (0, 0)
+
+
+async def test_whom_its_own_user_suspends_is_not_resumed_and_gives_back_what_it_was_promised() -> None:
+    cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4))
+    cluster.submit_held("train", queue="q", pods=2)
+    await play.go_on()
+
+    cluster.set_job("train", suspended=True)
+    result = await play.go_on(3)
+
+    assert cluster.writes == ["start train"]
+    assert play.ledger.book.placements == {}
+    assert [gang for gang in result.gangs if gang.hold is not None] == []
+
+
+async def test_one_that_never_makes_its_pods_is_taken_back_and_held_again() -> None:
+    cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="2s"))
+    cluster.submit_held("train", queue="q", pods=2)
+    cluster.made.clear()
+
+    result = await play.go_on(5)
+
+    assert cluster.writes == ["start train", "hold train"]
+    assert suspendable.held(cluster.job("train").meta) is Held.WAITING
+    assert cluster.job("train").suspended
+    assert gpus(play) == (0, 0)
+    hold = of(result).hold
+    assert hold is not None
+    assert hold.reason is HoldReason.START_TIMED_OUT
+
+
+async def test_who_is_preempted_is_suspended_until_it_may_start_again() -> None:
+    builder = a_cluster().node("a", gpus=2).queue("q", gpus=2, preemption={"withinQueue": "LowerPriority"})
+    cluster, play = a_play(builder, graceful=True)
+    cluster.submit_held("low", queue="q", pods=2)
+    await play.go_on(4)
+    assert cluster.running() == {"low"}
+    cluster.submit("high", queue="q", pods=2, priority=5)
+
+    await play.go_on(2)
+
+    assert cluster.writes == ["start low", "hold low"]
+    cluster.end_grace()
+    await play.go_on(3)
+    assert cluster.running() == {"high"}
+    told = of(await play.go_on(), "low")
+    assert (told.pods, told.expected) == (0, 2)
+    assert told.hold is not None
+    cluster.delete_job("high")
+    await play.go_on(5)
+    cluster.end_grace()
+    await play.go_on(5)
+    assert cluster.running() == {"low"}
+    assert cluster.writes == ["start low", "hold low", "start low"]
+    assert gpus(play) == (0, 2)
+
+
+async def test_the_next_leader_resumes_what_was_granted_and_hands_over_what_was_promised() -> None:
+    for cycles in (1, 2):
+        cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4))
+        cluster.submit_held("train", queue="q", pods=3)
+        await play.go_on(cycles)
+        if cycles == 1:
+            job = cluster.job("train")
+            meta = replace(job.meta, annotations={"muster.dev/held": Held.WAITING})
+            cluster.set_job("train", suspended=True, meta=meta)
+
+        play.succeed()
+        await play.go_on(3)
+
+        assert cluster.running() == {"train"}
+        assert gpus(play) == (0, 3)
+
+
+async def test_a_job_that_somebody_resumed_behind_the_door_is_suspended_again() -> None:
+    cluster, play = a_play(a_cluster().node("a", gpus=1).queue("q", gpus=1))
+    cluster.submit_held("train", queue="q", pods=2)
+    cluster.made.clear()
+    cluster.set_job("train", suspended=False)
+
+    await play.go_on()
+
+    assert cluster.writes == ["hold train"]
+
+
+async def test_pods_that_are_not_what_was_planned_for_give_the_promise_back_and_wait_like_others() -> None:
+    cluster, play = a_play(a_cluster().node("a", gpus=4, cpu="64").queue("q", gpus=4))
+    cluster.submit_held("train", queue="q", pods=2)
+    await play.go_on()
+    cluster.make_pods()
+    for pod in cluster.pods_of("train"):
+        cluster._pods[pod.meta.uid] = replace(pod, requests={**pod.requests, "cpu": 2000})
+
+    await play.go_on(3)
+
+    assert cluster.running() == {"train"}
+    assert gpus(play) == (0, 2)
+    assert [entry.reason for entry in play.ledger.entries if entry.kind is Kind.RELEASE] != []
+    assert any("what its containers request differs" in notice.message for notice in cluster.notices)
+
+
+async def test_a_template_that_cannot_be_read_is_told_as_a_hold() -> None:
+    cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4))
+    cluster.submit_held("train", queue="q", pods=2, tolerations="all")
+
+    hold = of(await play.go_on()).hold
+
+    assert hold is not None
+    assert hold.reason is HoldReason.NOT_HOLDABLE
+    assert "tolerations" in hold.message
+    assert cluster.writes == []
+
+
+async def test_a_claim_template_that_is_missing_is_waited_for() -> None:
+    cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4))
+    templates, cluster._rest = cluster._rest.templates, replace(cluster._rest, templates={})
+    cluster.submit_held("train", queue="q", pods=2)
+
+    hold = of(await play.go_on()).hold
+
+    assert hold is not None
+    assert "ResourceClaimTemplate team/x1 does not exist; create it" in hold.message
+    cluster._rest = replace(cluster._rest, templates=templates)
+    await play.go_on(4)
+    assert cluster.running() == {"train"}
+
+
+async def test_nothing_is_written_to_pods_and_claims_that_do_not_exist() -> None:
+    cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="2s"))
+    cluster.submit_held("train", queue="q", pods=2)
+    cluster.made.clear()
+
+    await play.go_on(6)
+
+    assert "hold train" in cluster.writes
+    assert cluster.calls == []
+
+
+async def test_claims_that_a_policy_makes_of_extended_resources_are_planned_before_their_template_is_there() -> None:
+    cluster, play = a_play(a_cluster().node("a", gpus=2).queue("q", gpus=2))
+    policy = a_policy(conversions=[{"extendedResource": "nvidia.com/gpu", "deviceClassName": CLASS}])
+    cluster._rest = replace(cluster._rest, policies={"p": policy})
+    asks = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    cluster.submit_held("train", queue="q", pods=2, gpus=0, containers=[asks])
+    cluster.submit_held("large", queue="q", pods=3, gpus=0, containers=[asks])
+    cluster.made.clear()
+
+    result = await play.go_on()
+
+    assert cluster.writes == ["start train"]
+    assert gpus(play) == (2, 0)
+    assert len({str(d.device) for pod in of(result).plan for claim in pod.claims for d in claim.devices}) == 2
+    hold = of(result, "large").hold
+    assert hold is not None
+    assert hold.reason is HoldReason.QUOTA_EXCEEDED
+
+
+async def test_the_books_agree_with_the_cluster_while_places_are_kept() -> None:
+    cluster, play = a_play(a_cluster().node("a", gpus=2).queue("q", gpus=2))
+    cluster.submit_held("train", queue="q", pods=2)
+    cluster.made.clear()
+    await play.go_on()
+
+    class Now:
+        async def now(self) -> Snapshot:
+            return cluster.snapshot()
+
+    class Books:
+        async def load(self) -> Book:
+            return play.ledger.book
+
+    async def pause() -> None:
+        """Wait for nothing."""
+
+    assert await reconcile.compare(cast("reconcile.Books", Books()), Now(), pause) == ()
+    del cluster._jobs[Uid("job-train")]
+    assert await reconcile.compare(cast("reconcile.Books", Books()), Now(), pause) != ()
+
+
+async def test_a_process_that_leads_again_makes_nothing_anew_of_the_templates_it_knew() -> None:
+    cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=2))
+    cluster.submit_held("train", queue="q", pods=3)
+    await play.go_on()
+    first, snapshot = play.desk, cluster.snapshot()
+    known = first.expecting.over(snapshot, first.book).pods
+
+    play.succeed()
+    again = replace(play.desk, lasting=first.lasting)
+    result = await cycle.run(again, cluster.now)
+
+    assert of(result).expected == 3
+    pods = again.expecting.over(snapshot, again.book).pods
+    assert len(pods) == 3
+    assert all(pods[uid] is pod for uid, pod in known.items())

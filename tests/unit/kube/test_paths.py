@@ -1,0 +1,44 @@
+"""Paths that are made from names lead to one object, whatever the name is."""
+
+from typing import Any
+
+import pytest
+
+from admission.errors import MendError
+from admission.kube.client import errors, paths
+from admission.kube.client.connection import Connection
+from tests.unit.kube.fake_api import FakeApi
+
+PATHS: dict[str, tuple[tuple[str, ...], str]] = {
+    "an object of the cluster": (("queues", "a"), "/apis/g/v1/queues/a"),
+    "an object of a namespace": (("namespaces", "team", "gangs", "a.b-c"), "/apis/g/v1/namespaces/team/gangs/a.b-c"),
+    "a path for a name": (("queues", "../../x"), "/apis/g/v1/queues/..%2F..%2Fx"),
+    "a query for a name": (("queues", "a?dryRun=All#b"), "/apis/g/v1/queues/a%3FdryRun%3DAll%23b"),
+}
+
+
+@pytest.mark.parametrize(("segments", "path"), PATHS.values(), ids=PATHS)
+def test_a_name_is_one_segment(segments: tuple[str, ...], path: str) -> None:
+    assert paths.of("/apis/g/v1", *segments) == path
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_what_leads_to_another_path_is_no_name(name: str) -> None:
+    with pytest.raises(MendError, match="no object is called"):
+        paths.within("/apis/muster.dev/v1alpha1", "team", "gangs", name)
+
+
+@pytest.mark.enable_socket
+async def test_a_quoted_name_is_sent_as_it_is(api: FakeApi, connection: Connection) -> None:
+    api.answer("GET", "/api/v1/namespaces/a/b", 200, {})
+
+    await connection.get(paths.of("/api/v1/namespaces", "a/b"))
+
+    (asked,) = api.asked
+    assert asked.raw_path == "/api/v1/namespaces/a%2Fb"
+
+
+def test_a_quoted_name_is_shown_as_it_was_given() -> None:
+    target: Any = errors.target("GET", paths.within("/api/v1", "team", "pods", "a/b"))
+
+    assert (target.namespace, target.resource, target.name) == ("team", "pods", "a/b")

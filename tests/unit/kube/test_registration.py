@@ -1,0 +1,453 @@
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from admission.api.values.selectors import LabelSelector, Requirement
+from admission.errors import ClusterAwayError, MendError
+from admission.kube import crd_installer
+from admission.kube.cache import watched_resources
+from admission.kube.cache.store import Store
+from admission.kube.client.connection import Connection
+from admission.kube.webhook_config import match_conditions, registration as webhook_config_registration
+from admission.kube.webhook_config.client_config import Client, Terms
+from admission.kube.webhook_config.registration import Registration
+from tests.unit.kube.fake_api import FakeApi
+
+ROOT = "/apis/admissionregistration.k8s.io/v1"
+MUTATING = f"{ROOT}/mutatingwebhookconfigurations/muster"
+VALIDATING = f"{ROOT}/validatingwebhookconfigurations/muster"
+MUSTER = "system:serviceaccount:muster-system:muster"
+CLIENT = Client(authority=b"PEM", url="https://muster:8443/")
+VISION = LabelSelector(requirements=(Requirement(key="team", operator="In", values=("vision",)),))
+SPEECH = LabelSelector(requirements=(Requirement(key="team", operator="Exists"),))
+
+
+OWN = "written.objects.muster.dev"
+
+
+def a_registration(*selectors: LabelSelector, client: Client = CLIENT) -> Registration:
+    return Registration(client=client, selectors=selectors, namespace="muster-system", controller=MUSTER)
+
+
+def by_name(configuration: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {webhook["name"]: webhook for webhook in configuration["webhooks"]}
+
+
+@pytest.mark.parametrize("encode", [webhook_config_registration.mutating, webhook_config_registration.validating])
+def test_queued_namespaces_are_closed_while_muster_is_down_and_others_open(encode: Any) -> None:
+    webhooks = by_name(encode(a_registration(VISION)))
+
+    webhooks = {name: webhook for name, webhook in webhooks.items() if name.endswith(".pods.muster.dev")}
+    queued = webhooks.pop(f"queued-{webhook_config_registration.digest(VISION)}.pods.muster.dev")
+    labelled = webhooks.pop("labelled.pods.muster.dev")
+    assert not webhooks
+    spared = {
+        "key": "kubernetes.io/metadata.name",
+        "operator": "NotIn",
+        "values": ["kube-system", "kube-node-lease", "kube-public", "muster-system"],
+    }
+    assert queued["failurePolicy"] == "Fail"
+    assert queued["namespaceSelector"]["matchExpressions"] == [
+        {"key": "team", "operator": "In", "values": ["vision"]},
+        spared,
+    ]
+    assert labelled["failurePolicy"] == "Ignore"
+    elsewhere = {"key": "team", "operator": "NotIn", "values": ["vision"]}
+    assert labelled["namespaceSelector"]["matchExpressions"] == [elsewhere, spared]
+    assert labelled["objectSelector"] == {"matchExpressions": [{"key": "muster.dev/queue", "operator": "Exists"}]}
+
+
+def chosen(*operators: str) -> list[LabelSelector]:
+    requirements = [Requirement(key=f"key-{operator}", operator=operator, values=("a", "b")) for operator in operators]
+    return [LabelSelector(requirements=(one,)) for one in requirements]
+
+
+@pytest.mark.parametrize(
+    "selectors",
+    [
+        [VISION, SPEECH],
+        [VISION, LabelSelector(requirements=(Requirement(key="team", operator="In", values=("audio",)),))],
+        chosen("In", "NotIn", "Exists", "DoesNotExist"),
+        [LabelSelector(requirements=(*VISION.requirements, Requirement(key="stage", operator="Exists")))],
+        [],
+    ],
+)
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {},
+        {"team": "vision"},
+        {"team": "audio", "stage": "x"},
+        {"key-In": "a", "key-NotIn": "a"},
+        {"key-NotIn": "b", "key-DoesNotExist": "x"},
+        {"key-Exists": "x", "key-NotIn": "c"},
+    ],
+)
+def test_a_namespace_with_a_webhook_of_its_own_is_not_shown_by_label_as_well(
+    selectors: list[LabelSelector], labels: dict[str, str]
+) -> None:
+    """But for selectors of several requirements, the opposite of which is no selector."""
+    labelled = by_name(webhook_config_registration.mutating(a_registration(*selectors)))["labelled.pods.muster.dev"]
+    *opposite, _ = labelled["namespaceSelector"]["matchExpressions"]
+    requirements = [
+        Requirement(key=o["key"], operator=o["operator"], values=tuple(o.get("values", ()))) for o in opposite
+    ]
+
+    single = [selector for selector in selectors if len(selector.requirements) == 1]
+    shown = any(selector.matches(labels) for selector in single)
+    assert LabelSelector(requirements=tuple(requirements)).matches(labels) is not shown
+
+
+def test_where_every_namespace_is_shown_none_is_by_label() -> None:
+    webhooks = by_name(webhook_config_registration.mutating(a_registration(LabelSelector(), VISION)))
+
+    assert "labelled.pods.muster.dev" not in webhooks
+
+
+def test_a_user_whose_name_would_end_the_text_of_a_condition_does_not() -> None:
+    client = Client(authority=b"", url="https://muster")
+    odd = Registration(client=client, selectors=(), namespace="muster", controller='a"\\ || "é')
+
+    webhook = webhook_config_registration.validating(odd)["webhooks"][0]
+
+    expression = webhook["matchConditions"][0]["expression"]
+    assert expression == 'request.operation != \'UPDATE\' || request.userInfo.username != "a\\"\\\\ || \\"é"'
+
+
+def test_both_configurations_ask_as_they_should() -> None:
+    [_, mutating, _] = webhook_config_registration.mutating(a_registration())["webhooks"]
+    [validating, _] = webhook_config_registration.validating(a_registration())["webhooks"]
+
+    for webhook in (mutating, validating):
+        assert webhook["sideEffects"] == "None"
+        assert webhook["timeoutSeconds"] == 5
+        assert webhook["matchPolicy"] == "Equivalent"
+        assert webhook["admissionReviewVersions"] == ["v1"]
+        assert webhook["rules"][0]["resources"] == ["pods"]
+    assert mutating["reinvocationPolicy"] == "IfNeeded"
+    assert mutating["rules"][0]["operations"] == ["CREATE"]
+    assert validating["rules"][0]["operations"] == ["CREATE", "UPDATE"]
+    assert [(rule["resources"], rule["operations"]) for rule in validating["rules"][1:]] == [
+        (["pods/status"], ["UPDATE"])
+    ]
+    assert mutating["clientConfig"] == {"url": "https://muster:8443/mutate", "caBundle": "UEVN"}
+    assert validating["clientConfig"]["url"] == "https://muster:8443/validate"
+    assert [condition["name"] for condition in mutating["matchConditions"]] == ["no-mirror"]
+    assert [condition["name"] for condition in validating["matchConditions"]] == ["not-by-muster", "what-matters"]
+
+
+def test_musters_own_objects_are_shown_and_can_be_mended_while_muster_is_down() -> None:
+    own = by_name(webhook_config_registration.validating(a_registration(VISION)))[OWN]
+
+    assert own["failurePolicy"] == "Ignore"
+    shown = [(rule["scope"], rule["resources"], rule["operations"]) for rule in own["rules"]]
+    assert shown == [
+        ("Cluster", ["queues", "meters", "claimpolicies"], ["CREATE", "UPDATE", "DELETE"]),
+        ("Namespaced", ["gangs"], ["CREATE", "UPDATE"]),
+    ]
+    assert [condition["expression"] for condition in own["matchConditions"]] == [
+        f'request.userInfo.username != "{MUSTER}"',
+        "request.operation != 'UPDATE' || object.spec != oldObject.spec",
+    ]
+
+
+def test_a_service_is_called_by_its_reference() -> None:
+    client = Client(authority=b"PEM", service="muster-system/muster:9443")
+
+    assert client.config("/mutate")["service"] == {
+        "namespace": "muster-system",
+        "name": "muster",
+        "port": 9443,
+        "path": "/mutate",
+    }
+    assert Client(authority=b"", service="a/b").config("/x")["service"]["port"] == 443
+
+
+@pytest.mark.parametrize("text", ["muster", "a/", "/b", "a/b:http", "a/b:"])
+def test_a_service_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(MendError, match="is not a Service"):
+        Client(authority=b"", service=text).config("/mutate")
+
+
+def test_nowhere_to_call_is_refused() -> None:
+    with pytest.raises(MendError, match="URL or a Service"):
+        Client(authority=b"").config("/mutate")
+
+
+def test_a_selector_is_one_entry_however_it_is_written() -> None:
+    one = LabelSelector(requirements=(*VISION.requirements, *SPEECH.requirements))
+    other = LabelSelector(requirements=(*SPEECH.requirements, *VISION.requirements))
+
+    assert len(webhook_config_registration.validating(a_registration(one, other))["webhooks"]) == 4
+    assert len(webhook_config_registration.mutating(a_registration(one, other))["webhooks"]) == 5
+    both = replace(a_registration(one), policies=(other,), of_pods=(other,), rewriting=(other,))
+    for configuration in (webhook_config_registration.validating(both), webhook_config_registration.mutating(both)):
+        written = [webhook["name"] for webhook in configuration["webhooks"]]
+        assert len(set(written)) == len(written)
+
+
+def test_jobs_are_never_hindered_save_those_that_name_their_maker_themselves() -> None:
+    webhooks = webhook_config_registration.mutating(a_registration(VISION))["webhooks"]
+    named, queued = webhooks[:2]
+
+    assert named["name"] == "named.jobs.muster.dev"
+    assert named["failurePolicy"] == "Fail"
+    assert [(rule["resources"], rule["operations"]) for rule in named["rules"]] == [(["jobs"], ["CREATE", "UPDATE"])]
+    assert [condition["name"] for condition in named["matchConditions"]] == ["named"]
+    assert queued["name"] == f"queued-{webhook_config_registration.digest(VISION)}.jobs.muster.dev"
+    assert queued["failurePolicy"] == "Ignore"
+    assert [(rule["resources"], rule["operations"]) for rule in queued["rules"]] == [(["jobs"], ["CREATE"])]
+    assert {"key": "team", "operator": "In", "values": ["vision"]} in queued["namespaceSelector"]["matchExpressions"]
+
+
+def test_workloads_are_shown_and_closed_where_a_queue_holds_them_and_nowhere_else() -> None:
+    registration = replace(a_registration(VISION, SPEECH), holding=(SPEECH,))
+
+    for encode, path in (
+        (webhook_config_registration.mutating, "/hold"),
+        (webhook_config_registration.validating, "/validate"),
+    ):
+        webhooks = by_name(encode(registration))
+        shown = {name: one for name, one in webhooks.items() if name.endswith(".workloads.muster.dev")}
+        assert list(shown) == [f"held-{webhook_config_registration.digest(SPEECH)}.workloads.muster.dev"]
+        (one,) = shown.values()
+        assert one["failurePolicy"] == "Fail"
+        assert one["clientConfig"]["url"].endswith(path)
+        asked = {(*rule["apiGroups"], *rule["resources"]) for rule in one["rules"]}
+        assert {("batch", "jobs"), ("jobset.x-k8s.io", "jobsets"), ("kubeflow.org", "mpijobs")} <= asked
+        assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in one["rules"])
+        assert [said["name"] for said in one["matchConditions"]] == ["not-by-muster", "resumed", "free"]
+
+
+def test_claims_are_shown_where_a_queue_or_a_policy_is_and_nowhere_else() -> None:
+    registration = replace(a_registration(VISION), policies=(SPEECH,))
+
+    changed, judged = (
+        {
+            name: webhook
+            for name, webhook in by_name(encode(registration)).items()
+            if name.endswith(".claims.muster.dev")
+        }
+        for encode in (webhook_config_registration.mutating, webhook_config_registration.validating)
+    )
+
+    speech, vision = (
+        f"selected-{webhook_config_registration.digest(one)}.claims.muster.dev" for one in (SPEECH, VISION)
+    )
+    assert list(changed) == [speech]
+    assert sorted(judged) == sorted([speech, vision])
+    assert [rule["operations"] for rule in changed[speech]["rules"]] == [["CREATE", "UPDATE"]]
+    assert [rule["operations"] for rule in judged[speech]["rules"]] == [["CREATE"]]
+    spared = {
+        name for name, one in judged.items() if "not-from-template" in [said["name"] for said in one["matchConditions"]]
+    }
+    assert spared == {vision}, "rules are asked about every claim"
+    for webhook in (*changed.values(), *judged.values()):
+        assert webhook["failurePolicy"] == "Fail"
+        assert webhook["matchPolicy"] == "Equivalent"
+        assert webhook["rules"][0]["apiVersions"] == ["v1"]
+        assert webhook["rules"][0]["resources"] == ["resourceclaims", "resourceclaimtemplates"]
+        assert "not-of-kube-scheduler" in [condition["name"] for condition in webhook["matchConditions"]]
+
+
+def test_pods_with_claims_are_shown_where_a_rule_reads_them_and_no_queue_shows_them_anyway() -> None:
+    registration = replace(a_registration(VISION), policies=(VISION, SPEECH), of_pods=(VISION, SPEECH))
+
+    webhooks = by_name(webhook_config_registration.validating(registration))
+
+    shown = [name for name in webhooks if name.startswith("selected-") and name.endswith(".pods.muster.dev")]
+    assert shown == [f"selected-{webhook_config_registration.digest(SPEECH)}.pods.muster.dev"]
+    (name,) = shown
+    assert webhooks[name]["failurePolicy"] == "Fail"
+    assert webhooks[name]["matchConditions"][0]["expression"] == match_conditions.WITH_CLAIMS
+    assert [rule["operations"] for rule in webhooks[name]["rules"]] == [["CREATE"]]
+    expressions = webhooks[name]["namespaceSelector"]["matchExpressions"]
+    assert {"key": "team", "operator": "NotIn", "values": ["vision"]} in expressions
+    everywhere = replace(registration, selectors=(LabelSelector(),))
+    assert name not in by_name(webhook_config_registration.validating(everywhere))
+
+
+def test_pods_that_ask_for_devices_in_our_words_are_shown_where_no_queue_shows_them_anyway() -> None:
+    registration = replace(a_registration(VISION), rewriting=(VISION, SPEECH), resources=("a.example/x", "b.example/y"))
+
+    webhooks = by_name(webhook_config_registration.mutating(registration))
+
+    shown = [name for name in webhooks if name.startswith("selected-")]
+    assert shown == [f"selected-{webhook_config_registration.digest(SPEECH)}.pods.muster.dev"]
+    webhook = webhooks[shown[0]]
+    assert (webhook["failurePolicy"], webhook["reinvocationPolicy"]) == ("Fail", "IfNeeded")
+    mirror, asking = webhook["matchConditions"]
+    assert mirror["expression"] == match_conditions.NO_MIRROR
+    assert asking["expression"].startswith("'muster.dev/claims' in object.metadata.?annotations.orValue({}) || ")
+    assert '["a.example/x", "b.example/y"].exists(r, r in c.?resources.?limits' in asking["expression"]
+    unconverted = by_name(webhook_config_registration.mutating(replace(registration, resources=())))[shown[0]]
+    assert "resources" not in unconverted["matchConditions"][1]["expression"]
+
+
+RULE = {"message": "m"}
+READS_PODS = {
+    "a rule": {"rules": [{**RULE, "cel": "pod.spec.priority > 0"}]},
+    "a variable": {
+        "variables": [{"name": "x", "expression": "pod.spec"}],
+        "rules": [{**RULE, "cel": "has(variables.x)"}],
+    },
+}
+
+
+@pytest.mark.parametrize("spec", READS_PODS.values(), ids=READS_PODS)
+async def test_a_policy_that_reads_pods_is_asked_about_them(
+    api: FakeApi, connection: Connection, spec: dict[str, Any]
+) -> None:
+    store = Store((watched_resources.POLICIES,))
+    store.tables[watched_resources.POLICIES].put(a_queue("p", "1", **selects("a"), **spec))
+
+    async with asyncio.TaskGroup() as group:
+        keeping = group.create_task(
+            webhook_config_registration.keep(
+                connection, store, Terms(CLIENT, proved=True), namespace="muster", controller="muster"
+            )
+        )
+        assert await entries(api, 3) == {"a"}
+        keeping.cancel()
+
+
+async def test_claims_are_shown_for_policies_that_say_something_of_them(api: FakeApi, connection: Connection) -> None:
+    store = Store((watched_resources.POLICIES,))
+    table = store.tables[watched_resources.POLICIES]
+    table.put(a_queue("templates", "1", **selects("a"), templates=[{"name": "t", "spec": {}}]))
+    table.put(a_queue("defaults", "1", **selects("b"), defaults=[{"labels": {"x": "y"}}]))
+
+    async with asyncio.TaskGroup() as group:
+        keeping = group.create_task(
+            webhook_config_registration.keep(
+                connection, store, Terms(CLIENT, proved=True), namespace="muster", controller=MUSTER
+            )
+        )
+        assert await entries(api, 2) == {"b"}
+
+        table.put(a_queue("defaults", "2", **selects("b"), defaults=[{}]))
+        table.put(a_queue("rules", "3", **selects("c"), rules=[{"cel": "true", "message": "m"}]))
+        assert await entries(api, 3) == {"b", "c"}, "a policy that cannot be read still has its namespaces"
+        keeping.cancel()
+
+
+async def test_both_are_registered_and_removed(api: FakeApi, connection: Connection) -> None:
+    await webhook_config_registration.register(connection, a_registration(VISION))
+    assert api.last("PATCH", MUTATING).body["kind"] == "MutatingWebhookConfiguration"
+    assert api.last("PATCH", VALIDATING).query == {"fieldManager": "muster", "force": "true"}
+
+    for _ in range(2):
+        await webhook_config_registration.unregister(connection)
+    assert api.count("DELETE", VALIDATING) == 2
+
+
+def a_queue(name: str, version: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "resourceVersion": version}, "spec": spec}
+
+
+def selects(team: str) -> dict[str, Any]:
+    return {"namespaceSelector": {"matchLabels": {"team": team}}}
+
+
+def _of_others(api: FakeApi) -> list[dict[str, Any]]:
+    """Return the entries but that of Muster's own objects, which is always there."""
+    webhooks: list[dict[str, Any]]
+    *webhooks, own = api.last("PATCH", VALIDATING).body["webhooks"]
+    assert own["name"] == OWN
+    return webhooks
+
+
+async def entries(api: FakeApi, wanted: int) -> set[str]:
+    """Wait for a configuration of so many entries; return the teams that it closes."""
+    async with asyncio.timeout(5):
+        while not api.count("PATCH", VALIDATING) or len(webhooks := _of_others(api)) != wanted:
+            await api.next_request()
+    found = (webhook["namespaceSelector"]["matchExpressions"][0] for webhook in webhooks)
+    return {value for expression in found if expression["key"] == "team" for value in expression["values"]}
+
+
+async def test_the_entries_follow_the_queues(api: FakeApi, connection: Connection) -> None:
+    store = Store((watched_resources.QUEUES,))
+    table = store.tables[watched_resources.QUEUES]
+    table.put(a_queue("a", "1", **selects("a")))
+    table.put(a_queue("also-a", "1", **selects("a")))
+    table.put(a_queue("root", "1"))
+    api.answer("PATCH", MUTATING, 400, {"message": "not now"})
+
+    async with asyncio.TaskGroup() as group:
+        keeping = group.create_task(
+            webhook_config_registration.keep(
+                connection, store, Terms(CLIENT, proved=True), namespace="muster", controller=MUSTER
+            )
+        )
+        assert await entries(api, 3) == {"a"}
+
+        table.put(a_queue("b", "2", **selects("b")))
+        assert await entries(api, 5) == {"a", "b"}
+
+        broken = a_queue("b", "3", placement="Nowhere", **selects("b"))
+        table.put(broken)
+        table.put(a_queue("c", "4", **selects("c")))
+        assert await entries(api, 7) == {"a", "b", "c"}, "a queue that cannot be read stays closed"
+
+        table.drop(broken)
+        assert await entries(api, 5) == {"a", "c"}
+        keeping.cancel()
+
+
+CRD = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: queues.muster.dev}
+---
+apiVersion: v1
+kind: ConfigMap
+"""
+CRD_PATH = f"{crd_installer.COLLECTION}/queues.muster.dev"
+
+
+def established(holds: str, **names: str) -> dict[str, Any]:
+    accepted = {"type": "NamesAccepted", "status": "True"} | names
+    return {"status": {"conditions": [{"type": "Established", "status": holds}, accepted]}}
+
+
+@pytest.fixture
+def crd(tmp_path: Path) -> Path:
+    path = tmp_path / "crd.yaml"
+    path.write_text(CRD)
+    return path
+
+
+async def test_crds_are_applied_and_waited_for(
+    api: FakeApi, connection: Connection, crd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crd_installer, "POLL_SECONDS", 0.01)
+    api.answer("GET", CRD_PATH, 200, established("False"))
+    api.answer("GET", CRD_PATH, 200, established("True"))
+
+    await crd_installer.install(connection, [crd])
+
+    assert api.count("PATCH", CRD_PATH) == 1
+    assert api.count("GET", CRD_PATH) == 2
+
+
+async def test_a_crd_that_is_never_served_is_named(api: FakeApi, connection: Connection, crd: Path) -> None:
+    api.answer("GET", CRD_PATH, 200, established("False"))
+
+    with pytest.raises(ClusterAwayError, match=r"queues\.muster\.dev"):
+        await crd_installer.install(connection, [crd], within=0.05)
+
+
+async def test_a_name_that_is_taken_is_said(api: FakeApi, connection: Connection, crd: Path) -> None:
+    api.answer("GET", CRD_PATH, 200, established("False", status="False", message="mq is taken"))
+
+    with pytest.raises(MendError, match="mq is taken"):
+        await crd_installer.install(connection, [crd])
+
+
+async def test_crds_that_cannot_be_read_are_named(connection: Connection, tmp_path: Path) -> None:
+    with pytest.raises(MendError, match="nowhere"):
+        await crd_installer.install(connection, [tmp_path / "nowhere"])

@@ -1,0 +1,183 @@
+import asyncio
+import gc
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from admission.api.values.names import QueueName, Uid
+from admission.errors import ClusterAwayError
+from admission.kube.cache import reflector, watched_resources
+from admission.kube.cache.store import Store
+from tests.unit.kube.builders import a_pod
+
+
+def listed(store: Store, kind: watched_resources.Kind, *objects: dict[str, Any]) -> None:
+    table = store.tables[kind]
+    table.keep_only({table.put(obj) for obj in objects})
+    store.note_listed()
+
+
+def synced(store: Store) -> bool:
+    return store.synced
+
+
+def known(name: str, version: str = "1") -> dict[str, Any]:
+    obj = a_pod(name)
+    obj["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": version}
+    return obj
+
+
+def a_node(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "resourceVersion": "1"}}
+
+
+def test_a_snapshot_never_changes() -> None:
+    store = Store((watched_resources.PODS,))
+    listed(store, watched_resources.PODS, known("a"))
+    before = store.snapshot()
+
+    store.tables[watched_resources.PODS].put(known("b"))
+    store.tables[watched_resources.PODS].drop(known("a"))
+
+    assert set(before.pods) == {"uid-a"}
+    assert set(store.snapshot().pods) == {"uid-b"}
+
+
+def test_a_snapshot_copies_only_the_kinds_that_changed() -> None:
+    store = Store((watched_resources.PODS, watched_resources.NODES))
+    listed(store, watched_resources.PODS, known("a"))
+    listed(store, watched_resources.NODES, a_node("n"))
+    before = store.snapshot()
+    assert store.snapshot() is before, "nothing changed"
+
+    store.tables[watched_resources.PODS].put(known("b"))
+
+    after = store.snapshot()
+    assert after.nodes is before.nodes
+    assert after.pods is not before.pods
+
+
+def test_a_version_that_is_known_is_no_change() -> None:
+    store = Store((watched_resources.PODS,))
+    listed(store, watched_resources.PODS, known("a"))
+    before = store.snapshot()
+
+    listed(store, watched_resources.PODS, known("a"))
+
+    assert store.snapshot() is before
+
+
+def test_an_object_without_a_name_is_ignored() -> None:
+    store = Store((watched_resources.PODS,))
+
+    assert store.tables[watched_resources.PODS].put({"metadata": None}) == ""
+    store.tables[watched_resources.PODS].drop({})
+
+    assert store.snapshot().pods == {}
+
+
+def test_what_is_not_watched_is_empty_and_holds_nothing_up() -> None:
+    store = Store((watched_resources.PODS,))
+    assert not synced(store)
+
+    listed(store, watched_resources.PODS)
+
+    assert synced(store)
+    assert store.snapshot().nodes == {}
+    assert store.policies == {}
+
+
+def test_of_a_queue_that_cannot_be_read_it_is_known_that_it_is_being_deleted() -> None:
+    store = Store((watched_resources.QUEUES,))
+    ending = {"deletionTimestamp": "2026-11-21T12:00:00Z", "finalizers": ["muster.dev/in-use"]}
+    spec = {"quotas": [{"meter": "gpus", "nominal": "-1"}]}
+    obj = {"metadata": {"name": "q", "resourceVersion": "1", **ending}, "spec": spec}
+    listed(store, watched_resources.QUEUES, obj)
+
+    snapshot = store.snapshot()
+
+    assert snapshot.queues == {}
+    unread = snapshot.unread_queues[QueueName("q")]
+    assert (unread.deleted, unread.finalizers) == (datetime(2026, 11, 21, 12, tzinfo=UTC), ("muster.dev/in-use",))
+    store.tables[watched_resources.QUEUES].drop(obj)
+    assert store.snapshot().unread_queues == {}
+
+
+async def test_each_subscriber_hears_what_changed_since_it_last_asked() -> None:
+    store = Store((watched_resources.PODS, watched_resources.NODES))
+    with store.subscribe() as everything, store.subscribe(watched_resources.NODES) as nodes:
+        store.tables[watched_resources.PODS].put(known("a"))
+        store.tables[watched_resources.PODS].put(known("a", "2"))
+        store.tables[watched_resources.NODES].put(a_node("n"))
+        assert await everything.next() == {watched_resources.PODS: {"uid-a"}, watched_resources.NODES: {"n"}}
+
+        store.tables[watched_resources.PODS].drop(known("a"))
+        assert await everything.next() == {watched_resources.PODS: {"uid-a"}}
+        assert await nodes.next() == {watched_resources.NODES: {"n"}}
+
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await nodes.next()
+
+
+async def test_nobody_is_woken_by_what_is_not_read() -> None:
+    """A heartbeat in a node's status, say. The version counts all the same: whoever writes next names it."""
+    store = Store((watched_resources.PODS,))
+    listed(store, watched_resources.PODS, known("a"))
+    pods = store.tables[watched_resources.PODS]
+
+    with store.subscribe() as changed:
+        pods.put(known("a", version="2") | {"status": {"conditions": [{"type": "Seen", "status": "True"}]}})
+        assert store.snapshot().pods[Uid("uid-a")].meta.resource_version == "2"
+        pods.put(known("b"))
+        assert await changed.next() == {watched_resources.PODS: {"uid-b"}}
+
+        pods.put(known("a", version="3") | {"status": {"phase": "Running"}})
+        assert await changed.next() == {watched_resources.PODS: {"uid-a"}}
+
+
+def test_what_nobody_writes_stays_the_same_object_where_nothing_of_it_is_read_anew() -> None:
+    store = Store((watched_resources.PODS, watched_resources.NODES))
+    listed(store, watched_resources.PODS, known("bound") | {"spec": {"nodeName": "n"}}, known("waits"))
+    listed(store, watched_resources.NODES, {"metadata": {"name": "n", "resourceVersion": "1"}})
+    before = store.snapshot()
+
+    seen = {"status": {"conditions": [{"type": "Seen", "status": "True"}]}}
+    store.tables[watched_resources.PODS].put(known("bound", version="2") | {"spec": {"nodeName": "n"}} | seen)
+    store.tables[watched_resources.NODES].put({"metadata": {"name": "n", "resourceVersion": "2"}} | seen)
+    after = store.snapshot()
+    assert (after.pods, after.nodes) == (before.pods, before.nodes)
+    assert after.pods is before.pods
+    assert after.nodes is before.nodes
+    assert not store.tables[watched_resources.PODS].is_behind(known("bound", version="2"))
+
+    # Who waits is written yet, in the version that was seen last.
+    store.tables[watched_resources.PODS].put(known("waits", version="2") | seen)
+    assert store.snapshot().pods[Uid("uid-waits")].meta.resource_version == "2"
+
+
+async def test_a_subscriber_is_woken_when_the_store_has_synced() -> None:
+    store = Store((watched_resources.PODS,))
+    with store.subscribe() as changed:
+        listed(store, watched_resources.PODS)
+        assert await changed.next() == {}
+
+
+async def test_waiting_for_a_cluster_that_does_not_come_names_the_kinds() -> None:
+    with pytest.raises(ClusterAwayError, match=r"pods \(not listed yet\)"):
+        await Store((watched_resources.PODS,)).wait_synced(within=0.01)
+
+
+async def test_garbage_is_looked_for_seldom_only_until_the_cluster_is_read() -> None:
+    before, store = gc.get_threshold(), Store((watched_resources.PODS,))
+    try:
+        waiting = asyncio.create_task(reflector.until_synced(store))
+        await asyncio.sleep(0)
+        assert gc.get_threshold() == reflector.SELDOM
+
+        listed(store, watched_resources.PODS, known("a"))
+        await waiting
+        assert gc.get_threshold() == before
+    finally:
+        gc.unfreeze()

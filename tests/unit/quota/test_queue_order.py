@@ -1,0 +1,136 @@
+"""Who is next: by rank, or by the smallest share where fair sharing is declared."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from admission.api.muster import queues
+from admission.api.values.names import MeterName, QueueName
+from admission.quota import queue_order
+from admission.quota.fair_share import Rules, Shares
+from admission.quota.headroom import QueueUsage
+from admission.quota.queue_order import Tournament
+from admission.quota.tree import Tree
+from tests.unit.quota.test_fair_share import FAIR, a_child, a_queue, a_root
+
+GPU = MeterName("gpu")
+START = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    queue: QueueName
+    key: str
+    priority: int = 0
+    queued_since: datetime = START
+
+
+def a_gang(key: str, *, priority: int = 0, minute: int = 0) -> Gang:
+    """Return a gang of the queue that its name begins with: `a/1`."""
+    return Gang(QueueName(key.partition("/")[0]), key, priority, START + timedelta(minutes=minute))
+
+
+def a_tournament(declared: Iterable[queues.Queue], *gangs: Gang, **usage: int) -> Tournament[Gang]:
+    tree = Tree.of(declared)
+    used = {QueueName(queue): {GPU: amount} for queue, amount in usage.items()}
+    return Tournament(Shares(QueueUsage(tree, used), used, Rules.of(tree)), gangs, lambda gang: gang.queue)
+
+
+def keys(gangs: Iterable[Gang]) -> list[str]:
+    return [gang.key for gang in gangs]
+
+
+def granted(tournament: Tournament[Gang], gpus: int = 1) -> list[str]:
+    """Return the order when every gang is granted."""
+    found = []
+    for gang in tournament:
+        tournament.take(gang.queue, {GPU: gpus})
+        found.append(gang.key)
+    return found
+
+
+GANGS = [a_gang("a/1", minute=3), a_gang("b/1", minute=1), a_gang("a/2", priority=1, minute=9), a_gang("b/2", minute=2)]
+
+
+def test_priority_comes_first_then_the_longer_wait_then_the_name() -> None:
+    assert keys(queue_order.in_order(GANGS)) == ["a/2", "b/1", "b/2", "a/1"]
+
+
+def test_the_heads_are_the_first_of_every_queue() -> None:
+    assert keys(queue_order.heads(GANGS, lambda gang: gang.queue)) == ["a/2", "b/1"]
+
+
+def test_without_fair_sharing_rank_alone_decides() -> None:
+    declared = [a_root(gpu=8), a_queue("a", parent="root"), a_queue("b")]
+
+    assert granted(a_tournament(declared, *GANGS, a=7)) == keys(queue_order.in_order(GANGS))
+
+
+def test_the_smallest_share_goes_first_whatever_the_priority() -> None:
+    declared = [a_root(gpu=8), a_child("a"), a_child("b")]
+
+    assert next(a_tournament(declared, *GANGS, a=1)).key == "b/1"
+    assert next(a_tournament(declared, *GANGS, b=1)).key == "a/2"
+
+
+def test_equal_shares_are_ranked() -> None:
+    assert next(a_tournament([a_root(gpu=8), a_child("a"), a_child("b")], *GANGS)).key == "a/2"
+
+
+def test_each_grant_changes_the_order_of_the_rest() -> None:
+    declared = [a_root(gpu=80), a_child("a", 2), a_child("b")]
+    waiting = [a_gang(f"{queue}/{n}") for queue in "ab" for n in range(4)]
+
+    # Shares of a grow by 1/160 and of b by 1/80 with each; equal ones are ranked by name.
+    assert granted(a_tournament(declared, *waiting)) == ["a/0", "b/0", "a/1", "a/2", "b/1", "a/3", "b/2", "b/3"]
+
+
+def test_what_is_not_granted_leaves_its_queue_in_front() -> None:
+    declared = [a_root(gpu=8), a_child("a"), a_child("b")]
+
+    assert keys(a_tournament(declared, *GANGS, a=1)) == ["b/1", "b/2", "a/2", "a/1"]
+
+
+def test_what_is_taken_back_counts_no_more() -> None:
+    tournament = a_tournament([a_root(gpu=8), a_child("a"), a_child("b")], *GANGS, a=1, b=2)
+
+    assert next(tournament).key == "a/2"
+    tournament.give_back(QueueName("b"), {GPU: 2})
+    assert next(tournament).key == "b/1"
+
+
+def test_shares_are_compared_at_every_level() -> None:
+    declared = [
+        *(a_root(gpu=80), a_child("left"), a_child("right")),
+        *(a_queue(name, parent="left", **FAIR) for name in ("a", "b")),
+        a_queue("c", parent="right"),
+    ]
+    waiting = [a_gang(f"{queue}/{n}") for queue in "abc" for n in range(2)]
+
+    assert granted(a_tournament(declared, *waiting)) == ["a/0", "c/0", "b/0", "c/1", "a/1", "b/1"]
+
+
+def test_a_parents_own_gangs_compete_by_rank() -> None:
+    declared = [a_root(gpu=8), a_child("a"), a_child("b")]
+    waiting = [a_gang("root/1", minute=2), a_gang("a/1", minute=1), a_gang("b/1", minute=3)]
+
+    assert granted(a_tournament(declared, *waiting)) == ["a/1", "root/1", "b/1"]
+
+
+def test_gangs_of_unknown_and_inactive_queues_are_looked_at_too() -> None:
+    declared = [a_queue("a", **FAIR), a_queue("b", parent="nowhere")]
+
+    assert keys(a_tournament(declared, a_gang("a/1"), a_gang("b/1"), a_gang("c/1"), a=1)) == ["b/1", "c/1", "a/1"]
+
+
+def test_nobody_waits() -> None:
+    assert keys(a_tournament([a_root(gpu=8)])) == []
+
+
+def test_a_gang_that_enters_later_has_its_place() -> None:
+    tournament = a_tournament([a_queue("a"), a_queue("b")], *GANGS)
+
+    assert next(tournament).key == "a/2"
+    tournament.enter(a_gang("a/3", minute=2))
+    tournament.enter(a_gang("c/1", priority=2))
+    assert keys(tournament) == ["c/1", "b/1", "a/3", "b/2", "a/1"]

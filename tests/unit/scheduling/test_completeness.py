@@ -1,0 +1,147 @@
+"""What is said of gangs that are not complete, and of pods that do not agree."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from admission.api.muster import gangs
+from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.scheduling.checks import completeness
+from admission.workloads import gangs as workloads_gangs
+from admission.workloads.gangs import Group
+from tests import standins
+from tests.standins import Manifest
+from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, a_pod, an_object
+
+KUEUE = "kueue.x-k8s.io/pod-group-name"
+COUNT = "kueue.x-k8s.io/pod-group-total-count"
+
+
+TIMEOUT = timedelta(minutes=5)
+
+
+def a_jobset(herd: Herd, *, pods: int) -> list[Manifest]:
+    entry = {"name": "a", "replicas": 1, "template": {"spec": {"parallelism": pods, "template": TEMPLATE}}}
+    jobset = herd.put(an_object("jobset.x-k8s.io/v1alpha2", "JobSet", "train", replicatedJobs=[entry]))
+    (job,) = herd.all(standins.jobset_jobs(jobset))
+    return standins.job_pods(job)
+
+
+def held(herd: Herd) -> str:
+    found = completeness.hold(herd.gang, herd.snapshot, TIMEOUT)
+    return found.message if found is not None else ""
+
+
+def test_what_is_missing_is_told_with_the_field_that_wants_it() -> None:
+    herd = Herd()
+    herd.all(a_jobset(herd, pods=3)[:2])
+
+    found = completeness.hold(herd.gang, herd.snapshot, TIMEOUT)
+
+    assert found is not None
+    assert found.message == (
+        "2 of 3 pods exist; the gang starts with all of them (spec.replicatedJobs of JobSet train says how many);"
+        " 1 missing, due by 2026-11-21T12:05:03Z (startTimeout of the queue)"
+    )
+    assert found.details == {"pods": 2, "size": 3, "missing": 1, "due": "2026-11-21T12:05:03Z"}
+
+
+def test_pods_that_have_succeeded_are_not_waited_for() -> None:
+    herd = Herd()
+    done, left, missing = a_jobset(herd, pods=3)
+    herd.put(done, phase="Succeeded")
+    herd.put(left)
+    assert held(herd).startswith("1 of 2 pods exist")
+
+    herd.put(missing)
+    assert held(herd) == ""
+
+
+def test_pods_that_have_failed_are_waited_for() -> None:
+    herd = Herd()
+    failed, left = a_jobset(herd, pods=2)
+    herd.put(failed, phase="Failed")
+    herd.put(left)
+
+    assert held(herd).startswith("1 of 2 pods exist")
+
+
+def test_a_gang_of_which_nobody_knows_the_size_does_not_start_however_many_have_succeeded() -> None:
+    herd = Herd()
+    for name in ("a", "b"):
+        herd.put(a_pod(name, group="lost"), phase="Succeeded" if name == "a" else "Pending")
+
+    assert "PodGroup lost" in held(herd)
+
+
+def test_a_size_that_no_gang_can_have_is_told() -> None:
+    herd = Herd()
+    herd.all(a_jobset(herd, pods=20_000)[:1])
+
+    assert "spec.replicatedJobs of JobSet train makes it 20000 pods, and a gang has at most 10000" in held(herd)
+
+
+def test_a_size_that_is_too_large_by_one_is_told_as_such() -> None:
+    herd = Herd()
+    job = herd.put(an_object("batch/v1", "Job", "wide", parallelism=10_001, template=TEMPLATE))
+    herd.all(standins.job_pods({**job, "spec": {**job["spec"], "parallelism": 1}}))
+
+    assert held(herd) == (
+        "spec.parallelism of Job wide makes it 10001 pods, and a gang has at most 10000; write a smaller number"
+    )
+
+
+def refused(group: Group) -> str:
+    found = completeness.denial(group)
+    return found.message if found is not None else ""
+
+
+def test_pods_of_one_gang_in_two_queues_are_refused() -> None:
+    herd = Herd()
+    one, two = a_jobset(herd, pods=2)
+    herd.all([one, standins.labelled(two, {names.QUEUE: "other"})])
+
+    assert refused(herd.gang).startswith("its pods name the queues other, q; give all of them the same label")
+
+
+def test_pods_that_say_different_sizes_in_the_words_of_others_are_refused() -> None:
+    herd = Herd()
+    for name, size in (("a", "2"), ("b", "3")):
+        herd.put(a_pod(name, labels={KUEUE: "pair"}, **{COUNT: size}))
+
+    assert refused(herd.gang) == f"its pods say different sizes (2, 3); give all of them the same {COUNT}"
+
+
+def recorded(snapshot: Snapshot, name: str, workload: Manifest | None) -> Snapshot:
+    """A Gang object of that name, as Muster makes it for a workload."""
+    labels = {names.MANAGED_BY: names.FIELD_MANAGER}
+    spec: Manifest = {"queue": "q", "size": 2}
+    if workload is not None:
+        spec["workload"] = {key: value for key, value in standins.owner(workload).items() if key != "controller"}
+    gang = gangs.decode({"metadata": {"name": name, "namespace": "team", "labels": labels}, "spec": spec})
+    return replace(snapshot, gangs={gang.meta.key: gang})
+
+
+def test_a_gang_that_is_named_like_that_of_a_workload_is_refused() -> None:
+    """There is one Gang object for both, and the two would write over each other's status."""
+    herd = Herd()
+    herd.all(a_jobset(herd, pods=2))
+    theirs = herd.gang
+    herd.put(a_pod("a", labels={names.GANG: theirs.identity.name, names.GANG_SIZE: "1"}))
+    jobset = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "train", "uid": "js"}}
+    snapshot = recorded(herd.snapshot, theirs.identity.name, jobset)
+
+    found = {group.uid: refused(group) for group in workloads_gangs.groups(snapshot, {})}
+
+    assert found.pop(theirs.uid) == ""
+    (message,) = found.values()
+    assert message == f"{theirs.identity.name} is what the gang of JobSet train is called; give this one another name"
+
+
+def test_a_gang_that_is_named_alone_keeps_its_name() -> None:
+    herd = Herd()
+    herd.put(a_pod("a", labels={names.GANG: "own", names.GANG_SIZE: "1"}))
+
+    (group,) = workloads_gangs.groups(recorded(herd.snapshot, "own", None), {})
+
+    assert refused(group) == ""

@@ -1,0 +1,496 @@
+"""`muster simulate` from manifests to outcome: what surrounds Muster is played, and Muster's own cycle decides."""
+
+import asyncio
+import textwrap
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import yaml
+
+from admission.api.values import names
+from admission.api.values.names import Held
+from admission.api.values.reasons import DenyReason, HoldReason
+from admission.dra import compatibility
+from admission.dra.compatibility import Release
+from admission.simulation import expand as simulation_expand, offline
+from admission.simulation.expand import Expanded
+from admission.simulation.offline import GangOutcome, Outcome, Verdict
+from tests.unit.api import refused
+from tests.unit.api.cases import Case
+
+Objects = list[dict[str, Any]]
+
+
+def objects(text: str) -> Objects:
+    return [found for found in yaml.safe_load_all(textwrap.dedent(text)) if found]
+
+
+def node(name: str, gpus: int) -> Objects:
+    devices = [{"name": f"gpu-{number}"} for number in range(gpus)]
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.example.com", "nodeName": name, "pool": pool, "devices": devices}
+    return [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}},
+        {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec},
+    ]
+
+
+def job(name: str, *, pods: int = 1, gpus: int = 1, **metadata: Any) -> Objects:
+    """A template of so many GPUs, and a Job whose pods use it."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": gpus}}
+    template = {"spec": {"devices": {"requests": [request]}}}
+    claims = [{"name": "gpu", "resourceClaimTemplateName": name}]
+    pod = {"spec": {"containers": [{"name": "main"}], "resourceClaims": claims, "restartPolicy": "Never"}}
+    return [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": name},
+            "spec": template,
+        },
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": name, **metadata},
+            "spec": {"parallelism": pods, "completions": pods, "template": pod},
+        },
+    ]
+
+
+def teams(quota: int = 8) -> Objects:
+    """One queue for every namespace, a class, and a meter that counts its devices."""
+    return objects(f"""
+        apiVersion: muster.dev/v1alpha1
+        kind: Queue
+        metadata: {{name: team}}
+        spec:
+          namespaceSelector: {{}}
+          default: true
+          quotas: [{{meter: gpus, nominal: {quota}}}]
+        ---
+        apiVersion: muster.dev/v1alpha1
+        kind: Meter
+        metadata: {{name: gpus}}
+        spec: {{sources: [{{deviceClasses: [gpu], count: {{}}}}]}}
+        ---
+        apiVersion: resource.k8s.io/v1
+        kind: DeviceClass
+        metadata: {{name: gpu}}
+        spec: {{}}
+        """)
+
+
+def expand(*parts: Objects, **options: Any) -> Expanded:
+    return simulation_expand.expand([found for part in parts for found in part], **options)
+
+
+def simulate(*parts: Objects, until_empty: bool = False) -> Outcome:
+    world = expand(*parts)
+    assert world.flaws == ()
+    return asyncio.run(offline.simulate(world, until_empty=until_empty))
+
+
+def fates(outcome: Outcome) -> dict[str, str]:
+    return {gang.name: gang.reason or gang.verdict for gang in outcome.gangs}
+
+
+def of(outcome: Outcome, name: str) -> GangOutcome:
+    return next(gang for gang in outcome.gangs if gang.name == name)
+
+
+def use_of(outcome: Outcome, queue: str = "team", meter: str = "gpus") -> int:
+    use = next(found for found in outcome.queues if found.name == queue).meters[meter]  # type: ignore[index]
+    return use.reserved + use.used
+
+
+def test_a_gang_that_fits_is_admitted_with_its_devices_and_its_charge() -> None:
+    gang = of(simulate(teams(), node("one", 4), job("train", pods=2, gpus=2)), "train")
+
+    assert (gang.verdict, gang.order, gang.charges) == (Verdict.ADMITTED, 1, {"gpus": 4})
+    assert [(pod.pod, pod.node) for pod in gang.plan] == [("default/train-0", "one"), ("default/train-1", "one")]
+    assert {str(g.device) for pod in gang.plan for claim in pod.claims for g in claim.devices} == {
+        f"gpu.example.com/one/gpu-{number}" for number in range(4)
+    }
+
+
+def test_a_gang_over_quota_is_held_with_the_numbers() -> None:
+    gang = of(simulate(teams(quota=4), node("one", 8), job("a", gpus=3), job("b", gpus=2)), "b")
+
+    assert gang.reason == HoldReason.QUOTA_EXCEEDED
+    assert {"left": gang.details["left"], "needed": gang.details["needed"]} == {"left": "1", "needed": "2"}
+
+
+def test_a_gang_within_quota_that_cannot_be_allocated_together_waits_whole() -> None:
+    outcome = simulate(teams(), node("one", 4), node("two", 1), job("train", pods=2, gpus=3))
+
+    assert fates(outcome) == {"train": HoldReason.NO_FEASIBLE_PLACEMENT}
+    assert use_of(outcome) == 0
+
+
+def test_devices_that_run_gangs_are_busy_not_missing() -> None:
+    outcome = simulate(teams(), node("one", 4), job("first", gpus=3), job("second", gpus=3))
+
+    assert fates(outcome) == {"first": "Admitted", "second": HoldReason.DEVICES_BUSY}
+    assert "default/first " in of(outcome, "second").message + " "
+    assert use_of(outcome) == 3
+
+
+def test_until_empty_ends_gangs_in_their_order_and_tries_again() -> None:
+    outcome = simulate(teams(), node("one", 4), job("a", gpus=4), job("b", gpus=4), job("c", gpus=9), until_empty=True)
+
+    assert [(gang.name, gang.order) for gang in outcome.gangs if gang.order] == [("a", 1), ("b", 2)]
+    assert of(outcome, "c").verdict is not Verdict.ADMITTED
+
+
+def test_what_can_never_be_is_denied_at_the_door() -> None:
+    outcome = simulate(teams(quota=4), node("one", 8), job("big", gpus=5), job("small"))
+
+    assert fates(outcome) == {"big": DenyReason.NEVER_FITS, "small": "Admitted"}
+    assert of(outcome, "big").verdict is Verdict.DENIED
+
+
+def test_a_pod_that_names_an_unknown_queue_is_denied() -> None:
+    lone = objects("""
+        apiVersion: v1
+        kind: Pod
+        metadata: {name: lone, labels: {muster.dev/queue: temas}}
+        spec: {containers: [{name: main}]}
+        """)
+
+    assert fates(simulate(teams(), lone)) == {"lone": DenyReason.UNKNOWN_QUEUE}
+
+
+def test_pods_outside_queues_are_none_of_its_business() -> None:
+    assert simulate(node("one", 1), job("train")).gangs == ()
+
+
+RUNNING = """
+    apiVersion: v1
+    kind: Pod
+    metadata: {name: old, labels: {muster.dev/queue: team}}
+    spec:
+      nodeName: one
+      containers: [{name: main}]
+      resourceClaims: [{name: gpu, resourceClaimName: old}]
+    status: {phase: Running}
+    ---
+    apiVersion: resource.k8s.io/v1
+    kind: ResourceClaim
+    metadata: {name: old}
+    spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu, count: 3}}]}}
+    status:
+      allocation:
+        devices:
+          results:
+          - {request: gpu, driver: gpu.example.com, pool: one, device: gpu-0}
+          - {request: gpu, driver: gpu.example.com, pool: one, device: gpu-1}
+          - {request: gpu, driver: gpu.example.com, pool: one, device: gpu-2}
+    """
+
+
+def test_what_runs_in_the_input_takes_devices_and_quota() -> None:
+    outcome = simulate(teams(quota=4), node("one", 4), objects(RUNNING), job("one"), job("two"))
+
+    assert fates(outcome) == {"old": "Admitted", "one": "Admitted", "two": HoldReason.QUOTA_EXCEEDED}
+    assert (of(outcome, "old").order, of(outcome, "old").charges) == (None, {"gpus": 3})
+    assert use_of(outcome) == 4
+
+
+def test_what_runs_in_the_input_ends_first() -> None:
+    outcome = simulate(teams(), node("one", 4), objects(RUNNING), job("next", gpus=4), until_empty=True)
+
+    assert fates(outcome) == {"old": "Admitted", "next": "Admitted"}
+    assert of(outcome, "old").charges == {"gpus": 3}
+
+
+def test_a_jobs_pods_in_the_input_are_not_made_again() -> None:
+    world = expand(
+        teams(),
+        job("train", pods=2, uid="u-1"),
+        objects("""
+            apiVersion: v1
+            kind: Pod
+            metadata:
+              name: train-x7k2p
+              uid: u-2
+              labels: {muster.dev/queue: team}
+              ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u-1, controller: true}]
+            spec: {schedulingGates: [{name: muster.dev/admission}], containers: [{name: main}]}
+            """),
+    )
+
+    assert [pod.meta.name for pod in world.snapshot.pods.values()] == ["train-x7k2p"]
+
+
+def test_a_gang_of_the_input_that_is_not_complete_waits() -> None:
+    lone = objects("""
+        apiVersion: v1
+        kind: Pod
+        metadata:
+          name: train-x7k2p
+          labels: {muster.dev/queue: team}
+          ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u-1, controller: true}]
+        spec: {containers: [{name: main}]}
+        """)
+    outcome = simulate(teams(), node("one", 1), job("train", pods=2, uid="u-1"), lone)
+
+    assert [gang.reason for gang in outcome.gangs] == [HoldReason.GANG_INCOMPLETE]
+
+
+def test_made_up_names_uids_and_times_are_always_the_same() -> None:
+    first, second = (expand(teams(), job("train", pods=3)).snapshot for _ in range(2))
+
+    assert first == second
+    assert [pod.meta.name for pod in first.pods.values()] == ["train-0", "train-1", "train-2"]
+    assert sorted(first.claims) == ["default/train-0-gpu", "default/train-1-gpu", "default/train-2-gpu"]
+
+
+def test_objects_without_a_time_are_in_the_order_of_the_input_behind_the_others() -> None:
+    early = job("early", creationTimestamp="2026-05-01T12:00:00Z")
+    world = expand(teams(), job("z"), job("a"), early)
+    created = sorted(world.snapshot.jobs.values(), key=lambda found: found.meta.created)
+
+    assert world.now == datetime(2026, 5, 1, 12, 1, tzinfo=UTC)
+    assert [found.meta.name for found in created] == ["early", "z", "a"]
+
+
+def test_indexed_pods_know_their_index_and_their_job() -> None:
+    found = job("train", pods=2)
+    found[1]["spec"]["completionMode"] = "Indexed"
+    pods = list(expand(teams(), found).snapshot.pods.values())
+
+    assert [pod.meta.annotations["batch.kubernetes.io/job-completion-index"] for pod in pods] == ["0", "1"]
+    assert {pod.meta.labels["batch.kubernetes.io/job-name"] for pod in pods} == {"train"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "pods"),
+    [
+        ({"suspend": True}, 0),
+        ({"parallelism": 0}, 0),
+        ({"parallelism": 3, "completions": 2}, 2),
+        ({"parallelism": 2, "completions": None}, 2),
+        ({"parallelism": None, "completions": None}, 1),
+    ],
+)
+def test_a_job_makes_as_many_pods_as_its_controller_would(spec: dict[str, Any], pods: int) -> None:
+    found = job("train")
+    found[1]["spec"] |= spec
+
+    assert len(expand(teams(), found).snapshot.pods) == pods
+
+
+def test_a_job_that_muster_holds_as_a_whole_is_simulated_with_the_pods_that_it_will_make() -> None:
+    for mark, pods in ((Held.WAITING, 2), (Held.STARTED, 0)):
+        found = job("train", pods=2)
+        found[1]["spec"]["suspend"] = True
+        found[1]["metadata"]["annotations"] = {names.HELD: mark}
+
+        assert len(expand(teams(), found).snapshot.pods) == pods
+
+
+def test_a_priority_class_orders_gangs() -> None:
+    urgent = job("urgent", gpus=4)
+    urgent[1]["spec"]["template"]["spec"]["priorityClassName"] = "high"
+    high = objects("{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: high}, value: 1000}")
+
+    outcome = simulate(teams(), node("one", 4), high, job("early", gpus=4), urgent)
+
+    assert fates(outcome) == {"urgent": "Admitted", "early": HoldReason.DEVICES_BUSY}
+
+
+FLAWS = {
+    "a name": ({"apiVersion": "v1", "kind": "Pod"}, "metadata.name"),
+    "a shape that is not read": (
+        {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "ResourceClaim", "metadata": {"name": "a"}},
+        "apiVersion",
+    ),
+    "a number of pods": (
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a"}, "spec": {"parallelism": 10**9}},
+        "spec.parallelism",
+    ),
+    "a claim in a template": (
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "a"},
+            "spec": {"template": {"spec": {"resourceClaims": [{"name": "gpu"}]}}},
+        },
+        "spec.template.spec.resourceClaims[0]",
+    ),
+    "a template": (
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a"}, "spec": {"template": {"spec": 1}}},
+        "spec.template.spec",
+    ),
+    "metadata": ({"apiVersion": "v1", "kind": "Node", "metadata": []}, "metadata.name"),
+}
+
+
+REFUSED = refused.REFUSED | refused.STRICTER | refused.CEL
+
+
+@pytest.mark.parametrize(("obj", "field"), FLAWS.values(), ids=FLAWS)
+def test_a_flaw_names_the_object_of_the_input_and_its_field(obj: dict[str, Any], field: str) -> None:
+    world = expand(teams(), [obj])
+
+    assert [(index, flaw.field) for index, error in world.flaws for flaw in error.flaws] == [(3, field)]
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_what_the_api_server_would_refuse_is_no_input(case: Case) -> None:
+    world = expand(teams(), [case.obj])
+
+    assert [(index, flaw.field) for index, error in world.flaws for flaw in error.flaws] == [(3, case.field)]
+
+
+@pytest.mark.parametrize("obj", refused.GOOD.values(), ids=refused.GOOD)
+def test_what_the_api_server_would_take_is(obj: dict[str, Any]) -> None:
+    assert expand(teams(), [obj]).flaws == ()
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1alpha3"])
+def test_taint_rules_are_part_of_the_cluster(version: str) -> None:
+    rule = refused.rule({"driver": "gpu.example.com"}) | {"apiVersion": f"resource.k8s.io/{version}"}
+
+    rules = expand([rule]).snapshot.taint_rules
+
+    assert [(name, rule.driver, rule.taint.effect) for name, rule in rules.items()] == [
+        ("good", "gpu.example.com", "NoExecute")
+    ]
+
+
+def test_a_taint_rule_keeps_gangs_off_devices() -> None:
+    rule = refused.rule({"pool": "one"})
+
+    assert fates(simulate(teams(), node("one", 1), node("two", 1), job("a"), [rule])) == {"a": "Admitted"}
+    assert fates(simulate(teams(), node("one", 1), job("a"), [rule])) == {"a": HoldReason.NO_FEASIBLE_PLACEMENT}
+
+
+@pytest.mark.parametrize(
+    ("release", "fate"), [(Release.V1_36, HoldReason.NO_FEASIBLE_PLACEMENT), (Release.V1_37, "Admitted")]
+)
+def test_the_profile_decides(release: Release, fate: str) -> None:
+    """A rule without a selector matches every device in 1.36, and none in 1.37."""
+    world = expand(teams(), node("one", 1), job("a"), [refused.rule()], profile=compatibility.profile(release))
+
+    assert fates(asyncio.run(offline.simulate(world))) == {"a": fate}
+
+
+def test_kinds_that_are_not_simulated_are_noted() -> None:
+    service = objects("{apiVersion: v1, kind: Service, metadata: {name: web, namespace: a}}")
+
+    assert expand(service).notes == ("Service a/web (v1) is left out: it is not simulated",)
+
+
+def test_an_object_that_stands_twice_is_noted_and_the_last_one_counts() -> None:
+    world = expand(teams(quota=1), teams(quota=2))
+
+    assert world.notes[0] == "Queue team stands more than once; the last one counts"
+    assert [quota.nominal for queue in world.snapshot.queues.values() for quota in queue.quotas] == [2]
+
+
+PLUGIN = """
+    apiVersion: v1
+    kind: Node
+    metadata: {name: old}
+    status: {allocatable: {cpu: 8, memory: 8Gi, pods: 110, example.com/gpu: 4}}
+    ---
+    apiVersion: muster.dev/v1alpha1
+    kind: Meter
+    metadata: {name: gpus}
+    spec:
+      sources: [{deviceClasses: [gpu], count: {}}]
+      extendedResources: [example.com/gpu]
+    ---
+    apiVersion: v1
+    kind: Pod
+    metadata: {name: old, labels: {muster.dev/queue: team}}
+    spec:
+      nodeName: old
+      containers: [{name: main, resources: {limits: {example.com/gpu: 2}}}]
+    status: {phase: Running}
+    """
+
+
+def plugged_job(name: str, count: int) -> Objects:
+    return objects(f"""
+        apiVersion: batch/v1
+        kind: Job
+        metadata: {{name: {name}}}
+        spec:
+          template:
+            spec:
+              containers: [{{name: main, resources: {{limits: {{example.com/gpu: {count}}}}}}}]
+        """)
+
+
+def test_what_device_plugins_serve_draws_on_the_quota_of_devices() -> None:
+    world = (teams(quota=5), node("one", 4), objects(PLUGIN), plugged_job("plugged", 2), job("devices"), job("more"))
+    outcome = simulate(*world)
+
+    assert fates(outcome) == {
+        "old": "Admitted",
+        "plugged": "Admitted",
+        "devices": "Admitted",
+        "more": HoldReason.QUOTA_EXCEEDED,
+    }
+    assert {name: of(outcome, name).charges for name in ("old", "plugged", "devices")} == {
+        "old": {"gpus": 2},
+        "plugged": {"gpus": 2},
+        "devices": {"gpus": 1},
+    }
+    assert [pod.node for pod in of(outcome, "plugged").plan] == ["old"]
+    assert use_of(outcome) == 5
+
+
+def test_what_device_plugins_serve_is_given_back_at_its_end() -> None:
+    outcome = simulate(teams(quota=2), objects(PLUGIN), plugged_job("next", 2), until_empty=True)
+
+    assert fates(outcome) == {"old": "Admitted", "next": "Admitted"}
+
+
+def test_more_of_a_device_plugin_than_the_queue_could_ever_have_is_denied() -> None:
+    outcome = simulate(teams(quota=3), objects(PLUGIN), plugged_job("large", 4))
+
+    assert fates(outcome) == {"old": "Admitted", "large": DenyReason.NEVER_FITS}
+
+
+def a_fence(**toleration: str) -> Objects:
+    """The rule of a fence, as a dump shows it, and a claim that tolerates something."""
+    rule = {
+        "deviceSelector": {"driver": "gpu.example.com"},
+        "taint": {"key": "muster.dev/fence", "effect": "NoSchedule"},
+    }
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "tolerations": [toleration]}}
+    return [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceTaintRule",
+            "metadata": {"name": "muster-fence-gpu.example.com"},
+            "spec": rule,
+        },
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": "other"},
+            "spec": {"devices": {"requests": [request]}},
+        },
+    ]
+
+
+def test_behind_a_fence_that_the_input_shows_muster_allocates() -> None:
+    fence = a_fence(key="example.com/other", operator="Exists")
+
+    gangs = simulate(teams(), node("one", 4), job("a", pods=2), job("b", pods=2), fence, until_empty=True).gangs
+
+    assert [(gang.name, gang.verdict, gang.placement) for gang in gangs] == [
+        ("a", Verdict.ADMITTED, "Allocate"),
+        ("b", Verdict.ADMITTED, "Allocate"),
+    ]
+
+
+def test_a_fence_that_a_claim_of_the_input_gets_past_does_not_count() -> None:
+    gang = of(simulate(teams(), node("one", 4), job("train"), a_fence(operator="Exists")), "train")
+
+    assert (gang.verdict, gang.placement) == (Verdict.ADMITTED, "Pin")

@@ -1,0 +1,444 @@
+"""Traces played in virtual time: who starts when, what it comes to, and that it is what the controller's rules say."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from admission.api import traces
+from admission.api.traces import Arrival, Row
+from admission.api.values.reasons import DenyReason, HoldReason
+from admission.simulation.replay import cluster, figures as replay_figures, player
+from admission.simulation.replay.cluster import Cluster
+from admission.simulation.replay.player import Play, Policy
+from tests.bench import trace as traced
+from tests.unit.simulation.test_offline import Objects, expand, job, node, objects, teams
+
+
+def town(*parts: Objects) -> Cluster:
+    world = expand(*parts)
+    assert world.flaws == ()
+    return cluster.build_cluster(world, steps=5_000)
+
+
+def trace(rows: Iterable[dict[str, Any]]) -> tuple[Arrival, ...]:
+    read = traces.decode(Row(at, row) for at, row in enumerate(rows, 1))
+    assert read.flaws == ()
+    return read.arrivals
+
+
+def row(name: str, arrival: float, runtime: float, *, gpus: int = 1, **more: Any) -> dict[str, Any]:
+    claims = [{"class": "gpu", "count": gpus}]
+    return {"name": name, "queue": "team", "arrival": arrival, "runtime": runtime, "claims": claims, **more}
+
+
+def play(place: Cluster, *rows: dict[str, Any], policy: Policy = Policy.MUSTER) -> Play:
+    return player.play(place, trace(rows), policy)
+
+
+def starts(found: Play) -> dict[str, float | None]:
+    return {job.arrival.name: None if job.start is None else job.start.total_seconds() for job in found.jobs}
+
+
+def why(found: Play, name: str) -> tuple[str, str]:
+    (reason,) = (job.why for job in found.jobs if job.arrival.name == name)
+    assert reason is not None
+    return reason.reason, reason.message
+
+
+def queue(name: str, nominal: int, **spec: Any) -> Objects:
+    return [
+        {
+            "apiVersion": "muster.dev/v1alpha1",
+            "kind": "Queue",
+            "metadata": {"name": name},
+            "spec": {"namespaceSelector": {}, "quotas": [{"meter": "gpus", "nominal": nominal}], **spec},
+        }
+    ]
+
+
+def strict(quota: int = 8) -> Objects:
+    first, *rest = teams(quota)
+    return [{**first, "spec": {**first["spec"], "queueingStrategy": "StrictFIFO"}}, *rest]
+
+
+def test_jobs_start_when_they_arrive_or_when_what_they_need_is_free() -> None:
+    place = town(teams(), node("one", 2))
+
+    found = play(place, row("a", 0, 10), row("b", 1, 10), row("c", 2, 10), row("d", 3, 5))
+
+    assert starts(found) == {"a": 0, "b": 1, "c": 10, "d": 11}
+    assert [moment.waiting for moment in found.moments] == [0, 0, 1, 2, 1, 0, 0, 0]
+    assert [moment.used["gpu.example.com"] for moment in found.moments] == [1, 2, 2, 2, 2, 2, 1, 0]
+
+
+def test_a_gang_starts_with_all_of_its_pods_or_not_at_all() -> None:
+    place = town(teams(), node("one", 2), node("two", 2))
+
+    found = play(place, row("a", 0, 10), row("gang", 1, 10, pods=2, gpus=2))
+
+    assert starts(found) == {"a": 0, "gang": 10}
+
+
+def test_small_jobs_pass_one_that_waits_but_not_in_a_strict_queue() -> None:
+    rows = row("a", 0, 10), row("large", 1, 10, gpus=2), row("small", 2, 3)
+
+    assert starts(play(town(teams(), node("one", 2)), *rows)) == {"a": 0, "large": 10, "small": 2}
+    assert starts(play(town(strict(), node("one", 2)), *rows)) == {"a": 0, "large": 10, "small": 20}
+
+
+def test_priority_goes_before_arrival() -> None:
+    place = town(teams(), node("one", 1))
+
+    found = play(place, row("a", 0, 10), row("low", 1, 10), row("high", 2, 10, priority=5))
+
+    assert starts(found) == {"a": 0, "low": 20, "high": 10}
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_a_quota_is_used_from_start_to_end_and_given_back(policy: Policy) -> None:
+    place = town(teams(quota=1), node("one", 4))
+
+    assert starts(play(place, row("a", 0, 10), row("b", 1, 10), policy=policy)) == {"a": 0, "b": 10}
+
+
+def test_of_queues_that_share_fairly_the_one_that_uses_less_is_next() -> None:
+    shared = {"fairSharing": {"weight": 1}}
+    place = town(teams(0), queue("x", 1, parent="team", **shared), queue("y", 1, parent="team", **shared), node("n", 2))
+    rows = [row("x0", 0, 10, queue="x"), *(row(f"x{at}", 0, 30, queue="x") for at in (1, 2))]
+
+    found = starts(play(place, *rows, row("y", 1, 10, queue="y")))
+
+    assert found == {"x0": 0, "x1": 0, "x2": 20, "y": 10}
+
+
+@pytest.mark.parametrize(("shared", "start"), [({"fairSharing": {"weight": 1}}, 30), ({}, 10)])
+def test_what_was_reserved_goes_to_who_uses_less_where_queues_share_fairly(shared: dict[str, Any], start: int) -> None:
+    queues = (queue(name, 4, parent="team", **shared) for name in ("x", "y"))
+    place = town(teams(0), *queues, node("n", 4))
+    rows = [row("long", 0, 1000, gpus=2, queue="x"), row("large", 1, 10, gpus=2, queue="x")]
+    small = [row(f"y{at}", 0 if at < 2 else 2, 10, queue="y") for at in range(6)]
+
+    assert starts(play(place, *rows, *small))["large"] == start
+
+
+def test_what_runs_in_the_input_has_its_devices_to_the_end() -> None:
+    template, made = job("runs")
+    spec = {**made["spec"]["template"]["spec"], "nodeName": "one"}
+    labels = {"muster.dev/queue": "team"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "runs-0", "labels": labels}, "spec": spec}
+    result = {"request": "gpu", "driver": "gpu.example.com", "pool": "one", "device": "gpu-0"}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "runs-0-gpu"},
+        "spec": template["spec"]["spec"],
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    }
+    pod["status"] = {
+        "phase": "Running",
+        "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "runs-0-gpu"}],
+    }
+    place = town(teams(), node("one", 2), [template, pod, claim])
+
+    found = play(place, row("a", 0, 10), row("b", 0, 10), row("large", 0, 1, gpus=2))
+
+    assert place.usage == {"team": {"gpus": 1}}
+    assert starts(found) == {"a": 0, "b": 10, "large": None}
+    assert why(found, "large")[0] == HoldReason.DEVICES_BUSY
+
+
+def test_what_waits_in_the_input_takes_no_part_and_is_named() -> None:
+    place = town(teams(), node("one", 1), job("waits"))
+
+    assert place.left_out == ("default/waits",)
+    assert starts(play(place, row("a", 0, 10))) == {"a": 0}
+
+
+def test_jobs_that_never_start_say_why() -> None:
+    place = town(teams(), node("one", 2))
+
+    found = play(
+        place, row("large", 0, 10, gpus=4), row("a", 1, 1), row("dear", 2, 1, gpus=9), row("large2", 3, 1, gpus=4)
+    )
+
+    assert starts(found) == {"large": None, "a": 1, "dear": None, "large2": None}
+    assert why(found, "large")[0] == HoldReason.NO_FEASIBLE_PLACEMENT
+    assert why(found, "large2") == why(found, "large")
+    assert why(found, "dear")[0] == HoldReason.QUOTA_EXCEEDED
+
+
+def test_a_class_that_no_meter_counts_is_denied_and_keeps_nobody_waiting() -> None:
+    other = objects("""
+        apiVersion: resource.k8s.io/v1
+        kind: DeviceClass
+        metadata: {name: other}
+        spec: {}
+        """)
+    place = town(strict(), other, node("one", 1))
+    unmetered = row("no", 0, 10, claims=[{"class": "other"}])
+
+    for policy in Policy:
+        found = play(place, unmetered, row("a", 0, 10), policy=policy)
+
+        assert starts(found) == {"no": None, "a": 0}
+        assert why(found, "no")[0] == DenyReason.UNMETERED_CLASS
+
+
+def test_who_runs_longer_than_it_said_delays_the_first_one_and_may_be_passed_again() -> None:
+    """`large` is promised the end that `a` declares; at that time it is reckoned anew, and `short` fits before that."""
+    rows = row("a", 0, 100, gpus=2, declared=10), row("large", 1, 10, gpus=4), row("short", 2, 30)
+
+    found = play(town(teams(), node("one", 4)), *rows)
+
+    assert starts(found) == {"a": 0, "large": 100, "short": 10}
+    promises = replay_figures.figures(found).promises
+    assert (promises.overran, promises.promised, promises.late, promises.longest) == (1, 1, 1, 90.0)
+
+
+def test_who_runs_shorter_than_it_said_brings_the_first_one_forward() -> None:
+    rows = row("a", 0, 20, gpus=2, declared=50), row("b", 0, 30, declared=30), row("large", 1, 10, gpus=4)
+
+    found = play(town(teams(), node("one", 4)), *rows, row("long", 2, 48), row("later", 21, 8))
+
+    assert starts(found) == {"a": 0, "b": 0, "large": 50, "long": 2, "later": 21}
+    assert replay_figures.figures(found).promises.late == 0
+
+
+SOONER = {
+    "soon after": ((5, 1000), 50, 2, (20, 100)),
+    "while it is late": ((75, 50), 90, 55, (76, 30)),
+}
+"""When `a` ends and says that it does, when `b` does, and when `long` and `short` come, and for how long that runs."""
+
+
+@pytest.mark.parametrize(("a", "b", "long", "short"), SOONER.values(), ids=SOONER)
+def test_who_ends_sooner_than_was_reckoned_with_brings_the_first_one_forward(
+    a: tuple[int, int], b: int, long: int, short: tuple[int, int]
+) -> None:
+    """`long` has something reserved for `large` at once; nobody ends again before `short` asks for what is free."""
+    rows = row("a", 0, a[0], declared=a[1]), row("b", 0, b), row("large", 1, 10, gpus=3), row("long", long, 5000)
+
+    found = starts(play(town(teams(), node("one", 3)), *rows, row("short", *short)))
+
+    assert (found["large"], found["short"]) == (b, b + 10)
+
+
+def test_who_runs_longer_than_its_queue_allows_is_late_as_well() -> None:
+    first, *rest = teams()
+    bounded = [{**first, "spec": {**first["spec"], "maxRuntime": "10s"}}, *rest]
+    rows = row("a", 0, 100), row("b", 0, 100), row("large", 1, 10, gpus=3), row("short", 2, 60)
+
+    assert starts(play(town(bounded, node("one", 3)), *rows)) == {"a": 0, "b": 0, "large": 100, "short": 10}
+
+
+def test_nothing_is_reserved_behind_one_that_can_never_start_in_a_strict_queue() -> None:
+    strictly = {"queueingStrategy": "StrictFIFO", "preemption": {"withinQueue": "LowerPriority"}}
+    place = town(teams(0), queue("x", 1, **strictly), queue("y", 4), node("one", 1))
+    never = row("never", 2, 10, gpus=5, queue="x", priority=5)
+
+    found = play(
+        place, row("a", 0, 50, queue="y", declared=1), row("b", 1, 100, queue="x"), never, row("c", 3, 100, queue="y")
+    )
+
+    assert starts(found) == {"a": 0, "b": None, "never": None, "c": 50}
+
+
+def test_who_passes_the_first_one_and_then_runs_too_long_has_its_time_reckoned_anew() -> None:
+    """`late` has what was reserved for `large`, so `endless` must leave it what has become free instead."""
+    place = town(teams(), node("one", 2), node("three", 2), node("two", 1))
+    known = row("a", 0, 6, gpus=2, declared=8), row("b", 0, 8), row("c", 0, 7, gpus=2, declared="none")
+    large, endless = row("large", 1, 10, pods=3), row("endless", 5, 90, gpus=2, declared="none")
+
+    found = play(place, *known, large, endless, row("late", 6, 6, gpus=2, declared=1))
+
+    assert starts(found) == {"a": 0, "b": 0, "c": 0, "large": 8, "endless": 12, "late": 6}
+
+
+def test_who_says_nothing_of_its_runtime_is_taken_to_run_for_ever_unless_its_queue_says_something() -> None:
+    first, *rest = teams()
+    rows = row("a", 0, 10, gpus=2), row("large", 1, 10, gpus=4), row("short", 2, 5, declared="none")
+    defaulted = [{**first, "spec": {**first["spec"], "defaultRuntime": "8s"}}, *rest]
+
+    assert starts(play(town(teams(), node("one", 4)), *rows)) == {"a": 0, "large": 10, "short": 20}
+    assert starts(play(town(defaulted, node("one", 4)), *rows)) == {"a": 0, "large": 10, "short": 2}
+
+
+def test_a_queue_that_counts_holds_quota_for_devices_that_are_not_there() -> None:
+    """Two devices are free when `pair` comes, but on two nodes: where it counts, `c` waits though it has a place."""
+    place = town(teams(quota=4), node("one", 2), node("two", 2))
+    rows = row("a", 0, 30), row("a-short", 0, 5), row("b", 0, 100), row("pair", 6, 10, gpus=2), row("c", 7, 10)
+
+    counted, decided = play(place, *rows, policy=Policy.FIFO_COUNT), play(place, *rows)
+
+    assert starts(decided)["pair"] == starts(counted)["pair"] == 30
+    assert starts(decided)["c"] == 7
+    assert starts(counted)["c"] == 30
+
+
+def test_a_queue_that_counts_lets_nobody_pass_the_first_one() -> None:
+    place = town(teams(quota=2), node("one", 4))
+    rows = row("a", 0, 10), row("large", 1, 10, gpus=2), row("small", 2, 3)
+
+    assert starts(play(place, *rows, policy=Policy.FIFO_COUNT)) == {"a": 0, "large": 10, "small": 20}
+    assert starts(play(place, *rows)) == {"a": 0, "large": 10, "small": 2}
+
+
+def test_the_same_trace_has_the_same_outcome() -> None:
+    place = town(teams(), node("one", 4), node("two", 4))
+    jobs = trace(row(f"j{at}", at % 7, 1 + at % 5, gpus=1 + at % 3, pods=1 + at % 2) for at in range(60))
+
+    assert player.play(place, jobs, Policy.MUSTER) == player.play(place, jobs[::-1], Policy.MUSTER)
+
+
+# What it comes to.
+
+
+def test_figures_of_a_play() -> None:
+    place = town(teams(), node("one", 2))
+    found = play(place, row("a", 0, 40, gpus=2), row("b", 10, 40), row("c", 30, 10), row("d", 100, 1))
+
+    figures = replay_figures.figures(found)
+
+    whole = figures.whole
+    assert (whole.jobs, whole.started) == (4, 4)
+    assert (whole.wait.mean, whole.wait.p50, whole.wait.p95, whole.wait.longest) == (10.0, 0.0, 30.0, 30.0)
+    assert whole.slowdown == pytest.approx((1 + 70 / 40 + 20 / 10 + 1) / 4)
+    assert figures.makespan == timedelta(seconds=101)
+    assert figures.utilisation["gpu.example.com"] == pytest.approx((80 + 40 + 10) / 200)
+    assert figures.overall["gpu.example.com"] == pytest.approx((80 + 40 + 10 + 1) / 202)
+    assert whole.hours == pytest.approx(131 / 3600)
+    assert whole.served == 1.0
+
+
+def test_fairness_is_by_what_queues_had_of_what_they_asked_for() -> None:
+    place = town(teams(0), queue("x", 2), queue("y", 1), node("one", 3))
+    rows = [row(f"{name}{at}", 0, 10, queue=name) for name in "xy" for at in range(2)]
+
+    figures = replay_figures.figures(play(place, *rows, row("last", 10, 1, queue="x")))
+
+    assert figures.queues["x"].served == 1.0  # type: ignore[index]
+    assert figures.queues["y"].served == 0.5  # type: ignore[index]
+    assert figures.fairness == pytest.approx(1.5**2 / (2 * 1.25))
+
+
+def test_a_queue_that_asks_for_no_devices_says_nothing_of_fairness() -> None:
+    place = town(teams(0), queue("x", 1), queue("y", 1), queue("z", 1), node("one", 2))
+    rows = [row(f"{name}{at}", 0, 10, queue=name) for name in "xy" for at in range(2)]
+
+    figures = replay_figures.figures(play(place, *rows, row("z", 0, 10, queue="z", claims=[]), row("last", 10, 1)))
+
+    assert {str(name): tally.served for name, tally in figures.queues.items()} == {
+        "team": None,
+        "x": 0.5,
+        "y": 0.5,
+        "z": None,
+    }
+    assert figures.fairness == 1.0
+
+
+def test_a_device_that_several_share_is_in_use_once() -> None:
+    slices = objects("""
+    apiVersion: resource.k8s.io/v1
+    kind: ResourceSlice
+    metadata: {name: one}
+    spec:
+      driver: gpu.example.com
+      nodeName: one
+      pool: {name: one, generation: 1, resourceSliceCount: 1}
+      devices:
+      - {name: gpu-0, allowMultipleAllocations: true, capacity: {memory: {value: 80Gi}}}
+      - {name: gpu-1}
+    """)
+    selectors = [{"cel": {"expression": "device.allowMultipleAllocations == true"}}]
+    exactly = {"deviceClassName": "gpu", "selectors": selectors, "capacity": {"requests": {"memory": "10Gi"}}}
+    share = [{"devices": {"requests": [{"name": "part", "exactly": exactly}]}}]
+    place = town(teams(), node("one", 0)[:1], slices)
+
+    found = play(place, row("a", 0, 10, claims=share), row("b", 5, 10, claims=share), row("c", 20, 1, claims=share))
+
+    assert starts(found) == {"a": 0, "b": 5, "c": 20}
+    assert [moment.used["gpu.example.com"] for moment in found.moments] == [1, 1, 1, 0, 1, 0]
+    assert replay_figures.figures(found).utilisation == {"gpu.example.com": pytest.approx(15 / 40)}
+
+
+def test_percentiles_are_values_of_some_job() -> None:
+    values = [float(at) for at in range(1, 201)]
+
+    assert [replay_figures.nearest_rank(values, percent) for percent in (50, 95, 99, 100)] == [
+        100.0,
+        190.0,
+        198.0,
+        200.0,
+    ]
+    assert replay_figures.nearest_rank([], 50) == 0.0
+    assert replay_figures.nearest_rank([7.0], 1) == 7.0
+
+
+def test_what_the_cluster_lacks_is_told_with_the_line() -> None:
+    place = town(
+        teams(),
+        objects("""
+        apiVersion: muster.dev/v1alpha1
+        kind: Queue
+        metadata: {name: above}
+        spec: {}
+        """),
+    )
+    rows = (
+        *(row("a", 0, 1), row("b", 0, 1, queue="other"), row("c", 0, 1, queue="other"), row("d", 0, 1, queue="above")),
+        row("e", 0, 1, claims=[{"class": "none"}]),
+        row("f", 0, 1, claims=[{"class": "gpu", "selectors": ["device.("]}]),
+    )
+
+    found = [f"{line}: {flaw}" for line, flaw in cluster.lacks(place, trace(rows))]
+
+    assert found[0].startswith("2: queue: there is no Queue other")
+    assert found[1].startswith("4: queue: nobody enters queue above directly")
+    assert found[2].startswith("5: claims[0].class: there is no DeviceClass none")
+    assert found[3].startswith("6: claims[0].selectors: 'device.(' is not CEL that Kubernetes takes")
+    assert len(found) == 4
+
+
+PLAYED = """
+from admission.simulation.replay import cluster, player
+from admission.simulation.replay.player import Policy
+from tests.bench import trace
+shape = trace.Shape(jobs=150, nodes=8, load=1.2)
+town = cluster.build_cluster(trace.town(shape), steps=50_000)
+for policy in Policy:
+    print(sorted((job.arrival.name, job.start) for job in player.play(town, trace.arrivals(shape), policy).jobs))
+"""
+
+
+def test_the_same_trace_is_always_played_the_same() -> None:
+    """Another process puts sets of names in another order."""
+    plays = [
+        subprocess.Popen(
+            [sys.executable, "-c", PLAYED],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parents[3],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in ("1", "2")
+    ]
+    first, second = (played.communicate()[0] for played in plays)
+
+    assert first.count("timedelta") > 150
+    assert first == second
+
+
+def test_what_is_played_first_has_no_say_in_what_is_played_next() -> None:
+    """`--compare` plays a trace more than once, on one cluster."""
+    shape = traced.Shape(jobs=400, nodes=16, load=0.9)
+    place, arrivals = cluster.build_cluster(traced.town(shape), steps=50_000), traced.arrivals(shape)
+
+    first, _, again = (player.play(place, arrivals, policy) for policy in (*reversed(Policy), Policy.FIFO_COUNT))
+
+    assert starts(first) == starts(again)

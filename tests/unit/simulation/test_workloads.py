@@ -1,0 +1,154 @@
+"""`muster simulate` makes the pods of JobSets and training jobs as it makes those of Jobs."""
+
+from typing import Any
+
+import pytest
+
+from admission.api.values import names
+from admission.api.values.names import Held
+from tests.unit.simulation.test_offline import Objects, expand, fates, job, node, objects, of, simulate, teams
+
+Json = dict[str, Any]
+
+
+def template(claims: str = "train") -> Json:
+    """A pod with the devices of a template of claims."""
+    wanted = [{"name": "gpu", "resourceClaimTemplateName": claims}]
+    return {"spec": {"containers": [{"name": "main"}], "resourceClaims": wanted, "restartPolicy": "Never"}}
+
+
+def devices(gpus: int = 1) -> Objects:
+    """The template of claims that these pods name."""
+    return job("train", gpus=gpus)[:1]
+
+
+def jobset(name: str = "train", *, spec: Json | None = None, status: Json | None = None, **metadata: Any) -> Objects:
+    """A JobSet of a driver and two workers."""
+    jobs = [
+        {"name": role, "replicas": count, "template": {"spec": {"parallelism": 1, "template": template()}}}
+        for role, count in (("driver", 1), ("workers", 2))
+    ]
+    found: Json = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, **metadata},
+        "spec": {"replicatedJobs": jobs, **(spec or {})},
+        "status": status or {},
+    }
+    return [found]
+
+
+def training(name: str = "train") -> Objects:
+    """A PyTorchJob of a master and three workers."""
+    roles = {role: {"replicas": count, "template": template()} for role, count in (("Master", 1), ("Worker", 3))}
+    spec = {"pytorchReplicaSpecs": roles}
+    return [{"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": name}, "spec": spec}]
+
+
+def owned(by: Json, obj: Json) -> Json:
+    """An object that another one has made."""
+    owner = {"apiVersion": by["apiVersion"], "kind": by["kind"], "name": by["metadata"]["name"], "controller": True}
+    return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [{**owner, "uid": by["metadata"]["uid"]}]}}
+
+
+def test_the_pods_of_a_jobset_are_one_gang() -> None:
+    outcome = simulate(teams(), node("one", 4), devices(), jobset())
+
+    gang = of(outcome, "train")
+    assert len(outcome.gangs) == 1
+    assert (gang.verdict, gang.charges) == ("Admitted", {"gpus": 3})
+    assert [pod.pod for pod in gang.plan] == [
+        "default/train-driver-0",
+        "default/train-workers-0",
+        "default/train-workers-1",
+    ]
+
+
+def test_a_training_job_waits_whole_where_all_of_its_replicas_do_not_fit() -> None:
+    outcome = simulate(teams(), node("one", 3), devices(), training(), jobset("small"))
+
+    assert fates(outcome) == {"train": "NoFeasiblePlacement", "small": "Admitted"}
+
+
+def test_what_the_input_shows_of_a_jobset_is_all_that_is_simulated_of_it() -> None:
+    whole = jobset(uid="u-1")
+    (made,) = [one for one in job("train-driver-0") if one["kind"] == "Job"]
+
+    world = expand(teams(), devices(), whole, [owned(whole[0], made)])
+
+    assert [pod.meta.name for pod in world.snapshot.pods.values()] == ["train-driver-0-0"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "annotations", "pods"),
+    [
+        ({"suspend": True}, {}, {}, 0),
+        ({"suspend": True}, {}, {names.HELD: Held.WAITING}, 3),
+        ({}, {"conditions": [{"type": "Completed", "status": "True"}]}, {}, 0),
+        ({}, {"conditions": [{"type": "Failed", "status": "False"}]}, {}, 3),
+    ],
+)
+def test_a_jobset_that_is_suspended_or_over_makes_no_pods(
+    spec: Json, status: Json, annotations: dict[str, str], pods: int
+) -> None:
+    world = expand(teams(), devices(), jobset(spec=spec, status=status, annotations=annotations))
+
+    assert len(world.snapshot.pods) == pods
+
+
+def test_of_a_jobset_in_order_the_first_pods_are_simulated_and_a_note_says_so() -> None:
+    world = expand(teams(), devices(), jobset(spec={"startupPolicy": {"startupPolicyOrder": "InOrder"}}))
+
+    assert [pod.meta.name for pod in world.snapshot.pods.values()] == ["train-driver-0"]
+    assert "JobSet default/train makes some pods only when others run; only the first ones are simulated" in world.notes
+
+
+def test_a_template_that_cannot_be_read_is_a_flaw_of_its_object() -> None:
+    whole = jobset()
+    whole[0]["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]["resourceClaims"] = 7
+
+    ((index, error),) = expand(teams(), devices(), whole).flaws
+
+    assert index == len(teams()) + 1
+    assert [flaw.field for flaw in error.flaws] == ["spec.replicatedJobs[1].template.spec.template.spec.resourceClaims"]
+
+
+def test_more_pods_than_a_gang_may_have_are_a_flaw() -> None:
+    whole = jobset()
+    whole[0]["spec"]["replicatedJobs"][1]["replicas"] = 20_000
+
+    ((_, error),) = expand(teams(), devices(), whole).flaws
+
+    assert error.flaws[0].field == "spec.replicatedJobs"
+
+
+def test_a_template_that_the_door_refuses_denies_the_jobset() -> None:
+    whole = jobset()
+    whole[0]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"] = {
+        "labels": {names.QUEUE: "nowhere"}
+    }
+
+    assert of(simulate(teams(), devices(), whole), "train").verdict == "Denied"
+
+
+def test_other_kinds_make_no_pods_and_a_note_says_so() -> None:
+    cluster = objects("{apiVersion: ray.io/v1, kind: RayCluster, metadata: {name: ray}, spec: {workerGroupSpecs: []}}")
+
+    (note,) = expand(teams(), cluster).notes
+
+    assert note == "RayCluster default/ray makes no pods here; those that the input shows are simulated"
+
+
+def test_the_pods_of_a_ray_job_are_one_gang_but_for_what_it_submits_with() -> None:
+    cluster = {
+        "headGroupSpec": {"template": template()},
+        "workerGroupSpecs": [{"groupName": "w", "replicas": 2, "template": template()}],
+    }
+    spec = {"shutdownAfterJobFinishes": True, "rayClusterSpec": cluster}
+    ray_job: Json = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "ray"}, "spec": spec}
+
+    outcome = simulate(teams(), node("one", 4), devices(), [ray_job])
+
+    gang = of(outcome, "ray")
+    assert len(outcome.gangs) == 1
+    assert (gang.verdict, gang.charges) == ("Admitted", {"gpus": 3})

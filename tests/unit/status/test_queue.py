@@ -1,0 +1,73 @@
+"""What the conditions of a queue say of its quotas, meters and budgets."""
+
+from dataclasses import replace
+
+from admission.api.kubernetes.meta import Condition
+from admission.api.muster.status_reports import BudgetUse
+from admission.api.values.names import MeterName, QueueName
+from admission.status import queue as status_queue
+from admission.status.gang import StatusInputs
+from admission.status.queue import Tally
+from tests.builders import NOON, a_cluster
+from tests.unit.status.test_gang import GPUS, facts_of
+
+Q = QueueName("q")
+
+
+def condition(facts: StatusInputs, kind: str, queue: str = "q") -> Condition:
+    """Return one condition of a queue."""
+    conditions = {report.name: report.conditions for report in status_queue.queues(Tally(), facts)}
+    (found,) = [condition for condition in conditions[QueueName(queue)] if condition.type == kind]
+    return found
+
+
+def test_a_quota_that_was_lowered_below_its_use_says_that_nothing_more_starts() -> None:
+    within = condition(facts_of(a_cluster().queue("q", gpus=4), q=4), "QuotaWithin")
+    over = condition(facts_of(a_cluster().queue("q", gpus=3), q=4), "QuotaWithin")
+
+    assert (within.status, over.status, over.reason) == ("True", "False", "OverNominal")
+    assert "4 gpus are used, more than the 3 that the queue can have" in over.message
+
+
+def test_what_is_borrowed_is_not_over_the_quota_until_the_whole_tree_is() -> None:
+    def tree(rest: int) -> StatusInputs:
+        builder = a_cluster().queue("top", gpus=rest)
+        return facts_of(builder.queue("q", gpus=1, parent="top"), q=4)
+
+    assert condition(tree(3), "QuotaWithin").status == "True"
+    assert condition(tree(2), "QuotaWithin").status == "False"
+    assert condition(tree(2), "QuotaWithin", "top").status == "False"
+
+
+def test_a_meter_that_is_gone_is_named_with_what_stays_charged() -> None:
+    facts = facts_of(a_cluster().queue("q", gpus=4), q=2)
+    gone = replace(facts.snapshot, meters={name: m for name, m in facts.snapshot.meters.items() if name != GPUS})
+
+    known = condition(replace(facts, snapshot=gone), "MetersKnown")
+
+    assert condition(facts, "MetersKnown").status == "True"
+    assert (known.status, known.reason) == ("False", "MeterMissing")
+    assert "there is no Meter gpus: create it, or take it from spec.quotas" in known.message
+    assert "the 2 that are charged stay so until their claims are gone" in known.message
+
+
+def test_of_several_exhausted_budgets_the_one_that_holds_gangs_back_is_told() -> None:
+    facts = facts_of(a_cluster().queue("q", gpus=4, budgets=[{"meter": "gpus", "hours": "1", "period": "Day"}]))
+    warns = BudgetUse(meter=MeterName("claims"), limit=3600, spent=3600, start=NOON, end=NOON, on_exhausted="Warn")
+    holds = BudgetUse(meter=GPUS, limit=7200, spent=7300, start=NOON, end=NOON, on_exhausted="Hold")
+
+    told = condition(replace(facts, budgets={Q: (warns, holds)}), "BudgetLeft")
+
+    assert (told.status, told.reason) == ("False", "BudgetExhausted")
+    assert "2 gpus-hours" in told.message
+    assert "nothing that needs it starts" in told.message
+    assert condition(replace(facts, budgets={Q: ()}), "BudgetLeft").status == "True"
+    assert condition(facts, "BudgetLeft").status == "Unknown"
+
+
+def test_a_queue_without_quotas_and_budgets_has_nothing_more_to_say() -> None:
+    facts = facts_of(a_cluster().queue("q", quotas=[]))
+
+    (report,) = status_queue.queues(Tally(), facts)
+
+    assert [condition.type for condition in report.conditions] == ["Active"]

@@ -1,0 +1,201 @@
+"""The pods of a JobSet: all at once, one ReplicatedJob after the other, and again after a restart."""
+
+from typing import Any
+
+import pytest
+
+from admission.workloads import suspendable
+from tests import standins
+from tests.standins import Manifest
+from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, an_object
+
+GROUP = "jobset.x-k8s.io/v1alpha2"
+
+
+def entry(name: str, replicas: int, pods: int, **more: Any) -> Manifest:
+    spec = {"parallelism": pods, "completions": pods, "template": TEMPLATE}
+    return {"name": name, "replicas": replicas, "template": {"spec": spec}, **more}
+
+
+def run(herd: Herd, jobset: Manifest, *replicated: str, restarts: int = 0) -> list[Manifest]:
+    jobs = herd.all(standins.jobset_jobs(jobset, *replicated, restarts=restarts))
+    return [pod for job in jobs for pod in herd.all(standins.job_pods(job))]
+
+
+def test_all_jobs_of_a_jobset_are_one_gang() -> None:
+    herd = Herd()
+    jobset = herd.put(an_object(GROUP, "JobSet", "train", replicatedJobs=[entry("a", 1, 1), entry("b", 2, 3)]))
+    run(herd, jobset)
+
+    group = herd.gang
+
+    assert (group.identity.size, group.identity.needed, len(group.waiting)) == (7, 7, 7)
+    assert (group.uid, group.identity.workload and group.identity.workload.kind) == (
+        jobset["metadata"]["uid"],
+        "JobSet",
+    )
+    assert group.identity.said == "spec.replicatedJobs of JobSet train"
+
+
+def test_jobs_that_are_made_in_order_are_gangs_one_after_the_other() -> None:
+    """The second Job is made when the first is ready: who waited for both would wait for ever."""
+    herd = Herd()
+    jobset = an_object(GROUP, "JobSet", "train", replicatedJobs=[entry("driver", 1, 1), entry("workers", 2, 2)])
+    jobset["spec"]["startupPolicy"] = {"startupPolicyOrder": "InOrder"}
+    jobset = herd.put(jobset)
+
+    run(herd, jobset, "driver")
+    assert herd.told == {("train-driver-0-0",): (1, 1)}
+
+    run(herd, jobset, "workers")
+    assert sorted(herd.told.values()) == [(1, 1), (4, 4)]
+    assert len({group.uid for group in herd.gangs}) == len({group.key for group in herd.gangs}) == 2
+
+
+def test_jobs_that_wait_for_the_same_others_are_one_gang() -> None:
+    """As of a TrainJob: what prepares the data is complete before the trainer's Jobs are made."""
+    herd = Herd()
+    after = {"dependsOn": [{"name": "prepare", "status": "Complete"}]}
+    entries = [entry("prepare", 1, 1), entry("left", 1, 2, **after), entry("right", 1, 2, **after)]
+    jobset = herd.put(an_object(GROUP, "JobSet", "train", replicatedJobs=entries))
+
+    run(herd, jobset)
+
+    assert sorted(herd.told.values()) == [(1, 1), (4, 4)]
+
+
+def test_a_restart_is_another_gang() -> None:
+    herd = Herd()
+    jobset = herd.put(an_object(GROUP, "JobSet", "train", replicatedJobs=[entry("a", 1, 2)]))
+    first = run(herd, jobset)
+    before = herd.gang
+    for pod in first:
+        herd.take(pod)
+    run(herd, jobset, restarts=1)
+
+    after = herd.gang
+
+    assert before.uid != after.uid
+    assert before.key != after.key
+    assert (after.identity.needed, after.identity.name.startswith("train-restart-1-")) == (2, True)
+
+
+def test_a_restart_that_a_pod_claims_by_its_label_is_none() -> None:
+    """What counts is the label of the Job, which its owner's controller writes."""
+    herd = Herd()
+    jobset = herd.put(an_object(GROUP, "JobSet", "train", replicatedJobs=[entry("a", 1, 2)]))
+    for job in herd.all(standins.jobset_jobs(jobset)):
+        one, two = standins.job_pods(job)
+        herd.put(one)
+        two["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] = "7"
+        herd.put(two)
+
+    assert len(herd.gang.pods) == 2
+
+
+def test_pods_that_have_succeeded_need_not_come_again() -> None:
+    herd = Herd()
+    jobset = herd.put(an_object(GROUP, "JobSet", "train", replicatedJobs=[entry("a", 1, 2)]))
+    (job,) = herd.all(standins.jobset_jobs(jobset))
+    done, again = standins.job_pods(job)
+    herd.put(done, phase="Succeeded")
+    herd.put(again)
+
+    group = herd.gang
+
+    assert (len(group.waiting), len(group.ended), group.identity.needed, group.identity.counts_ended) == (1, 1, 2, True)
+
+
+def test_a_job_that_makes_pods_one_after_the_other_needs_as_many_at_a_time_until_its_end() -> None:
+    herd = Herd()
+    several = entry("a", 1, 4)
+    several["template"]["spec"]["completions"] = 10
+    jobset = herd.put(an_object(GROUP, "JobSet", "train", replicatedJobs=[several]))
+    needed = []
+    for number in range(9):
+        (job,) = standins.jobset_jobs(jobset)
+        job["metadata"]["uid"] = "job"
+        done, *others = standins.job_pods(herd.put(job))
+        for at, pod in enumerate(others):
+            pod["metadata"] |= {"name": f"left-{at}", "uid": f"left-{at}"}
+            herd.put(pod)
+        needed.append(herd.gang.still_needed)
+        done["metadata"] |= {"name": f"done-{number}", "uid": f"done-{number}"}
+        herd.put(done, phase="Succeeded")
+
+    assert needed == [4, 4, 4, 4, 4, 4, 4, 3, 2]
+
+
+EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
+BY_NODES = {**EXCLUSIVE, "alpha.jobset.sigs.k8s.io/node-selector": "true"}
+
+
+def exclusive(herd: Herd, of_set: dict[str, str], of_jobs: dict[str, str]) -> list[Manifest]:
+    """Put a JobSet of two Jobs of three pods and one of one; return the first pod of each Job, and then the others."""
+    entries = [entry("a", 2, 3), entry("b", 1, 1)]
+    entries[0]["template"]["metadata"] = {"annotations": of_jobs}
+    jobset = an_object(GROUP, "JobSet", "train", replicatedJobs=entries)
+    jobset["metadata"]["annotations"] = of_set
+    pods = [pod for job in herd.all(standins.jobset_jobs(herd.put(jobset))) for pod in standins.job_pods(job)]
+    for pod in pods:
+        index = pod["metadata"]["name"].rpartition("-")[2]
+        pod["metadata"].setdefault("annotations", {})["batch.kubernetes.io/job-completion-index"] = index
+    return sorted(pods, key=lambda pod: not pod["metadata"]["name"].endswith("-0"))
+
+
+@pytest.mark.parametrize(("of_set", "of_jobs"), [(EXCLUSIVE, {}), ({}, EXCLUSIVE)])
+def test_pods_that_are_let_in_when_the_first_of_their_job_is_scheduled_are_a_gang_of_their_own(
+    of_set: dict[str, str], of_jobs: dict[str, str]
+) -> None:
+    herd = Herd()
+    pods = exclusive(herd, of_set, of_jobs)
+    herd.all(pods[:3])
+    assert sorted(herd.told.values()) == [(3, 3)]
+
+    herd.all(pods[3:])
+    assert sorted(herd.told.values()) == [(3, 3), (4, 4)]
+    assert len({group.key for group in herd.gangs}) == 2
+
+
+def test_nodes_that_are_labelled_beforehand_let_all_pods_come_at_once() -> None:
+    herd = Herd()
+    herd.all(exclusive(herd, BY_NODES, {}))
+
+    assert sorted(herd.told.values()) == [(7, 7)]
+
+
+def test_of_jobs_that_are_of_two_gangs_only_pods_tell_which_are_done() -> None:
+    herd = Herd()
+    first, *others = exclusive(herd, EXCLUSIVE, {})
+    herd.put(first, phase="Succeeded")
+    herd.all(others)
+
+    assert sorted(group.still_needed for group in herd.gangs) == [2, 4]
+
+
+def test_what_is_planned_before_there_are_pods_are_the_first_of_each_job() -> None:
+    jobset = an_object(GROUP, "JobSet", "train", replicatedJobs=[entry("a", 2, 3), entry("b", 1, 1)])
+    jobset["metadata"] |= {"uid": "train", "annotations": EXCLUSIVE}
+
+    assert [one.pods for one in suspendable.BY_KEY["JobSet.jobset.x-k8s.io"].templates(jobset)] == [2, 1]
+
+
+def test_while_the_jobset_is_not_seen_its_pods_wait_and_are_told_so() -> None:
+    herd = Herd()
+    jobset = herd.put(an_object(GROUP, "JobSet", "train", replicatedJobs=[entry("a", 1, 2)]))
+    run(herd, jobset)
+    herd.take(jobset)
+
+    assert "JobSet train, which the pods belong to, is not seen yet; if it was deleted" in herd.gang.identity.unknown
+
+
+def test_a_job_of_no_jobset_that_says_it_is_of_one_is_its_own_gang() -> None:
+    herd = Herd()
+    jobset = herd.put(an_object(GROUP, "JobSet", "train", replicatedJobs=[entry("a", 1, 2)]))
+    run(herd, jobset)
+    (thief,) = standins.jobset_jobs(jobset, "a")
+    thief["metadata"]["name"] = "thief"
+    del thief["metadata"]["ownerReferences"]
+    herd.all(standins.job_pods(herd.put(thief)))
+
+    assert sorted(herd.told.values()) == [(2, 2), (2, 2)]

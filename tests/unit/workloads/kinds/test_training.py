@@ -1,0 +1,239 @@
+"""Training jobs, Ray, Spark and Volcano: how many pods a gang has, and which of them come first."""
+
+from typing import Any
+
+import pytest
+
+from admission.api.values import names
+from admission.workloads import gangs
+from admission.workloads.kinds import catalog
+from tests import standins
+from tests.standins import Manifest
+from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, an_object
+
+FIELDS = {
+    "PyTorchJob": "pytorchReplicaSpecs",
+    "TFJob": "tfReplicaSpecs",
+    "XGBoostJob": "xgbReplicaSpecs",
+    "PaddleJob": "paddleReplicaSpecs",
+    "JAXJob": "jaxReplicaSpecs",
+}
+
+
+def replicas(**counts: int) -> Manifest:
+    return {role: {"replicas": count, "template": TEMPLATE} for role, count in counts.items()}
+
+
+def training(kind: str, **spec: Any) -> Manifest:
+    field = FIELDS[kind]
+    return an_object("kubeflow.org/v1", kind, "train", **{field: replicas(Master=1, Worker=3), **spec})
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+def test_all_replicas_of_a_training_job_are_a_gang(kind: str) -> None:
+    herd = Herd()
+    job = herd.put(training(kind))
+    herd.all(standins.replica_pods(job, FIELDS[kind]))
+
+    assert (herd.gang.uid, herd.gang.identity.size, herd.gang.identity.needed) == (job["metadata"]["uid"], 4, 4)
+    assert len(herd.gang.pods) == 4
+
+
+FEWER: dict[str, Manifest] = {
+    "minAvailable": {"runPolicy": {"schedulingPolicy": {"minAvailable": 2}}},
+    "elastic": {"elasticPolicy": {"minReplicas": 2, "maxReplicas": 8}},
+}
+
+
+@pytest.mark.parametrize("spec", FEWER.values(), ids=FEWER)
+def test_a_training_job_may_start_with_fewer(spec: Manifest) -> None:
+    herd = Herd()
+    job = herd.put(training("PyTorchJob", **spec))
+    herd.all(standins.replica_pods(job, "pytorchReplicaSpecs", "Worker"))
+
+    assert (herd.gang.identity.size, herd.gang.identity.needed) == (4, 2)
+
+
+def mpi(**spec: Any) -> Manifest:
+    return an_object("kubeflow.org/v2beta1", "MPIJob", "mpi", mpiReplicaSpecs=replicas(Launcher=1, Worker=2), **spec)
+
+
+def test_an_mpi_job_is_its_workers_and_the_launcher_that_comes_by_way_of_a_job() -> None:
+    herd = Herd()
+    job = herd.put(mpi())
+    herd.all(standins.replica_pods(job, "mpiReplicaSpecs", "Worker"))
+    herd.all(standins.job_pods(herd.put(standins.launcher(job))))
+
+    assert herd.told == {("mpi-launcher-0", "mpi-worker-0", "mpi-worker-1"): (3, 3)}
+
+
+def test_pods_of_an_mpi_job_are_known_by_their_role_where_they_have_no_replica_type() -> None:
+    herd = Herd()
+    job = herd.put(mpi())
+    herd.all(standins.replica_pods(job, "mpiReplicaSpecs", "Worker"))
+    herd.all(standins.job_pods(herd.put(standins.launcher(job))))
+
+    assert {pod.meta.name: (catalog.leads(pod), gangs.recognize(pod)) for pod in herd.gang.pods} == {
+        "mpi-launcher-0": (True, "launcher"),
+        "mpi-worker-0": (False, "worker"),
+        "mpi-worker-1": (False, "worker"),
+    }
+
+
+def test_a_launcher_that_waits_for_the_workers_is_a_gang_of_its_own() -> None:
+    herd = Herd()
+    job = herd.put(mpi(launcherCreationPolicy="WaitForWorkersReady"))
+    herd.all(standins.replica_pods(job, "mpiReplicaSpecs", "Worker"))
+    herd.all(standins.job_pods(herd.put(standins.launcher(job))))
+
+    assert herd.told == {("mpi-worker-0", "mpi-worker-1"): (2, 2), ("mpi-launcher-0",): (1, 1)}
+
+
+def test_the_launcher_of_an_earlier_mpi_job_is_a_pod_of_its_own() -> None:
+    herd = Herd()
+    job = herd.put(mpi() | {"apiVersion": "kubeflow.org/v1"})
+    herd.all(standins.replica_pods(job, "mpiReplicaSpecs"))
+
+    assert [len(group.pods) for group in herd.gangs] == [3]
+
+
+def ray(**spec: Any) -> Manifest:
+    groups = [
+        {"groupName": "big", "replicas": 2, "minReplicas": 1, "maxReplicas": 4, "numOfHosts": 2, "template": TEMPLATE},
+        {"groupName": "off", "replicas": 3, "minReplicas": 3, "suspend": True, "template": TEMPLATE},
+    ]
+    head = {"template": TEMPLATE}
+    return an_object("ray.io/v1", "RayCluster", "ray", headGroupSpec=head, workerGroupSpecs=groups, **spec)
+
+
+def test_a_ray_cluster_is_its_head_and_all_hosts_of_its_workers() -> None:
+    herd = Herd()
+    cluster = herd.put(ray())
+    herd.all(standins.ray_pods(cluster, off=0))
+
+    assert (len(herd.gang.pods), herd.gang.identity.size, herd.gang.identity.needed) == (5, 5, 5)
+
+
+def test_a_ray_cluster_that_scales_starts_with_the_fewest_workers() -> None:
+    herd = Herd()
+    cluster = herd.put(ray(enableInTreeAutoscaling=True))
+    herd.all(standins.ray_pods(cluster, big=1, off=0))
+
+    assert (len(herd.gang.pods), herd.gang.identity.size, herd.gang.identity.needed) == (3, 5, 3)
+
+
+def test_what_a_ray_job_submits_with_is_no_part_of_the_gang() -> None:
+    """It is made when the cluster is up: who waited for it would wait for ever."""
+    herd = Herd()
+    cluster = herd.put(ray())
+    herd.all(standins.ray_pods(cluster, off=0))
+    ray_job = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "r", "uid": "ray-job"}}
+    meta = {"name": "submit", "ownerReferences": [standins.owner(ray_job)]}
+    submitter = herd.put({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"template": TEMPLATE}})
+    herd.all(standins.job_pods(submitter))
+
+    assert sorted(herd.told.values()) == [(1, 1), (5, 5)]
+
+
+def ray_job(**status: Any) -> Manifest:
+    meta = {"name": "job", "uid": "ray-job", "annotations": {names.HELD: "started"}}
+    spec = {"shutdownAfterJobFinishes": True, "rayClusterSpec": ray()["spec"]}
+    return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": meta, "spec": spec, "status": status}
+
+
+def test_a_ray_job_that_was_held_as_a_whole_is_whom_the_pods_of_its_cluster_belong_to() -> None:
+    herd = Herd()
+    job = herd.put(ray_job())
+    herd.all(standins.ray_pods(herd.put(standins.ray_cluster(job)), off=0))
+
+    identity = herd.gang.identity
+    assert (identity.uid, identity.size, identity.needed) == ("ray-job", 5, 5)
+    assert identity.workload is not None
+    assert (identity.workload.kind, identity.workload.uid) == ("RayJob", "ray-job")
+
+
+def test_each_retry_of_a_ray_job_is_another_gang() -> None:
+    herd = Herd()
+    job = herd.put(ray_job())
+    first = herd.all(standins.ray_pods(herd.put(standins.ray_cluster(job, "one")), off=0))
+    known = herd.gang.identity
+    for pod in first:
+        herd.take(pod)
+
+    herd.put(ray_job(failed=1))
+    herd.all(standins.ray_pods(herd.put(standins.ray_cluster(job, "two")), off=0))
+
+    again = herd.gang.identity
+    assert (len(herd.gang.pods), again.size) == (5, 5)
+    assert known.uid != again.uid == "ray-job/restart-1"
+    assert again.line == known.line
+
+
+def test_a_ray_job_that_is_not_held_or_not_seen_says_nothing_of_its_cluster() -> None:
+    herd = Herd()
+    job = ray_job()
+    del job["metadata"]["annotations"]
+    cluster = herd.put(standins.ray_cluster(herd.put(job)))
+    herd.all(standins.ray_pods(cluster, off=0))
+    assert herd.gang.uid == cluster["metadata"]["uid"]
+
+    herd.take(job)
+    assert herd.gang.uid == cluster["metadata"]["uid"]
+
+
+def test_what_a_held_ray_job_submits_with_is_no_part_of_the_gang_either() -> None:
+    herd = Herd()
+    job = herd.put(ray_job())
+    herd.all(standins.ray_pods(herd.put(standins.ray_cluster(job)), off=0))
+    meta = {"name": "submit", "ownerReferences": [standins.owner(job)]}
+    submitter = herd.put({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"template": TEMPLATE}})
+    herd.all(standins.job_pods(submitter))
+
+    assert sorted(herd.told.values()) == [(1, 1), (5, 5)]
+
+
+@pytest.mark.parametrize("operated", [True, False], ids=["by the operator", "by spark-submit"])
+def test_a_spark_driver_starts_alone_and_its_executors_as_they_come(operated: bool) -> None:
+    herd = Herd()
+    application = herd.put(
+        an_object("sparkoperator.k8s.io/v1beta2", "SparkApplication", "pi", executor={"instances": 3})
+    )
+    driver = standins.spark_driver(application, TEMPLATE)
+    if not operated:
+        del driver["metadata"]["ownerReferences"]
+    driver = herd.put(driver)
+    assert herd.told == {("pi-driver",): (1, 1)}
+
+    herd.all(standins.spark_executors(driver, 2, TEMPLATE))
+
+    size = 3 if operated else 0
+    assert herd.told == {("pi-driver",): (1, 1), ("pi-exec-1", "pi-exec-2"): (size, 1)}
+
+
+def test_an_executor_without_its_driver_waits() -> None:
+    herd = Herd()
+    driver = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pi-driver", "uid": "gone"}}
+    herd.all(standins.spark_executors(driver, 1, TEMPLATE))
+
+    assert "Pod pi-driver, which the pods belong to, is not seen yet" in herd.gang.identity.unknown
+
+
+def task(name: str, count: int, **more: Any) -> Manifest:
+    return {"name": name, "replicas": count, "template": TEMPLATE, **more}
+
+
+def test_a_job_of_volcano_starts_with_as_many_as_it_says() -> None:
+    herd = Herd()
+    job = an_object("batch.volcano.sh/v1alpha1", "Job", "v", minAvailable=3, tasks=[task("ps", 1), task("worker", 4)])
+    herd.all(standins.task_pods(herd.put(job)))
+
+    assert (len(herd.gang.pods), herd.gang.identity.size, herd.gang.identity.needed) == (5, 5, 3)
+
+
+def test_a_task_that_depends_on_others_is_a_gang_of_its_own() -> None:
+    herd = Herd()
+    tasks = [task("ps", 2), task("worker", 3, dependsOn={"name": ["ps"]})]
+    job = herd.put(an_object("batch.volcano.sh/v1alpha1", "Job", "v", minAvailable=5, tasks=tasks))
+    herd.all(standins.task_pods(job))
+
+    assert sorted(herd.told.values()) == [(2, 2), (3, 3)]
