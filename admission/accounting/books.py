@@ -15,7 +15,8 @@ from typing import NamedTuple, Self
 
 from admission.accounting import accruals, entry_rules
 from admission.accounting.accruals import Accrual, Change, QueueMeter
-from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Placement, Posting, RequestDevice, Seat
+from admission.api.kubernetes.devices import RequestDevice
+from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Placement, Posting, Seat
 from admission.api.values import quantities
 from admission.api.values.names import GangUid, MeterName, QueueName, Uid
 from admission.errors import ConflictError

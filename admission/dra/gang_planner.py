@@ -8,8 +8,9 @@ devices are not. Under `Allocate` devices are free as well (`Choice.FREE`), sinc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from admission.api.kubernetes.devices import RequestDevice
 from admission.api.muster.gangs import PlannedClaim, PlannedPod
-from admission.api.muster.ledger_entries import Holding, RequestDevice
+from admission.api.muster.ledger_entries import Holding
 from admission.api.values.names import Uid
 from admission.dra import compatibility
 from admission.dra.allocator.allocation import AllocatedRequest

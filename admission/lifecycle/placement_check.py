@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import RequestDevice
 from admission.api.kubernetes.pods import Pod
-from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.values import names
 from admission.api.values.names import NodeName, Uid
 from admission.dra.allocator import nominated

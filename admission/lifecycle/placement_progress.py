@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from admission.accounting.books import Book
 from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import RequestDevice
 from admission.api.kubernetes.pods import Pod
-from admission.api.muster.ledger_entries import Holding, RequestDevice, Seat
+from admission.api.muster.ledger_entries import Holding, Seat
 from admission.api.values import names
 from admission.api.values.names import NodeName, Uid
 from admission.lifecycle.transitions import ObservedAllocations

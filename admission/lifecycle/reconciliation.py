@@ -14,9 +14,10 @@ from enum import StrEnum
 from admission.accounting import books
 from admission.accounting.books import Book
 from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import RequestDevice
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import Charge
-from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Placement, RequestDevice, Seat
+from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Placement, Seat
 from admission.api.snapshot import Snapshot
 from admission.api.values import names, quantities
 from admission.api.values.names import MeterName, QueueName, Uid

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from admission.api.kubernetes.claims import AllocatedDevice, Allocation, Claim
-from admission.api.kubernetes.devices import Device, DeviceId
-from admission.api.muster.ledger_entries import Holding, RequestDevice
+from admission.api.kubernetes.devices import Device, DeviceId, RequestDevice
+from admission.api.muster.ledger_entries import Holding
 from admission.api.values.names import NodeName, Uid
 from admission.api.values.selectors import NodeSelector, NodeTerm, Requirement
 from admission.dra.compatibility import Features

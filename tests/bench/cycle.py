@@ -21,10 +21,10 @@ from admission.accounting import books
 from admission.accounting.books import Book
 from admission.api.kubernetes import claims, devices, jobs, nodes, pods
 from admission.api.kubernetes.claims import AllocatedDevice, Allocation, Claim
-from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster import meters, queues
-from admission.api.muster.ledger_entries import Entry, Holding, RequestDevice, Seat
+from admission.api.muster.ledger_entries import Entry, Holding, Seat
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid

@@ -14,8 +14,8 @@ from typing import Any
 
 from admission.accounting import books
 from admission.accounting.books import Book
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.muster.ledger_entries import Entry, Holding, RequestDevice, Seat
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
+from admission.api.muster.ledger_entries import Entry, Holding, Seat
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from tests.bench import cluster

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.dra.allocator import prescribed
 from admission.dra.allocator.prescribed import Misfit
 from admission.dra.compatibility import Release

@@ -9,11 +9,10 @@ import pytest
 
 from admission import resources as admission_resources
 from admission.api.kubernetes import pods
-from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import GangReport, Phase, PlannedClaim, PlannedPod
-from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.muster.status_reports import ConditionReport, EventType, MeterUse, Notice, QueueReport
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid

@@ -13,8 +13,8 @@ import pytest
 
 from admission.accounting import books
 from admission.accounting.books import Allocated, Book
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.muster.ledger_entries import Entry, Holding, RequestDevice, Seat
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
+from admission.api.muster.ledger_entries import Entry, Holding, Seat
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.ledger.db import migrations
 from tests.postgres import Server, query

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from admission.accounting import books
 from admission.accounting.books import Book
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.muster.ledger_entries import Entry, Holding, Placement, RequestDevice, Seat
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
+from admission.api.muster.ledger_entries import Entry, Holding, Placement, Seat
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

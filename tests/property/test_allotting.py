@@ -6,8 +6,7 @@ from typing import Any
 
 from hypothesis import event, given, strategies as st
 
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.dra.allocator import prescribed
 from admission.dra.allocator.prescribed import Misfit
 from admission.dra.compatibility import Release

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import event, given, settings, strategies as st
 
 from admission.api.kubernetes.claims import ALL, Claim, ClaimSpec, DeviceRequest, Request
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.values.names import NodeName, Uid
 from admission.api.values.selectors import NodeSelector, Taint
 from admission.dra import gang_planner

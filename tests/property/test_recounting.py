@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given, settings, strategies as st
 
 from admission.api.kubernetes.claims import Claim
-from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.kubernetes.meta import Owner
 from admission.api.kubernetes.pods import Pod
-from admission.api.muster.ledger_entries import Holding, Placement, RequestDevice, Seat
+from admission.api.muster.ledger_entries import Holding, Placement, Seat
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid

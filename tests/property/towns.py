@@ -12,11 +12,10 @@ from enum import Enum
 from typing import Any, cast
 
 from admission.accounting.books import Book
-from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster import queues
-from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.values.names import MeterName, NodeName, QueueName, Uid
 from admission.cycle import cycle
 from admission.cycle.state.leader import CycleResult, LeaderState, Ports

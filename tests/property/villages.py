@@ -13,10 +13,9 @@ from admission import ports
 from admission.api.kubernetes import device_taint_rules
 from admission.api.kubernetes.claims import AllocatedDevice, Allocation, Claim
 from admission.api.kubernetes.device_taint_rules import TaintRule
-from admission.api.kubernetes.devices import DeviceId, Slice
+from admission.api.kubernetes.devices import DeviceId, RequestDevice, Slice
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.pods import Pod, PodClaim
-from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.values.names import HOSTNAME, QUEUE, NodeName
 from admission.api.values.selectors import NodeSelector, NodeTerm, Requirement
 from admission.errors import ConflictError, GoneError

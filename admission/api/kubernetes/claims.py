@@ -6,9 +6,8 @@ from fractions import Fraction
 from typing import Any
 
 from admission.api.kubernetes import devices, meta
-from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.kubernetes.meta import Meta
-from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.values import quantities, selectors
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.selectors import NodeSelector, Toleration

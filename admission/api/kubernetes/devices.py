@@ -24,6 +24,14 @@ class DeviceId(NamedTuple):
         return f"{self.driver}/{self.pool}/{self.device}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class RequestDevice:
+    """A device given to one request of a claim; `request` is `name` or `name/alternative`."""
+
+    request: str
+    device: DeviceId
+
+
 class Version(str):
     """A semantic version attribute; kept as its text, told apart from a string by its type."""
 

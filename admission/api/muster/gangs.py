@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from admission.api.kubernetes import meta
+from admission.api.kubernetes.devices import RequestDevice
 from admission.api.kubernetes.meta import Meta, Owner
-from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.muster.queues import PlacementMode
 from admission.api.values import durations, names, quantities
 from admission.api.values.decoding import Json, Reader

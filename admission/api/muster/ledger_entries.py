@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.devices import RequestDevice
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 
 
@@ -59,14 +59,6 @@ class Posting:
     bucket: Bucket
     amount: int
     claim: Uid = Uid("")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class RequestDevice:
-    """A device given to one request of a claim; `request` is `name` or `name/alternative`."""
-
-    request: str
-    device: DeviceId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

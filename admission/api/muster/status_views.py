@@ -7,11 +7,10 @@ or newer Muster does not write is left at its default.
 from typing import TypeVar
 
 from admission.api.kubernetes import meta
-from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.kubernetes.meta import Condition, ConditionStatus
 from admission.api.muster import gangs
 from admission.api.muster.gangs import DomainReport, GangReport, Phase, PlannedClaim, PlannedPod, TopologyReport
-from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
 from admission.api.values import quantities
 from admission.api.values.decoding import Json, Reader

@@ -10,8 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from admission.api.kubernetes.claims import Claim
-from admission.api.kubernetes.devices import DeviceClass
-from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.kubernetes.devices import DeviceClass, RequestDevice
 from admission.api.values import quantities
 from admission.api.values.decoding import Json
 from admission.api.values.names import NodeName

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from admission.api.kubernetes.claims import Claim
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.values.names import NodeName
 from admission.dra.allocator import allocation
 from admission.dra.allocator.allocation import AllocationResult

@@ -19,8 +19,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from admission.api.kubernetes.claims import MAX_RESULTS, Claim
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.dra import compatibility

@@ -11,9 +11,8 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from admission.api.kubernetes.claims import ALL, ClaimSpec, DeviceRequest, Request
-from admission.api.kubernetes.devices import Device, DeviceId
+from admission.api.kubernetes.devices import Device, DeviceId, RequestDevice
 from admission.api.muster.gangs import Charge
-from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.muster.meters import AdminAccess, Measure, Meter, Source
 from admission.api.values import quantities
 from admission.api.values.names import MeterName

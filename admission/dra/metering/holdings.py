@@ -8,9 +8,10 @@ for each unit on every meter that lists the resource. Of one pod both may be so,
 from collections.abc import Collection, Iterable
 
 from admission.api.kubernetes.claims import ClaimSpec
+from admission.api.kubernetes.devices import RequestDevice
 from admission.api.kubernetes.nodes import Resources
 from admission.api.muster.gangs import Charge
-from admission.api.muster.ledger_entries import Holding, RequestDevice
+from admission.api.muster.ledger_entries import Holding
 from admission.api.muster.meters import AdminAccess
 from admission.api.values import names
 from admission.api.values.names import Uid

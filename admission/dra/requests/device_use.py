@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from admission.api.kubernetes.claims import Allocation, ClaimSpec
-from admission.api.kubernetes.devices import Device, DeviceId
-from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.kubernetes.devices import Device, DeviceId, RequestDevice
 from admission.dra.compatibility import Features
 from admission.dra.inventory import counters
 from admission.dra.inventory.counters import Amount

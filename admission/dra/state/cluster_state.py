@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Self, TypeVar
 
 from admission.api.kubernetes.claims import Claim
-from admission.api.kubernetes.devices import Device, DeviceClass, DeviceId
+from admission.api.kubernetes.devices import Device, DeviceClass, DeviceId, RequestDevice
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
-from admission.api.muster.ledger_entries import Placement, RequestDevice
+from admission.api.muster.ledger_entries import Placement
 from admission.api.snapshot import Snapshot, changed as changed_keys
 from admission.api.values import names
 from admission.api.values.names import NodeName, Uid

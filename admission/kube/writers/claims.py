@@ -16,7 +16,7 @@ import structlog
 
 from admission.api.kubernetes import claims
 from admission.api.kubernetes.claims import FINALIZER, Allocation, Claim
-from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.kubernetes.devices import RequestDevice
 from admission.api.values import names
 from admission.api.values.decoding import Json
 from admission.errors import ConflictError, GoneError

@@ -14,8 +14,8 @@ import msgspec
 
 from admission.accounting.accruals import Accrual
 from admission.accounting.books import Account, Book
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.muster.ledger_entries import Bucket, Holding, Kind, Placement, RequestDevice, Seat
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
+from admission.api.muster.ledger_entries import Bucket, Holding, Kind, Placement, Seat
 from admission.api.values import quantities
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.ledger.journal import documents, encoding, hash_chain

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.muster.ledger_entries import Holding, RequestDevice, Seat
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
+from admission.api.muster.ledger_entries import Holding, Seat
 from admission.api.values.names import MeterName, NodeName, Uid
 
 _compact = msgspec.json.Encoder(order="deterministic").encode

@@ -8,8 +8,8 @@ import pytest
 
 from admission.accounting import books, entry_rules
 from admission.accounting.books import Allocated, Book, Use
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Placement, Posting, RequestDevice, Seat
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
+from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Placement, Posting, Seat
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.errors import AmountError, ConflictError, PageError
 

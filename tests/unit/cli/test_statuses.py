@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
 from admission.api.muster import status_views
 from admission.api.muster.gangs import (
@@ -17,7 +17,6 @@ from admission.api.muster.gangs import (
     PlannedPod,
     TopologyReport,
 )
-from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason

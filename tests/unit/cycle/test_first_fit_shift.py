@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from admission.api.kubernetes import claims
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.muster.ledger_entries import Holding, Placement, RequestDevice, Seat
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
+from admission.api.muster.ledger_entries import Holding, Placement, Seat
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.api.values.reasons import HoldReason
 from admission.dra import gang_planner

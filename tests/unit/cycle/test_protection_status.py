@@ -7,8 +7,8 @@ from typing import Any
 
 from admission import ports
 from admission.api.kubernetes.claims import AllocatedDevice, Allocation
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.muster.ledger_entries import BudgetShare, Entry, Kind, Posted, RequestDevice
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
+from admission.api.muster.ledger_entries import BudgetShare, Entry, Kind, Posted
 from admission.api.muster.status_reports import EventType
 from admission.api.snapshot import Snapshot
 from admission.cycle import cycle

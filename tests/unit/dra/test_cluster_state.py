@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.muster.ledger_entries import Holding, Placement, RequestDevice, Seat
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
+from admission.api.muster.ledger_entries import Holding, Placement, Seat
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.dra import gang_planner
 from admission.dra.allocator import node_allocator

@@ -6,9 +6,8 @@ import pytest
 import yaml
 
 from admission.api.kubernetes import devices
-from admission.api.kubernetes.devices import Device, DeviceId
+from admission.api.kubernetes.devices import Device, DeviceId, RequestDevice
 from admission.api.muster import meters
-from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.muster.meters import Meter
 from admission.api.values.names import MeterName
 from admission.dra.metering import device_meters

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from admission.api.kubernetes.claims import Claim
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.muster.ledger_entries import Holding, Placement, RequestDevice, Seat
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
+from admission.api.muster.ledger_entries import Holding, Placement, Seat
 from admission.api.values import names
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.dra.allocator import nominated

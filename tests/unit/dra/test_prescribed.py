@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from admission.api.kubernetes.claims import Claim
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.values.names import NodeName, Uid, extended_claim
 from admission.dra.allocator import prescribed
 from admission.dra.allocator.allocation import AllocationResult

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import structlog
 
-from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
 from admission.api.muster import gangs
 from admission.api.muster.gangs import GangReport, Phase, PlannedClaim, PlannedPod
-from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.muster.status_reports import ConditionReport, EventType, MeterUse, Notice, QueueReport
 from admission.api.schemas import crds
 from admission.api.values import names

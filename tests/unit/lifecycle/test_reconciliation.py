@@ -10,8 +10,8 @@ import pytest
 from admission.accounting import books
 from admission.accounting.books import Account, Allocated, Book
 from admission.api.kubernetes.claims import AllocatedDevice, Allocation
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, RequestDevice, Seat
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
+from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Seat
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.dra.metering import device_meters

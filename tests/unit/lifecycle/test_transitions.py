@@ -10,10 +10,10 @@ import pytest
 
 from admission.accounting import books
 from admission.api.kubernetes.claims import AllocatedDevice, Allocation
-from admission.api.kubernetes.devices import Capacity, DeviceId, Slice
+from admission.api.kubernetes.devices import Capacity, DeviceId, RequestDevice, Slice
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.pods import Pod
-from admission.api.muster.ledger_entries import Entry, Holding, Kind, Placement, RequestDevice, Seat
+from admission.api.muster.ledger_entries import Entry, Holding, Kind, Placement, Seat
 from admission.api.muster.meters import Measure, Meter, Source
 from admission.api.snapshot import Snapshot
 from admission.api.values import names

@@ -7,8 +7,7 @@ import pytest
 
 from admission.api.kubernetes import claims
 from admission.api.kubernetes.claims import AllocatedDevice, Allocation, Claim
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import Uid

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.kubernetes.meta import Meta
 from admission.api.muster.gangs import Gang
-from admission.api.muster.ledger_entries import Holding, RequestDevice
+from admission.api.muster.ledger_entries import Holding
 from admission.api.muster.queues import PlacementMode, Queue
 from admission.api.values import names
 from admission.api.values.names import QueueName, Uid

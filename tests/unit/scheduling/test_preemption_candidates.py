@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.muster.ledger_entries import Holding, Placement, RequestDevice, Seat
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
+from admission.api.muster.ledger_entries import Holding, Placement, Seat
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.dra.metering.device_meters import Meters

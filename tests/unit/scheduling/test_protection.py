@@ -10,8 +10,8 @@ import pytest
 from admission.api.kubernetes import claims, device_taint_rules
 from admission.api.kubernetes.claims import Allocation
 from admission.api.kubernetes.device_taint_rules import TaintRule
-from admission.api.kubernetes.devices import DeviceId
-from admission.api.muster.ledger_entries import Holding, Placement, RequestDevice, Seat
+from admission.api.kubernetes.devices import DeviceId, RequestDevice
+from admission.api.muster.ledger_entries import Holding, Placement, Seat
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.errors import Flaw, MalformedObjectError
