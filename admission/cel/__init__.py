@@ -9,4 +9,4 @@ cost (`runtime_cost`) where `static_cost` cannot prove it small; and for common 
 
 from admission.cel import environment, programs
 
-__all__ = ["environment", "programs"]
+__all__ = ["bitsets", "core", "environment", "eval", "expressions", "limits", "lint", "programs", "syntax"]

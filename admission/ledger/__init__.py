@@ -4,3 +4,5 @@
 package. The transactions and their postings are only ever added to, chained by hashes; balances and what is open are
 projections of them, written in the same SQL transaction.
 """
+
+__all__ = ["audit", "db", "journal", "reports", "sql_ledger"]

@@ -1,0 +1,13 @@
+"""The queue tree, what its queues may still take."""
+
+__all__ = [
+    "budget_periods",
+    "budgets",
+    "fair_share",
+    "headroom",
+    "preemption",
+    "preemption_candidates",
+    "queue_order",
+    "shortage",
+    "tree",
+]

@@ -27,6 +27,8 @@ LIVE: Final = Mark()
 SECRET: Final = Mark()
 """It may hold a password, which is shown to nobody."""
 
+__all__ = ["Dashboard", "Ledger", "Settings", "live", "load", "redaction", "schema"]
+
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The HTTPS server that the API server asks."""

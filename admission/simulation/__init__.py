@@ -1,1 +1,3 @@
 """Admission cycles over manifests, offline."""
+
+__all__ = ["claim_defaults", "expand", "lint", "offline", "replay"]

@@ -1,1 +1,3 @@
 """What gangs, queues are told in their status."""
+
+__all__ = ["gang", "gang_cache", "queue"]

@@ -1,0 +1,3 @@
+"""Metrics, logs, traces."""
+
+__all__ = ["collectors", "logs", "metrics", "tracing"]

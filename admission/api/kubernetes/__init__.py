@@ -1,1 +1,16 @@
 """Objects of Kubernetes, decoded."""
+
+__all__ = [
+    "access_review",
+    "active_deadline",
+    "admission_review",
+    "claims",
+    "device_taint_rules",
+    "devices",
+    "jobs",
+    "meta",
+    "nodes",
+    "owners",
+    "pods",
+    "priority_classes",
+]

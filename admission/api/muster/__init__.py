@@ -1,1 +1,13 @@
 """Objects of Muster, decoded."""
+
+__all__ = [
+    "claim_policies",
+    "gangs",
+    "ledger_entries",
+    "meters",
+    "observed",
+    "policy_rules",
+    "queues",
+    "status_reports",
+    "status_views",
+]

@@ -7,3 +7,5 @@ The rules are those of `k8s.io/kubernetes` pkg/apis/resource/validation (v1.36.3
 default. Where they differ, the laxer one counts: what some API server keeps must be readable from its dump.
 `STRICTER` in tests/e2e/test_validation.py names what is refused here and not there.
 """
+
+__all__ = ["claims", "objects"]

@@ -3,3 +3,5 @@
 Each module has OVERLOADS, its declarations; `catalog` puts them together. Implementations take and return native
 values (see `core.values`) and raise EvaluationError.
 """
+
+__all__ = ["catalog", "protobuf_messages", "quantities", "regex", "semver", "sorting", "string_format", "strings"]

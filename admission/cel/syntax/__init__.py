@@ -1,1 +1,3 @@
 """CEL text parsed into syntax nodes."""
+
+__all__ = ["macros", "parser"]

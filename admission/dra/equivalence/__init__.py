@@ -1,1 +1,3 @@
 """Equivalence classes of devices, of nodes."""
+
+__all__ = ["device_signature", "node_contents", "node_signature", "node_usage", "usage_overlay"]

@@ -1,1 +1,3 @@
 """A gang over nodes, device choice made by Muster."""
+
+__all__ = ["bin_packing", "search"]

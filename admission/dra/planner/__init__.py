@@ -1,1 +1,14 @@
 """A gang over nodes, device choice left to kube-scheduler's first fit."""
+
+__all__ = [
+    "candidate_nodes",
+    "cost",
+    "device_order",
+    "first_fit",
+    "no_plan",
+    "node_filters",
+    "node_groups",
+    "pod_groups",
+    "requeue_hint",
+    "upper_bound",
+]

@@ -1,1 +1,3 @@
 """The topology domains that parts of a gang have to share."""
+
+__all__ = ["search", "subgroups"]

@@ -1,1 +1,3 @@
 """The connection to the API server."""
+
+__all__ = ["backoff", "connection", "credentials", "errors", "paths"]

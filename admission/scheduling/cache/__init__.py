@@ -1,1 +1,3 @@
 """Answers of earlier cycles that still stand."""
+
+__all__ = ["equivalence", "plan_cache", "queue_cache", "verdict_cache"]

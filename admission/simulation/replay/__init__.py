@@ -1,1 +1,3 @@
 """A trace of jobs played in virtual time."""
+
+__all__ = ["cluster", "figures", "player"]

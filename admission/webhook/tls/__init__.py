@@ -1,1 +1,3 @@
 """The serving certificates of the webhook."""
+
+__all__ = ["ca_rotation", "certificate", "rotation"]

@@ -1,0 +1,135 @@
+"""The layout keeps what docs/architecture.md says: packages with one job and a face, and names of the field."""
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted(path for path in (ROOT / "admission").rglob("*.py") if "_shipped" not in path.parts)
+PACKAGES = sorted({path.parent for path in SOURCES})
+PAGES = [ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md"]
+
+MOST_MODULES = 13
+"""Modules of one package, besides its `__init__`."""
+
+LARGER = {
+    "admission/cel/library": "one module for each of cel-go's and Kubernetes' libraries",
+    "admission/workloads/kinds": "one module for each kind of workload",
+}
+
+NOUNS = {
+    "scheduling",
+    "accounting",
+    "metering",
+    "packing",
+    "tracing",
+    "string",
+    "sorting",
+    "formatting",
+    "decoding",
+    "encoding",
+    "borrowing",
+    "fencing",
+    "running",
+    "pending",
+    "opening",
+}
+"""Words in -ing that are nouns of their field."""
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+NAMES = {_dotted(path) for path in SOURCES}
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """Yield the modules and packages of ours that a module imports, by their full names."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "admission":
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in NAMES else str(node.module)
+
+
+@cache
+def _face(package: str) -> list[str] | None:
+    tree = ast.parse((ROOT / package.replace(".", "/") / "__init__.py").read_text())
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return [str(ast.literal_eval(item)) for item in getattr(node.value, "elts", [])]
+    return None
+
+
+def _hidden(path: Path) -> Iterator[str]:
+    """Yield the imports that pass by the face of a package that the module is not in."""
+    here = _dotted(path)
+    for name in _imports(path):
+        parts = name.split(".")
+        for depth in range(1, len(parts)):
+            package = ".".join(parts[:depth])
+            is_outside = not (here == package or here.startswith(f"{package}."))
+            if is_outside and parts[depth] not in (_face(package) or ()):
+                yield f"{name} is not in the __all__ of {package}"
+
+
+def test_other_packages_are_used_by_their_face() -> None:
+    assert {_name(path): hidden for path in SOURCES if (hidden := [*_hidden(path)])} == {}
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=_name)
+def test_a_package_has_about_a_dozen_modules(package: Path) -> None:
+    modules = [path for path in package.glob("*.py") if path.name != "__init__.py"]
+
+    assert len(modules) <= MOST_MODULES or _name(package) in LARGER
+
+
+def test_what_a_package_shows_is_there() -> None:
+    missing = [
+        f"{_name(package)}: {name}"
+        for package in PACKAGES
+        for name in _face(_dotted(package / "__init__.py")) or ()
+        if not hasattr(importlib.import_module(_dotted(package / "__init__.py")), name)
+        and f"{_dotted(package / '__init__.py')}.{name}" not in NAMES
+    ]
+
+    assert missing == []
+
+
+def test_no_module_is_named_by_a_gerund() -> None:
+    parts = {part.removesuffix(".py") for path in SOURCES for part in path.relative_to(ROOT).parts}
+    words = {word for part in parts for word in part.split("_")}
+
+    assert {word for word in words if word.endswith("ing")} <= NOUNS
+
+
+def test_no_import_hides_behind_type_checking() -> None:
+    hidden = [
+        f"{_name(path)}:{node.lineno}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for inner in node.body
+        if "admission" in ast.unparse(inner)
+    ]
+
+    assert hidden == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_the_pages_name_modules_that_are_there(page: Path) -> None:
+    words = re.findall(r"`((?:[a-z_0-9]+/)+[a-z_0-9]+\.py)`", page.read_text())
+    missing = [word for word in words if not (ROOT / "admission" / word).exists() and not (ROOT / word).exists()]
+
+    assert len(words) > 20
+    assert missing == []
