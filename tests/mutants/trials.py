@@ -141,4 +141,4 @@ def _started() -> Iterator["subprocess.Popen[str]"]:
             try:
                 yield process
             finally:
-                process.kill()
+                process.terminate()

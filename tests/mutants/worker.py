@@ -46,6 +46,7 @@ class Chosen:
 
 def main() -> None:
     """Answer trials until there are no more."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     for name in sorted(_libraries(Path("admission"))):
         with suppress(ImportError):
             importlib.import_module(name)
@@ -82,10 +83,10 @@ def _forked(tests: Sequence[str], seconds: int) -> dict[str, Any]:
         _run(tests, seconds, writing)
     os.close(writing)
     waiting = os.pidfd_open(process)
-    is_over, _, _ = select.select([waiting], [], [], seconds * SLOWER)
-    with suppress(ProcessLookupError):
-        os.killpg(process, signal.SIGKILL)
-    os.waitpid(process, 0)
+    try:
+        is_over, _, _ = select.select([waiting], [], [], seconds * SLOWER)
+    finally:
+        _end(process)
     answer = os.read(reading, 65536) if is_over else b""
     os.close(waiting)
     os.close(reading)
@@ -93,9 +94,18 @@ def _forked(tests: Sequence[str], seconds: int) -> dict[str, Any]:
     return {"code": None, "failed": "", "log": LOG.read_text()[-2000:]} | found
 
 
+def _end(process: int) -> None:
+    """End a fork, with all that its tests have started, whether it is over or not."""
+    for kill in (os.kill, os.killpg):
+        with suppress(ProcessLookupError):
+            kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+
+
 def _run(tests: Sequence[str], seconds: int, writing: int) -> None:
     """Run tests in the fork, with limits, and leave."""
     os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     log = os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
