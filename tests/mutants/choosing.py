@@ -58,10 +58,9 @@ class Record:
     def _affordable(self, tests: Iterable[str]) -> Iterator[str]:
         left = self._most_seconds
         for test in tests:
-            left -= self._seconds[test]
-            if left < 0:
-                return
-            yield test
+            if self._seconds[test] <= left:
+                left -= self._seconds[test]
+                yield test
 
     def _tests_of_module(self, module: str) -> set[str]:
         return set().union(*self._lines(module).values()) - {""}

@@ -9,8 +9,11 @@ CODE = "admission"
 DECIDING = ("quota", "dra", "policy", "flow")
 """Packages of `admission` that decide. An entry may also be one module, as `dra/pools.py`."""
 
-TESTS = ("tests/unit", "tests/property")
-"""Which of these tests belong to a mutant is not listed anywhere: they are those that run its line."""
+TESTS = ("tests/unit", "tests/property", "tests/conformance")
+"""Tests that need neither a cluster nor a database.
+
+Which of them belong to a mutant is not listed anywhere: they are those that run its line.
+"""
 
 
 def modules(packages: Sequence[str]) -> list[str]:

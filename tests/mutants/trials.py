@@ -6,9 +6,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -54,12 +54,25 @@ class Result:
         return self.outcome in {Outcome.NOTICED, Outcome.TIMED_OUT}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controls:
+    """Which tests and files pass in a trial without a fault, as far as that was asked. Workers add to both."""
+
+    passing: set[str] = field(default_factory=set)
+    failing: set[str] = field(default_factory=set)
+
+    def usable(self, tests: Iterable[str]) -> list[str]:
+        """Return the tests that have not failed without a fault."""
+        return [test for test in tests if not {test, test.partition("::")[0]} & self.failing]
+
+
 class Worker:
     """A `tests.mutants.worker` in its copy, for one thread."""
 
-    def __init__(self, process: "subprocess.Popen[str]", record: choosing.Record) -> None:
+    def __init__(self, process: "subprocess.Popen[str]", record: choosing.Record, controls: Controls) -> None:
         self._process = process
         self._record = record
+        self._controls = controls
 
     def judge(self, mutant: Mutant) -> Result:
         """Run the tests of a mutant until one fails."""
@@ -74,20 +87,35 @@ class Worker:
         return Result(mutant=mutant, outcome=outcome, by=by, tests=len(tests), seconds=seconds)
 
     def _outcome(self, mutant: Mutant, tests: Sequence[str]) -> tuple[Outcome, str]:
-        seconds = GRACE + SLOWDOWN * round(self._record.seconds(tests))
-        answer = self._asked(
-            {"module": mutant.place.module, "source": mutant.source, "tests": tests, "seconds": seconds}
-        )
+        usable = self._controls.usable(tests)
+        answer = self._tried(mutant.place.module, mutant.source, usable)
         match answer["code"]:
             case 0 | 5:
                 # 5: no test of these names is left; nothing has failed.
                 return Outcome.SURVIVED, ""
             case None:
-                return Outcome.TIMED_OUT, f"within {seconds} s"
-            case _:
+                return Outcome.TIMED_OUT, "a limit, or a crash"
+            case _ if self._is_vouched_for(answer["failed"], mutant.place.module, usable):
                 return Outcome.NOTICED, answer["failed"] or " ".join(answer["log"][-300:].split())
+            case _:
+                left = self._controls.usable(usable)
+                return self._outcome(mutant, left) if len(left) < len(usable) else (Outcome.SURVIVED, "")
 
-    def _asked(self, trial: dict[str, Any]) -> Any:
+    def _is_vouched_for(self, failed: str, module: str, tests: Sequence[str]) -> bool:
+        """Return whether a test or file that failed with the fault passes without it, after the same tests as then."""
+        if failed and failed not in self._controls.passing:
+            last = tests.index(failed) if failed in tests else len(tests) - 1
+            answer = self._tried(module, None, tests[: last + 1])
+            known = self._controls.passing if answer["code"] == 0 else self._controls.failing
+            known.add(failed)
+        return failed not in self._controls.failing
+
+    def _tried(self, module: str, source: str | None, tests: Sequence[str]) -> Any:
+        """Return how the worker answers a trial; without a source, one of the code as it is."""
+        if not tests:
+            return {"code": 0}
+        seconds = GRACE + SLOWDOWN * round(self._record.seconds(tests))
+        trial = {"module": module, "source": source, "tests": tests, "seconds": seconds}
         reading, writing = self._process.stdout, self._process.stdin
         assert reading
         assert writing
@@ -96,8 +124,12 @@ class Worker:
         return json.loads(reading.readline())
 
 
-def run(mutants: Sequence[Mutant], record: choosing.Record, *, workers: int, done: Callable[[Result], None]) -> None:
-    """Judge all mutants; done is called with each result as it comes, by one thread at a time.
+def run(
+    mutants: Sequence[Mutant], record: choosing.Record, *, workers: int, done: Callable[[Result], None]
+) -> Controls:
+    """Judge all mutants, and return which tests could be relied on.
+
+    done: called with each result as it comes, by one thread at a time.
 
     Raises:
         ExceptionGroup: a worker broke; the results that came before it are right.
@@ -107,6 +139,7 @@ def run(mutants: Sequence[Mutant], record: choosing.Record, *, workers: int, don
         left.put(mutant)
     lock = threading.Lock()
     errors: list[Exception] = []
+    controls = Controls()
 
     def work(worker: Worker) -> None:
         try:
@@ -120,7 +153,7 @@ def run(mutants: Sequence[Mutant], record: choosing.Record, *, workers: int, don
             errors.append(error)
 
     with ExitStack() as stack:
-        ready = [Worker(stack.enter_context(_started()), record) for _ in range(workers)]
+        ready = [Worker(stack.enter_context(_started()), record, controls) for _ in range(workers)]
         threads = [threading.Thread(target=work, args=(worker,)) for worker in ready]
         for thread in threads:
             thread.start()
@@ -128,6 +161,7 @@ def run(mutants: Sequence[Mutant], record: choosing.Record, *, workers: int, don
             thread.join()
     if errors:
         raise ExceptionGroup("a worker broke", errors)
+    return controls
 
 
 @contextmanager

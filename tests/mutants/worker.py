@@ -43,6 +43,10 @@ class Chosen:
         if report.failed:
             self.failed = self.failed or report.nodeid
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.failed = self.failed or report.nodeid
+
 
 def main() -> None:
     """Answer trials until there are no more."""
@@ -65,7 +69,7 @@ def _tried(trial: Mapping[str, Any]) -> dict[str, Any]:
     """Plant the fault, run the tests in a fork, and take the fault away again."""
     path = Path(trial["module"])
     original = path.read_text()
-    path.write_text(trial["source"])
+    path.write_text(trial["source"] or original)
     try:
         return _forked(trial["tests"], trial["seconds"])
     finally:
@@ -73,7 +77,7 @@ def _tried(trial: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _forked(tests: Sequence[str], seconds: int) -> dict[str, Any]:
-    """Return the exit code of pytest in a fork, the test that failed, and the end of what was printed.
+    """Return the exit code of pytest in a fork, the test or file that failed, and the end of what was printed.
 
     Without a code the fork was ended by a limit or a crash.
     """
