@@ -60,6 +60,11 @@ fmt: env ## format, and mend what ruff can mend
 bench: env ## measure, side by side in one run; JSON in bench-results/ and tables
 	$(RUN) python -m tests.bench
 
+.PHONY: mutants
+mutants: env ## plant faults in what decides, one at a time, and list those that no test notices (SAMPLE=1000 SEED=… PACKAGES=…)
+	$(RUN) --group mutants python -m tests.mutants --sample $(or $(SAMPLE),1000) $(if $(SEED),--seed $(SEED)) \
+		$(if $(PACKAGES),--packages $(PACKAGES)) $(if $(TESTS),--tests $(TESTS))
+
 .PHONY: crds
 crds: env ## write config/crds again from their definition in Python
 	MUSTER_REGENERATE=1 $(RUN) pytest -q tests/architecture/test_crds.py
@@ -118,4 +123,4 @@ $(MUSTER_CACHE)/tools/uv-$(UV_VERSION)/bin/uv:
 
 .PHONY: clean
 clean: ## remove what was made here (not the cache)
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis htmlcov dist bench-results .coverage*
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis htmlcov dist bench-results mutant-results .coverage*

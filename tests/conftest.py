@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, Phase, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
@@ -21,6 +21,15 @@ settings.register_profile("quick", max_examples=30, deadline=None)
 # What passed before passes again, so that a change is judged by itself; new examples are for the other two to find.
 settings.register_profile("thorough", max_examples=70, deadline=None, derandomize=True)
 settings.register_profile(soaking.PROFILE, max_examples=1000, deadline=None)
+# For `make mutants`: the same examples for every mutant, and none shrunk, as the first that fails is enough.
+settings.register_profile(
+    "mutants",
+    max_examples=30,
+    deadline=None,
+    derandomize=True,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
