@@ -6,8 +6,20 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CODE = "admission"
 
-DECIDING = ("quota", "dra", "policy", "flow")
-"""Packages of `admission` that decide. An entry may also be one module, as `dra/pools.py`."""
+DECIDING = (
+    "quota",
+    "accounting",
+    "dra",
+    "workloads",
+    "podpolicy",
+    "claimpolicy",
+    "lifecycle",
+    "scheduling",
+    "status",
+    "review",
+    "cycle",
+)
+"""Packages of `admission` that decide. An entry may also be one module, as `dra/inventory/pools.py`."""
 
 TESTS = ("tests/unit", "tests/property", "tests/conformance")
 """Tests that need neither a cluster nor a database.
