@@ -13,7 +13,7 @@ from admission.cel.core import ast, budget as core_budget, errors, frames
 from admission.cel.core.types import Kind
 from admission.cel.cost import runtime_cost, static_cost
 from admission.cel.eval import interpreter
-from admission.cel.limits import Flaw, Inadmissible
+from admission.cel.limits import Inadmissible, Problem
 from admission.cel.programs import Result
 
 CHEAP = 1_000
@@ -77,7 +77,7 @@ def compile_text(
         error = errors.compile_error(text, refusal)
     except RecursionError:
         error = errors.compile_error(text, errors.RefusalError(-1, "max recursion depth exceeded"))
-    return Inadmissible(Flaw.COMPILE_ERROR, str(error), error)
+    return Inadmissible(Problem.COMPILE_ERROR, str(error), error)
 
 
 def _expression(
