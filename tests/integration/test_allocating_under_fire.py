@@ -105,19 +105,19 @@ def only_what_is_allocated(facts: Any, holdings: Iterable[Holding]) -> list[Clai
     return [claim for claim in claims if claim is not None and claim.allocation is not None and not claim.reserved_for]
 
 
-async def withdraws_nothing(desk: Any, facts: Any, placement: Any, *, keep: Collection[Any]) -> bool:
+async def withdraws_nothing(leader: Any, facts: Any, placement: Any, *, keep: Collection[Any]) -> bool:
     return True
 
 
-async def secures_nothing(desk: Any, facts: Any, releases: Any) -> Any:
+async def secures_nothing(leader: Any, facts: Any, releases: Any) -> Any:
     return list(releases)
 
 
-async def collects_nothing(desk: Any, facts: Any) -> Any:
+async def collects_nothing(leader: Any, facts: Any) -> Any:
     return facts
 
 
-async def shuts_nothing(desk: Any, pods: Any) -> bool:
+async def shuts_nothing(leader: Any, pods: Any) -> bool:
     return True
 
 
