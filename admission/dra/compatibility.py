@@ -71,10 +71,10 @@ AS_OF_1_36 = KnownBugs(
     lists_only_shrink=True,
 )
 AS_OF_1_37 = KnownBugs()
-MENDED = KnownBugs(admin_pays_counters=False, vanished_are_free=False)
+FIXED = KnownBugs(admin_pays_counters=False, vanished_are_free=False)
 """Every known defect mended."""
 
-_QUIRKS = {Release.V1_36: AS_OF_1_36, Release.V1_37: AS_OF_1_37}
+_KNOWN_BUGS = {Release.V1_36: AS_OF_1_36, Release.V1_37: AS_OF_1_37}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +95,13 @@ class SchedulerProfile:
             consumable=features.consumable_capacity,
         )
 
-    def with_quirks(self, known_bugs: KnownBugs) -> "SchedulerProfile":
+    def with_known_bugs(self, known_bugs: KnownBugs) -> "SchedulerProfile":
         return replace(self, known_bugs=known_bugs)
 
 
 def profile(release: Release, features: Features | None = None) -> SchedulerProfile:
     """Return the profile of a release with its own defects, and its default features unless others are given."""
-    return SchedulerProfile(release=release, features=features or Features(), known_bugs=_QUIRKS[release])
+    return SchedulerProfile(release=release, features=features or Features(), known_bugs=_KNOWN_BUGS[release])
 
 
 def of_version(version: str) -> SchedulerProfile | None:

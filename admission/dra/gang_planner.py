@@ -87,8 +87,10 @@ class _Question:
         """Return the traits for a gang. Who chooses freely sees the pools as they are, without the defects of 1.36."""
         profile = self.cluster.profile
         if self.choice is Choice.FREE:
-            profile = profile.with_quirks(compatibility.AS_OF_1_37)
-        need = device_signature.Need(requests.asks(gang.claims), requests.attributes(gang.claims), self.meters, profile)
+            profile = profile.with_known_bugs(compatibility.AS_OF_1_37)
+        need = device_signature.Need(
+            requests.parsed_requests(gang.claims), requests.attributes(gang.claims), self.meters, profile
+        )
         return device_signature.build(need, self.selectors)
 
 
@@ -125,10 +127,10 @@ def _counted(gang: Gang, question: _Question, known: DeviceSignatures) -> Plan |
         return _Planning(gang, question, known, question.steps).answer()
     if question.mute:
         if counted.is_short:
-            return NoPlan(kind=Kind.INFEASIBLE, message=NO_PLAN, lack=counted.lack)
+            return NoPlan(kind=Kind.INFEASIBLE, message=NO_PLAN, capacity_bound=counted.capacity_bound)
         gang = counted.thinned()
     answer = _Planning(gang, question, known, question.steps).answer()
-    return replace(answer, lack=counted.lack) if isinstance(answer, NoPlan) else answer
+    return replace(answer, capacity_bound=counted.capacity_bound) if isinstance(answer, NoPlan) else answer
 
 
 def capacity_bound(
@@ -148,7 +150,7 @@ def capacity_bound(
         return None
     question = _Question(cluster, meters, selectors, 0, anything, choice, None)
     counted = candidate_nodes.count(gang, cluster, question.device_signatures(gang))
-    return None if counted is None else counted.lack
+    return None if counted is None else counted.capacity_bound
 
 
 def diagnose(  # noqa: PLR0913 - the same
@@ -188,7 +190,7 @@ def diagnose(  # noqa: PLR0913 - the same
         return _Planning(gang, question, question.device_signatures(gang), steps).busy(answer)
     places, gang = search.where(empty, wanted, gang, cluster)
     busy = _Planning(gang, question, question.device_signatures(gang), steps).busy(answer)
-    return search.awaited(busy, answer, wanted, places)
+    return search.pending(busy, answer, wanted, places)
 
 
 class _Planning:
@@ -221,24 +223,24 @@ class _Planning:
 
     def busy(self, answer: NoPlan) -> NoPlan:
         try:
-            placer, explanation = self._explained()
+            greedy_search, explanation = self._explained()
         except StepsEndedError:
             message = f"it would fit if nothing else were in use; what is missing was not found in {self.steps} steps"
             return NoPlan(kind=Kind.BUSY, message=message, steps=answer.steps)
-        found = explain.explain_busy(explanation, placer, self.cluster, self.device_signatures)
-        placed = len(placer.outcome.placed)
+        found = explain.explain_busy(explanation, greedy_search, self.cluster, self.device_signatures)
+        placed = len(greedy_search.outcome.placed)
         return NoPlan(kind=Kind.BUSY, message=found.message, details=found.details, steps=answer.steps, placed=placed)
 
     def _searched(self, affordable: Affordable) -> Outcome:
         """Search for nodes and devices. Raises StepsEndedError."""
         if self.choice is Choice.FIRST_FIT:
-            return self._placer(affordable, disproved=self._is_disproved).run()
+            return self._greedy_search(affordable, disproved=self._is_disproved).run()
         try:
             return self._free(affordable)
         except StepsEndedError:
             # Nobody shall be worse off for having more to choose from.
             self.budget = Budget(self.steps)
-            outcome = self._placer(affordable).run()
+            outcome = self._greedy_search(affordable).run()
             if outcome.done:
                 return outcome
             raise
@@ -263,7 +265,7 @@ class _Planning:
             return BinPacker(self.gang, state, self.cluster, self.device_signatures, self.budget, affordable).run()
         return FreeChoiceSearch(self.gang, self.cluster, self.device_signatures, self.budget, affordable).run()
 
-    def _placer(
+    def _greedy_search(
         self, affordable: Affordable, *, greedy: bool = False, disproved: Callable[[], bool] | None = None
     ) -> FirstFitSearch:
         return FirstFitSearch(
@@ -291,14 +293,16 @@ class _Planning:
         if self.question.mute:
             return NoPlan(kind=Kind.INFEASIBLE, message=NO_PLAN, steps=spent)
         try:
-            placer, found = self._explained()
+            greedy_search, found = self._explained()
         except StepsEndedError:
             message = f"there is no plan; where the gang gets stuck was not found in {self.steps} steps"
             return NoPlan(kind=Kind.INFEASIBLE, message=message, steps=spent)
-        missing = explain.explain_incomplete(self.gang, self.cluster, self.device_signatures, placer.outcome.stuck or 0)
+        missing = explain.explain_incomplete(
+            self.gang, self.cluster, self.device_signatures, greedy_search.outcome.dead_end or 0
+        )
         if missing is not None:
             return NoPlan(kind=Kind.POOL_INCOMPLETE, message=missing.message, details=missing.details, steps=spent)
-        placed = len(placer.outcome.placed)
+        placed = len(greedy_search.outcome.placed)
         return NoPlan(kind=Kind.INFEASIBLE, message=found.message, details=found.details, steps=spent, placed=placed)
 
     def _refused(self, refusal: Refusal, outcome: Outcome) -> NoPlan:
@@ -321,9 +325,9 @@ class _Planning:
     def _explained(self) -> tuple[FirstFitSearch, Explanation]:
         """Walk greedily to where the gang gets stuck, and explain that. Raises StepsEndedError."""
         self.budget = Budget(self.steps)
-        placer = self._placer(anything, greedy=True)
-        placer.run()
-        return placer, explain.explain_dead_end(self.gang, self.cluster, self.device_signatures, placer)
+        greedy_search = self._greedy_search(anything, greedy=True)
+        greedy_search.run()
+        return greedy_search, explain.explain_dead_end(self.gang, self.cluster, self.device_signatures, greedy_search)
 
     def _plan(self, outcome: Outcome) -> Plan:
         pods: list[PlannedPod] = []
@@ -363,7 +367,7 @@ class _Planning:
         meters, claim = self.device_signatures.need.meters, wanted.claim
         charged = [
             device_meters.PricedDevice(
-                device, one.spot.device, one.option.admin, use.share if use is not None else None
+                device, one.listed.device, one.option.admin, use.share if use is not None else None
             )
             for device, one, use in zip(devices, given, uses, strict=True)
         ]

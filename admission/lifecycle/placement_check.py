@@ -60,7 +60,7 @@ def _taken(
 
 def _hold(node: NodeName, pods: list[PendingAllocation], fitting: Fitting) -> bool:
     cluster = fitting.cluster
-    before = cluster.awaited.get(node, ())
+    before = cluster.pending.get(node, ())
     try:
         landings = nominated.replayed(node, [*before, *pods], cluster, selectors=fitting.selectors, steps=fitting.steps)
     except StepsEndedError:

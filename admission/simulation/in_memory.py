@@ -96,9 +96,9 @@ class Cluster:
         return known.gated
 
     async def evict(self, pod: Pod, reason: str) -> None:  # noqa: ARG002 - a port
-        gone = self._pods.pop(pod.meta.uid, None)
-        if gone is not None:
-            self._leave_claims([gone])
+        removed = self._pods.pop(pod.meta.uid, None)
+        if removed is not None:
+            self._leave_claims([removed])
 
     # Claims
 
@@ -155,9 +155,9 @@ class Cluster:
         return found
 
     def _take_pods(self, job: Job) -> None:
-        gone = [pod for pod in self._pods.values() if _is_made_by(pod, job) and not pod.finished]
-        self._pods = {uid: pod for uid, pod in self._pods.items() if pod not in gone}
-        self._leave_claims(gone)
+        removed = [pod for pod in self._pods.values() if _is_made_by(pod, job) and not pod.finished]
+        self._pods = {uid: pod for uid, pod in self._pods.items() if pod not in removed}
+        self._leave_claims(removed)
 
     # Queues
 
@@ -267,12 +267,12 @@ class Cluster:
         self._leave_claims(ended)
 
     def _leave_claims(self, pods: Collection[Pod]) -> None:
-        gone = {pod.meta.uid for pod in pods}
+        removed = {pod.meta.uid for pod in pods}
         for key, claim in list(self._claims.items()):
-            if any(owner.uid in gone for owner in claim.meta.owners):
+            if any(owner.uid in removed for owner in claim.meta.owners):
                 del self._claims[key]
-            elif gone & set(claim.reserved_for):
-                self._claims[key] = _without(claim, gone)
+            elif removed & set(claim.reserved_for):
+                self._claims[key] = _without(claim, removed)
 
 
 def _made_for(pod: Pod, known: Meta) -> Meta:
@@ -285,8 +285,8 @@ def _is_made_by(pod: Pod, job: Job) -> bool:
     return pod.meta.controller is not None and pod.meta.controller.uid == job.meta.uid
 
 
-def _without(claim: Claim, gone: Collection[Uid]) -> Claim:
-    left = tuple(uid for uid in claim.reserved_for if uid not in gone)
+def _without(claim: Claim, removed: Collection[Uid]) -> Claim:
+    left = tuple(uid for uid in claim.reserved_for if uid not in removed)
     return replace(claim, reserved_for=left, allocation=claim.allocation if left else None)
 
 

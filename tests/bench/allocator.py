@@ -117,7 +117,12 @@ def _numbers(scene: Scene, rounds: int) -> dict[str, float]:
     )
     found["fits_after_slice_ms"] = _median(rounds, lambda at: scene.allocator(renewed[at]).nodes(scene.question)) * 1e3
     fork = allocator.fork()
-    fork.take([DeviceUse(spot.id) for spot in scene.question.board.layout(NodeName(names[0])).spots[:1]])
+    fork.take(
+        [
+            DeviceUse(listed.id)
+            for listed in scene.question.signatures_by_node.layout(NodeName(names[0])).listed_devices[:1]
+        ]
+    )
     found["fits_in_a_fork_ms"] = _median(rounds, lambda _: fork.nodes(scene.question)) * 1e3
     return found
 
@@ -229,7 +234,7 @@ def _blown(cluster: ClusterState, requests: list[dict[str, Any]], constraints: l
     spec = {"devices": {"requests": requests, "constraints": constraints}}
     claim = claims.decode({"metadata": {"name": "c", "namespace": "team", "uid": "c"}, "spec": spec})
     allocator = Allocator(cluster, selectors=Selectors(cluster.profile.cel), steps=STEPS)
-    question = allocator.ask([claim])
+    question = allocator.parsed([claim])
     assert isinstance(question, Question)
     answers: list[object] = []
     seconds = _once(lambda: answers.append(allocator.allocate(question, NodeName("node-00000"))))
@@ -262,7 +267,7 @@ def _scene(count: int) -> Scene:
 
 
 def _question(allocator: Allocator, selector: str) -> Question:
-    found = allocator.ask([_claim("claim", GPUS, selector)])
+    found = allocator.parsed([_claim("claim", GPUS, selector)])
     assert isinstance(found, Question)
     return found
 

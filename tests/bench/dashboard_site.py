@@ -54,7 +54,7 @@ class Everything:
     async def recognise(self, token: str) -> Visitor | None:
         return Visitor(name="ada") if token == TOKEN else None
 
-    async def allows(self, visitor: Visitor, ask: Ask) -> bool:  # noqa: ARG002 - a port
+    async def allows(self, visitor: Visitor, parsed: Ask) -> bool:  # noqa: ARG002 - a port
         return True
 
 

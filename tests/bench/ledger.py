@@ -135,11 +135,11 @@ def _batches(count: int) -> list[list[Entry]]:
             entries = [books.grant(_queue(q), _METER, 10**6, at=at, actor=_ACTOR) for q in range(10)] + entries
         for placement in book.placements.values():
             if placement.settled:
-                gone = books.release(
+                removed = books.release(
                     placement, pods=placement.seats, claims=placement.holdings, at=at, actor=_ACTOR, reason="it is done"
                 )
-                assert gone is not None
-                entries.append(gone)
+                assert removed is not None
+                entries.append(removed)
             else:
                 real = {uid: Allocated(held.devices, {_METER: 7}) for uid, held in placement.holdings.items()}
                 settled = books.settle(placement, real, at=at, actor=_ACTOR)

@@ -183,9 +183,9 @@ class Api:
             return _status(404, "NotFound", "not found", name=key.rpartition("/")[2])
         self.version += 1
         held.keys = None
-        gone = msgspec.json.decode(text)
-        gone["metadata"]["resourceVersion"] = str(self.version)
-        self.tell(held, "DELETED", msgspec.json.encode(gone))
+        removed = msgspec.json.decode(text)
+        removed["metadata"]["resourceVersion"] = str(self.version)
+        self.tell(held, "DELETED", msgspec.json.encode(removed))
         return web.json_response({"kind": "Status", "status": "Success"})
 
     async def watch(self, request: web.Request) -> web.StreamResponse:

@@ -150,8 +150,8 @@ def claim(name: str, spec: Json) -> Claim:
 def device_ids(cluster: ClusterState) -> list[DeviceId]:
     """Return all devices of a cluster."""
     return [
-        spot.id
+        listed.id
         for node_inventory in cluster.node_inventories.values()
         for pool in node_inventory.pools
-        for spot in pool.spots
+        for listed in pool.listed_devices
     ]

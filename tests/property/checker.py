@@ -70,7 +70,7 @@ def exists(record: Json, release: int = 37, *, steps: int = 20_000) -> bool | No
     """
     cluster_state = World(record, release)
     try:
-        return _can_go_on(cluster_state, list(itertools.chain(*cluster_state.asks)), (), _Budget(steps))
+        return _can_go_on(cluster_state, list(itertools.chain(*cluster_state.parsed_requests)), (), _Budget(steps))
     except _TooManySteps:
         return None
 
@@ -108,24 +108,26 @@ class _Budget:
 def _can_go_on(cluster_state: World, requests: Sequence[Sequence[Ask]], uses: tuple[Use, ...], budget: _Budget) -> bool:
     if not requests:
         return True
-    for ask in requests[0]:
-        for chosen in _choices(cluster_state, ask, uses, budget):
+    for parsed in requests[0]:
+        for chosen in _choices(cluster_state, parsed, uses, budget):
             if _can_go_on(cluster_state, requests[1:], (*uses, *chosen), budget):
                 return True
     return False
 
 
-def _choices(cluster_state: World, ask: Ask, uses: tuple[Use, ...], budget: _Budget) -> Iterator[tuple[Use, ...]]:
+def _choices(cluster_state: World, parsed: Ask, uses: tuple[Use, ...], budget: _Budget) -> Iterator[tuple[Use, ...]]:
     """Yield every set of devices for the request that breaks no rule together with these uses."""
-    if ask.wants_all:
-        matching = [Use(ask, device) for device in all_mode.wanted(cluster_state, ask)]
+    if parsed.wants_all:
+        matching = [Use(parsed, device) for device in all_mode.wanted(cluster_state, parsed)]
         if matching and not all_mode.blocked(cluster_state) and not any(broken(cluster_state, [*uses, *matching])):
             yield tuple(matching)
         return
     fits = [
-        use for device in cluster_state.candidates() if not any(fitting.unfit(cluster_state, [use := Use(ask, device)]))
+        use
+        for device in cluster_state.candidates()
+        if not any(fitting.unfit(cluster_state, [use := Use(parsed, device)]))
     ]
-    yield from _sets(cluster_state, fits, ask.spec.get("count", 0), uses, budget)
+    yield from _sets(cluster_state, fits, parsed.spec.get("count", 0), uses, budget)
 
 
 def _sets(

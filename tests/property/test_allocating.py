@@ -60,7 +60,7 @@ def _allocated(record: Json, release: Release, *, nomination: bool) -> list[Json
     selectors, node = Selectors(cluster_state.profile.cel), next(iter(cluster_state.nodes))
     try:
         found = node_allocator.allocate(
-            claims, node, cluster_state, selectors=selectors, steps=allocators.STEPS, promise=nomination
+            claims, node, cluster_state, selectors=selectors, steps=allocators.STEPS, certain=nomination
         )
     except StepsEndedError:
         reject()

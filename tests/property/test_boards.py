@@ -106,28 +106,28 @@ MOVES: dict[str, Callable[[ClusterState, Snapshot, int], tuple[ClusterState, Sna
 moves = st.lists(st.builds(Move, kind=st.sampled_from(sorted(MOVES)), at=st.integers(0, 7)), max_size=8)
 
 
-@given(steps=moves, ask=st.sampled_from(sorted(ASKS)), looks=st.integers(1, 3))
+@given(steps=moves, parsed=st.sampled_from(sorted(ASKS)), looks=st.integers(1, 3))
 @settings(max_examples=150)
-def test_what_is_remembered_is_what_is_there(steps: list[Move], ask: str, looks: int) -> None:
+def test_what_is_remembered_is_what_is_there(steps: list[Move], parsed: str, looks: int) -> None:
     snapshot = cluster()
     snapshot_state = cluster_state.build(snapshot, ())
     known = Selectors(snapshot_state.profile.cel)
     for number, step in enumerate(steps):
         snapshot_state, snapshot = step(snapshot_state, snapshot)
         if number % looks == 0:
-            assert answers(snapshot_state, known, ask) == answers(
-                snapshot_state, Selectors(snapshot_state.profile.cel), ask
+            assert answers(snapshot_state, known, parsed) == answers(
+                snapshot_state, Selectors(snapshot_state.profile.cel), parsed
             )
             known.keep(snapshot_state.node_inventories)
-    assert answers(snapshot_state, known, ask) == answers(
-        replace(snapshot_state), Selectors(snapshot_state.profile.cel), ask
+    assert answers(snapshot_state, known, parsed) == answers(
+        replace(snapshot_state), Selectors(snapshot_state.profile.cel), parsed
     )
 
 
-def answers(snapshot_state: ClusterState, selectors: Selectors, ask: str) -> object:
+def answers(snapshot_state: ClusterState, selectors: Selectors, parsed: str) -> object:
     """Return which nodes take the pod, and what it gets on each."""
     allocator = Allocator(snapshot_state, selectors=selectors, steps=STEPS)
-    question = asked(allocator, ask)
+    question = asked(allocator, parsed)
     found = allocator.nodes(question)
     given_ = {
         name: answer.devices if isinstance(answer := allocator.allocate(question, name), Allocated) else type(answer)
@@ -137,8 +137,8 @@ def answers(snapshot_state: ClusterState, selectors: Selectors, ask: str) -> obj
     return given_
 
 
-def asked(allocator: Allocator, ask: str) -> Question:
-    question = allocator.ask([a_claim("c", *ASKS[ask])])
+def asked(allocator: Allocator, parsed: str) -> Question:
+    question = allocator.parsed([a_claim("c", *ASKS[parsed])])
     assert isinstance(question, Question)
     return question
 
@@ -175,7 +175,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for at in range(200):
         moved = cluster_state.also(snapshot_state, [DeviceUse(DEVICES[at % len(DEVICES)])], HOLDER)
         allocator = Allocator(moved, selectors=selectors, steps=STEPS)
-        question = allocator.ask([a_claim("c", a_request("r", 1, f"size(device.driver) != {at + 100}"))])
+        question = allocator.parsed([a_claim("c", a_request("r", 1, f"size(device.driver) != {at + 100}"))])
         assert isinstance(question, Question)
         assert allocator.nodes(question).nodes
         assert answers(moved, selectors, "memory") == answers(moved, Selectors(snapshot_state.profile.cel), "memory")

@@ -264,10 +264,10 @@ class _Force:
                 spec=ClaimSpec(requests=(Request(name="r", alternatives=(single,)),)),
             )
             self._matching[key] = [
-                spot.id
+                listed.id
                 for pool in free.node_inventories[node].pools
-                for spot in pool.spots
-                if not _evicts(option, spot.device.taints) and self._does(claim, spot.id, node, free)
+                for listed in pool.listed_devices
+                if not _evicts(option, listed.device.taints) and self._does(claim, listed.id, node, free)
             ]
         return self._matching[key]
 

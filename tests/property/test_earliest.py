@@ -85,10 +85,10 @@ def test_the_first_time_is_that_of_who_plans_for_one_after_the_other(
 
         expected = None
         for at in dict.fromkeys(present.ends):
-            gone = present.gone(at)
-            cluster_state = later.cluster(inputs.cluster, gone=[one.stay for one in gone])
+            removed = present.removed(at)
+            cluster_state = later.cluster(inputs.cluster, removed=[one.interval for one in removed])
             plan = earliest_start.planned(
-                inputs, reservations.moment(cluster_state, inputs.queue_usage, at, gone), PlanCache()
+                inputs, reservations.moment(cluster_state, inputs.queue_usage, at, removed), PlanCache()
             )
             if plan is not None:
                 expected = at, plan.pods, plan.uses

@@ -154,7 +154,7 @@ def _placed(
     if not all(selector is None or selector.matches(name, labels) for selector in chosen):
         return None
     fresh = [claim for claim in demand.claims if claim.meta.uid not in scene.usable]
-    found = node_allocator.allocate(fresh, name, scene.cluster, selectors=selectors, steps=STEPS, promise=True)
+    found = node_allocator.allocate(fresh, name, scene.cluster, selectors=selectors, steps=STEPS, certain=True)
     if not isinstance(found, Allocated):
         return None
     cluster = cluster_state.also(scene.cluster, [t for uses in found.uses for t in uses], Holder(claim="gang"))

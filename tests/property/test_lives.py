@@ -142,6 +142,6 @@ async def test_what_is_left_of_jobs_runs_in_the_end(seed: int) -> None:
 
     waiting = {name: len(town.alive(name)) - len(town.up(name)) for name in town.made if not town.job(name).finished}
     room = DEVICES - sum(len(town.up(name)) for name in town.made)
-    stuck = [name for name, count in waiting.items() if (count and count <= room) or not town.alive(name)]
-    lacking = [name for name in stuck if town.alive(name) or town.job(name).left <= room]
+    dead_end = [name for name, count in waiting.items() if (count and count <= room) or not town.alive(name)]
+    lacking = [name for name in dead_end if town.alive(name) or town.job(name).left <= room]
     assert lacking == []

@@ -43,10 +43,10 @@ class Gangs:
         free = tuple(device for device in devices if device not in self.ward.cluster.taken)
         requests = ((NodeName(node), {"cpu": cpu}),)
         holder = Holder(claim=f"team/{name}", gang=name)
-        tenancy = RunningGang(uses=((holder, tuple(map(DeviceUse, free))),), requests=requests)
-        stay = Interval(gang=name, requests=requests, devices=free if self.knows else None)
-        self.ward.move(came=[tenancy])
-        self.running[name] = stay, tenancy
+        running_gang = RunningGang(uses=((holder, tuple(map(DeviceUse, free))),), requests=requests)
+        interval = Interval(gang=name, requests=requests, devices=free if self.knows else None)
+        self.ward.move(came=[running_gang])
+        self.running[name] = interval, running_gang
 
     def end(self, name: str) -> None:
         self.ward.move(went=[self.running.pop(name)[1]])
@@ -61,21 +61,21 @@ def left(cluster: ClusterState) -> dict[str, int]:
 
 
 def is_simulated(
-    now: ClusterState, gone: Sequence[Interval], came: Sequence[Arrival], kept: Sequence[Arrival]
+    now: ClusterState, removed: Sequence[Interval], came: Sequence[Arrival], kept: Sequence[Arrival]
 ) -> tuple[object, object]:
     """Return what is in use, and left, as somebody finds who copies everything."""
-    names = {stay.gang for stay in gone}
+    names = {interval.gang for interval in removed}
     used = {device: gang for device, gang in in_use(now).items() if gang not in names}
-    for visit in (*came, *kept):
-        for use in visit.uses:
-            used.setdefault(use.device, visit.gang)
+    for arrival in (*came, *kept):
+        for use in arrival.uses:
+            used.setdefault(use.device, arrival.gang)
     cpus = left(now)
-    moved = [(one.requests, 1) for one in gone] + [(one.requests, -1) for one in came]
+    moved = [(one.requests, 1) for one in removed] + [(one.requests, -1) for one in came]
     for requests, sign in moved:
         for node, asked in requests:
             cpus[node] += sign * asked["cpu"]
-    for visit in kept:
-        for node, room in visit.room.items():
+    for arrival in kept:
+        for node, room in arrival.room.items():
             cpus[node] = min(cpus[node], (room or {})["cpu"])
     return used, cpus
 
@@ -84,7 +84,7 @@ some_devices = st.lists(st.sampled_from(DEVICES), max_size=3, unique=True)
 
 
 @st.composite
-def visits(draw: st.DrawFn) -> Arrival:
+def arrivals(draw: st.DrawFn) -> Arrival:
     node, cpu = NodeName(draw(st.sampled_from(NODES))), draw(st.integers(0, 3))
     room: Mapping[NodeName, Mapping[str, int]] = {node: {"cpu": draw(st.integers(0, CPUS))}}
     uses = tuple(map(DeviceUse, draw(some_devices)))
@@ -97,22 +97,22 @@ def test_an_imagined_world_is_what_a_copy_would_be_and_knows_where_it_differs(
     knows: bool,
 ) -> None:
     gangs, outlook = Gangs(knows=knows), Simulation("test")
-    coming = data.draw(st.lists(visits(), max_size=3))
+    coming = data.draw(st.lists(arrivals(), max_size=3))
     before: tuple[ClusterState, object, object] | None = None
     for at in range(data.draw(st.integers(1, 6))):
         for name in data.draw(st.lists(st.sampled_from([*gangs.running] or ["-"]), max_size=1)):
             if name in gangs.running:
                 gangs.end(name)
         gangs.start(f"g{at}", data.draw(some_devices), data.draw(st.sampled_from(NODES)), data.draw(st.integers(0, 3)))
-        stays = [stay for stay, _ in gangs.running.values()]
-        gone = data.draw(st.lists(st.sampled_from(stays), unique=True))
+        intervals = [interval for interval, _ in gangs.running.values()]
+        removed = data.draw(st.lists(st.sampled_from(intervals), unique=True))
         came = data.draw(st.lists(st.sampled_from(coming), unique=True)) if coming else []
-        kept = [visit for visit in coming if visit not in came]
+        kept = [arrival for arrival in coming if arrival not in came]
         now = gangs.ward.cluster
 
-        cluster = outlook.cluster(now, gone=gone, came=came, kept=kept)
+        cluster = outlook.cluster(now, removed=removed, came=came, kept=kept)
 
-        used, cpus = is_simulated(now, gone, came, kept)
+        used, cpus = is_simulated(now, removed, came, kept)
         assert (in_use(cluster), left(cluster)) == (used, cpus)
         assert {device: holder.gang for device, holder in cluster.taken.items()} == used
         assert len(cluster.taken) == len(in_use(cluster))

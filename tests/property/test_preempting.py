@@ -36,7 +36,7 @@ class Scene:
     gangs: tuple[Candidate, ...]
     frees: tuple[frozenset[GangUid], ...]
 
-    def gone(self, victims: frozenset[GangUid]) -> Usage:
+    def removed(self, victims: frozenset[GangUid]) -> Usage:
         """Return what is used without the victims."""
         used = {queue: Counter(amounts) for queue, amounts in self.usage.items()}
         for gang in self.gangs:
@@ -45,11 +45,11 @@ class Scene:
         return {queue: dict(amounts) for queue, amounts in used.items()}
 
     def models(self, victims: frozenset[GangUid] = frozenset()) -> dict[MeterName, Model]:
-        return {meter: Model(self.tree, self.gone(victims), meter) for meter in METERS}
+        return {meter: Model(self.tree, self.removed(victims), meter) for meter in METERS}
 
     def fits(self, victims: frozenset[GangUid]) -> bool:
         has_quota = all(
-            amount <= max(0, Model(self.tree, self.gone(victims), meter).available(self.incoming.queue))
+            amount <= max(0, Model(self.tree, self.removed(victims), meter).available(self.incoming.queue))
             for meter, amount in self.incoming.charge.items()
         )
         return has_quota and any(free <= victims for free in self.frees)
@@ -99,7 +99,7 @@ class Scene:
     def is_taken_back(self, gang: Candidate, victims: frozenset[GangUid]) -> bool:
         """Return whether, below where the paths meet, the incoming gang is within what is its queue's or its team's."""
         meeting, queue = self.meeting(gang), self.incoming.queue
-        usage = self.gone(victims)
+        usage = self.removed(victims)
         after = Counter(usage.get(queue, {}))
         after.update(self.incoming.charge)
         models = [Model(self.tree, {**usage, queue: after}, meter) for meter in self.counted]

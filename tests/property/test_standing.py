@@ -47,7 +47,7 @@ def numbers(queue_usage: QueueUsage) -> list[tuple[int, ...]]:
         queue_usage.borrowed,
         queue_usage.lent,
     )
-    return [tuple(ask(queue, meter) for ask in asked) for queue in queue_usage.tree.order for meter in METERS]
+    return [tuple(parsed(queue, meter) for parsed in asked) for queue in queue_usage.tree.order for meter in METERS]
 
 
 @given(histories())

@@ -228,13 +228,13 @@ class Preemption:
             and not decision.group.started
         ]
         held.sort(key=lambda decision: queue_order.rank(decision.group))
-        asks = self.memory.asks
+        kept = self.memory.questions
         questions: dict[Hashable, tuple[Decision, Queue]] = {}
         for decision in held:
             queue = queues[decision.group.queue]
-            question = asks.of(decision.group, queue, decision.needed, inputs.snapshot)
+            question = kept.of(decision.group, queue, decision.needed, inputs.snapshot)
             questions.setdefault(question, (decision, queue))
-        asks.keep(decision.group.uid for decision in held)
+        kept.keep(decision.group.uid for decision in held)
         return questions
 
     # Nominations.

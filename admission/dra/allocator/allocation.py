@@ -27,20 +27,20 @@ class AllocatedRequest:
     """A device given to a request, in one of its ways. consumed: what a share takes of each capacity."""
 
     option: Option
-    spot: InventoryDevice
+    listed: InventoryDevice
     shared: bool = False
     consumed: Mapping[str, Amount] = field(default_factory=dict)
 
     @property
     def request_device(self) -> RequestDevice:
-        return RequestDevice(request=self.option.name, device=self.spot.id)
+        return RequestDevice(request=self.option.name, device=self.listed.id)
 
     @property
     def use(self) -> DeviceUse | None:
         """Return what it makes unavailable to others: nothing under admin access."""
         if self.option.admin:
             return None
-        return DeviceUse(self.spot.id, shared=self.shared, share=self.consumed or None)
+        return DeviceUse(self.listed.id, shared=self.shared, share=self.consumed or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ def _empty(options: Sequence[Option]) -> Option:
 def _of_classes(chosen: Sequence[Option], classes: Mapping[str, DeviceClass]) -> list[dict[str, Any]]:
     """Return the configuration of every class once, with the names of all requests for it."""
     found: list[dict[str, Any]] = []
-    for name in dict.fromkeys(option.ask.device_class for option in chosen):
-        requests = [option.name for option in chosen if option.ask.device_class == name]
+    for name in dict.fromkeys(option.parsed.device_class for option in chosen):
+        requests = [option.name for option in chosen if option.parsed.device_class == name]
         found += [
             {"source": "FromClass", "requests": list(requests), **entry}
             for entry in (classes[name].config if name in classes else ())
@@ -140,10 +140,10 @@ def _node_selector(given: Sequence[AllocatedRequest], node: NodeName) -> NodeSel
     expressions: dict[Requirement, None] = {}
     fields: dict[Requirement, None] = {}
     for one in given:
-        if one.spot.binds:
+        if one.listed.binds:
             only = Requirement(key="metadata.name", operator="In", values=(node,))
             return NodeSelector(terms=(NodeTerm(fields=(only,)),))
-        selector = one.spot.place.node_selector
+        selector = one.listed.place.node_selector
         for term in selector.terms if selector is not None else ():
             expressions.update(dict.fromkeys(term.expressions))
             fields.update(dict.fromkeys(term.fields))
@@ -153,12 +153,12 @@ def _node_selector(given: Sequence[AllocatedRequest], node: NodeName) -> NodeSel
 
 
 def _device(given: AllocatedRequest, share_id: str) -> dict[str, Any]:
-    device = given.spot.device
+    device = given.listed.device
     found: dict[str, Any] = {
         "request": given.option.name,
-        "driver": given.spot.id.driver,
-        "pool": given.spot.id.pool,
-        "device": given.spot.id.device,
+        "driver": given.listed.id.driver,
+        "pool": given.listed.id.pool,
+        "device": given.listed.id.device,
     }
     if given.option.admin:
         found["adminAccess"] = True

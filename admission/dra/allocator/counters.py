@@ -17,19 +17,21 @@ class Counters:
     mixed: whether pools are taken for each other because they have one name, so that the order of devices matters.
     """
 
-    def __init__(self, stocks: Sequence[LeftCapacity], known_bugs: KnownBugs) -> None:
-        self._stocks = stocks
+    def __init__(self, counter_sets: Sequence[LeftCapacity], known_bugs: KnownBugs) -> None:
+        self._counter_sets = counter_sets
         self._known_bugs = known_bugs
         self._available: dict[int, dict[CounterId, Amount] | None] = {}
         self._drawn: dict[int, dict[CounterId, Amount]] = {}
-        self.mixed = known_bugs.counters_by_pool_name and any(left.namesake != at for at, left in enumerate(stocks))
+        self.mixed = known_bugs.counters_by_pool_name and any(
+            left.same_named != at for at, left in enumerate(counter_sets)
+        )
 
     def draw(self, unit: DeviceGroup) -> bool:
         """Draw what a device needs; False, and nothing changes, if there is not enough."""
         place = self._place(unit)
         if place not in self._available:
             # With pools mixed up, the one that is asked first lends its counters to all of its name.
-            self._available[place] = self._counted(self._stocks[unit.stock])
+            self._available[place] = self._counted(self._counter_sets[unit.counter_set])
             self._drawn[place] = {}
         available, drawn = self._available[place], self._drawn[place]
         if available is None:
@@ -64,4 +66,8 @@ class Counters:
         return dict(zip(left.counters, left.available, strict=True))
 
     def _place(self, unit: DeviceGroup) -> int:
-        return self._stocks[unit.stock].namesake if self._known_bugs.counters_by_pool_name else unit.stock
+        return (
+            self._counter_sets[unit.counter_set].same_named
+            if self._known_bugs.counters_by_pool_name
+            else unit.counter_set
+        )

@@ -87,13 +87,13 @@ def allocate(
     *,
     selectors: Selectors,
     steps: int,
-    promise: bool = False,
+    certain: bool = False,
 ) -> Outcome:
     """Allocate all unallocated claims of one pod on one node, all or nothing. Raises StepsEndedError.
 
     promise: only an answer that rests on no known defect of kube-scheduler.
     """
-    return beside(AllocatedOverlay(cluster), claims, node, cluster, selectors=selectors, steps=steps, promise=promise)
+    return beside(AllocatedOverlay(cluster), claims, node, cluster, selectors=selectors, steps=steps, certain=certain)
 
 
 def beside(
@@ -104,20 +104,20 @@ def beside(
     *,
     selectors: Selectors,
     steps: int,
-    promise: bool = False,
+    certain: bool = False,
 ) -> Outcome:
     """Do the same beside other devices in use than those of the world."""
     asked = compile_claims(claims, cluster)
     if isinstance(asked, Fatal):
         return asked
     need = device_signature.Need(
-        requests_requests.asks(asked), requests_requests.attributes(asked), profile=cluster.profile
+        requests_requests.parsed_requests(asked), requests_requests.attributes(asked), profile=cluster.profile
     )
     known = device_signature.build(need, selectors)
     seen = Seen(cluster, node, known, usage)
     units = Units(known)
     contents = node_usage.contents_of(seen.layout, units, seen.usage, cluster)
-    found = search(asked, contents, units, cluster.profile, Budget(steps), promise=promise)
+    found = search(asked, contents, units, cluster.profile, Budget(steps), certain=certain)
     return outcome(found, claims, asked, seen)
 
 
@@ -149,8 +149,8 @@ class Seen:
         self.usage = usage
         self.node_inventory = cluster.node_inventories.get(node, NodeInventory())
         self.layout: Layout = known.layout(self.node_inventory)
-        self.spots, self.numbers = self.layout.spots, self.layout.numbers
-        self.shown: Sequence[int] = range(len(self.spots)) if shown is None else shown
+        self.listed_devices, self.numbers = self.layout.listed_devices, self.layout.numbers
+        self.shown: Sequence[int] = range(len(self.listed_devices)) if shown is None else shown
 
 
 def outcome(
@@ -168,29 +168,36 @@ def _result(claim: Claim, asked: ParsedClaim, picks: Sequence[Pick], seen: Seen)
 
 
 def _given(option: Option, at: int, seen: Seen) -> allocation.AllocatedRequest:
-    spot, signature = seen.spots[at], _signature(at, seen)
+    listed, signature = seen.listed_devices[at], _signature(at, seen)
     return allocation.AllocatedRequest(
-        option, spot, shared=signature.shared, consumed=signature.consumed(seen.device_signatures.asks[option.ask])
+        option,
+        listed,
+        shared=signature.shared,
+        consumed=signature.consumed(seen.device_signatures.parsed_requests[option.parsed]),
     )
 
 
-def _not_here(stuck: DeadEnd, claims: Sequence[Claim], asked: Sequence[ParsedClaim], seen: Seen) -> NotHere:
-    requests = asked[stuck.claim].requests if asked else ()
-    option = requests[stuck.request].options[0] if requests else Option("", requests_requests.ParsedRequest("", ()), 0)
-    ask = seen.device_signatures.asks[option.ask] if requests else None
-    answers = [_signature(at, seen).answers[ask] for at in range(len(seen.spots))] if ask is not None else []
+def _not_here(dead_end: DeadEnd, claims: Sequence[Claim], asked: Sequence[ParsedClaim], seen: Seen) -> NotHere:
+    requests = asked[dead_end.claim].requests if asked else ()
+    option = (
+        requests[dead_end.request].options[0] if requests else Option("", requests_requests.ParsedRequest("", ()), 0)
+    )
+    parsed = seen.device_signatures.parsed_requests[option.parsed] if requests else None
+    answers = (
+        [_signature(at, seen).answers[parsed] for at in range(len(seen.listed_devices))] if parsed is not None else []
+    )
     matching = [at for at, answer in enumerate(answers) if answer is Answer.YES]
     trouble = troubles(seen.node_inventory)[seen.cluster.profile.known_bugs.foreign_counters]
     return NotHere(
-        claim=claims[stuck.claim].meta.name if claims else "",
+        claim=claims[dead_end.claim].meta.name if claims else "",
         request=option.name,
-        device_class=option.ask.device_class,
+        device_class=option.parsed.device_class,
         needed=option.count,
         matching=len(matching),
-        free=sum(not seen.usage.is_taken(seen.spots[at].id) for at in matching),
+        free=sum(not seen.usage.is_taken(seen.listed_devices[at].id) for at in matching),
         tainted=answers.count(Answer.TAINTED),
-        conditions=tuple(sorted(stuck.reasons, key=lambda why: why.name)),
-        device=seen.spots[seen.shown[stuck.at]].id if stuck.at is not None else None,
+        conditions=tuple(sorted(dead_end.reasons, key=lambda why: why.name)),
+        device=seen.listed_devices[seen.shown[dead_end.at]].id if dead_end.at is not None else None,
         incomplete=trouble.incomplete,
         invalid=trouble.invalid,
     )

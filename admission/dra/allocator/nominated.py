@@ -46,7 +46,7 @@ def predict(cluster: ClusterState, *, selectors: Selectors, steps: int) -> Clust
     really = _really(cluster)
     for conflicted in cluster.conflicted:
         cluster = _landed(cluster, conflicted, really, selectors, steps)
-    for node, pods in cluster.awaited.items():
+    for node, pods in cluster.pending.items():
         if _may_shift(node, pods, cluster):
             cluster = _shifted(node, pods, cluster, selectors, steps)
     return cluster
@@ -59,7 +59,7 @@ def first_fit_holds(
 
     Raises StepsEndedError. pods: all that wait for devices of the node, in the order in which their gates were opened.
     """
-    return all(landing.holds for landing in replayed(node, pods, cluster, selectors=selectors, steps=steps))
+    return all(prediction.holds for prediction in replayed(node, pods, cluster, selectors=selectors, steps=steps))
 
 
 def replayed(
@@ -100,7 +100,7 @@ def _landed(
 def _really(cluster: ClusterState) -> AllocatedOverlay:
     """Return what is in use without what is only booked."""
     return CombinedOverlay(
-        cluster, {claim.meta.key for pods in cluster.awaited.values() for pod in pods for claim in pod.claims}
+        cluster, {claim.meta.key for pods in cluster.pending.values() for pod in pods for claim in pod.claims}
     )
 
 
@@ -113,9 +113,11 @@ def _may_shift(node: NodeName, pods: Iterable[PendingAllocation], cluster: Clust
     node_inventory = cluster.node_inventories.get(node)
     if node_inventory is None:
         return False
-    spots = [spot.id for pool in node_inventory.seen(cluster.profile.known_bugs) for spot in pool.spots]
-    last = max((at for at, device in enumerate(spots) if device in booked), default=-1)
-    return any(device not in cluster.taken for device in spots[: last + 1])
+    listed_devices = [
+        listed.id for pool in node_inventory.seen(cluster.profile.known_bugs) for listed in pool.listed_devices
+    ]
+    last = max((at for at, device in enumerate(listed_devices) if device in booked), default=-1)
+    return any(device not in cluster.taken for device in listed_devices[: last + 1])
 
 
 def _shifted(
@@ -123,16 +125,16 @@ def _shifted(
 ) -> ClusterState:
     """Take what pods of a node would be given beside what is booked for them."""
     try:
-        landings = replayed(node, pods, cluster, selectors=selectors, steps=steps)
+        predictions = replayed(node, pods, cluster, selectors=selectors, steps=steps)
     except StepsEndedError:
         return cluster
-    for landing in landings:
-        if landing.given is None or landing.holds:
+    for prediction in predictions:
+        if prediction.given is None or prediction.holds:
             continue
-        for claim, given, devices in zip(landing.pod.claims, landing.given, landing.pod.devices, strict=True):
+        for claim, given, devices in zip(prediction.pod.claims, prediction.given, prediction.pod.devices, strict=True):
             booked = {one.device for one in devices}
             uses = [use for one in given if (use := one.use) is not None and use.device not in booked]
             # What is booked for another pod is taken already: the two change places.
             more = [use for use in uses if use.shared or use.device not in cluster.taken]
-            cluster = cluster_state.also(cluster, more, Holder(claim=claim.meta.key, gang=landing.pod.gang))
+            cluster = cluster_state.also(cluster, more, Holder(claim=claim.meta.key, gang=prediction.pod.gang))
     return cluster

@@ -33,7 +33,7 @@ class Question:
 
     claims: tuple[Claim, ...]
     asked: tuple[ParsedClaim, ...]
-    board: NodeSignatureCache
+    signatures_by_node: NodeSignatureCache
     answers: dict[NodeSignature, Match | DeadEnd | Refusal] = field(default_factory=dict)
 
 
@@ -59,31 +59,36 @@ class Allocator:
         self.given: list[DeviceUse] = []
         """What was taken here and in the forks that were committed to this allocator."""
 
-    def ask(self, claims: Sequence[Claim]) -> Question | Fatal:
+    def parsed(self, claims: Sequence[Claim]) -> Question | Fatal:
         """Compile the unallocated claims of a pod."""
         asked = node_allocator.compile_claims(claims, self._cluster)
         if isinstance(asked, Fatal):
             return asked
-        need = device_signature.Need(requests.asks(asked), requests.attributes(asked), profile=self._cluster.profile)
-        shows_taken = any(option.admin or option.mode is Mode.ALL for option in requests.options(asked))
-        board = node_signature.build(
-            device_signature.build(need, self._selectors), self._cluster, shows_taken=shows_taken
+        need = device_signature.Need(
+            requests.parsed_requests(asked), requests.attributes(asked), profile=self._cluster.profile
         )
-        return Question(tuple(claims), asked, board)
+        includes_taken = any(option.admin or option.mode is Mode.ALL for option in requests.options(asked))
+        signatures_by_node = node_signature.build(
+            device_signature.build(need, self._selectors), self._cluster, includes_taken=includes_taken
+        )
+        return Question(tuple(claims), asked, signatures_by_node)
 
     def nodes(self, question: Question) -> Fitting:
         """Return the nodes that take the pod's claims. Raises StepsEndedError."""
-        board = question.board
-        board.update(self._cluster)
-        changed = {name: board.face(name, self._usage, self._cluster) for name in self._touched(board)}
+        signatures_by_node = question.signatures_by_node
+        signatures_by_node.update(self._cluster)
+        changed = {
+            name: signatures_by_node.node_sig(name, self._usage, self._cluster)
+            for name in self._touched(signatures_by_node)
+        }
         fitting: set[NodeName] = set()
         fatal: dict[NodeName, Refusal] = {}
-        for face, names in board.groups.items():
-            self._sort(question, face, names, fitting, fatal)
+        for node_sig, names in signatures_by_node.groups.items():
+            self._sort(question, node_sig, names, fitting, fatal)
         fitting -= changed.keys()
         fatal = {name: why for name, why in fatal.items() if name not in changed}
-        for name, face in changed.items():
-            self._sort(question, face, (name,), fitting, fatal)
+        for name, node_sig in changed.items():
+            self._sort(question, node_sig, (name,), fitting, fatal)
         error = str(fatal[min(fatal)]) if fatal else ""
         return Fitting(frozenset(fitting), frozenset(fatal), error)
 
@@ -92,13 +97,19 @@ class Allocator:
 
         Raises StepsEndedError, and KeyError for a node that is not there.
         """
-        board = question.board
-        board.update(self._cluster)
+        signatures_by_node = question.signatures_by_node
+        signatures_by_node.update(self._cluster)
         if node not in self._cluster.nodes:
             raise KeyError(node)
-        face = self._face(board, node)
-        seen = Seen(self._cluster, node, board.device_signatures, self._usage, board.shown(node, self._usage))
-        return node_allocator.outcome(self._found(question, face), question.claims, question.asked, seen)
+        node_sig = self._node_sig(signatures_by_node, node)
+        seen = Seen(
+            self._cluster,
+            node,
+            signatures_by_node.device_signatures,
+            self._usage,
+            signatures_by_node.shown(node, self._usage),
+        )
+        return node_allocator.outcome(self._found(question, node_sig), question.claims, question.asked, seen)
 
     def take(self, given: Iterable[DeviceUse]) -> None:
         """Use devices, as those of an allocation."""
@@ -119,37 +130,41 @@ class Allocator:
         self.below.given += self.given
         self.given.clear()
 
-    def _touched(self, board: NodeSignatureCache) -> set[NodeName]:
+    def _touched(self, signatures_by_node: NodeSignatureCache) -> set[NodeName]:
         """Return the nodes whose faces differ from those in the world."""
         found: set[NodeName] = set()
         layer: Allocator | None = self
         while layer is not None:
-            found.update(*(board.nodes_of(use.device) for use in layer.given))
+            found.update(*(signatures_by_node.nodes_of(use.device) for use in layer.given))
             layer = layer.below
         return found
 
     def _sort(
         self,
         question: Question,
-        face: NodeSignature,
+        node_sig: NodeSignature,
         names: Iterable[NodeName],
         fitting: set[NodeName],
         fatal: dict[NodeName, Refusal],
     ) -> None:
-        found = self._found(question, face)
+        found = self._found(question, node_sig)
         if isinstance(found, Match):
             fitting.update(names)
         elif isinstance(found, Refusal):
             fatal.update(dict.fromkeys(names, found))
 
-    def _face(self, board: NodeSignatureCache, node: NodeName) -> NodeSignature:
+    def _node_sig(self, signatures_by_node: NodeSignatureCache, node: NodeName) -> NodeSignature:
         """Return what a node has here: that of the world, unless it was touched."""
-        return board.face(node, self._usage, self._cluster) if self._usage.has_any else board.faces[node]
+        return (
+            signatures_by_node.node_sig(node, self._usage, self._cluster)
+            if self._usage.has_any
+            else signatures_by_node.node_sigs[node]
+        )
 
-    def _found(self, question: Question, face: NodeSignature) -> Match | DeadEnd | Refusal:
-        known = question.answers.get(face)
+    def _found(self, question: Question, node_sig: NodeSignature) -> Match | DeadEnd | Refusal:
+        known = question.answers.get(node_sig)
         if known is None:
-            units, budget = question.board.units, Budget(self._steps)
-            known = search(question.asked, face.contents, units, self._cluster.profile, budget)
-            question.answers[face] = known
+            units, budget = question.signatures_by_node.units, Budget(self._steps)
+            known = search(question.asked, node_sig.contents, units, self._cluster.profile, budget)
+            question.answers[node_sig] = known
         return known

@@ -91,11 +91,11 @@ def prescribed_allocation(
         return Misfit(problem=Mismatch.ALLOCATED, claim=claim.meta.key, message=f"{said} is allocated already")
     if node not in cluster.nodes:
         return Misfit(problem=Mismatch.GONE, claim=claim.meta.key, message=f"{said}: node {node} is not there")
-    profile = cluster.profile.with_quirks(compatibility.MENDED)
+    profile = cluster.profile.with_known_bugs(compatibility.FIXED)
     asked = requests.parse(claim.spec, cluster.classes, said, profile)
     if isinstance(asked, Fatal):
         return Misfit(problem=Mismatch.CLAIM, claim=claim.meta.key, message=asked.error)
-    need = device_signature.Need(requests.asks((asked,)), requests.attributes((asked,)), profile=profile)
+    need = device_signature.Need(requests.parsed_requests((asked,)), requests.attributes((asked,)), profile=profile)
     seen = Seen(cluster, node, device_signature.build(need, selectors), CombinedOverlay(cluster, (claim.meta.key,)))
     return _Judge(claim, asked, seen, selectors).answer(given)
 
@@ -120,7 +120,7 @@ class _Judge:
         units = Units(seen.device_signatures)
         shown = node_usage.contents_of(seen.layout, units, seen.usage, seen.cluster)
         self._units: list[DeviceGroup] = [units.known[number] for number in shown.units]
-        self._counters = Counters(shown.stocks, self._profile.known_bugs)
+        self._counters = Counters(shown.counter_sets, self._profile.known_bugs)
         self._rules = [
             (rule, seen.device_signatures.attributes[rule.attribute], constraints.running(rule, self._profile))
             for rule in asked.rules
@@ -145,8 +145,8 @@ class _Judge:
 
     def _given(self, entry: _Entry) -> AllocatedRequest:
         option, signature = self._option(entry), self._units[entry.at].signature
-        consumed = signature.consumed(self._seen.device_signatures.asks[option.ask])
-        return AllocatedRequest(option, self._seen.spots[entry.at], shared=signature.shared, consumed=consumed)
+        consumed = signature.consumed(self._seen.device_signatures.parsed_requests[option.parsed])
+        return AllocatedRequest(option, self._seen.listed_devices[entry.at], shared=signature.shared, consumed=consumed)
 
     def _option(self, entry: _Entry) -> Option:
         return self._asked.requests[entry.request].options[entry.option]
@@ -166,7 +166,7 @@ class _Judge:
             for r, request in enumerate(self._asked.requests)
             for o, option in enumerate(request.options)
         }
-        places = {spot.id: at for at, spot in enumerate(self._seen.spots)}
+        places = {listed.id: at for at, listed in enumerate(self._seen.listed_devices)}
         found: list[_Entry] = []
         for one in given:
             if one.request not in options:
@@ -192,28 +192,28 @@ class _Judge:
             return self._misfit(Mismatch.GONE, message, one.request, device)
         if not pool.sound:
             return self._misfit(Mismatch.GONE, f"{pool.title} cannot be used: {pool.why}", one.request, device)
-        spot = next((spot for spot in pool.spots if spot.id == device), None)
-        if spot is None:
+        listed = next((listed for listed in pool.listed_devices if listed.id == device), None)
+        if listed is None:
             message = f"device {device} is not there, as node {node} sees it"
             return self._misfit(Mismatch.GONE, message, one.request, device)
         option = next(o for r in self._asked.requests for o in r.options if o.name == one.request)
         return self._misfit(
-            Mismatch.SELECTOR, f"device {device} {self._turned_down(option, spot)}", one.request, device
+            Mismatch.SELECTOR, f"device {device} {self._turned_down(option, listed)}", one.request, device
         )
 
-    def _turned_down(self, option: Option, spot: InventoryDevice) -> str:
+    def _turned_down(self, option: Option, listed: InventoryDevice) -> str:
         """Say why a device does not do for a request, whatever is in use."""
-        selected = self._selectors.answer(option.ask.texts, spot)
+        selected = self._selectors.answer(option.parsed.texts, listed)
         if isinstance(selected, str):
             return f"cannot be judged: {selected}"
         if not selected:
-            return f"is not what it or class {option.ask.device_class} selects"
-        if not spot.reachable:
+            return f"is not what it or class {option.parsed.device_class} selects"
+        if not listed.reachable:
             return f"is not for node {self._seen.node}"
         features = self._profile.features
-        if spot.device.binding_conditions and not features.binding_conditions:
+        if listed.device.binding_conditions and not features.binding_conditions:
             return "has binding conditions, and their gates are off"
-        consumed = capacity.consumed(option.ask.needs, spot.device.capacity, fractional=features.fractional_ranges)
+        consumed = capacity.consumed(option.parsed.needs, listed.device.capacity, fractional=features.fractional_ranges)
         return f"cannot hold what it asks for: {consumed.why if isinstance(consumed, Unfit) else consumed}"
 
     # How many.
@@ -251,10 +251,10 @@ class _Judge:
         trouble = node_contents.troubles(self._seen.node_inventory)[self._profile.known_bugs.foreign_counters]
         if broken := trouble.incomplete or trouble.invalid:
             return self._misfit(Mismatch.GONE, f"it wants all devices, and {broken}", option.name)
-        ask = self._seen.device_signatures.asks[option.ask]
+        parsed = self._seen.device_signatures.parsed_requests[option.parsed]
         for at, unit in enumerate(self._units):
-            if unit.signature.answers[ask] is not Answer.NO and at not in given:
-                device = self._seen.spots[at].id
+            if unit.signature.answers[parsed] is not Answer.NO and at not in given:
+                device = self._seen.listed_devices[at].id
                 return self._misfit(Mismatch.CLAIM, f"it wants all devices, {device} too", option.name, device)
         return None
 
@@ -262,21 +262,21 @@ class _Judge:
 
     def _unfit(self, entry: _Entry) -> Misfit | None:
         """Say what is wrong with a device for its request, whatever is in use."""
-        option, spot = self._option(entry), self._seen.spots[entry.at]
-        answer = self._units[entry.at].signature.answers[self._seen.device_signatures.asks[option.ask]]
+        option, listed = self._option(entry), self._seen.listed_devices[entry.at]
+        answer = self._units[entry.at].signature.answers[self._seen.device_signatures.parsed_requests[option.parsed]]
         if answer is Answer.YES:
             return None
         if answer is Answer.TAINTED:
             message = (
-                f"device {spot.id} has a taint that it does not tolerate, or draws counters while their gate is off"
+                f"device {listed.id} has a taint that it does not tolerate, or draws counters while their gate is off"
             )
-            return self._misfit(Mismatch.TAINT, message, option.name, spot.id)
-        why = f"cannot be judged: {answer}" if isinstance(answer, Fatal) else self._turned_down(option, spot)
-        return self._misfit(Mismatch.SELECTOR, f"device {spot.id} {why}", option.name, spot.id)
+            return self._misfit(Mismatch.TAINT, message, option.name, listed.id)
+        why = f"cannot be judged: {answer}" if isinstance(answer, Fatal) else self._turned_down(option, listed)
+        return self._misfit(Mismatch.SELECTOR, f"device {listed.id} {why}", option.name, listed.id)
 
     def _repeated(self, entry: _Entry, before: Sequence[_Entry]) -> Misfit | None:
         """Say who has the device already: another claim, or this one."""
-        option, device = self._option(entry), self._seen.spots[entry.at].id
+        option, device = self._option(entry), self._seen.listed_devices[entry.at].id
         unit = self._units[entry.at]
         if unit.use.taken and not option.admin:
             holder = self._seen.cluster.taken[device]
@@ -288,7 +288,7 @@ class _Judge:
 
     def _exceeds(self, entry: _Entry) -> Misfit | None:
         """Take a device, and say what of its pool, its own capacity or the constraints that is too much for."""
-        option, device, unit = self._option(entry), self._seen.spots[entry.at].id, self._units[entry.at]
+        option, device, unit = self._option(entry), self._seen.listed_devices[entry.at].id, self._units[entry.at]
         if self._must_pay(entry.at, unit, option) and not self._counters.draw(unit):
             message = f"too little is left of the counters of pool {device.pool} for device {device}"
             return self._misfit(Mismatch.COUNTERS, message, option.name, device)
@@ -306,8 +306,8 @@ class _Judge:
 
     def _overfull(self, entry: _Entry, unit: DeviceGroup) -> Misfit | None:
         """Take a share, and say which capacity of the device has too little left for it."""
-        option, device, signature = self._option(entry), self._seen.spots[entry.at].id, unit.signature
-        wanted = signature.takes[self._seen.device_signatures.asks[option.ask]] if signature.takes else ()
+        option, device, signature = self._option(entry), self._seen.listed_devices[entry.at].id, unit.signature
+        wanted = signature.takes[self._seen.device_signatures.parsed_requests[option.parsed]] if signature.takes else ()
         mine = self._shares.get(entry.at, [])
         for number, (name, total) in enumerate(signature.room):
             used = unit.use.amounts[number] if unit.use.amounts else 0

@@ -33,7 +33,7 @@ def search(
     profile: SchedulerProfile,
     budget: Budget,
     *,
-    promise: bool = False,
+    certain: bool = False,
 ) -> Match | DeadEnd | Refusal:
     """Return devices for all claims of a pod, or what stopped the search.
 
@@ -43,7 +43,7 @@ def search(
     found = Search(claims, contents, units, profile, budget).answer()
     if isinstance(found, DeadEnd) and profile.known_bugs.distinct_forgets and _is_doubtful(claims, contents, units):
         return replace(found, firm=False)
-    if not promise or not isinstance(found, Match):
+    if not certain or not isinstance(found, Match):
         return found
     return _doubt(found, claims, contents, units, profile, budget) or found
 
@@ -59,28 +59,28 @@ def _doubt(  # noqa: PLR0917 - the same
     """Return why an answer cannot be promised; None where nothing speaks against it."""
     if contents.disputed:
         return _disputed(contents.disputed)
-    asks = units.device_signatures.asks
+    parsed_requests = units.device_signatures.parsed_requests
     for c, picks in enumerate(found.picks):
         for pick in picks:
-            ask = claims[c].requests[pick.request].options[pick.option].ask
+            parsed = claims[c].requests[pick.request].options[pick.option].parsed
             unit = units.known[contents.units[pick.at]]
-            if asks[ask] in unit.signature.evicting:
+            if parsed_requests[parsed] in unit.signature.evicting:
                 return DeadEnd(c, pick.request, 0, frozenset((Failure.EVICTED,)), pick.at, firm=False)
-            if profile.release is Release.V1_36 and _is_inexact(ask, unit, contents):
+            if profile.release is Release.V1_36 and _is_inexact(parsed, unit, contents):
                 return _disputed("amounts such as 1.5Gi, which 1.36 adds up wrongly")
     if _is_doubtful(claims, contents, units):
-        for known_bugs in (compatibility.AS_OF_1_36, compatibility.MENDED):
+        for known_bugs in (compatibility.AS_OF_1_36, compatibility.FIXED):
             if known_bugs != profile.known_bugs:
-                other = Search(claims, contents, units, profile.with_quirks(known_bugs), budget).answer()
+                other = Search(claims, contents, units, profile.with_known_bugs(known_bugs), budget).answer()
                 if other != found:
                     return _disputed("a defect that one of them has")
     return None
 
 
-def _is_inexact(ask: ParsedRequest, unit: DeviceGroup, contents: NodeContents) -> bool:
-    if unit.signature.shared and (ask.inexact or unit.signature.inexact):
+def _is_inexact(parsed: ParsedRequest, unit: DeviceGroup, contents: NodeContents) -> bool:
+    if unit.signature.shared and (parsed.inexact or unit.signature.inexact):
         return True
-    return unit.signature.draw is not None and contents.stocks[unit.stock].inexact
+    return unit.signature.draw is not None and contents.counter_sets[unit.counter_set].inexact
 
 
 def _disputed(what: str) -> DeadEnd:
@@ -89,7 +89,7 @@ def _disputed(what: str) -> DeadEnd:
 
 def _is_doubtful(claims: Sequence[ParsedClaim], contents: NodeContents, units: Units) -> bool:
     """Return whether a known defect of kube-scheduler might have changed the answer."""
-    if contents.stocks or contents.troubles[0] != contents.troubles[1]:
+    if contents.counter_sets or contents.troubles[0] != contents.troubles[1]:
         return True
     if any(rule.distinct for claim in claims for rule in claim.rules):
         return True
@@ -127,14 +127,16 @@ class Search:
         self._known_bugs: KnownBugs = profile.known_bugs
         self._budget = budget
         self._units: list[DeviceGroup] = [units.known[number] for number in contents.units]
-        asks, values = units.device_signatures.asks, units.device_signatures.attributes
-        self._asks = [[[asks[o.ask] for o in request.options] for request in claim.requests] for claim in claims]
+        parsed_requests, values = units.device_signatures.parsed_requests, units.device_signatures.attributes
+        self._parsed_requests = [
+            [[parsed_requests[o.parsed] for o in request.options] for request in claim.requests] for claim in claims
+        ]
         self._rules: list[list[tuple[int, Running]]] = [
             [(values[rule.attribute], constraints.running(rule, profile)) for rule in claim.rules] for claim in claims
         ]
         self._taken: dict[int, frozenset[int]] = {}
         self._shares: dict[int, list[tuple[Amount, ...]]] = {}
-        self._counters = Counters(contents.stocks, profile.known_bugs)
+        self._counters = Counters(contents.counter_sets, profile.known_bugs)
         self._all: dict[tuple[int, int, int], list[int]] = {}
         self._dead: dict[Hashable, bool | Full] = {}
         # What a forgetful constraint or mixed-up counters let in depends on the order of devices, so that an equal
@@ -144,7 +146,7 @@ class Search:
         at_odds = any(claim.rules and o.mode is Mode.ALL for claim in claims for r in claim.requests for o in r.options)
         self._alike = not forgets and not at_odds and not self._counters.mixed
         self._price = 1
-        self._ordinary = not contents.stocks and not any(u.signature.shared or u.use.shares for u in self._units)
+        self._ordinary = not contents.counter_sets and not any(u.signature.shared or u.use.shares for u in self._units)
 
     def answer(self) -> Match | DeadEnd | Refusal:
         refusal = self._prepare()
@@ -187,12 +189,14 @@ class Search:
         if broken := trouble.incomplete or trouble.invalid:
             return Fatal(f"request {option.name} wants all devices, and {broken}", c, option.name)
         found: list[int] = []
-        ask = self._asks[c][r][o]
+        parsed = self._parsed_requests[c][r][o]
         for at, unit in enumerate(self._units):
-            answer = unit.signature.answers[ask]
+            answer = unit.signature.answers[parsed]
             if not isinstance(answer, Answer):
                 return _met(answer, c, option)
-            if answer is not Answer.NO and (not self._known_bugs.all_by_what_is_left or self._has_room(at, unit, ask)):
+            if answer is not Answer.NO and (
+                not self._known_bugs.all_by_what_is_left or self._has_room(at, unit, parsed)
+            ):
                 found.append(at)
         return found
 
@@ -211,22 +215,24 @@ class Search:
             return False
         units = enumerate(self._units)
         free = [unit.signature.answers for at, unit in units if not unit.use.taken and at not in self._taken]
-        wanted = {ask for claim in self._asks[first:] for request in claim for ask in request}
-        if self._stops and any(not isinstance(answers[ask], Answer) for answers in free for ask in wanted):
+        wanted = {parsed for claim in self._parsed_requests[first:] for request in claim for parsed in request}
+        if self._stops and any(not isinstance(answers[parsed], Answer) for answers in free for parsed in wanted):
             return False
-        left = sum(any(answers[ask] is Answer.YES for ask in wanted) for answers in free)
+        left = sum(any(answers[parsed] is Answer.YES for parsed in wanted) for answers in free)
         matching: dict[frozenset[int], int] = {}
         for c, claim in enumerate(self._claims[first:], first):
             for r, request in enumerate(claim.requests):
-                asks = frozenset(self._asks[c][r])
-                if asks not in matching:
-                    matching[asks] = sum(any(answers[ask] is Answer.YES for ask in asks) for answers in free)
-                has = min(left, matching[asks])
+                parsed_requests = frozenset(self._parsed_requests[c][r])
+                if parsed_requests not in matching:
+                    matching[parsed_requests] = sum(
+                        any(answers[parsed] is Answer.YES for parsed in parsed_requests) for answers in free
+                    )
+                has = min(left, matching[parsed_requests])
                 if has < request.least:
                     self.farthest = DeadEnd(c, r, has)
                     return True
                 left -= request.least
-                matching[asks] -= request.least
+                matching[parsed_requests] -= request.least
         return False
 
     # The search.
@@ -308,7 +314,10 @@ class Search:
             self._note(c, r, number, {Failure.LIMIT})
             return Full.FULL
         at = every[number]
-        if not self._may_have(c, r, o, at) or self._units[at].signature.answers[self._asks[c][r][o]] is not Answer.YES:
+        if (
+            not self._may_have(c, r, o, at)
+            or self._units[at].signature.answers[self._parsed_requests[c][r][o]] is not Answer.YES
+        ):
             self._note(c, r, number, {Failure.ALL}, at)
             return False
         self._budget.spend()
@@ -330,12 +339,12 @@ class Search:
 
     def _candidates(self, c: int, r: int, o: int, start: int) -> Iterator[int | Refusal]:
         """Yield devices that do for an option, one of each sort: where it failed, an equal one fails too."""
-        ask, alike = self._asks[c][r][o], self._alike
+        parsed, alike = self._parsed_requests[c][r][o], self._alike
         tried: set[Hashable] = set()
         for at in range(start, len(self._units)):
             if not self._may_have(c, r, o, at):
                 continue
-            answer = self._units[at].signature.answers[ask]
+            answer = self._units[at].signature.answers[parsed]
             if answer is Answer.YES:
                 if alike:
                     sort = self._sort(at)
@@ -362,9 +371,9 @@ class Search:
     def _take(self, c: int, r: int, o: int, at: int) -> bool | Failure:
         """Take a device, and return whether its counters were; or say what is in the way, and nothing changes."""
         unit, option = self._units[at], self._claims[c].requests[r].options[o]
-        ask = self._asks[c][r][o]
+        parsed = self._parsed_requests[c][r][o]
         # Capacity goes first, but mode All looks at it last: a constraint that is violated before that is fatal.
-        full = not self._ordinary and not self._has_room(at, unit, ask)
+        full = not self._ordinary and not self._has_room(at, unit, parsed)
         if full and option.mode is Mode.EXACT:
             return Failure.CAPACITY
         counted = False
@@ -382,7 +391,7 @@ class Search:
                 self._counters.put_back(unit)
             return Failure.CAPACITY
         if unit.signature.shared:
-            self._shares.setdefault(at, []).append(unit.signature.takes[ask] if unit.signature.takes else ())
+            self._shares.setdefault(at, []).append(unit.signature.takes[parsed] if unit.signature.takes else ())
         else:
             self._taken[at] = self._taken.get(at, frozenset()) | {c}
         self.picks[c].append(Pick(r, o, at))
@@ -405,7 +414,7 @@ class Search:
         if counted:
             self._counters.put_back(unit)
 
-    def _has_room(self, at: int, unit: DeviceGroup, ask: int) -> bool:
+    def _has_room(self, at: int, unit: DeviceGroup, parsed: int) -> bool:
         """Return whether enough of every capacity is left, given the shares of others and of this pod."""
         signature = unit.signature
         shares = self._shares.get(at, ())
@@ -413,7 +422,7 @@ class Search:
             return True
         for number, (_, total) in enumerate(signature.room):
             used = unit.use.amounts[number] if unit.use.amounts else 0
-            if used + sum(share[number] for share in shares) + signature.takes[ask][number] > total:
+            if used + sum(share[number] for share in shares) + signature.takes[parsed][number] > total:
                 return False
         return True
 

@@ -30,7 +30,7 @@ class Explanation:
 
     message: str
     details: Mapping[str, Detail] = field(default_factory=dict)
-    ask: int | None = None
+    parsed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class _Scene:
     gang: Gang
     cluster: ClusterState
     device_signatures: DeviceSignatures
-    placer: FirstFitSearch
+    greedy: FirstFitSearch
     kind: PodKind
     member: int
     wanted: tuple[ClaimToAllocate, ...]
@@ -52,15 +52,15 @@ class _Scene:
 
 
 def explain_dead_end(
-    gang: Gang, cluster: ClusterState, device_signatures: DeviceSignatures, placer: FirstFitSearch
+    gang: Gang, cluster: ClusterState, device_signatures: DeviceSignatures, greedy: FirstFitSearch
 ) -> Explanation:
     """Explain where a greedy search got stuck. There must be a kind that found no place."""
-    number = placer.outcome.stuck or 0
+    number = greedy.outcome.dead_end or 0
     kind = gang.kinds[number]
-    allocated = placer.state.allocated
-    member = sum(placed.kind == number for placed in placer.outcome.placed)
+    allocated = greedy.state.allocated
+    member = sum(placed.kind == number for placed in greedy.outcome.placed)
     wanted = tuple(w for w in kind.wanted[member] if w.shared is None or allocated[w.shared] is None)
-    scene = _Scene(gang, cluster, device_signatures, placer, kind, member, wanted)
+    scene = _Scene(gang, cluster, device_signatures, greedy, kind, member, wanted)
     if not kind.nodes:
         return _nowhere(scene)
     nodes = _open_nodes(scene)
@@ -74,9 +74,9 @@ def explain_dead_end(
 
 def _open_nodes(scene: _Scene) -> list[int]:
     """Return the nodes to which filters and shared claims let the pod go."""
-    allocated = scene.placer.state.allocated
+    allocated = scene.greedy.state.allocated
     usable = [allocated[wanted.shared] for wanted in scene.kind.wanted[0] if wanted.shared is not None]
-    names = scene.placer.state.names
+    names = scene.greedy.state.names
     return [
         at
         for at, name in enumerate(names)
@@ -108,14 +108,14 @@ def _bound(scene: _Scene) -> Explanation:
 
 
 def _lacking(scene: _Scene, node: int) -> str | None:
-    return node_filters.lacking(scene.kind.wants, scene.placer.state.left(node))
+    return node_filters.lacking(scene.kind.wants, scene.greedy.state.left(node))
 
 
 def _cramped(scene: _Scene, nodes: Sequence[int]) -> Explanation:
     """Resources of nodes are short."""
     resource = _lacking(scene, nodes[0]) or ""
     needed = scene.kind.wants[resource]
-    state = scene.placer.state
+    state = scene.greedy.state
     most, best = max(((state.left(node) or {}).get(resource, 0), -node) for node in nodes)
     unit = "m" if resource == "cpu" else ""
     name = state.names[-best]
@@ -128,25 +128,25 @@ def _cramped(scene: _Scene, nodes: Sequence[int]) -> Explanation:
 
 def _short(scene: _Scene, nodes: Sequence[int]) -> Explanation:
     """Devices are short: find the request that fails on the node that comes farthest."""
-    asks = scene.device_signatures.asks
-    needs = _needs(wanted.ask for wanted in scene.wanted)
+    parsed_requests = scene.device_signatures.parsed_requests
+    needs = _needs(wanted.parsed for wanted in scene.wanted)
     for wanted in scene.wanted:
-        for request in wanted.ask.requests:
-            tries = [_tried(scene, nodes, option, asks[option.ask], needs) for option in request.options]
+        for request in wanted.parsed.requests:
+            tries = [_tried(scene, nodes, option, parsed_requests[option.parsed], needs) for option in request.options]
             if tries and all(found is not None for found in tries):
                 option, counts, best = next(found for found in tries if found is not None)
-                return _too_few(scene, wanted, request, option, needs.get(option.ask, 1), counts, best)
+                return _too_few(scene, wanted, request, option, needs.get(option.parsed, 1), counts, best)
     return _clash(scene, nodes)
 
 
 def _tried(
-    scene: _Scene, nodes: Sequence[int], option: Option, ask: int, needs: Mapping[ParsedRequest, int]
+    scene: _Scene, nodes: Sequence[int], option: Option, parsed: int, needs: Mapping[ParsedRequest, int]
 ) -> tuple[Option, dict[int, "_Counts"], int] | None:
     """Return what nodes have for a way to serve a request, and the best of them; None where that is enough by count."""
-    counts = _counted(scene, nodes, ask)
+    counts = _counted(scene, nodes, parsed)
     best = max(nodes, key=lambda node: (counts[node].free, -node))
     enough = counts[best].matching if option.admin else counts[best].free
-    return None if counts[best].many or enough >= needs.get(option.ask, 1) else (option, counts, best)
+    return None if counts[best].many or enough >= needs.get(option.parsed, 1) else (option, counts, best)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,29 +163,31 @@ class _Counts:
     failed: str = ""
 
 
-def _counted(scene: _Scene, nodes: Sequence[int], ask: int) -> dict[int, _Counts]:
+def _counted(scene: _Scene, nodes: Sequence[int], parsed: int) -> dict[int, _Counts]:
     """Return what nodes have for an ask; of equal nodes, with equal devices in use, one is looked at."""
-    state, known = scene.placer.state, dict[Hashable, _Counts]()
+    state, known = scene.greedy.state, dict[Hashable, _Counts]()
     found: dict[int, _Counts] = {}
     for node in nodes:
         key = (state.signatures[node], state.layouts[node].numbers)
         if key not in known:
-            known[key] = _count(scene, node, ask)
+            known[key] = _count(scene, node, parsed)
         found[node] = known[key]
     return found
 
 
-def _count(scene: _Scene, node: int, ask: int) -> _Counts:
-    layout = scene.placer.state.layouts[node]
-    free = set(scene.placer.state.free_spots(node))
+def _count(scene: _Scene, node: int, parsed: int) -> _Counts:
+    layout = scene.greedy.state.layouts[node]
+    free = set(scene.greedy.state.free_devices(node))
     device_signatures = [scene.device_signatures.known[number] for number in layout.numbers]
-    matching = [at for at, signature in enumerate(device_signatures) if signature.answers[ask] is Answer.YES]
+    matching = [at for at, signature in enumerate(device_signatures) if signature.answers[parsed] is Answer.YES]
     return _Counts(
         free=sum(at in free for at in matching),
         matching=len(matching),
-        tainted=sum(signature.answers[ask] is Answer.TAINTED for signature in device_signatures),
+        tainted=sum(signature.answers[parsed] is Answer.TAINTED for signature in device_signatures),
         many=any(device_signatures[at].shared for at in matching),
-        failed=next((str(answer) for t in device_signatures if not isinstance(answer := t.answers[ask], Answer)), ""),
+        failed=next(
+            (str(answer) for t in device_signatures if not isinstance(answer := t.answers[parsed], Answer)), ""
+        ),
     )
 
 
@@ -199,23 +201,23 @@ def _too_few(  # noqa: PLR0917 - what the sentence says
     best: int,
 ) -> Explanation:
     """Say how many devices are needed and how many the best node has."""
-    node, ask = scene.placer.state.names[best], option.ask
+    node, parsed = scene.greedy.state.names[best], option.parsed
     place = f"request {option.name} of claim {wanted.claim.meta.name}"
     others = f", none of its {len(request.options)} alternatives fits" if request.listed else ""
-    devices = f"{needed} {'device' if needed == 1 else 'devices'} of class {ask.device_class}"
+    devices = f"{needed} {'device' if needed == 1 else 'devices'} of class {parsed.device_class}"
     details: dict[str, Detail] = {
         "pod": scene.pod,
         "claim": wanted.claim.meta.name,
         "request": option.name,
-        "deviceClass": ask.device_class,
+        "deviceClass": parsed.device_class,
         "needed": needed,
         "mostFree": counts[best].free,
         "node": node,
     }
     start = f"pod {scene.pod} needs {devices} on one node ({place}{others})"
-    number = scene.device_signatures.asks[ask]
+    number = scene.device_signatures.parsed_requests[parsed]
     if not any(count.matching for count in counts.values()):
-        said = f"{start}; {_nothing(ask, counts)}{_contradictory(scene)}"
+        said = f"{start}; {_nothing(parsed, counts)}{_contradictory(scene)}"
         return Explanation(said, {**details, "matching": 0}, number)
     tainted = f" and {counts[best].tainted} more tainted" if counts[best].tainted else ""
     return Explanation(
@@ -226,7 +228,7 @@ def _too_few(  # noqa: PLR0917 - what the sentence says
     )
 
 
-def _nothing(ask: ParsedRequest, counts: Mapping[int, _Counts]) -> str:
+def _nothing(parsed: ParsedRequest, counts: Mapping[int, _Counts]) -> str:
     tainted = sum(count.tainted for count in counts.values())
     if tainted:
         return f"all {tainted} that match have a taint that the request does not tolerate"
@@ -234,9 +236,9 @@ def _nothing(ask: ParsedRequest, counts: Mapping[int, _Counts]) -> str:
     failed = next((count.failed for count in counts.values() if count.failed), "")
     if failed:
         return f"none on {nodes} satisfies the selectors: {failed}"
-    if ask.needs:
+    if parsed.needs:
         return f"none on {nodes} satisfies the selectors and has the capacity"
-    return f"none on {nodes} satisfies the selectors" if ask.texts else f"{nodes} have no devices"
+    return f"none on {nodes} satisfies the selectors" if parsed.texts else f"{nodes} have no devices"
 
 
 def _contradictory(scene: _Scene) -> str:
@@ -250,16 +252,20 @@ def _contradictory(scene: _Scene) -> str:
 
 def _clash(scene: _Scene, nodes: Sequence[int]) -> Explanation:
     """Every request alone would be served; together, or with their constraints, they are not."""
-    best, stuck = _farthest(scene, nodes)
+    best, dead_end = _farthest(scene, nodes)
     rules = sorted(
-        {f"{'distinct' if r.distinct else 'match'}Attribute {r.attribute}" for w in scene.wanted for r in w.ask.rules}
+        {
+            f"{'distinct' if r.distinct else 'match'}Attribute {r.attribute}"
+            for w in scene.wanted
+            for r in w.parsed.rules
+        }
     )
     requests = ", ".join(
         f"{_wish(request)} (request {request.name} of claim {w.claim.meta.name})"
         for w in scene.wanted
-        for request in w.ask.requests
+        for request in w.parsed.requests
     )
-    node = scene.placer.state.names[best]
+    node = scene.greedy.state.names[best]
     where = f"none of {len(nodes)} nodes serves them" if len(nodes) > 1 else f"node {node} does not serve them"
     under = f" under {' and '.join(rules)}" if rules else " together"
     details: dict[str, Detail] = {
@@ -267,15 +273,15 @@ def _clash(scene: _Scene, nodes: Sequence[int]) -> Explanation:
         "claims": [w.claim.meta.name for w in scene.wanted],
         "constraints": rules,
     }
-    if stuck is not None:
-        wanted = scene.wanted[stuck.claim]
-        request = wanted.ask.requests[stuck.request] if wanted.ask.requests else None
+    if dead_end is not None:
+        wanted = scene.wanted[dead_end.claim]
+        request = wanted.parsed.requests[dead_end.request] if wanted.parsed.requests else None
         details |= {"node": node, "claim": wanted.claim.meta.name, "request": request.name if request else ""}
-        details["conditions"] = sorted(why.name.lower() for why in stuck.reasons)
-        if stuck.at is not None:
-            shown = scene.placer.state.shown_spots(best)
-            details["device"] = str(scene.placer.state.layouts[best].spots[shown[stuck.at]].id)
-    why = _why(scene, best, stuck) if stuck is not None else ""
+        details["conditions"] = sorted(why.name.lower() for why in dead_end.reasons)
+        if dead_end.at is not None:
+            shown = scene.greedy.state.visible_devices(best)
+            details["device"] = str(scene.greedy.state.layouts[best].listed_devices[shown[dead_end.at]].id)
+    why = _why(scene, best, dead_end) if dead_end is not None else ""
     return Explanation(f"pod {scene.pod} needs {requests} on one node; {where}{under}{why}{_after(scene)}", details)
 
 
@@ -284,32 +290,34 @@ def _farthest(scene: _Scene, nodes: Sequence[int]) -> tuple[int, DeadEnd | None]
     found = [
         (node, explain_dead_end)
         for node in nodes
-        if (explain_dead_end := scene.placer.stuck_at(scene.kind, node)) is not None
+        if (explain_dead_end := scene.greedy.dead_end_at(scene.kind, node)) is not None
     ]
     if not found:
         return nodes[0], None
     return max(found, key=lambda pair: (pair[1].claim, pair[1].request, pair[1].had, -pair[0]))
 
 
-def _why(scene: _Scene, node: int, stuck: DeadEnd) -> str:
+def _why(scene: _Scene, node: int, dead_end: DeadEnd) -> str:
     """Say at which request a node's search got stuck, what turned devices away, and name one of them."""
-    if Failure.DISPUTED in stuck.reasons:
-        return f": releases of kube-scheduler disagree because of {stuck.disputed}, and a promise may not rest on that"
-    wanted = scene.wanted[stuck.claim]
-    if not stuck.reasons or not wanted.ask.requests:
+    if Failure.DISPUTED in dead_end.reasons:
+        return (
+            f": releases of kube-scheduler disagree because of {dead_end.disputed}, and a promise may not rest on that"
+        )
+    wanted = scene.wanted[dead_end.claim]
+    if not dead_end.reasons or not wanted.parsed.requests:
         return ""
-    request = wanted.ask.requests[stuck.request]
-    reasons = " and ".join(sorted(why.value for why in stuck.reasons))
-    shown = scene.placer.state.shown_spots(node)
-    layout = scene.placer.state.layouts[node]
-    example = f", {layout.spots[shown[stuck.at]].id} for one" if stuck.at is not None else ""
-    return f": request {request.name} gets {stuck.had} on {scene.placer.state.names[node]}, since {reasons}{example}"
+    request = wanted.parsed.requests[dead_end.request]
+    reasons = " and ".join(sorted(why.value for why in dead_end.reasons))
+    shown = scene.greedy.state.visible_devices(node)
+    layout = scene.greedy.state.layouts[node]
+    example = f", {layout.listed_devices[shown[dead_end.at]].id} for one" if dead_end.at is not None else ""
+    return f": request {request.name} gets {dead_end.had} on {scene.greedy.state.names[node]}, since {reasons}{example}"
 
 
 def _wish(request: RequestAlternatives) -> str:
     """Write what a request asks for."""
     return " or ".join(
-        f"{'all' if not option.plain and not option.admin else option.count} of class {option.ask.device_class}"
+        f"{'all' if not option.plain and not option.admin else option.count} of class {option.parsed.device_class}"
         for option in request.options
     )
 
@@ -320,19 +328,19 @@ def _needs(claims: Iterable[ParsedClaim]) -> dict[ParsedRequest, int]:
     for claim in claims:
         for request in claim.requests:
             if len(request.options) == 1 and request.options[0].plain:
-                ask = request.options[0].ask
-                needs[ask] = needs.get(ask, 0) + request.options[0].count
+                parsed = request.options[0].parsed
+                needs[parsed] = needs.get(parsed, 0) + request.options[0].count
             else:
                 for option in request.options:
                     least = option.count if option.plain else 1
-                    needs[option.ask] = max(needs.get(option.ask, 0), least)
+                    needs[option.parsed] = max(needs.get(option.parsed, 0), least)
     return needs
 
 
 def _after(scene: _Scene) -> str:
     """Say what the pods placed so far took, node by node."""
     by_node: dict[int, list[Placed]] = {}
-    for placed in scene.placer.outcome.placed:
+    for placed in scene.greedy.outcome.placed:
         by_node.setdefault(placed.node, []).append(placed)
     if not by_node:
         return ""
@@ -344,21 +352,21 @@ def _after(scene: _Scene) -> str:
 def _took(scene: _Scene, node: int, placed: Sequence[Placed]) -> str:
     names = [scene.gang.kinds[one.kind].members[one.member].pod.meta.name for one in placed]
     devices = sum(len(given) for one in placed for _, given in one.claims)
-    return f"{_listed(names)} took {devices} on {scene.placer.state.names[node]}"
+    return f"{_listed(names)} took {devices} on {scene.greedy.state.names[node]}"
 
 
 def explain_busy(
-    explanation: Explanation, scene_placer: FirstFitSearch, cluster: ClusterState, device_signatures: DeviceSignatures
+    explanation: Explanation, scene_search: FirstFitSearch, cluster: ClusterState, device_signatures: DeviceSignatures
 ) -> Explanation:
     """Add who has the devices that are missing."""
-    if explanation.ask is None:
+    if explanation.parsed is None:
         return Explanation(f"{explanation.message}; it would fit if nothing else were in use", explanation.details)
-    state = scene_placer.state
+    state = scene_search.state
     used = {
-        spot.id: cluster.taken[spot.id]
+        entry.id: cluster.taken[entry.id]
         for node in range(len(state.names))
-        for spot, number in zip(state.layouts[node].spots, state.layouts[node].numbers, strict=True)
-        if spot.id in cluster.taken and device_signatures.known[number].answers[explanation.ask] is Answer.YES
+        for entry, number in zip(state.layouts[node].listed_devices, state.layouts[node].numbers, strict=True)
+        if entry.id in cluster.taken and device_signatures.known[number].answers[explanation.parsed] is Answer.YES
     }
     holders = sorted({str(holder) for holder in used.values()})
     if not holders:
@@ -368,7 +376,7 @@ def explain_busy(
     return Explanation(
         f"{explanation.message}; {devices} {'is' if len(used) == 1 else 'are'} in use by {who}",
         {**explanation.details, "inUse": sorted(map(str, used))[:LISTED], "holders": holders[:LISTED]},
-        explanation.ask,
+        explanation.parsed,
     )
 
 

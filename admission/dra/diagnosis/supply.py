@@ -97,10 +97,12 @@ def confined(
     asked = node_allocator.compile_claims(claims, cluster)
     if isinstance(asked, Fatal):
         return None
-    known = device_signature.build(device_signature.Need(requests.asks(asked), profile=cluster.profile), selectors)
+    known = device_signature.build(
+        device_signature.Need(requests.parsed_requests(asked), profile=cluster.profile), selectors
+    )
     for claim, one in zip(claims, asked, strict=True):
         for request in one.requests:
-            if any(tolerates(toleration) for option in request.options for toleration in option.ask.tolerations):
+            if any(tolerates(toleration) for option in request.options for toleration in option.parsed.tolerations):
                 continue
             found = _drivers(request, known, cluster)
             if found and found <= set(drivers):
@@ -110,12 +112,12 @@ def confined(
 
 def _drivers(request: RequestAlternatives, known: DeviceSignatures, cluster: ClusterState) -> set[str]:
     """Return the drivers of the devices that match a request."""
-    numbers = [known.asks[option.ask] for option in request.options]
+    numbers = [known.parsed_requests[option.parsed] for option in request.options]
     return {driver for driver, answers in _devices(known, cluster) if any(answers[at] is Answer.YES for at in numbers)}
 
 
 def _devices(known: DeviceSignatures, cluster: ClusterState) -> Iterable[tuple[str, Sequence[object]]]:
     for node_inventory in cluster.node_inventories.values():
         layout = known.layout(node_inventory)
-        for spot, number in zip(layout.spots, layout.numbers, strict=True):
-            yield spot.id.driver, known.known[number].answers
+        for listed, number in zip(layout.listed_devices, layout.numbers, strict=True):
+            yield listed.id.driver, known.known[number].answers

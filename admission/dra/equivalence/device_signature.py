@@ -69,11 +69,11 @@ class DeviceSignature:
     inexact: bool = False
     """Whether 1.36 adds up wrongly what shares of it consume."""
 
-    def consumed(self, ask: int) -> dict[str, Amount]:
+    def consumed(self, parsed: int) -> dict[str, Amount]:
         """Return what a share for an ask consumes of each capacity; nothing, where the device is not shared."""
         if not self.shared or not self.takes:
             return {}
-        return {name: amount for (name, _), amount in zip(self.room, self.takes[ask], strict=True)}
+        return {name: amount for (name, _), amount in zip(self.room, self.takes[parsed], strict=True)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +84,7 @@ class Segment:
     """
 
     pool: Pool
-    spots: tuple[InventoryDevice, ...]
+    listed_devices: tuple[InventoryDevice, ...]
     numbers: tuple[int, ...]
     local: bool
 
@@ -104,11 +104,11 @@ class Layout:
     fixed: bool = True
 
     @property
-    def spots(self) -> tuple[InventoryDevice, ...]:
+    def listed_devices(self) -> tuple[InventoryDevice, ...]:
         """Return the devices, put together anew where they are of several pools."""
         if len(self.parts) == 1:
-            return self.parts[0][0].spots
-        return tuple(spot for segment, _ in self.parts for spot in segment.spots)
+            return self.parts[0][0].listed_devices
+        return tuple(listed for segment, _ in self.parts for listed in segment.listed_devices)
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -122,7 +122,7 @@ class Layout:
 class Need:
     """All that traits depend on beside the devices and the meters."""
 
-    asks: tuple[ParsedRequest, ...]
+    parsed_requests: tuple[ParsedRequest, ...]
     attributes: tuple[str, ...] = ()
     meters: Meters = device_meters.NONE
     profile: SchedulerProfile = SchedulerProfile()  # noqa: RUF009 - frozen
@@ -134,19 +134,21 @@ class DeviceSignatures:
     def __init__(self, need: Need, selectors: Selectors) -> None:
         self.need = need
         self.known: list[DeviceSignature] = []
-        self.asks = {ask: at for at, ask in enumerate(need.asks)}
+        self.parsed_requests = {parsed: at for at, parsed in enumerate(need.parsed_requests)}
         self.attributes = {name: at for at, name in enumerate(need.attributes)}
         self._selectors = selectors
         self._numbers: dict[DeviceSignature, int] = {}
         self._sorted: dict[Hashable, int | None] = {}
         self._failing: set[DeviceId] = set()
         self._by_device = any(
-            not need.meters.certain(name, ask.device_class) for name in need.meters.meters for ask in need.asks
+            not need.meters.certain(name, parsed.device_class)
+            for name in need.meters.meters
+            for parsed in need.parsed_requests
         )
         self._segments: dict[int, Segment] = {}
         self._layouts: dict[int, Layout] = {}
         self._interned: dict[tuple[int, ...], tuple[int, ...]] = {}
-        self.boards: dict[Any, Any] = {}
+        self.signature_caches: dict[Any, Any] = {}
         """What `node_signature` keeps for this need."""
         self.racks: dict[Any, Any] = {}
         """And what `candidate_nodes` does."""
@@ -165,7 +167,7 @@ class DeviceSignatures:
 
     def may_serve(self, pool: Pool) -> bool:
         """Return whether a pool might have what is needed: one of its devices does, or it shows none."""
-        return not pool.spots or bool(self._segment(pool).spots)
+        return not pool.listed_devices or bool(self._segment(pool).listed_devices)
 
     def keep(self, node_inventories: Container[int]) -> None:
         """Forget the layouts of all but these shelves, by identity."""
@@ -176,7 +178,7 @@ class DeviceSignatures:
 
     def _laid_out(self, node_inventory: NodeInventory) -> Layout:
         pools = [pool for pool in node_inventory.seen(self.need.profile.known_bugs) if pool.sound]
-        segments = [found for pool in pools if (found := self._segment(pool)).spots]
+        segments = [found for pool in pools if (found := self._segment(pool)).listed_devices]
         drawn = [segment.pool for segment in segments if self._draws(segment)]
         places = {id(pool): at for at, pool in enumerate(drawn)}
         return Layout(
@@ -187,28 +189,36 @@ class DeviceSignatures:
         )
 
     def _draws(self, segment: Segment) -> bool:
-        return segment.pool.stock is not None and any(self.known[n].draw is not None for n in segment.numbers)
+        return segment.pool.counter_set is not None and any(self.known[n].draw is not None for n in segment.numbers)
 
     def _segment(self, pool: Pool) -> Segment:
         known = self._segments.get(id(pool))
         if known is None:
-            numbered = [pair for slice_, spots in _by_slice(pool.spots) for pair in self._numbered(slice_, spots)]
-            spots, numbers = tuple(spot for spot, _ in numbered), tuple(number for _, number in numbered)
+            numbered = [
+                pair
+                for slice_, listed_devices in _by_slice(pool.listed_devices)
+                for pair in self._numbered(slice_, listed_devices)
+            ]
+            listed_devices, numbers = tuple(listed for listed, _ in numbered), tuple(number for _, number in numbered)
             known = Segment(
                 pool=pool,
-                spots=pool.spots if len(spots) == len(pool.spots) else spots,
+                listed_devices=pool.listed_devices
+                if len(listed_devices) == len(pool.listed_devices)
+                else listed_devices,
                 # Pools with equal numbers share them.
                 numbers=self._interned.setdefault(numbers, numbers),
-                local=all(spot.local for spot in pool.spots),
+                local=all(listed.local for listed in pool.listed_devices),
             )
             if not known.local:
                 # Other nodes will ask for it again.
                 self._segments[id(pool)] = known
         return known
 
-    def _numbered(self, slice_: Slice, spots: Sequence[InventoryDevice]) -> Iterator[tuple[InventoryDevice, int]]:
+    def _numbered(
+        self, slice_: Slice, listed_devices: Sequence[InventoryDevice]
+    ) -> Iterator[tuple[InventoryDevice, int]]:
         """Yield the devices of one slice that somebody asks for, with their traits' numbers."""
-        columns = [self._selectors.column(ask.texts, slice_) for ask in self.need.asks]
+        columns = [self._selectors.column(parsed.texts, slice_) for parsed in self.need.parsed_requests]
         wanted = 0
         for column in columns:
             wanted |= column.yes | column.bad
@@ -216,30 +226,30 @@ class DeviceSignatures:
         # Mostly all devices of a slice are alike to selectors.
         uniform = all(not column.bad and column.yes in (0, everyone) for column in columns)
         alike = tuple(1 if column.yes else 0 for column in columns) if uniform else None
-        for spot in spots:
-            if not wanted >> spot.at & 1:
+        for listed in listed_devices:
+            if not wanted >> listed.at & 1:
                 continue
-            bits = alike or tuple((c.yes >> spot.at & 1) | (c.bad >> spot.at & 1) << 1 for c in columns)
-            number = self._number(spot, bits)
+            bits = alike or tuple((c.yes >> listed.at & 1) | (c.bad >> listed.at & 1) << 1 for c in columns)
+            number = self._number(listed, bits)
             if number is not None:
-                yield spot, number
+                yield listed, number
 
-    def _number(self, spot: InventoryDevice, bits: tuple[int, ...]) -> int | None:
+    def _number(self, listed: InventoryDevice, bits: tuple[int, ...]) -> int | None:
         """Return the number of a device's trait; None where it does for nobody. bits: per ask, 1 for yes, 2 for bad."""
-        key: Hashable = (bits, spot.reachable, self._sort(spot))
+        key: Hashable = (bits, listed.reachable, self._sort(listed))
         if max(bits) > 1 and len(self._failing) < MOST_NAMED:
             # An error names its device: the first ones exactly, others by one that fails in the same way.
-            self._failing.add(spot.id)
-            key = (key, spot.id)
+            self._failing.add(listed.id)
+            key = (key, listed.id)
         if key not in self._sorted:
-            self._sorted[key] = self._made_up(spot, bits)
+            self._sorted[key] = self._made_up(listed, bits)
         return self._sorted[key]
 
-    def _sort(self, spot: InventoryDevice) -> Hashable:
+    def _sort(self, listed: InventoryDevice) -> Hashable:
         """Return all that a trait depends on beside selectors; for devices that are priced one by one, themselves."""
-        device = spot.device
+        device = listed.device
         if self._by_device:
-            return spot.id
+            return listed.id
         if not (
             self.need.attributes
             or device.capacity
@@ -249,46 +259,48 @@ class DeviceSignatures:
             or device.allows_multiple
         ):
             return None
-        values = tuple(constraints.attribute_of(device, spot.id.driver, name) for name in self.need.attributes)
+        values = tuple(constraints.attribute_of(device, listed.id.driver, name) for name in self.need.attributes)
         capacity = tuple((name, one.text, one.policy, one.inexact) for name, one in device.capacity.items())
         draw = counters.drawn(device) if device.consumes else None
         return (values, capacity, draw, device.taints, bool(device.binding_conditions), device.allows_multiple)
 
-    def _made_up(self, spot: InventoryDevice, bits: tuple[int, ...]) -> int | None:
-        answers = [self._selected(ask, spot, bit) for ask, bit in zip(self.need.asks, bits, strict=True)]
+    def _made_up(self, listed: InventoryDevice, bits: tuple[int, ...]) -> int | None:
+        answers = [
+            self._selected(parsed, listed, bit) for parsed, bit in zip(self.need.parsed_requests, bits, strict=True)
+        ]
         if all(answer is Answer.NO for answer in answers):
             return None
-        signature = self._signature(answers, spot)
+        signature = self._signature(answers, listed)
         number = self._numbers.get(signature)
         if number is None:
             number = self._numbers[signature] = len(self.known)
             self.known.append(signature)
         return number
 
-    def _selected(self, ask: ParsedRequest, spot: InventoryDevice, bit: int) -> Answer | Refusal:
+    def _selected(self, parsed: ParsedRequest, listed: InventoryDevice, bit: int) -> Answer | Refusal:
         """Judge by selectors and by the node that the device is for, in kube-scheduler's order."""
-        if spot.device.binding_conditions and not self.need.profile.features.binding_conditions:
+        if listed.device.binding_conditions and not self.need.profile.features.binding_conditions:
             return Answer.NO
         if bit > 1:
-            return Fatal(self._selectors.error(ask.texts, spot.slice, spot.at), device=str(spot.id))
-        return Answer.YES if bit and spot.reachable else Answer.NO
+            return Fatal(self._selectors.error(parsed.texts, listed.slice, listed.at), device=str(listed.id))
+        return Answer.YES if bit and listed.reachable else Answer.NO
 
-    def _signature(self, answers: list[Answer | Refusal], spot: InventoryDevice) -> DeviceSignature:
-        device, features = spot.device, self.need.profile.features
+    def _signature(self, answers: list[Answer | Refusal], listed: InventoryDevice) -> DeviceSignature:
+        device, features = listed.device, self.need.profile.features
         prices = [FREE] * len(answers)
         taken: list[dict[str, Amount]] = [{}] * len(answers)
-        for at, ask in enumerate(self.need.asks):
+        for at, parsed in enumerate(self.need.parsed_requests):
             if answers[at] is Answer.YES:
-                answers[at], taken[at] = self._consumption(ask, spot)
-            if answers[at] is Answer.YES and self._barred(ask, device):
+                answers[at], taken[at] = self._consumption(parsed, listed)
+            if answers[at] is Answer.YES and self._barred(parsed, device):
                 answers[at] = Answer.TAINTED
             elif answers[at] is Answer.YES:
-                answers[at], prices[at] = self._priced(ask, spot, taken[at] if device.allows_multiple else None)
+                answers[at], prices[at] = self._priced(parsed, listed, taken[at] if device.allows_multiple else None)
         names = sorted(device.capacity) if features.consumable_capacity else []
         return DeviceSignature(
             answers=tuple(answers),
             values=tuple(
-                constraints.value_of(device, spot.id.driver, name, lists=features.list_attributes)
+                constraints.value_of(device, listed.id.driver, name, lists=features.list_attributes)
                 for name in self.need.attributes
             ),
             prices=tuple(prices),
@@ -297,43 +309,49 @@ class DeviceSignatures:
             takes=tuple(tuple(amounts.get(name, 0) for name in names) for amounts in taken) if names else (),
             draw=counters.drawn(device) if device.consumes else None,
             evicting=frozenset(
-                at for at, ask in enumerate(self.need.asks) if features.taints and _is_evicted(ask, device)
+                at
+                for at, parsed in enumerate(self.need.parsed_requests)
+                if features.taints and _is_evicted(parsed, device)
             ),
             inexact=device.allows_multiple and any(capacity.inexact for capacity in device.capacity.values()),
         )
 
-    def _consumption(self, ask: ParsedRequest, spot: InventoryDevice) -> tuple[Answer | Refusal, dict[str, Amount]]:
+    def _consumption(
+        self, parsed: ParsedRequest, listed: InventoryDevice
+    ) -> tuple[Answer | Refusal, dict[str, Amount]]:
         """Judge by capacity, as if nothing of the device were in use."""
         features = self.need.profile.features
-        if not features.consumable_capacity or not spot.device.capacity:
-            return (Answer.YES if not ask.needs else Answer.NO), {}
-        amounts = capacity.consumed(ask.needs, spot.device.capacity, fractional=features.fractional_ranges)
+        if not features.consumable_capacity or not listed.device.capacity:
+            return (Answer.YES if not parsed.needs else Answer.NO), {}
+        amounts = capacity.consumed(parsed.needs, listed.device.capacity, fractional=features.fractional_ranges)
         if isinstance(amounts, Unrepresentable):
             if self.need.profile.release is Release.V1_36:
                 return Answer.NO, {}
-            error = f"class {ask.device_class} on device {spot.id}: {amounts.message}"
-            return Fatal(error, device=str(spot.id)), {}
+            error = f"class {parsed.device_class} on device {listed.id}: {amounts.message}"
+            return Fatal(error, device=str(listed.id)), {}
         if isinstance(amounts, Unfit):
             return Answer.NO, {}
         return Answer.YES, amounts
 
-    def _barred(self, ask: ParsedRequest, device: Device) -> bool:
+    def _barred(self, parsed: ParsedRequest, device: Device) -> bool:
         features = self.need.profile.features
         if device.consumes and not features.partitionable:
             return True
-        return features.taints and first_untolerated(device.taints, ask.tolerations) is not None
+        return features.taints and first_untolerated(device.taints, parsed.tolerations) is not None
 
-    def _priced(self, ask: ParsedRequest, spot: InventoryDevice, consumed: Consumed) -> tuple[Answer | Refusal, Price]:
-        amounts = device_meters.price(self.need.meters, ask.device_class, spot.id, spot.device, consumed)
+    def _priced(
+        self, parsed: ParsedRequest, listed: InventoryDevice, consumed: Consumed
+    ) -> tuple[Answer | Refusal, Price]:
+        amounts = device_meters.price(self.need.meters, parsed.device_class, listed.id, listed.device, consumed)
         if isinstance(amounts, ChargeError):
             return Unpriced(amounts.meter, amounts.message), FREE
-        marks = device_meters.marks(self.need.meters, ask.device_class, spot.id, spot.device)
+        marks = device_meters.marks(self.need.meters, parsed.device_class, listed.id, listed.device)
         if isinstance(marks, ChargeError):
             return Unpriced(marks.meter, marks.message), FREE
         return Answer.YES, Price(tuple(sorted(amounts.items())), marks)
 
 
-def _is_evicted(ask: ParsedRequest, device: Device) -> bool:
+def _is_evicted(parsed: ParsedRequest, device: Device) -> bool:
     """Return whether a pod with the device is deleted because of a taint, though its claim tolerates that.
 
     The eviction controller (pkg/controller/devicetainteviction, 1.36 and 1.37) heeds only tolerations that name the
@@ -341,15 +359,15 @@ def _is_evicted(ask: ParsedRequest, device: Device) -> bool:
     """
     for taint in device.taints:
         if taint.effect == "NoExecute":
-            heeded = (t for t in ask.tolerations if t.effect == "NoExecute" and t.tolerates(taint))
+            heeded = (t for t in parsed.tolerations if t.effect == "NoExecute" and t.tolerates(taint))
             if not any(toleration.seconds is None for toleration in heeded):
                 return True
     return False
 
 
-def _by_slice(spots: Sequence[InventoryDevice]) -> Iterator[tuple[Slice, list[InventoryDevice]]]:
+def _by_slice(listed_devices: Sequence[InventoryDevice]) -> Iterator[tuple[Slice, list[InventoryDevice]]]:
     """Yield the devices of each slice, in order."""
-    for _, found in groupby(spots, key=lambda spot: id(spot.slice)):
+    for _, found in groupby(listed_devices, key=lambda listed: id(listed.slice)):
         group = list(found)
         yield group[0].slice, group
 

@@ -37,7 +37,7 @@ class DeviceGroup:
 
     signature: DeviceSignature
     use: Use
-    stock: int
+    counter_set: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class LeftCapacity:
 
     counters: tuple[CounterId, ...]
     available: tuple[Amount, ...]
-    namesake: int
+    same_named: int
     vanished: bool = False
     inexact: bool = False
     draws: Mapping[DeviceId, Draw] = field(default_factory=dict, compare=False, repr=False)
@@ -78,7 +78,7 @@ class NodeContents:
     """
 
     units: tuple[int, ...] = ()
-    stocks: tuple[LeftCapacity, ...] = ()
+    counter_sets: tuple[LeftCapacity, ...] = ()
     troubles: tuple[Trouble, Trouble] = NO_TROUBLES
     disputed: str = ""
 
@@ -97,25 +97,25 @@ class Units:
         self._numbers: dict[tuple[int, Use, int], int] = {}
         self._free: dict[tuple[int, int], int] = {}
 
-    def number(self, signature: int, use: Use, stock: int) -> int:
+    def number(self, signature: int, use: Use, counter_set: int) -> int:
         """Return the number of a unit."""
         if use is FREE:
-            return self.free(signature, stock)
-        key = (signature, use, stock)
+            return self.free(signature, counter_set)
+        key = (signature, use, counter_set)
         found = self._numbers.get(key)
         if found is None:
-            found = self._numbers[key] = self._new(signature, use, stock)
+            found = self._numbers[key] = self._new(signature, use, counter_set)
         return found
 
-    def free(self, signature: int, stock: int) -> int:
+    def free(self, signature: int, counter_set: int) -> int:
         """Return the number of a unit of which no use is made."""
-        found = self._free.get((signature, stock))
+        found = self._free.get((signature, counter_set))
         if found is None:
-            found = self._free[signature, stock] = self._new(signature, FREE, stock)
+            found = self._free[signature, counter_set] = self._new(signature, FREE, counter_set)
         return found
 
-    def _new(self, signature: int, use: Use, stock: int) -> int:
-        self.known.append(DeviceGroup(self.device_signatures.known[signature], use, stock))
+    def _new(self, signature: int, use: Use, counter_set: int) -> int:
+        self.known.append(DeviceGroup(self.device_signatures.known[signature], use, counter_set))
         return len(self.known) - 1
 
 
@@ -149,7 +149,7 @@ def disputed(node_inventory: NodeInventory, device_signatures: DeviceSignatures)
     return ", ".join(names[pool] for pool in sorted(names))
 
 
-def namesakes(names: Sequence[str]) -> list[int]:
+def all_same_named(names: Sequence[str]) -> list[int]:
     """Return for each pool the place of the first one with its name."""
     first: dict[str, int] = {}
     return [first.setdefault(name, at) for at, name in enumerate(names)]

@@ -18,7 +18,7 @@ from admission.dra.inventory.pools import NodeInventory, PoolId
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 
-MOST_FACES = 100_000
+MOST_SIGNATURES = 100_000
 """Faces that a board remembers; in a large cluster every node may have had several."""
 
 _IDENTITY = 1 << 24
@@ -40,14 +40,14 @@ class NodeSignature:
 class NodeSignatureCache:
     """The faces of all nodes in one world. shows_taken: whether devices in use matter, as they do to All and admins."""
 
-    def __init__(self, device_signatures: DeviceSignatures, *, shows_taken: bool) -> None:
+    def __init__(self, device_signatures: DeviceSignatures, *, includes_taken: bool) -> None:
         self.device_signatures = device_signatures
         self.units = Units(device_signatures)
-        self.faces: dict[NodeName, NodeSignature] = {}
+        self.node_sigs: dict[NodeName, NodeSignature] = {}
         self.groups: dict[NodeSignature, set[NodeName]] = {}
         self._seeing: dict[PoolId, set[NodeName]] = {}
         """The nodes that see something of each pool that is not a single node's own."""
-        self._shows_taken = shows_taken
+        self._includes_taken = includes_taken
         self._cluster: ClusterState | None = None
         self._identities: dict[DeviceId, int] = {}
         self._known: dict[Hashable, NodeSignature] = {}
@@ -65,7 +65,7 @@ class NodeSignatureCache:
         before = self._cluster
         if before is cluster:
             return
-        if len(self._known) > MOST_FACES:
+        if len(self._known) > MOST_SIGNATURES:
             self._start_anew()
             before = None
         self._cluster = cluster
@@ -79,54 +79,58 @@ class NodeSignatureCache:
                 self._lay_out(name, cluster)
         for name in changed:
             if name in cluster.nodes:
-                self._put(name, self.face(name, usage, cluster))
+                self._put(name, self.node_sig(name, usage, cluster))
 
     def _start_anew(self) -> None:
         """Forget faces that no node has any more, and all others with them."""
         self.units = Units(self.device_signatures)
         self._known.clear()
         self._stamp = None
-        for name in list(self.faces):
+        for name in list(self.node_sigs):
             self._forget(name)
 
-    def face(self, node: NodeName, usage: AllocatedOverlay, cluster: ClusterState) -> NodeSignature:
+    def node_sig(self, node: NodeName, usage: AllocatedOverlay, cluster: ClusterState) -> NodeSignature:
         """Return the face of a node with some use of its devices."""
         layout = self.device_signatures.layout(cluster.node_inventories.get(node, _BARE))
-        parts = [self._part(segment, stock, usage) for segment, stock in layout.parts]
+        parts = [self._part(segment, counter_set, usage) for segment, counter_set in layout.parts]
         codes = parts[0][1] if len(parts) == 1 else tuple(chain.from_iterable(codes for _, codes in parts))
         units = codes if layout.fixed else tuple(chain.from_iterable(units for units, _ in parts))
         found = node_usage.contents_of(layout, self.units, usage, cluster, numbers=units)
-        key = (codes, found.stocks, found.troubles, found.disputed)
+        key = (codes, found.counter_sets, found.troubles, found.disputed)
         known = self._known.get(key)
         if known is None:
             free = sum(not self.units.known[number].use.taken for number in found.units)
             known = self._known[key] = NodeSignature(codes, found, free)
         return known
 
-    def _part(self, segment: Segment, stock: int, usage: AllocatedOverlay) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _part(
+        self, segment: Segment, counter_set: int, usage: AllocatedOverlay
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return units and codes of one pool's devices; those of a pool that many nodes see are found once for all."""
         if segment.local:
-            units = node_usage.units_of(segment, stock, usage, self.units, shows_taken=self._shows_taken)
+            units = node_usage.units_of(segment, counter_set, usage, self.units, includes_taken=self._includes_taken)
             return units, units
         if usage.stamp != self._stamp:
             self._stamp = usage.stamp
             self._shared.clear()
-        key = (id(segment), stock)
+        key = (id(segment), counter_set)
         known = self._shared.get(key)
         if known is None:
-            units = node_usage.units_of(segment, stock, usage, self.units, shows_taken=self._shows_taken)
-            shown = [spot for spot in segment.spots if self._shows_taken or not usage.is_taken(spot.id)]
+            units = node_usage.units_of(segment, counter_set, usage, self.units, includes_taken=self._includes_taken)
+            shown = [
+                listed for listed in segment.listed_devices if self._includes_taken or not usage.is_taken(listed.id)
+            ]
             # Devices that several nodes see are told apart from all others: they are the same one everywhere.
             codes = tuple(
-                unit if spot.local else unit + _IDENTITY * self._identities[spot.id]
-                for unit, spot in zip(units, shown, strict=True)
+                unit if listed.local else unit + _IDENTITY * self._identities[listed.id]
+                for unit, listed in zip(units, shown, strict=True)
             )
             known = self._shared[key] = (units, codes)
         return known
 
     def shown(self, node: NodeName, usage: AllocatedOverlay) -> list[int]:
         """Return the places in the node's layout of the devices that its face shows, in order."""
-        return list(node_usage.shown(self.layout(node), usage, shows_taken=self._shows_taken))
+        return list(node_usage.shown(self.layout(node), usage, includes_taken=self._includes_taken))
 
     def nodes_of(self, device: DeviceId) -> set[NodeName]:
         """Return the nodes whose faces may change with the use of a device."""
@@ -137,37 +141,37 @@ class NodeSignatureCache:
         owner = (
             self._cluster.slices.owner(pool) if self._cluster is not None and self._cluster.slices is not None else None
         )
-        return {owner} if owner in self.faces else set()
+        return {owner} if owner in self.node_sigs else set()
 
     def _lay_out(self, name: NodeName, cluster: ClusterState) -> None:
         layout = self.device_signatures.layout(cluster.node_inventories.get(name, _BARE))
         if layout.fixed:
             return
-        for spot in layout.spots:
-            if not spot.local:
-                self._seeing.setdefault((spot.id.driver, spot.id.pool), set()).add(name)
-                self._identities.setdefault(spot.id, len(self._identities) + 1)
+        for listed in layout.listed_devices:
+            if not listed.local:
+                self._seeing.setdefault((listed.id.driver, listed.id.pool), set()).add(name)
+                self._identities.setdefault(listed.id, len(self._identities) + 1)
 
     def _forget(self, name: NodeName) -> None:
-        face = self.faces.pop(name, None)
-        if face is not None:
-            self.groups[face].discard(name)
-            if not self.groups[face]:
-                del self.groups[face]
+        node_sig = self.node_sigs.pop(name, None)
+        if node_sig is not None:
+            self.groups[node_sig].discard(name)
+            if not self.groups[node_sig]:
+                del self.groups[node_sig]
         for seeing in self._seeing.values():
             seeing.discard(name)
 
-    def _put(self, name: NodeName, face: NodeSignature) -> None:
-        self.faces[name] = face
-        self.groups.setdefault(face, set()).add(name)
+    def _put(self, name: NodeName, node_sig: NodeSignature) -> None:
+        self.node_sigs[name] = node_sig
+        self.groups.setdefault(node_sig, set()).add(name)
 
 
-def build(device_signatures: DeviceSignatures, cluster: ClusterState, *, shows_taken: bool) -> NodeSignatureCache:
+def build(device_signatures: DeviceSignatures, cluster: ClusterState, *, includes_taken: bool) -> NodeSignatureCache:
     """Return the board of a need, made at most once for each sort; imagined worlds and realms have their own."""
-    key = (shows_taken, cluster.is_simulated, cluster.simulation)
-    if key not in device_signatures.boards:
-        device_signatures.boards[key] = NodeSignatureCache(device_signatures, shows_taken=shows_taken)
-    found: NodeSignatureCache = device_signatures.boards[key]
+    key = (includes_taken, cluster.is_simulated, cluster.simulation)
+    if key not in device_signatures.signature_caches:
+        device_signatures.signature_caches[key] = NodeSignatureCache(device_signatures, includes_taken=includes_taken)
+    found: NodeSignatureCache = device_signatures.signature_caches[key]
     return found
 
 

@@ -11,37 +11,37 @@ from admission.dra.state.cluster_state import ClusterState
 
 
 def units_of(
-    segment: Segment, stock: int, usage: AllocatedOverlay, units: Units, *, shows_taken: bool
+    segment: Segment, counter_set: int, usage: AllocatedOverlay, units: Units, *, includes_taken: bool
 ) -> tuple[int, ...]:
     """Return the units of one pool's devices. stock: its place among the pools with counters, -1 for none.
 
     shows_taken: whether devices that somebody has for himself are among them.
     """
     if usage.has_shares:
-        return _shared_units(segment, stock, usage, units, shows_taken=shows_taken)
+        return _shared_units(segment, counter_set, usage, units, includes_taken=includes_taken)
     takers, free = usage.takers(), units.free
     found: list[int] = []
-    for spot, signature in zip(segment.spots, segment.numbers, strict=True):
+    for listed, signature in zip(segment.listed_devices, segment.numbers, strict=True):
         for layer in takers:
-            if spot.id in layer:
-                if shows_taken:
-                    found.append(units.number(signature, node_contents.TAKEN, stock))
+            if listed.id in layer:
+                if includes_taken:
+                    found.append(units.number(signature, node_contents.TAKEN, counter_set))
                 break
         else:
-            found.append(free(signature, stock))
+            found.append(free(signature, counter_set))
     return tuple(found)
 
 
 def _shared_units(
-    segment: Segment, stock: int, usage: AllocatedOverlay, units: Units, *, shows_taken: bool
+    segment: Segment, counter_set: int, usage: AllocatedOverlay, units: Units, *, includes_taken: bool
 ) -> tuple[int, ...]:
     """Return the same where some devices are shared."""
     number, known = units.number, units.device_signatures.known
     found: list[int] = []
-    for spot, signature in zip(segment.spots, segment.numbers, strict=True):
-        use = usage.use_of(spot.id, known[signature])
-        if use is not node_contents.TAKEN or shows_taken:
-            found.append(number(signature, use, stock))
+    for listed, signature in zip(segment.listed_devices, segment.numbers, strict=True):
+        use = usage.use_of(listed.id, known[signature])
+        if use is not node_contents.TAKEN or includes_taken:
+            found.append(number(signature, use, counter_set))
     return tuple(found)
 
 
@@ -55,45 +55,47 @@ def contents_of(
 ) -> NodeContents:
     """Return the contents of a node. numbers: its units, where they are known; else all, those that are taken too."""
     if numbers is None:
-        parts = (units_of(segment, stock, usage, units, shows_taken=True) for segment, stock in layout.parts)
+        parts = (
+            units_of(segment, counter_set, usage, units, includes_taken=True) for segment, counter_set in layout.parts
+        )
         numbers = tuple(chain.from_iterable(parts))
-    stocks = _stocks(layout, usage, cluster) if layout.drawn else ()
+    counter_sets = _counter_sets(layout, usage, cluster) if layout.drawn else ()
     node_inventory = layout.node_inventory
     if node_inventory.plain:
-        return NodeContents(numbers, stocks)
+        return NodeContents(numbers, counter_sets)
     return NodeContents(
         numbers,
-        stocks,
+        counter_sets,
         node_contents.troubles(node_inventory),
         node_contents.disputed(node_inventory, units.device_signatures),
     )
 
 
-def shown(layout: Layout, usage: AllocatedOverlay, *, shows_taken: bool) -> Iterable[int]:
+def shown(layout: Layout, usage: AllocatedOverlay, *, includes_taken: bool) -> Iterable[int]:
     """Return the places in the layout of the devices that `contents_of` shows, in order."""
-    if shows_taken:
-        return range(len(layout.spots))
+    if includes_taken:
+        return range(len(layout.listed_devices))
     takers = usage.takers()
     if not takers:
-        return range(len(layout.spots))
-    spots = layout.spots
-    found: Iterable[int] = range(len(spots))
+        return range(len(layout.listed_devices))
+    listed_devices = layout.listed_devices
+    found: Iterable[int] = range(len(listed_devices))
     for layer in takers:
-        found = [at for at in found if spots[at].id not in layer]
+        found = [at for at in found if listed_devices[at].id not in layer]
     return found
 
 
-def _stocks(layout: Layout, usage: AllocatedOverlay, cluster: ClusterState) -> tuple[LeftCapacity, ...]:
-    first = node_contents.namesakes([pool.name for pool in layout.drawn])
+def _counter_sets(layout: Layout, usage: AllocatedOverlay, cluster: ClusterState) -> tuple[LeftCapacity, ...]:
+    first = node_contents.all_same_named([pool.name for pool in layout.drawn])
     return tuple(
         LeftCapacity(
-            counters=tuple(pool.stock.totals),
-            available=pool.stock.available(usage.used(pool.stock.draws)),
-            namesake=namesake,
+            counters=tuple(pool.counter_set.totals),
+            available=pool.counter_set.available(usage.used(pool.counter_set.draws)),
+            same_named=same_named,
             vanished=pool.id in cluster.vanished,
-            inexact=pool.stock.inexact,
-            draws=pool.stock.draws,
+            inexact=pool.counter_set.inexact,
+            draws=pool.counter_set.draws,
         )
-        for pool, namesake in zip(layout.drawn, first, strict=True)
-        if pool.stock is not None
+        for pool, same_named in zip(layout.drawn, first, strict=True)
+        if pool.counter_set is not None
     )

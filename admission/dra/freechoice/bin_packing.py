@@ -68,24 +68,24 @@ class BinPacker:
         self._budget = budget
         self._affordable = affordable
         self._pricing = Pricing(gang, device_signatures)
-        rooms = self._rooms = UpperBounds(gang, state, device_signatures, stops=False)
+        bounds = self._bounds = UpperBounds(gang, state, device_signatures, stops=False)
         kinds = range(len(gang.kinds))
-        total = [sum(rooms.of(kind, s) * len(nodes) for s, nodes in state.groups.items()) for kind in kinds]
+        total = [sum(bounds.of(kind, s) * len(nodes) for s, nodes in state.groups.items()) for kind in kinds]
         order = sorted(kinds, key=lambda kind: (total[kind], -gang.kinds[kind].devices, kind))
-        self._hosting = NodePacker(gang, state, cluster.profile, budget, order=order, pricing=self._pricing)
-        self._groups = [(s, sorted(nodes)) for s, nodes in state.groups.items() if any(rooms.of(k, s) for k in kinds)]
+        self._node_packer = NodePacker(gang, state, cluster.profile, budget, order=order, pricing=self._pricing)
+        self._groups = [(s, sorted(nodes)) for s, nodes in state.groups.items() if any(bounds.of(k, s) for k in kinds)]
         self._groups.sort(key=self._tightness)
-        self._caps = [tuple(rooms.of(kind, node_state) for kind in kinds) for node_state, _ in self._groups]
+        self._caps = [tuple(bounds.of(kind, node_state) for kind in kinds) for node_state, _ in self._groups]
         self._later = self._sums(self._caps, len(gang.kinds))
-        self._needed = tuple(rooms.needed(kind) for kind in gang.kinds)
-        counts = [rooms.counts(node_state) for node_state, _ in self._groups]
+        self._needed = tuple(bounds.needed(kind) for kind in gang.kinds)
+        counts = [bounds.counts(node_state) for node_state, _ in self._groups]
         # Where a device can be shared, counting devices says nothing.
         self._own = [(count.own,) for count in counts] if not any(count.unknown for count in counts) else []
         self._devices = self._sums(self._own, 1) if self._own else []
 
     def run(self) -> Outcome:
         """Search without regard to quota first, since that is mostly enough. Raises StepsEndedError."""
-        chosen = None if self._rooms.are_drained() else self._search(gang_request.anything)
+        chosen = None if self._bounds.are_drained() else self._search(gang_request.anything)
         if chosen is None:
             return self.outcome
         shortfall = self._affordable(device_meters.added(offer.charge for offer in self._priced(chosen)))
@@ -100,7 +100,7 @@ class BinPacker:
     def _tightness(self, group: tuple[NodeState, Sequence[int]]) -> tuple[int, bool, Pods, int]:
         """Return the sort key of groups: nodes with the fewest devices to give come first, then those of least room."""
         node_state, nodes = group
-        free = self._hosting.deck(node_state).takeable if node_state.contents.stocks else node_state.free
+        free = self._node_packer.ordered(node_state).takeable if node_state.contents.counter_sets else node_state.free
         return (free, node_state.left is None, node_state.left or (), nodes[0])
 
     def _sums(self, each: Sequence[Pods], width: int) -> list[Pods]:
@@ -140,10 +140,10 @@ class BinPacker:
         node_state, nodes = self._groups[point.group]
         node, most = nodes[point.used], tuple(map(min, point.left, self._caps[point.group]))
         if affordable is gang_request.anything:
-            for pods in self._hosting.largest(node_state, most):
+            for pods in self._node_packer.largest(node_state, most):
                 yield _Offer(node, node_state, pods, {})
         else:
-            for pods, charge, found in self._hosting.offers(node_state, most):
+            for pods, charge, found in self._node_packer.offers(node_state, most):
                 yield _Offer(node, node_state, pods, charge, found)
 
     def _after(self, point: _Point, offer: _Offer) -> _Point:
@@ -191,9 +191,9 @@ class BinPacker:
         for offer in chosen:
             key = (offer.node_state, offer.pods)
             if offer.found is None and key not in known:
-                devices = self._hosting.found(*key)
+                devices = self._node_packer.found(*key)
                 assert devices is not None  # noqa: S101 - it was found to fit
-                known[key] = (devices, self._hosting.charge(*key, devices))
+                known[key] = (devices, self._node_packer.charge(*key, devices))
             found, charge = known[key] if offer.found is None else (offer.found, offer.charge)
             offers.append(replace(offer, charge=charge, found=found))
         return offers
@@ -203,19 +203,19 @@ class BinPacker:
         for offer in self._priced(chosen):
             assert offer.found is not None  # noqa: S101 - priced
             picks = iter(offer.found.picks)
-            for kind in self._hosting.members(offer.pods):
+            for kind in self._node_packer.members(offer.pods):
                 wanted = self._gang.kinds[kind].wanted[members[kind]]
                 claims = tuple((one, self._given(offer, one, next(picks))) for one in wanted)
                 yield Placed(kind, members[kind], offer.node, claims)
                 members[kind] += 1
 
     def _given(self, offer: _Offer, wanted: ClaimToAllocate, picks: Sequence[Pick]) -> tuple[AllocatedRequest, ...]:
-        spots, shown = self._state.layouts[offer.node].spots, self._state.shown_spots(offer.node)
+        listed_devices, shown = self._state.layouts[offer.node].listed_devices, self._state.visible_devices(offer.node)
         units = self._state.units_of(offer.node_state)
-        asks = self._device_signatures.asks
-        options = [wanted.ask.requests[pick.request].options[pick.option] for pick in picks]
+        parsed_requests = self._device_signatures.parsed_requests
+        options = [wanted.parsed.requests[pick.request].options[pick.option] for pick in picks]
         return tuple(
-            pod_groups.given(option, spots[shown[pick.at]], units[pick.at].signature, asks)
+            pod_groups.given(option, listed_devices[shown[pick.at]], units[pick.at].signature, parsed_requests)
             for option, pick in zip(options, picks, strict=True)
         )
 

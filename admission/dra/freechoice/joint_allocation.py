@@ -12,7 +12,7 @@ from admission.api.muster.gangs import Charge
 from admission.dra.allocator.results import Budget, Failure, Match, Pick
 from admission.dra.allocator.search import Search
 from admission.dra.allocator.trampoline import Answered, Halt, Step, run, runs
-from admission.dra.compatibility import MENDED, SchedulerProfile
+from admission.dra.compatibility import FIXED, SchedulerProfile
 from admission.dra.equivalence.device_signature import Answer
 from admission.dra.equivalence.node_contents import Units
 from admission.dra.planner import device_order
@@ -28,11 +28,11 @@ class JointAllocation(Search):
     """One search. Claims of pods stand one after the other; all of them are served, or none."""
 
     def __init__(
-        self, claims: Sequence[ParsedClaim], deck: DeviceOrder, units: Units, profile: SchedulerProfile, budget: Budget
+        self, claims: Sequence[ParsedClaim], order: DeviceOrder, units: Units, profile: SchedulerProfile, budget: Budget
     ) -> None:
-        self._profile = profile.with_quirks(MENDED)
-        super().__init__(list(claims), deck.contents, units, self._profile, budget)
-        self._deck = deck
+        self._profile = profile.with_known_bugs(FIXED)
+        super().__init__(list(claims), order.contents, units, self._profile, budget)
+        self._order = order
         self._device_signatures = units.device_signatures
         self._visits: dict[int, frozenset[int]] = {}
         """Devices at which claims look with admin access."""
@@ -63,23 +63,25 @@ class JointAllocation(Search):
         """Add the claims of one more pod if there are devices for them beside those given before, which stay."""
         first = len(self._claims)
         self._claims = [*self._claims, *claims]
-        asks, values = self._device_signatures.asks, self._device_signatures.attributes
+        parsed_requests, values = self._device_signatures.parsed_requests, self._device_signatures.attributes
         for claim in claims:
             self.picks.append([])
-            self._asks.append([[asks[o.ask] for o in request.options] for request in claim.requests])
+            self._parsed_requests.append(
+                [[parsed_requests[o.parsed] for o in request.options] for request in claim.requests]
+            )
             self._rules.append([(values[r.attribute], constraints.running(r, self._profile)) for r in claim.rules])
         self._end = len(self._claims)
         self._dead.clear()
         if self._prepare(first) is None and not super()._is_short(first) and run(self._claim(first)) is True:
             return True
         self._claims, self._end = self._claims[:first], first
-        del self.picks[first:], self._asks[first:], self._rules[first:]
+        del self.picks[first:], self._parsed_requests[first:], self._rules[first:]
         return False
 
     @property
     def found(self) -> Match:
         """Return the devices given now, by their places on the node, in its order."""
-        places = self._deck.places
+        places = self._order.places
         return Match(
             tuple(
                 tuple(sorted((Pick(p.request, p.option, places[p.at]) for p in picks), key=lambda p: (p.request, p.at)))
@@ -108,17 +110,17 @@ class JointAllocation(Search):
 
     def _is_drained(self) -> bool:
         """Return whether all claims together draw more of counters than is left, whatever they get."""
-        if not self._deck.left:
+        if not self._order.left:
             return False
-        asks = self._device_signatures.asks
-        needed = device_order.needs_of(self._claims, lambda ask: self._deck.least(asks[ask]))
-        return any(amount > self._deck.left.get(name, 0) for name, amount in needed.items())
+        parsed_requests = self._device_signatures.parsed_requests
+        needed = device_order.needs_of(self._claims, lambda parsed: self._order.least(parsed_requests[parsed]))
+        return any(amount > self._order.left.get(name, 0) for name, amount in needed.items())
 
     def _may_have(self, c: int, r: int, o: int, at: int) -> bool:
-        ask, signature = self._asks[c][r][o], self._units[at].signature
-        if signature.answers[ask] is not Answer.YES or ask in signature.evicting:
+        parsed, signature = self._parsed_requests[c][r][o], self._units[at].signature
+        if signature.answers[parsed] is not Answer.YES or parsed in signature.evicting:
             return False
-        if not self._claims[c].requests[r].options[o].admin and (not self._deck.live[at] or at in self._taken):
+        if not self._claims[c].requests[r].options[o].admin and (not self._order.live[at] or at in self._taken):
             return False
         return signature.shared or not (c in self._visits.get(at, ()) or c in self._taken.get(at, ()))
 
@@ -131,8 +133,8 @@ class JointAllocation(Search):
             self.picks[c].append(Pick(r, o, at))
             return False
         taken = super()._take(c, r, o, at)
-        if not isinstance(taken, Failure) and self._deck.cards[at] >= 0:
-            self._touched.setdefault(self._deck.cards[at], set()).add(at)
+        if not isinstance(taken, Failure) and self._order.partitions[at] >= 0:
+            self._touched.setdefault(self._order.partitions[at], set()).add(at)
         return taken
 
     def _give_back(self, c: int, at: int, *, counted: bool) -> None:
@@ -144,37 +146,39 @@ class JointAllocation(Search):
             self._unbind(c, request.name, request.options[pick.option], len(self._rules[c]))
             return
         super()._give_back(c, at, counted=counted)
-        if self._deck.cards[at] >= 0 and at not in self._taken and at not in self._shares:
-            self._touched[self._deck.cards[at]].discard(at)
+        if self._order.partitions[at] >= 0 and at not in self._taken and at not in self._shares:
+            self._touched[self._order.partitions[at]].discard(at)
 
     # What is known.
 
     def _sort(self, at: int) -> Hashable:
-        card, sort = self._deck.cards[at], self._deck.sorts[at]
+        partition, sort = self._order.partitions[at], self._order.sorts[at]
         touched = at in self._taken or at in self._shares or at in self._visits
         mine = (sort, self._touch(at)) if touched else sort
-        return (mine, self._state_of(card)) if self._touched.get(card) else mine
+        return (mine, self._state_of(partition)) if self._touched.get(partition) else mine
 
     def _touch(self, at: int) -> Hashable:
         return (self._taken.get(at), self._visits.get(at), tuple(sorted(self._shares.get(at, ()))))
 
-    def _state_of(self, card: int) -> Hashable:
+    def _state_of(self, partition: int) -> Hashable:
         """Return what was taken of a card: of equal ones either may be taken more of if that is the same."""
-        return frozenset(Counter((self._deck.sorts[at], self._use_of(at)) for at in self._touched[card]).items())
+        return frozenset(Counter((self._order.sorts[at], self._use_of(at)) for at in self._touched[partition]).items())
 
     def _use_of(self, at: int) -> Hashable:
         """Return what others have of a device, whoever they are."""
         return tuple(sorted(self._shares.get(at, ())))
 
     def _state(self, c: int, r: int) -> Hashable:
-        deck = self._deck
-        cards = Counter(self._state_of(card) for card, touched in self._touched.items() if touched)
-        others = ((deck.sorts[at], self._use_of(at)) for at in (*self._taken, *self._shares) if deck.cards[at] < 0)
+        order = self._order
+        partitions = Counter(self._state_of(partition) for partition, touched in self._touched.items() if touched)
+        others = (
+            (order.sorts[at], self._use_of(at)) for at in (*self._taken, *self._shares) if order.partitions[at] < 0
+        )
         return (
             c,
             r,
             len(self.picks[c]),
-            frozenset(cards.items()),
+            frozenset(partitions.items()),
             frozenset(Counter(others).items()),
             frozenset(pick.at for pick in self.picks[c]) if self._is_partly_admin(c) else None,
             tuple(rule.state() for _, rule in self._rules[c]),
@@ -191,5 +195,5 @@ class JointAllocation(Search):
         total: Counter[str] = Counter()
         for claim, picks in zip(self._claims[:c], self.picks[:c], strict=True):
             total.update(self._priced(claim, picks))
-        begun = Counter((pick.request, pick.option, self._deck.sorts[pick.at]) for pick in self.picks[c])
+        begun = Counter((pick.request, pick.option, self._order.sorts[pick.at]) for pick in self.picks[c])
         return (frozenset(total.items()), frozenset(begun.items()))

@@ -43,14 +43,14 @@ class NodePacker:
         self._budget = budget
         self._order = order
         self._pricing = pricing
-        self._decks = DeviceOrders(state.units)
+        self._orders = DeviceOrders(state.units)
         self._found: dict[tuple[NodeState, Pods], Match] = {}
         self._too_many: defaultdict[NodeState, list[Pods]] = defaultdict(list)
         self._largest: dict[tuple[NodeState, Pods], Remembered[Pods]] = {}
 
-    def deck(self, signature: NodeState) -> DeviceOrder:
+    def ordered(self, signature: NodeState) -> DeviceOrder:
         """Return the devices of such a node in the order in which they are given."""
-        return self._decks.of(signature.contents)
+        return self._orders.of(signature.contents)
 
     def members(self, pods: Pods) -> list[int]:
         """Return the kinds of pods, one after the other, in the order in which their claims are served."""
@@ -73,7 +73,7 @@ class NodePacker:
         units, picks = self._state.units_of(signature), iter(found.picks)
         charges = []
         for kind in self.members(pods):
-            places = range(len(self._gang.kinds[kind].asks))
+            places = range(len(self._gang.kinds[kind].parsed_requests))
             charges.append(self._pricing.of_pod(kind, places, [next(picks) for _ in places], units))
         return device_meters.added(charges)
 
@@ -100,7 +100,7 @@ class NodePacker:
 
     def _ways(self, signature: NodeState, pods: Pods) -> Iterator[tuple[Pods, Charge, Match]]:
         known: list[Charge] = []
-        units = self.deck(signature).units
+        units = self.ordered(signature).units
 
         def priced(claim: ParsedClaim, picks: Sequence[Pick]) -> Charge:
             return self._pricing.of_claim(claim, picks, units)
@@ -112,8 +112,8 @@ class NodePacker:
                 yield pods, charge, found
 
     def _joint(self, signature: NodeState, pods: Pods) -> JointAllocation:
-        claims = [ask for kind in self.members(pods) for ask in self._gang.kinds[kind].asks]
-        return JointAllocation(claims, self.deck(signature), self._state.units, self._profile, self._budget)
+        claims = [parsed for kind in self.members(pods) for parsed in self._gang.kinds[kind].parsed_requests]
+        return JointAllocation(claims, self.ordered(signature), self._state.units, self._profile, self._budget)
 
     def _all_largest(self, signature: NodeState, most: Pods) -> Iterator[Pods]:
         first = self._grown(signature, most)
@@ -129,7 +129,7 @@ class NodePacker:
         pods = (0,) * len(most)
         for kind in self._order:
             while (more := _with_one(pods, kind)) and self._may_fit(signature, more, most):
-                if not joint.grow(self._gang.kinds[kind].asks):
+                if not joint.grow(self._gang.kinds[kind].parsed_requests):
                     break
                 pods = more
         self._found[signature, pods] = joint.found

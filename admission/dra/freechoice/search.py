@@ -33,13 +33,13 @@ class FreeChoiceSearch(FirstFitSearch):
         affordable: Affordable,
     ) -> None:
         super().__init__(gang, cluster, device_signatures, budget, affordable, greedy=False)
-        self._decks = DeviceOrders(self.state.units)
+        self._orders = DeviceOrders(self.state.units)
         self._solutions: dict[tuple[tuple[ParsedClaim, ...], NodeState], Remembered[Match]] = {}
         # With devices chosen freely what fits does not depend on the order; only who brings a shared claim may.
         self._commuting = not gang.shared
 
     def _ways(self, kind: int, open_: tuple[int, ...], first: Match, signature: NodeState) -> Iterable[Match]:  # noqa: ARG002
-        return self._solved(tuple(self._gang.kinds[kind].asks[at] for at in open_), signature)
+        return self._solved(tuple(self._gang.kinds[kind].parsed_requests[at] for at in open_), signature)
 
     def _first_fit(self, claims: tuple[ParsedClaim, ...], signature: NodeState) -> Match | DeadEnd | Refusal:
         return next(iter(self._solved(claims, signature)), None) or DeadEnd(0, 0, 0)
@@ -49,22 +49,22 @@ class FreeChoiceSearch(FirstFitSearch):
         key = (claims, signature)
         if key not in self._solutions:
             node = self.state.first(signature)
-            spots = self.state.layouts[node].spots
-            marks = [_mark(spots[at]) for at in self.state.shown_spots(node)]
-            deck = self._decks.marked(signature.contents, marks)
+            listed_devices = self.state.layouts[node].listed_devices
+            marks = [_mark(listed_devices[at]) for at in self.state.visible_devices(node)]
+            order = self._orders.marked(signature.contents, marks)
 
             def priced(claim: ParsedClaim, picks: Iterable[Pick]) -> Charge:
-                return self._pricing.of_claim(claim, tuple(picks), deck.units)
+                return self._pricing.of_claim(claim, tuple(picks), order.units)
 
             prices: Priced | None = None if self._affordable is gang_request.anything else priced
-            joint = JointAllocation(claims, deck, self.state.units, self._cluster.profile, self._budget)
+            joint = JointAllocation(claims, order, self.state.units, self._cluster.profile, self._budget)
             self._solutions[key] = Remembered(joint.solutions(prices))
         return self._solutions[key]
 
 
-def _mark(spot: InventoryDevice) -> Hashable:
+def _mark(listed: InventoryDevice) -> Hashable:
     """Return what tells which other nodes see a device, and where a claim that has it may be used; None for none."""
-    if spot.local:
+    if listed.local:
         return None
-    place = spot.place
-    return (id(spot.slice), spot.binds, place.node_name, place.all_nodes, place.node_selector)
+    place = listed.place
+    return (id(listed.slice), listed.binds, place.node_name, place.all_nodes, place.node_selector)

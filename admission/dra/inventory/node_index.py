@@ -28,13 +28,13 @@ def build(
     if before is None or touched is None:
         return {name: _node_inventory(node, slices, before) for name, node in nodes.items()}
     touched.update(changed(before.nodes, nodes))
-    anew = {name: _node_inventory(nodes[name], slices, before) for name in touched & nodes.keys()}
+    again = {name: _node_inventory(nodes[name], slices, before) for name in touched & nodes.keys()}
     if (
-        all(before.node_inventories.get(name) is node_inventory for name, node_inventory in anew.items())
+        all(before.node_inventories.get(name) is node_inventory for name, node_inventory in again.items())
         and touched <= nodes.keys()
     ):
         return before.node_inventories
-    return {name: anew[name] if name in anew else before.node_inventories[name] for name in nodes}
+    return {name: again[name] if name in again else before.node_inventories[name] for name in nodes}
 
 
 def _touched(slices: Slices, pieces: Mapping[str, Slice], before: NodeIndex) -> set[NodeName] | None:

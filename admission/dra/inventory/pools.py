@@ -70,8 +70,8 @@ class Pool:
     name: str
     soundness: PoolHealth = PoolHealth.SOUND
     why: str = ""
-    spots: tuple[InventoryDevice, ...] = ()
-    stock: SharedCounters | None = None
+    listed_devices: tuple[InventoryDevice, ...] = ()
+    counter_set: SharedCounters | None = None
 
     @property
     def id(self) -> PoolId:
@@ -156,7 +156,7 @@ class Slices:
         self._local: dict[PoolId, bool] = {}
         self._devices: dict[PoolId, dict[str, Device]] = {}
         self._made: dict[object, Pool | None] = {}
-        self._stocks: dict[tuple[int, ...], SharedCounters | str | None] = {}
+        self._counter_sets: dict[tuple[int, ...], SharedCounters | str | None] = {}
         self._foreign: tuple[Pool, ...] | None = None
 
     def is_local(self, pool: PoolId) -> bool:
@@ -188,9 +188,9 @@ class Slices:
         """Return whether the pool has slices with shared counters."""
         return self._features.partitionable and pool in self._drawing
 
-    def stock(self, pool: PoolId) -> SharedCounters | None:
+    def counter_set(self, pool: PoolId) -> SharedCounters | None:
         """Return the counters of the newest generation of a pool; None where it has none that can be used."""
-        found = self._stock(_newest(self.members[pool])) if pool in self.members else None
+        found = self._counter_set(_newest(self.members[pool])) if pool in self.members else None
         return found if isinstance(found, SharedCounters) else None
 
     def usable(self, slice_: Slice) -> bool:
@@ -251,27 +251,31 @@ class Slices:
             if any(slice_.generation > generation for slice_ in members):
                 return None
             whole = [s for s in members if s.generation == generation and not self._grouped(s)]
-        spots = self._spots(pool_id, relevant, reach)
+        listed_devices = self._listed_devices(pool_id, relevant, reach)
         if len(whole) != expected:
             why = f"{len(whole)} of {expected} slices of generation {generation} are there"
-            return Pool(driver=driver, name=name, soundness=PoolHealth.INCOMPLETE, why=why, spots=spots)
-        stock = self._stock(whole)
-        twice = _repeated(spot.device.name for spot in spots)
-        problem = f"device {twice} is there twice" if twice else stock
+            return Pool(
+                driver=driver, name=name, soundness=PoolHealth.INCOMPLETE, why=why, listed_devices=listed_devices
+            )
+        counter_set = self._counter_set(whole)
+        twice = _repeated(listed.device.name for listed in listed_devices)
+        problem = f"device {twice} is there twice" if twice else counter_set
         if isinstance(problem, str):
-            return Pool(driver=driver, name=name, soundness=PoolHealth.INVALID, why=problem, spots=spots)
-        return Pool(driver=driver, name=name, spots=spots, stock=problem)
+            return Pool(
+                driver=driver, name=name, soundness=PoolHealth.INVALID, why=problem, listed_devices=listed_devices
+            )
+        return Pool(driver=driver, name=name, listed_devices=listed_devices, counter_set=problem)
 
-    def _stock(self, whole: Sequence[Slice]) -> SharedCounters | str | None:
+    def _counter_set(self, whole: Sequence[Slice]) -> SharedCounters | str | None:
         """Return the counters of a whole pool, or what is wrong with them; nodes that see the same share them."""
         if not self._features.partitionable:
             return None
         key = tuple(sorted(map(id, whole)))
-        if key not in self._stocks:
-            self._stocks[key] = counters.build(whole)
-        return self._stocks[key]
+        if key not in self._counter_sets:
+            self._counter_sets[key] = counters.build(whole)
+        return self._counter_sets[key]
 
-    def _spots(
+    def _listed_devices(
         self, pool_id: PoolId, relevant: Sequence[Slice], reach: Sequence[tuple[bool, ...] | None]
     ) -> tuple[InventoryDevice, ...]:
         local = self.is_local(pool_id)
@@ -402,8 +406,8 @@ def _disputed(
     """
     if not drawing:
         return frozenset(), None
-    mended = {pool.id: pool for pool in pools}
-    old = dict(mended)
+    fixed = {pool.id: pool for pool in pools}
+    old = dict(fixed)
     for pool_id, found in drawing.items():
         more = [s for s in slices.members[pool_id] if s.counters and not any(s is seen for seen in found)]
         if not more:
@@ -411,9 +415,9 @@ def _disputed(
         seen = slices.pool(pool_id, [*found, *more], node)
         if seen is None:
             old.pop(pool_id, None)
-        elif not _alike(seen, mended.get(pool_id)):
+        elif not _alike(seen, fixed.get(pool_id)):
             old[pool_id] = seen
-    changed = frozenset(pool for pool in drawing if old.get(pool) is not mended.get(pool))
+    changed = frozenset(pool for pool in drawing if old.get(pool) is not fixed.get(pool))
     return changed, _ordered(old.values()) if changed else None
 
 
@@ -423,14 +427,19 @@ def _alike_broken(left: Sequence[Pool], right: Sequence[Pool]) -> bool:
 
 def _alike(one: Pool, other: Pool | None) -> bool:
     return (
-        other is not None and one.soundness is other.soundness and one.spots == other.spots and one.stock is other.stock
+        other is not None
+        and one.soundness is other.soundness
+        and one.listed_devices == other.listed_devices
+        and one.counter_set is other.counter_set
     )
 
 
 def _ordered(pools: Iterable[Pool | None]) -> tuple[Pool, ...]:
     """Return pools by driver and name; those with a device that has binding conditions come last."""
     found = sorted((pool for pool in pools if pool is not None), key=lambda pool: pool.id)
-    binding = [pool for pool in found if pool.sound and any(spot.device.binding_conditions for spot in pool.spots)]
+    binding = [
+        pool for pool in found if pool.sound and any(listed.device.binding_conditions for listed in pool.listed_devices)
+    ]
     return (*(pool for pool in found if not any(pool is last for last in binding)), *binding)
 
 

@@ -84,12 +84,12 @@ class Selectors:
                 return answer or ""
         return ""
 
-    def answer(self, texts: Texts, spot: InventoryDevice) -> Answer:
+    def answer(self, texts: Texts, listed: InventoryDevice) -> Answer:
         """Return whether the device satisfies every text, in order; evaluation stops at the first that is false."""
-        column = self.column(texts, spot.slice)
-        if column.bad >> spot.at & 1:
-            return self.error(texts, spot.slice, spot.at)
-        return bool(column.yes >> spot.at & 1)
+        column = self.column(texts, listed.slice)
+        if column.bad >> listed.at & 1:
+            return self.error(texts, listed.slice, listed.at)
+        return bool(column.yes >> listed.at & 1)
 
     def keep(self, node_inventories: Mapping[Any, NodeInventory]) -> None:
         """Forget every slice that none of these nodes sees. Call it once a cycle."""
@@ -105,9 +105,9 @@ class Selectors:
         """Forget texts that nobody asks about now, where there are many: jobs may bring new ones for ever."""
         wanted: set[Texts] = {()}
         for need in self.memory:
-            for ask in need.asks:
-                wanted.add(ask.texts)
-                wanted.update((text,) for text in ask.texts)
+            for parsed in need.parsed_requests:
+                wanted.add(parsed.texts)
+                wanted.update((text,) for text in parsed.texts)
         for seen in self._seen.values():
             if len(seen.columns) > MOST_COLUMNS:
                 seen.columns = {texts: column for texts, column in seen.columns.items() if texts in wanted}

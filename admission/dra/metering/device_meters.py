@@ -21,7 +21,7 @@ from admission.cel.core.errors import CompileError, EvaluationError
 from admission.dra.metering import cel_advice
 from admission.errors import AmountError, Problem
 
-MeterFlaw = tuple[MeterName, Problem]
+MeterProblem = tuple[MeterName, Problem]
 
 
 Mark = tuple[MeterName, int]
@@ -171,7 +171,7 @@ def lower_bound(meters: Meters, spec: ClaimSpec) -> Charge:
     for name, meter in meters.meters.items():
         rules = [rule for rule in meters.rules[name] if rule.source.selector is None]
         counted = sum(_least(rules, request, meter) for request in spec.requests)
-        claims = sum(rule.source.measure is Measure.CLAIMS and _asks(rule, spec, meter) for rule in rules)
+        claims = sum(rule.source.measure is Measure.CLAIMS and _parsed_requests(rule, spec, meter) for rule in rules)
         if counted + claims:
             total[name] = counted + claims
     return total
@@ -394,7 +394,7 @@ def _least(rules: Sequence[_Rule], request: Request, meter: Meter) -> int:
     )
 
 
-def _asks(rule: _Rule, spec: ClaimSpec, meter: Meter) -> bool:
+def _parsed_requests(rule: _Rule, spec: ClaimSpec, meter: Meter) -> bool:
     """Return whether a request is for the source's classes, whichever alternative is chosen."""
     return any(
         all(option.device_class in rule.classes and not _free(option, meter) for option in request.alternatives)

@@ -105,18 +105,18 @@ def _failures(
         wanted = classes.get(device_class)
         if wanted is None or name in found:
             continue
-        for spot in _spots(slice_):
+        for listed in _listed_devices(slice_):
             # A class whose own selector fails on a device never gives it, so no meter has to count it.
-            if selectors.answer(wanted.selectors, spot) is not True:
+            if selectors.answer(wanted.selectors, listed) is not True:
                 continue
-            failure = device_meters.failure(meters, name, device_class, spot.id, spot.device)
+            failure = device_meters.failure(meters, name, device_class, listed.id, listed.device)
             if failure is not None:
                 found[name] = failure
                 break
     return found
 
 
-def _spots(slice_: Slice) -> Iterator[InventoryDevice]:
+def _listed_devices(slice_: Slice) -> Iterator[InventoryDevice]:
     for at, device in enumerate(slice_.devices):
         device_id = DeviceId(slice_.driver, slice_.pool, device.name)
         yield InventoryDevice(id=device_id, device=device, slice=slice_, at=at, local=True, reachable=True)

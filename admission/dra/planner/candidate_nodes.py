@@ -38,18 +38,18 @@ _Like = tuple[NodeSignature, int | None]
 class CandidateNodes:
     """The nodes where pods of one kind may go, by what tells them apart, in one world."""
 
-    def __init__(self, kind: PodKind, board: NodeSignatureCache, *, counts: bool) -> None:
+    def __init__(self, kind: PodKind, signatures_by_node: NodeSignatureCache, *, counts: bool) -> None:
         """counts: whether devices in use are none that a pod might ask for, so that free ones can be counted."""
         self.nodes = kind.nodes
         self._wants = kind.wants
         self._least = kind.devices if counts else 0
-        self._board = board
+        self._signatures_by_node = signatures_by_node
         self._cluster: ClusterState | None = None
         self._likes: dict[NodeName, _Like] = {}
         self._alike: dict[_Like, list[NodeName]] = {}
         self._odd: set[NodeName] = set()
         """Nodes that see devices of others."""
-        self._rooms = 0
+        self._bounds = 0
         """For how many pods all nodes together have room at most."""
         self._judged = 0
         self._stops = False
@@ -68,14 +68,14 @@ class CandidateNodes:
         A device that stops a search says more than that there is no plan, so where there is one nothing is said.
         """
         self._update(cluster)
-        return self._rooms < pods and not self._odd and not self._stops
+        return self._bounds < pods and not self._odd and not self._stops
 
     def _update(self, cluster: ClusterState) -> None:
         before = self._cluster
         if before is cluster:
             return
         self._cluster = cluster
-        self._board.update(cluster)
+        self._signatures_by_node.update(cluster)
         changed = requeue_hint.changed(before, cluster) if before is not None else None
         if self._judge():
             changed = None
@@ -84,7 +84,7 @@ class CandidateNodes:
 
     def _judge(self) -> bool:
         """Look at new sorts of devices; return whether free ones can be counted no longer, as some do for several."""
-        known = self._board.device_signatures.known
+        known = self._signatures_by_node.device_signatures.known
         new, self._judged = known[self._judged :], len(known)
         self._stops |= any(not isinstance(answer, Answer) for signature in new for answer in signature.answers)
         if not self._least or not any(signature.shared for signature in new):
@@ -95,32 +95,32 @@ class CandidateNodes:
     def _put(self, name: NodeName, cluster: ClusterState) -> None:
         like, before = self._like(name, cluster), self._likes.pop(name, None)
         if before is not None:
-            self._rooms -= self._room(before)
+            self._bounds -= self._room(before)
             names = self._alike[before]
             names.pop(bisect.bisect_left(names, name))
             if not names:
                 del self._alike[before]
         if like is not None:
-            self._rooms += self._room(like)
+            self._bounds += self._room(like)
             self._likes[name] = like
             bisect.insort(self._alike.setdefault(like, []), name)
-        (self._odd.discard if self._board.layout(name).fixed else self._odd.add)(name)
+        (self._odd.discard if self._signatures_by_node.layout(name).fixed else self._odd.add)(name)
 
     def _room(self, like: _Like) -> int:
         """Return for how many pods a node has room at most."""
-        face, rooms = like
-        most = ROOMS if rooms is None else rooms
-        return min(face.free // self._least, most) if self._least else most
+        node_sig, bounds = like
+        most = ROOMS if bounds is None else bounds
+        return min(node_sig.free // self._least, most) if self._least else most
 
     def _like(self, name: NodeName, cluster: ClusterState) -> _Like | None:
         """Return what is equal for equal nodes; None for a node that no pod of the kind can go to now."""
-        face, left = self._board.faces[name], cluster.left.get(name)
-        if face.free < self._least or node_filters.lacking(self._wants, left) is not None:
+        node_sig, left = self._signatures_by_node.node_sigs[name], cluster.left.get(name)
+        if node_sig.free < self._least or node_filters.lacking(self._wants, left) is not None:
             return None
         if left is None:
-            return face, None
+            return node_sig, None
         named = ((left[resource], amount) for resource, amount in self._wants.items() if resource in left)
-        return face, min((ROOMS, *(had // amount for had, amount in named)))
+        return node_sig, min((ROOMS, *(had // amount for had, amount in named)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -152,7 +152,7 @@ class CountedGang:
     gang: Gang
     cluster: ClusterState
     rack: CandidateNodes
-    lack: CapacityBound
+    capacity_bound: CapacityBound
 
     @property
     def is_short(self) -> bool:
@@ -162,7 +162,9 @@ class CountedGang:
     def thinned(self) -> Gang:
         """Return a gang that may go to as few nodes as will do; the same where nothing can be left out."""
         nodes = self.rack.some(self.cluster, self.gang.size)
-        return self.gang if nodes is None else replace(self.gang, kinds=(replace(self.lack.kind, nodes=nodes),))
+        return (
+            self.gang if nodes is None else replace(self.gang, kinds=(replace(self.capacity_bound.kind, nodes=nodes),))
+        )
 
 
 def count(gang: Gang, cluster: ClusterState, known: DeviceSignatures) -> CountedGang | None:
@@ -171,12 +173,12 @@ def count(gang: Gang, cluster: ClusterState, known: DeviceSignatures) -> Counted
         return None
     (kind,) = gang.kinds
     options = [*requests.options(gang.claims)]
-    shows_taken = any(option.admin or option.mode is Mode.ALL for option in options)
-    plain = not shows_taken and all(option.plain for option in options)
-    key = (cluster.simulation, shows_taken, kind.nodes, kind.devices, plain, tuple(sorted(kind.wants.items())))
+    includes_taken = any(option.admin or option.mode is Mode.ALL for option in options)
+    plain = not includes_taken and all(option.plain for option in options)
+    key = (cluster.simulation, includes_taken, kind.nodes, kind.devices, plain, tuple(sorted(kind.wants.items())))
     rack: CandidateNodes | None = known.racks.pop(key, None)
     if rack is None:
-        rack = CandidateNodes(kind, node_signature.build(known, cluster, shows_taken=shows_taken), counts=plain)
+        rack = CandidateNodes(kind, node_signature.build(known, cluster, includes_taken=includes_taken), counts=plain)
         if len(known.racks) * (len(kind.nodes) + 1) > MOST_RACKED:
             del known.racks[next(iter(known.racks))]
     known.racks[key] = rack

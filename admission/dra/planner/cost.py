@@ -19,14 +19,14 @@ class Pricing:
     def __init__(self, gang: Gang, device_signatures: DeviceSignatures) -> None:
         self._gang = gang
         self._device_signatures = device_signatures
-        self._ask = device_signatures.asks
+        self._parsed = device_signatures.parsed_requests
         meters = device_signatures.need.meters.meters
         self._paid_by_admins = {name for name, meter in meters.items() if meter.admin_access is AdminAccess.CHARGE}
         self._by_plugins = [self._plugged(kind) for kind in gang.kinds]
         self.least = [self._least(kind) for kind in range(len(gang.kinds))]
         """Per kind what a pod costs at least: its own claims on any device that does, and device plugins."""
-        shared = {w.shared: w.ask for kind in gang.kinds for w in kind.wanted[0] if w.shared is not None}
-        self.least_shared = {number: self._least_of(ask) for number, ask in shared.items()}
+        shared = {w.shared: w.parsed for kind in gang.kinds for w in kind.wanted[0] if w.shared is not None}
+        self.least_shared = {number: self._least_of(parsed) for number, parsed in shared.items()}
         """What every shared claim costs at least."""
 
     def of_pod(
@@ -35,7 +35,7 @@ class Pricing:
         """Return what a pod costs. open_: the places of its claims that are allocated with it; picks: of each."""
         total = dict(self._by_plugins[kind])
         for at, found in zip(open_, picks, strict=True):
-            for meter, amount in self.of_claim(self._gang.kinds[kind].asks[at], found, units).items():
+            for meter, amount in self.of_claim(self._gang.kinds[kind].parsed_requests[at], found, units).items():
                 total[meter] = total.get(meter, 0) + amount
         return total
 
@@ -54,7 +54,7 @@ class Pricing:
 
     def of_device(self, option: Option, unit: DeviceGroup) -> Price:
         """Return what of a device's price is charged: under admin access, only what meters charge there."""
-        return self._charged(option, unit.signature.prices[self._ask[option.ask]])
+        return self._charged(option, unit.signature.prices[self._parsed[option.parsed]])
 
     def of_plugins(self, kind: int) -> Charge:
         """Return what every pod of a kind costs for its resources of device plugins, wherever it goes."""
@@ -69,13 +69,13 @@ class Pricing:
         for request in claim.requests:
             if len(request.options) != 1 or request.options[0].mode is Mode.ALL:
                 return False
-            ask = self._ask[request.options[0].ask]
+            parsed = self._parsed[request.options[0].parsed]
             if (
                 len(
                     {
-                        signature.prices[ask]
+                        signature.prices[parsed]
                         for signature in self._device_signatures.known
-                        if signature.answers[ask] is Answer.YES
+                        if signature.answers[parsed] is Answer.YES
                     }
                 )
                 > 1
@@ -98,7 +98,7 @@ class Pricing:
         )
 
     def _least(self, kind: int) -> Charge:
-        own = (wanted.ask for wanted in self._gang.kinds[kind].wanted[0] if wanted.shared is None)
+        own = (wanted.parsed for wanted in self._gang.kinds[kind].wanted[0] if wanted.shared is None)
         return device_meters.added((self._by_plugins[kind], *(self._least_of(claim) for claim in own)))
 
     def _least_of(self, claim: ParsedClaim) -> Charge:
@@ -119,9 +119,11 @@ class Pricing:
         """Return what an option costs at least, and the rules by which it surely counts; None where nothing does."""
         if option.mode is Mode.ALL or option.count <= 0:
             return {}, frozenset()
-        ask = self._ask[option.ask]
+        parsed = self._parsed[option.parsed]
         prices = [
-            self._charged(option, t.prices[ask]) for t in self._device_signatures.known if t.answers[ask] is Answer.YES
+            self._charged(option, t.prices[parsed])
+            for t in self._device_signatures.known
+            if t.answers[parsed] is Answer.YES
         ]
         if not prices:
             return None

@@ -40,24 +40,24 @@ class DeviceOrder:
     contents: NodeContents
     units: tuple[DeviceGroup, ...]
     places: tuple[int, ...]
-    cards: tuple[int, ...]
+    partitions: tuple[int, ...]
     sorts: tuple[Hashable, ...]
     live: tuple[bool, ...]
     takeable: int
     left: Needs = field(default_factory=dict)
     _least: dict[int, Needs] = field(default_factory=dict, init=False)
 
-    def least(self, ask: int) -> Needs:
+    def least(self, parsed: int) -> Needs:
         """Return what a device for an ask draws of every family at least."""
-        known = self._least.get(ask)
+        known = self._least.get(parsed)
         if known is None:
             live = (unit for unit, alive in zip(self.units, self.live, strict=True) if alive)
-            known = self._least[ask] = least_of(live, ask)
+            known = self._least[parsed] = least_of(live, parsed)
         return known
 
 
 @dataclass(frozen=True, slots=True)
-class _Card:
+class _Partitionable:
     """What all equal cards have in common. shapes: of each sort of device, whether it is live, and what it blocks."""
 
     number: int
@@ -75,7 +75,7 @@ class DeviceOrders:
         self._plain: dict[int, int] = {}
         """By unit, the number of what it is beside what it draws."""
         self._shapes: dict[Hashable, int] = {}
-        self._cards: dict[Hashable, _Card] = {}
+        self._partitions: dict[Hashable, _Partitionable] = {}
 
     def of(self, contents: NodeContents) -> DeviceOrder:
         """Return the deck of a node all of whose devices are its own."""
@@ -91,7 +91,7 @@ class DeviceOrders:
         sorts: list[Hashable] = [
             number if mark is None else (number, mark) for number, mark in zip(contents.units, told, strict=True)
         ]
-        cards = [-1] * len(units)
+        partitions = [-1] * len(units)
         live = [not unit.use.taken for unit in units]
         order: list[tuple[bool, bool, int, int, float, int]] = [
             (not alive, not unit.use.shares, 0, at, 0.0, at)
@@ -99,41 +99,43 @@ class DeviceOrders:
         ]
         for number, members in enumerate(_together(units)):
             plainly = _plainly(units, members)
-            card = self._card(contents, members, told, plainly=plainly)
+            partition = self._partition(contents, members, told, plainly=plainly)
             for at in members:
                 shape = self._shape(contents.units[at], told[at], plainly=plainly)
-                cards[at], sorts[at] = number, (card.number, shape)
-                alive, blocked = card.shapes[shape]
+                partitions[at], sorts[at] = number, (partition.number, shape)
+                alive, blocked = partition.shapes[shape]
                 live[at] = live[at] and alive
-                order[at] = (not live[at], not card.is_used, card.takeable, members[0], blocked, at)
+                order[at] = (not live[at], not partition.is_used, partition.takeable, members[0], blocked, at)
         places = tuple(key[-1] for key in sorted(order))
         return DeviceOrder(
             contents=replace(contents, units=tuple(contents.units[at] for at in places)),
             units=tuple(units[at] for at in places),
             places=places,
-            cards=tuple(cards[at] for at in places),
+            partitions=tuple(partitions[at] for at in places),
             sorts=tuple(sorts[at] for at in places),
             live=tuple(live[at] for at in places),
             takeable=sum(live),
-            left=left_of(contents.stocks, units),
+            left=left_of(contents.counter_sets, units),
         )
 
-    def _card(self, contents: NodeContents, members: Sequence[int], told: Marks, *, plainly: bool) -> _Card:
+    def _partition(
+        self, contents: NodeContents, members: Sequence[int], told: Marks, *, plainly: bool
+    ) -> _Partitionable:
         units = [self._units.known[contents.units[at]] for at in members]
-        left = _available(contents.stocks[units[0].stock], units, plainly=plainly)
+        left = _available(contents.counter_sets[units[0].counter_set], units, plainly=plainly)
         shapes = [self._shape(contents.units[at], told[at], plainly=plainly) for at in members]
         key = (tuple(sorted(shapes)), None if left is None else tuple(sorted(left.items())))
-        known = self._cards.get(key)
+        known = self._partitions.get(key)
         if known is None:
             draws = {
                 shape: None if _is_free(unit) else _renamed(unit.signature.draw or (), plainly=plainly)
                 for shape, unit in zip(shapes, units, strict=True)
             }
             alive = {shape: draw is None or _is_enough(left, draw) for shape, draw in draws.items()}
-            others = _others(contents.stocks[units[0].stock], units, left, plainly=plainly)
+            others = _others(contents.counter_sets[units[0].counter_set], units, left, plainly=plainly)
             takeable = sum(alive[shape] and not unit.use.taken for shape, unit in zip(shapes, units, strict=True))
-            known = self._cards[key] = _Card(
-                number=len(self._cards),
+            known = self._partitions[key] = _Partitionable(
+                number=len(self._partitions),
                 shapes={shape: (alive[shape], _blocked(draw, others, left or {})) for shape, draw in draws.items()},
                 takeable=takeable,
                 is_used=takeable < len(units),
@@ -154,9 +156,9 @@ def _together(units: Sequence[DeviceGroup]) -> list[list[int]]:
     """Return the devices of each card."""
     of_set: dict[tuple[int, str], list[int]] = {}
     for at, unit in enumerate(units):
-        if unit.stock < 0 or not unit.signature.draw:
+        if unit.counter_set < 0 or not unit.signature.draw:
             continue
-        sets = {(unit.stock, counter_set) for (counter_set, _), _ in unit.signature.draw}
+        sets = {(unit.counter_set, counter_set) for (counter_set, _), _ in unit.signature.draw}
         joined = [at]
         for members in {id(of_set[one]): of_set[one] for one in sets if one in of_set}.values():
             joined = [*members, *joined] if len(members) > len(joined) else [*joined, *members]
@@ -175,15 +177,15 @@ def _renamed(draw: Draw, *, plainly: bool) -> Renamed:
 
 
 def _available(
-    stock: LeftCapacity, units: Sequence[DeviceGroup], *, plainly: bool
+    counted: LeftCapacity, units: Sequence[DeviceGroup], *, plainly: bool
 ) -> dict[tuple[str, str], Amount] | None:
     """Return what is left of a card's counters; None where its pool has nothing to give any more."""
-    if stock.vanished or any(amount < 0 for amount in stock.available):
+    if counted.vanished or any(amount < 0 for amount in counted.available):
         return None
     sets = {counter_set for unit in units for (counter_set, _), _ in unit.signature.draw or ()}
     return {
         ("" if plainly else counter_set, name): amount
-        for (counter_set, name), amount in zip(stock.counters, stock.available, strict=True)
+        for (counter_set, name), amount in zip(counted.counters, counted.available, strict=True)
         if counter_set in sets
     }
 
@@ -198,11 +200,11 @@ def _is_enough(left: Mapping[tuple[str, str], Amount] | None, draw: Renamed) -> 
 
 
 def _others(
-    stock: LeftCapacity, units: Sequence[DeviceGroup], left: Mapping[tuple[str, str], Amount] | None, *, plainly: bool
+    counted: LeftCapacity, units: Sequence[DeviceGroup], left: Mapping[tuple[str, str], Amount] | None, *, plainly: bool
 ) -> set[Renamed]:
     """Return what devices of a card draw that could be taken now, also those that nobody asks for."""
     sets = {counter_set for unit in units for (counter_set, _), _ in unit.signature.draw or ()}
-    draws = (draw for draw in stock.draws.values() if any(counter_set in sets for (counter_set, _), _ in draw))
+    draws = (draw for draw in counted.draws.values() if any(counter_set in sets for (counter_set, _), _ in draw))
     return {draw for draw in (_renamed(draw, plainly=plainly) for draw in draws) if _is_enough(left, draw)}
 
 
@@ -218,16 +220,16 @@ def _size(draw: Renamed, left: Mapping[tuple[str, str], Amount]) -> float:
     return sum(float(amount / left[set_, name]) for set_, name, amount in draw if left.get((set_, name)))
 
 
-def least_of(units: Iterable[DeviceGroup], ask: int) -> Needs:
+def least_of(units: Iterable[DeviceGroup], parsed: int) -> Needs:
     """Return what a share or the whole of each of these devices that does for an ask takes of everything at least."""
     rows = [
-        _shared_of(unit, ask)
+        _shared_of(unit, parsed)
         if unit.signature.shared
         else by_family(unit.signature.draw or ())
-        if unit.stock >= 0
+        if unit.counter_set >= 0
         else {}
         for unit in units
-        if unit.signature.answers[ask] is Answer.YES
+        if unit.signature.answers[parsed] is Answer.YES
     ]
     families = set.intersection(*(set(row) for row in rows)) if rows else set()
     return {name: min(row[name] for row in rows) for name in sorted(families)}
@@ -238,7 +240,7 @@ def needs_of(claims: Iterable[ParsedClaim], least: Callable[[ParsedRequest], Nee
     total: dict[str, Amount] = {}
     for request in (request for claim in claims for request in claim.requests):
         ways = [
-            {name: amount * option.count for name, amount in least(option.ask).items()}
+            {name: amount * option.count for name, amount in least(option.parsed).items()}
             for option in request.options
             if option.plain
         ]
@@ -248,12 +250,12 @@ def needs_of(claims: Iterable[ParsedClaim], least: Callable[[ParsedRequest], Nee
     return total
 
 
-def _shared_of(unit: DeviceGroup, ask: int) -> Needs:
-    takes = unit.signature.takes[ask] if unit.signature.takes else ()
+def _shared_of(unit: DeviceGroup, parsed: int) -> Needs:
+    takes = unit.signature.takes[parsed] if unit.signature.takes else ()
     return {SHARED + name: amount for (name, _), amount in zip(unit.signature.room, takes, strict=bool(takes))}
 
 
-def left_of(stocks: Iterable[LeftCapacity], units: Iterable[DeviceGroup]) -> Needs:
+def left_of(counter_sets: Iterable[LeftCapacity], units: Iterable[DeviceGroup]) -> Needs:
     """Return what is left of counters in all pools together, by family, and of the capacity of shared devices."""
     total: dict[str, Amount] = {}
     for unit in units:
@@ -261,9 +263,9 @@ def left_of(stocks: Iterable[LeftCapacity], units: Iterable[DeviceGroup]) -> Nee
             used = unit.use.amounts or (0,) * len(unit.signature.room)
             for (name, room), amount in zip(unit.signature.room, used, strict=True):
                 total[SHARED + name] = total.get(SHARED + name, 0) + room - amount
-    for stock in stocks:
-        if not stock.vanished and all(amount >= 0 for amount in stock.available):
-            pairs = tuple(zip(stock.counters, stock.available, strict=True))
+    for counted in counter_sets:
+        if not counted.vanished and all(amount >= 0 for amount in counted.available):
+            pairs = tuple(zip(counted.counters, counted.available, strict=True))
             for name, amount in by_family(pairs).items():
                 total[name] = total.get(name, 0) + amount
     return total

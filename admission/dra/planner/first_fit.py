@@ -84,27 +84,27 @@ class FirstFitSearch:
         self._fits: dict[tuple[int, tuple[int, ...], NodeState], Match | DeadEnd | Refusal | None] = {}
         self._searched: dict[Hashable, Match | DeadEnd | Refusal] = {}
         self._known: dict[tuple[ParsedClaim, ...], _Known] = self.state.units.memory.setdefault(cluster.profile, {})
-        self._ask = device_signatures.asks
-        self._rooms = UpperBounds(gang, self.state, device_signatures)
+        self._parsed = device_signatures.parsed_requests
+        self._bounds = UpperBounds(gang, self.state, device_signatures)
         self._pricing = Pricing(gang, device_signatures)
         self._prices: dict[tuple[int, tuple[int, ...], int, NodeState], tuple[Match, Charge]] = {}
-        self._total = [self._all_rooms(kind) for kind in range(len(gang.kinds))]
+        self._total = [self._all_bounds(kind) for kind in range(len(gang.kinds))]
         self._order = sorted(range(len(gang.kinds)), key=self._scarcity)
         # With one kind of pod and nothing shared, what a node takes in does not depend on the others: where the first
         # try is stuck, every other one is too.
         fixed = all(layout.fixed for layout in self.state.layouts)
         self._plain = len(gang.kinds) == 1 and not gang.shared and fixed
-        self._countable = not any(self._rooms.counts(node_state).unknown for node_state in self.state.groups)
+        self._countable = not any(self._bounds.counts(node_state).unknown for node_state in self.state.groups)
         self._devices = sum(
-            self._rooms.counts(node_state).own * len(nodes) for node_state, nodes in self.state.groups.items()
+            self._bounds.counts(node_state).own * len(nodes) for node_state, nodes in self.state.groups.items()
         )
-        self._need_of_each = [self._rooms.needed(kind) for kind in gang.kinds]
+        self._need_of_each = [self._bounds.needed(kind) for kind in gang.kinds]
         self._commuting = fixed and not gang.shared and self._commutes()
         self.state.on_change = self._changed
 
     def run(self) -> Outcome:
         """Search. Raises StepsEndedError."""
-        if self._is_dead() or (not self._greedy and self._rooms.are_drained()):
+        if self._is_dead() or (not self._greedy and self._bounds.are_drained()):
             return self.outcome
         stack, turned = [self._options()], False
         while stack:
@@ -133,7 +133,7 @@ class FirstFitSearch:
                 self._take_back()
         return self.outcome
 
-    def stuck_at(self, kind: PodKind, node: int) -> DeadEnd | None:
+    def dead_end_at(self, kind: PodKind, node: int) -> DeadEnd | None:
         """Return where the search for devices of a pod of the kind got stuck on a node, as things stand now."""
         number = next(at for at, one in enumerate(self._gang.kinds) if one is kind)
         found = self._fit(number, self._open(number), self.state.signatures[node])
@@ -141,7 +141,7 @@ class FirstFitSearch:
 
     def _is_final(self) -> bool:
         """Return whether being stuck here is the end."""
-        return self._greedy or (self._plain and self.outcome.stuck is not None)
+        return self._greedy or (self._plain and self.outcome.dead_end is not None)
 
     def _is_disproved(self) -> bool:
         """Return whether there is no plan, with or without quota, as somebody found who looks at it in another way."""
@@ -167,7 +167,7 @@ class FirstFitSearch:
                 for found in self._ways(kind, open_, first, node_state):
                     yield _Option(kind, node, found, open_, self._price(kind, open_, found, node_state))
             if not ranked:
-                self.outcome.stuck = kind
+                self.outcome.dead_end = kind
             if hopeless or self._commuting or self._greedy:
                 return
 
@@ -226,31 +226,31 @@ class FirstFitSearch:
         self, kind: int, open_: tuple[int, ...], node_state: NodeState
     ) -> Match | DeadEnd | Refusal | None:
         described = self._gang.kinds[kind]
-        if kind not in node_state.kinds or self.state.rooms(described, node_state) == 0:
+        if kind not in node_state.kinds or self.state.bounds(described, node_state) == 0:
             return None
-        return self._first_fit(tuple(described.asks[at] for at in open_), node_state)
+        return self._first_fit(tuple(described.parsed_requests[at] for at in open_), node_state)
 
     def _first_fit(self, claims: tuple[ParsedClaim, ...], node_state: NodeState) -> Match | DeadEnd | Refusal:
         """Return what kube-scheduler will give on such a node."""
         key = (claims, node_state.contents)
         found = self._searched.get(key)
         if found is None:
-            found = self._searched[key] = self._remembered(claims, node_state.face)
+            found = self._searched[key] = self._remembered(claims, node_state.node_sig)
         return found
 
-    def _remembered(self, claims: tuple[ParsedClaim, ...], face: NodeSignature) -> Match | DeadEnd | Refusal:
+    def _remembered(self, claims: tuple[ParsedClaim, ...], node_sig: NodeSignature) -> Match | DeadEnd | Refusal:
         """Return the same, as an earlier plan has found it.
 
         That costs as much again: how many steps a gang needs shall not depend on who was planned before it.
         """
         known = self._known.setdefault(claims, {})
-        if face in known:
-            found, steps = known[face]
+        if node_sig in known:
+            found, steps = known[node_sig]
             self._budget.spend(steps)
             return found
         units, profile, spent = self.state.units, self._cluster.profile, self._budget.spent
-        found = search.search(claims, face.contents, units, profile, self._budget, promise=True)
-        known[face] = found, self._budget.spent - spent
+        found = search.search(claims, node_sig.contents, units, profile, self._budget, certain=True)
+        known[node_sig] = found, self._budget.spent - spent
         return found
 
     def _commutes(self) -> bool:
@@ -263,15 +263,16 @@ class FirstFitSearch:
         numbers = {number for row in {layout.numbers for layout in self.state.layouts} for number in row}
         if len(kinds) > 1 and any(known[number].shared or known[number].draw is not None for number in numbers):
             return False
-        options = [list(requests.options(kind.asks)) for kind in kinds]
+        options = [list(requests.options(kind.parsed_requests)) for kind in kinds]
         fixed = [
-            all(len(r.options) == 1 and r.options[0].plain for c in kind.asks for r in c.requests) for kind in kinds
+            all(len(r.options) == 1 and r.options[0].plain for c in kind.parsed_requests for r in c.requests)
+            for kind in kinds
         ]
         matched = [
             {
                 number
                 for number in numbers
-                if any(known[number].answers[self._ask[o.ask]] is not Answer.NO for o in wanted)
+                if any(known[number].answers[self._parsed[o.parsed]] is not Answer.NO for o in wanted)
             }
             for wanted in options
         ]
@@ -285,15 +286,15 @@ class FirstFitSearch:
 
     def _apply(self, option: _Option) -> None:
         kind = self._gang.kinds[option.kind]
-        spots = self.state.layouts[option.node].spots
-        shown = [spots[place] for place in self.state.shown_spots(option.node)]
+        listed_devices = self.state.layouts[option.node].listed_devices
+        shown = [listed_devices[place] for place in self.state.visible_devices(option.node)]
         member = len(kind.members) - self._left[option.kind]
         units = self.state.units_of(self.state.signatures[option.node])
         wanted_here = [kind.wanted[member][at] for at in option.open]
         claims = tuple(
             (
                 wanted,
-                tuple(self._given(wanted.ask, pick, shown[pick.at], units[pick.at].signature) for pick in picks),
+                tuple(self._given(wanted.parsed, pick, shown[pick.at], units[pick.at].signature) for pick in picks),
             )
             for wanted, picks in zip(wanted_here, option.found.picks, strict=True)
         )
@@ -301,7 +302,7 @@ class FirstFitSearch:
             kind, option.node, [t for _, given in claims for one in given if (t := one.use) is not None]
         )
         shared = tuple(
-            self.state.allocate_shared(wanted.shared, self._usable_from(option.node, [one.spot for one in given]))
+            self.state.allocate_shared(wanted.shared, self._usable_from(option.node, [one.listed for one in given]))
             for wanted, given in claims
             if wanted.shared is not None
         )
@@ -318,22 +319,24 @@ class FirstFitSearch:
         self._undo.append((restore, *reversed(shared), taken))
 
     def _given(
-        self, claim: ParsedClaim, pick: Pick, spot: InventoryDevice, signature: DeviceSignature
+        self, claim: ParsedClaim, pick: Pick, listed: InventoryDevice, signature: DeviceSignature
     ) -> AllocatedRequest:
         option = claim.requests[pick.request].options[pick.option]
-        return pod_groups.given(option, spot, signature, self._ask)
+        return pod_groups.given(option, listed, signature, self._parsed)
 
     def _take_back(self) -> None:
         for undo in self._undo.pop():
             undo()
 
-    def _usable_from(self, node: int, spots: Sequence[InventoryDevice]) -> frozenset[int]:
+    def _usable_from(self, node: int, listed_devices: Sequence[InventoryDevice]) -> frozenset[int]:
         """Return the nodes on which a claim with these devices may be used, as its allocation will say."""
-        if any(spot.binds for spot in spots):
+        if any(listed.binds for listed in listed_devices):
             return frozenset((node,))
         nodes = [self._cluster.nodes[name] for name in self.state.names]
         return frozenset(
-            at for at, other in enumerate(nodes) if all(pools.node_matches(spot.place, other) for spot in spots)
+            at
+            for at, other in enumerate(nodes)
+            if all(pools.node_matches(listed.place, other) for listed in listed_devices)
         )
 
     # What is left early.
@@ -366,11 +369,11 @@ class FirstFitSearch:
         self._moved[before] -= 1
         self._moved[after] += 1
         for kind in range(len(self._total)):
-            self._total[kind] += self._rooms.of(kind, after) - self._rooms.of(kind, before)
-        self._devices += self._rooms.counts(after).own - self._rooms.counts(before).own
+            self._total[kind] += self._bounds.of(kind, after) - self._bounds.of(kind, before)
+        self._devices += self._bounds.counts(after).own - self._bounds.counts(before).own
 
-    def _all_rooms(self, kind: int) -> int:
-        return sum(self._rooms.of(kind, node_state) * len(nodes) for node_state, nodes in self.state.groups.items())
+    def _all_bounds(self, kind: int) -> int:
+        return sum(self._bounds.of(kind, node_state) * len(nodes) for node_state, nodes in self.state.groups.items())
 
     def _at_least(self) -> Charge:
         """Return the charge so far and the lowest that the rest may cost."""
@@ -385,7 +388,7 @@ class FirstFitSearch:
     def _scarcity(self, kind: int) -> tuple[int, int, int]:
         """Return the sort key of kinds: those with the fewest nodes first, then those that need the most devices."""
         described = self._gang.kinds[kind]
-        nodes = sum(len(group) for node_state, group in self.state.groups.items() if self._rooms.of(kind, node_state))
+        nodes = sum(len(group) for node_state, group in self.state.groups.items() if self._bounds.of(kind, node_state))
         return (nodes, -described.devices, kind)
 
 

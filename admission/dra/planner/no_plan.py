@@ -45,4 +45,4 @@ class NoPlan:
     details: Mapping[str, Detail] = field(default_factory=dict)
     steps: int = 0
     placed: int = 0
-    lack: CapacityBound | None = field(default=None, compare=False, repr=False)
+    capacity_bound: CapacityBound | None = field(default=None, compare=False, repr=False)

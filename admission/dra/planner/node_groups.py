@@ -35,17 +35,17 @@ class NodeState:
 
     kinds: frozenset[int]
     left: tuple[int, ...] | None
-    face: NodeSignature
+    node_sig: NodeSignature
     usable: frozenset[int]
 
     @property
     def free(self) -> int:
         """Return how many devices nobody has, of those that the gang might want."""
-        return self.face.free
+        return self.node_sig.free
 
     @property
     def contents(self) -> NodeContents:
-        return self.face.contents
+        return self.node_sig.contents
 
 
 class SearchState:
@@ -56,17 +56,17 @@ class SearchState:
         self.names = sorted({name for kind in gang.kinds for name in kind.nodes})
         self.allocated: list[frozenset[int] | None] = [None] * gang.shared
         """Per shared claim, the nodes from which it may be used; None before it is allocated."""
-        shows_taken = any(option.admin or option.mode is Mode.ALL for option in requests.options(gang.claims))
-        self._board = node_signature.build(device_signatures, cluster, shows_taken=shows_taken)
-        self._board.update(cluster)
-        self.units = self._board.units
-        self.layouts: list[Layout] = [self._board.layout(name) for name in self.names]
+        includes_taken = any(option.admin or option.mode is Mode.ALL for option in requests.options(gang.claims))
+        self._signatures_by_node = node_signature.build(device_signatures, cluster, includes_taken=includes_taken)
+        self._signatures_by_node.update(cluster)
+        self.units = self._signatures_by_node.units
+        self.layouts: list[Layout] = [self._signatures_by_node.layout(name) for name in self.names]
         self.groups: dict[NodeState, set[int]] = {}
         self.signatures: list[NodeState] = []
         self.on_change: Callable[[NodeState, NodeState], None] = _ignore
         self._cluster = cluster
         self._usage = AllocatedOverlay(cluster)
-        self._faces: list[NodeSignature] = [self._board.faces[name] for name in self.names]
+        self._node_sigs: list[NodeSignature] = [self._signatures_by_node.node_sigs[name] for name in self.names]
         self._numbers = {name: at for at, name in enumerate(self.names)}
         self._resources = sorted({resource for kind in gang.kinds for resource in kind.wants})
         self._most = self._demanded()
@@ -75,7 +75,11 @@ class SearchState:
         self._kinds = self._kinds_of_nodes()
         self._left: list[dict[str, int] | None] = [self._start_with(cluster.left.get(name)) for name in self.names]
         self._strangers = {
-            spot.id for layout in self.layouts if not layout.fixed for spot in layout.spots if not spot.local
+            listed.id
+            for layout in self.layouts
+            if not layout.fixed
+            for listed in layout.listed_devices
+            if not listed.local
         }
         self._interned: dict[Hashable, NodeState] = {}
         self._firsts: defaultdict[NodeState, list[int]] = defaultdict(list)
@@ -103,21 +107,23 @@ class SearchState:
         """How many devices that several nodes see are free."""
         return sum(not self._usage.is_taken(device) for device in self._strangers)
 
-    def shown_spots(self, node: int) -> list[int]:
+    def visible_devices(self, node: int) -> list[int]:
         """Return the places in the node's layout of the devices that its face shows, in order."""
-        return self._board.shown(self.names[node], self._usage)
+        return self._signatures_by_node.shown(self.names[node], self._usage)
 
-    def free_spots(self, node: int) -> list[int]:
+    def free_devices(self, node: int) -> list[int]:
         """Return the places of the node's devices that nobody has for himself, in order."""
-        return [at for at, spot in enumerate(self.layouts[node].spots) if not self._usage.is_taken(spot.id)]
+        return [
+            at for at, listed in enumerate(self.layouts[node].listed_devices) if not self._usage.is_taken(listed.id)
+        ]
 
-    def rooms(self, kind: PodKind, signature: NodeState) -> int | None:
+    def bounds(self, kind: PodKind, signature: NodeState) -> int | None:
         """Return for how many more pods resources are left; None for no limit."""
         if signature.left is None:
             return None
         if self._one_size:
             return signature.left[0]
-        return None if not kind.wants else _rooms(kind, dict(zip(self._resources, signature.left, strict=True)))
+        return None if not kind.wants else _bounds(kind, dict(zip(self._resources, signature.left, strict=True)))
 
     def fits(self, signature: NodeState, pods: Sequence[int]) -> bool:
         """Return whether resources are left for these pods together. pods: how many of each kind."""
@@ -142,19 +148,21 @@ class SearchState:
         devices = {(use.device.driver, use.device.pool): use.device for use in given}
         for device in devices.values():
             # A pool of one node is seen by that one only, unless the gang may not go there.
-            touched.update(self._numbers[name] for name in self._board.nodes_of(device) if name in self._numbers)
-        before = {at: self._faces[at] for at in touched}
+            touched.update(
+                self._numbers[name] for name in self._signatures_by_node.nodes_of(device) if name in self._numbers
+            )
+        before = {at: self._node_sigs[at] for at in touched}
         self._usage.add(given)
         self._add(node, kind, -1)
         for at in touched:
-            self._faces[at] = self._board.face(self.names[at], self._usage, self._cluster)
+            self._node_sigs[at] = self._signatures_by_node.node_sig(self.names[at], self._usage, self._cluster)
         self._refresh(touched)
 
         def undo() -> None:
             self._usage.remove(given)
             self._add(node, kind, 1)
-            for at, face in before.items():
-                self._faces[at] = face
+            for at, node_sig in before.items():
+                self._node_sigs[at] = node_sig
             self._refresh(touched)
 
         return undo
@@ -197,7 +205,7 @@ class SearchState:
         """Return the node's signature; equal ones are one object."""
         left = self._left[node]
         usable = self._usable(node) if self.allocated else _NONE
-        key = (self._kinds[node], None if left is None else self._left_to_tell(left), self._faces[node], usable)
+        key = (self._kinds[node], None if left is None else self._left_to_tell(left), self._node_sigs[node], usable)
         known = self._interned.get(key)
         if known is None:
             known = self._interned[key] = NodeState(*key)
@@ -217,7 +225,7 @@ class SearchState:
     def _left_to_tell(self, left: Mapping[str, int]) -> tuple[int, ...]:
         """Return what tells nodes apart by resources: where all pods are of one size, for how many there is room."""
         if self._one_size:
-            return (min(self._pods, _rooms(self.gang.kinds[0], left)),)
+            return (min(self._pods, _bounds(self.gang.kinds[0], left)),)
         return tuple(min(left[name], self._most[name]) for name in self._resources)
 
     def _demanded(self) -> dict[str, int]:
@@ -233,7 +241,7 @@ class SearchState:
         return {name: left.get(name, self._most[name] if name == "pods" else 0) for name in self._resources}
 
 
-def _rooms(kind: PodKind, left: Mapping[str, int]) -> int:
+def _bounds(kind: PodKind, left: Mapping[str, int]) -> int:
     """Return for how many pods of a kind that wants something there is enough."""
     return min(max(0, left[resource]) // amount for resource, amount in kind.wants.items())
 

@@ -24,7 +24,7 @@ class ClaimToAllocate:
     """A claim that has to be allocated for a pod. shared: its number among the gang's shared claims, if it is one."""
 
     claim: Claim
-    ask: ParsedClaim
+    parsed: ParsedClaim
     shared: int | None = None
 
 
@@ -48,8 +48,8 @@ class PodKind:
         return self.members[0].subgroup
 
     @property
-    def asks(self) -> tuple[ParsedClaim, ...]:
-        return tuple(wanted.ask for wanted in self.wanted[0])
+    def parsed_requests(self) -> tuple[ParsedClaim, ...]:
+        return tuple(wanted.parsed for wanted in self.wanted[0])
 
     @property
     def shared(self) -> tuple[int | None, ...]:
@@ -59,7 +59,7 @@ class PodKind:
     @property
     def devices(self) -> int:
         """Return how many devices one pod takes at least."""
-        return sum(request.least for claim in self.asks for request in claim.requests)
+        return sum(request.least for claim in self.parsed_requests for request in claim.requests)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,7 +71,7 @@ class Gang:
 
     @property
     def claims(self) -> tuple[ParsedClaim, ...]:
-        return tuple(ask for kind in self.kinds for ask in kind.asks)
+        return tuple(parsed for kind in self.kinds for parsed in kind.parsed_requests)
 
     @property
     def size(self) -> int:
@@ -91,13 +91,13 @@ def compile_gang(demands: Sequence[PodDemand], cluster: ClusterState) -> Gang | 
     """Group pods into kinds; the first claim that cannot be searched for is the answer instead."""
     numbers, numbers_of_users = _shared(demands, cluster), _users(demands, cluster)
     grouped: dict[tuple[str, Hashable], list[tuple[PodDemand, tuple[ClaimToAllocate, ...]]]] = {}
-    asks: dict[Hashable, ParsedClaim | Refusal] = {}
+    parsed_requests: dict[Hashable, ParsedClaim | Refusal] = {}
     for demand in sorted(demands, key=lambda demand: natural(demand.pod.meta.name)):
         if refusal := _refusal(demand, numbers_of_users, cluster):
             return Refused(demand.pod.meta.name, refusal)
         wanted: list[ClaimToAllocate] = []
         for claim in _open(demand, cluster):
-            found = _ask(claim, cluster, asks)
+            found = _parsed(claim, cluster, parsed_requests)
             if not isinstance(found, ParsedClaim):
                 return Refused(demand.pod.meta.name, found)
             wanted.append(ClaimToAllocate(claim, found, numbers.get(key_of(claim))))
@@ -149,7 +149,7 @@ def _shared(demands: Iterable[PodDemand], cluster: ClusterState) -> dict[Uid, in
     return {key: number for number, key in enumerate(key for key, pods in users.items() if pods > 1)}
 
 
-def _ask(claim: Claim, cluster: ClusterState, known: dict[Hashable, ParsedClaim | Refusal]) -> ParsedClaim | Refusal:
+def _parsed(claim: Claim, cluster: ClusterState, known: dict[Hashable, ParsedClaim | Refusal]) -> ParsedClaim | Refusal:
     """Compile a claim; claims with the same requests and constraints, as a template makes them, only once."""
     key = claim.spec.asked
     if key not in known:
@@ -165,7 +165,7 @@ def _likeness(demand: PodDemand, wanted: Iterable[ClaimToAllocate], cluster: Clu
         if claim.allocation is not None or key_of(claim) in cluster.pinned
     )
     return (
-        tuple((one.ask, one.shared) for one in wanted),
+        tuple((one.parsed, one.shared) for one in wanted),
         tuple(sorted(pod.requests.items())),
         tuple(sorted(pod.node_selector.items())),
         pod.affinity,
@@ -214,12 +214,12 @@ class Placed:
 
 
 def given(
-    option: Option, spot: InventoryDevice, signature: DeviceSignature, asks: Mapping[ParsedRequest, int]
+    option: Option, listed: InventoryDevice, signature: DeviceSignature, parsed_requests: Mapping[ParsedRequest, int]
 ) -> AllocatedRequest:
     """Return a device that a search has found. asks: the numbers of what options ask for."""
     if not signature.shared:
-        return AllocatedRequest(option, spot)
-    return AllocatedRequest(option, spot, shared=True, consumed=signature.consumed(asks[option.ask]))
+        return AllocatedRequest(option, listed)
+    return AllocatedRequest(option, listed, shared=True, consumed=signature.consumed(parsed_requests[option.parsed]))
 
 
 @dataclass(slots=True)
@@ -234,6 +234,6 @@ class Outcome:
     names: list[NodeName]
     done: bool = False
     placed: list[Placed] = field(default_factory=list)
-    stuck: int | None = None
+    dead_end: int | None = None
     shortfall: Shortfall | None = None
     refusals: dict[Refusal, tuple[int, int | None]] = field(default_factory=dict)

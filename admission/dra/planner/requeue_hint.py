@@ -54,7 +54,7 @@ def may_help(
     for one in pods:
         own = tuple(claim for claim in one.claims if claim.meta.uid not in shared)
         asked.setdefault(tuple(claim.spec.asked for claim in own), own)
-    seen = {cluster.profile: cluster, cluster.profile.with_quirks(compatibility.AS_OF_1_37): cluster}
+    seen = {cluster.profile: cluster, cluster.profile.with_known_bugs(compatibility.AS_OF_1_37): cluster}
     views = [known if known.profile == profile else replace(known, profile=profile) for profile, known in seen.items()]
     return any(
         not own or _is_for_administration(own) or not _is_turned_away(own, node, view, selectors)
@@ -98,10 +98,10 @@ def _may_have(node: NodeName, least: int, cluster: ClusterState) -> bool:
         return True
     free = 0
     for pool in node_inventory.pools:
-        for spot in pool.spots:
-            if spot.device.allows_multiple:
+        for listed in pool.listed_devices:
+            if listed.device.allows_multiple:
                 return True
-            free += spot.id not in cluster.taken
+            free += listed.id not in cluster.taken
     return free >= least
 
 

@@ -33,35 +33,37 @@ class UpperBounds:
         self._gang = gang
         self._state = state
         self._device_signatures = device_signatures
-        self._ask = device_signatures.asks
+        self._parsed = device_signatures.parsed_requests
         self._stops = stops
         self._own_needs = [self._needs(kind) for kind in gang.kinds]
-        self._rooms: dict[tuple[int, NodeState], int] = {}
+        self._bounds: dict[tuple[int, NodeState], int] = {}
         self._counted: dict[NodeSignature, Counts] = state.units.memory.setdefault(("counts", stops), {})
 
     def of(self, kind: int, node_state: NodeState) -> int:
         """Return for how many pods of a kind a node has enough at most, by counting resources and devices."""
         key = (kind, node_state)
-        if key not in self._rooms:
-            self._rooms[key] = self._counted_rooms(kind, node_state)
-        return self._rooms[key]
+        if key not in self._bounds:
+            self._bounds[key] = self._counted_bound(kind, node_state)
+        return self._bounds[key]
 
     def counts(self, node_state: NodeState) -> Counts:
         """Return the free devices of a node by what they do for. Of one that can be shared there is no end."""
-        known = self._counted.get(node_state.face)
+        known = self._counted.get(node_state.node_sig)
         if known is None:
             units = self._state.units_of(node_state)
-            free = [(code, unit) for code, unit in zip(node_state.face.codes, units, strict=True) if not unit.use.taken]
+            free = [
+                (code, unit) for code, unit in zip(node_state.node_sig.codes, units, strict=True) if not unit.use.taken
+            ]
             rows = [(code, unit.signature.answers, unit.signature.shared) for code, unit in free]
-            asks = range(len(self._device_signatures.need.asks))
-            known = self._counted[node_state.face] = Counts(
-                matching=tuple(sum(row[ask] is Answer.YES for _, row, _ in rows) for ask in asks),
+            parsed_requests = range(len(self._device_signatures.need.parsed_requests))
+            known = self._counted[node_state.node_sig] = Counts(
+                matching=tuple(sum(row[parsed] is Answer.YES for _, row, _ in rows) for parsed in parsed_requests),
                 own=sum(Answer.YES in row for code, row, _ in rows if node_signature.is_local(code)),
                 unknown=frozenset(
-                    ask
-                    for ask in asks
+                    parsed
+                    for parsed in parsed_requests
                     if any(
-                        (self._stops and not isinstance(row[ask], Answer)) or (many and row[ask] is Answer.YES)
+                        (self._stops and not isinstance(row[parsed], Answer)) or (many and row[parsed] is Answer.YES)
                         for _, row, many in rows
                     )
                 ),
@@ -70,7 +72,7 @@ class UpperBounds:
 
     def needed(self, kind: PodKind) -> int:
         """Return how many devices of its own every pod of the kind takes at least, whichever they are."""
-        own = (wanted.ask for wanted in kind.wanted[0] if wanted.shared is None)
+        own = (wanted.parsed for wanted in kind.wanted[0] if wanted.shared is None)
         requests = (request for claim in own for request in claim.requests)
         return sum(
             max(0, min((option.count if option.plain else 0 for option in request.options), default=0))
@@ -84,7 +86,7 @@ class UpperBounds:
         """
         groups = self._state.groups
         if not (
-            any(s.contents.stocks for s in groups)
+            any(s.contents.counter_sets for s in groups)
             or any(signature.shared for signature in self._device_signatures.known)
         ):
             return False
@@ -95,31 +97,31 @@ class UpperBounds:
         for node_state, nodes in groups.items():
             shown = self._state.units_of(node_state)
             units |= dict(zip(node_state.contents.units, shown, strict=True))
-            for name, amount in device_order.left_of(node_state.contents.stocks, shown).items():
+            for name, amount in device_order.left_of(node_state.contents.counter_sets, shown).items():
                 left[name] = left.get(name, 0) + amount * len(nodes)
-        least = {ask: device_order.least_of(units.values(), number) for ask, number in self._ask.items()}
+        least = {parsed: device_order.least_of(units.values(), number) for parsed, number in self._parsed.items()}
         needed: dict[str, Amount] = {}
         for kind in self._gang.kinds:
-            own = (wanted.ask for wanted in kind.wanted[0] if wanted.shared is None)
+            own = (wanted.parsed for wanted in kind.wanted[0] if wanted.shared is None)
             for name, amount in device_order.needs_of(own, least.__getitem__).items():
                 needed[name] = needed.get(name, 0) + amount * len(kind.members)
         return any(amount > left.get(name, 0) for name, amount in needed.items())
 
-    def _counted_rooms(self, kind: int, node_state: NodeState) -> int:
+    def _counted_bound(self, kind: int, node_state: NodeState) -> int:
         if kind not in node_state.kinds:
             return 0
         described = self._gang.kinds[kind]
-        rooms = self._state.rooms(described, node_state)
-        most = len(described.members) if rooms is None else min(rooms, len(described.members))
+        bounds = self._state.bounds(described, node_state)
+        most = len(described.members) if bounds is None else min(bounds, len(described.members))
         needs = self._own_needs[kind]
         counts = self.counts(node_state)
         if counts.unknown & needs.keys():
             return most
-        for ask, count in needs.items():
-            most = min(most, counts.matching[ask] // count)
+        for parsed, count in needs.items():
+            most = min(most, counts.matching[parsed] // count)
         if len(needs) > 1:
             rows = [unit.signature.answers for unit in self._state.units_of(node_state) if not unit.use.taken]
-            matching = sum(any(row[ask] is Answer.YES for ask in needs) for row in rows)
+            matching = sum(any(row[parsed] is Answer.YES for parsed in needs) for row in rows)
             most = min(most, matching // sum(needs.values()))
         return most
 
@@ -131,8 +133,8 @@ class UpperBounds:
         needs: dict[int, int] = {}
         for wanted in kind.wanted[0]:
             if wanted.shared is None:
-                for request in wanted.ask.requests:
+                for request in wanted.parsed.requests:
                     if len(request.options) == 1 and request.options[0].plain:
-                        ask = self._ask[request.options[0].ask]
-                        needs[ask] = needs.get(ask, 0) + request.least
-        return {ask: count for ask, count in needs.items() if count > 0}
+                        parsed = self._parsed[request.options[0].parsed]
+                        needs[parsed] = needs.get(parsed, 0) + request.least
+        return {parsed: count for parsed, count in needs.items() if count > 0}

@@ -74,7 +74,7 @@ class Option:
     """
 
     name: str
-    ask: ParsedRequest
+    parsed: ParsedRequest
     count: int = 1
     mode: Mode = Mode.EXACT
     admin: bool = False
@@ -138,9 +138,9 @@ def attributes(claims: Iterable[ParsedClaim]) -> tuple[str, ...]:
     return tuple(sorted({rule.attribute for claim in claims for rule in claim.rules}))
 
 
-def asks(claims: Iterable[ParsedClaim]) -> tuple[ParsedRequest, ...]:
+def parsed_requests(claims: Iterable[ParsedClaim]) -> tuple[ParsedRequest, ...]:
     """Return the different asks of these claims, in order of first use."""
-    return tuple(dict.fromkeys(option.ask for option in options(claims)))
+    return tuple(dict.fromkeys(option.parsed for option in options(claims)))
 
 
 def options(claims: Iterable[ParsedClaim]) -> Iterable[Option]:
@@ -176,14 +176,14 @@ def _option(
         return Fatal(f"{place} asks for device class {option.device_class}, which does not exist")
     if option.mode not in (EXACT_COUNT, ALL):
         return Fatal(f"{place} has allocationMode {option.mode}, which is neither {EXACT_COUNT} nor {ALL}")
-    ask = ParsedRequest(
+    parsed = ParsedRequest(
         device_class=option.device_class,
         texts=selectors.joined(device_class.selectors, option.selectors),
         tolerations=option.tolerations if profile.features.taints else (),
         needs=tuple(sorted((option.capacity or {}).items())),
         inexact=option.inexact,
     )
-    return Option(name, ask, option.count, Mode(option.mode), bool(option.admin_access), option.tolerations)
+    return Option(name, parsed, option.count, Mode(option.mode), bool(option.admin_access), option.tolerations)
 
 
 def _disabled(option: DeviceRequest, profile: SchedulerProfile) -> str | None:

@@ -85,7 +85,7 @@ class ClusterState:
     pinned: Mapping[Uid, frozenset[NodeName]] = field(default_factory=dict)
     users: Mapping[Uid, frozenset[Uid]] = field(default_factory=dict)
     conflicted: tuple[Conflicted, ...] = ()
-    awaited: Mapping[NodeName, tuple[PendingAllocation, ...]] = field(default_factory=dict)
+    pending: Mapping[NodeName, tuple[PendingAllocation, ...]] = field(default_factory=dict)
     is_simulated: bool = False
     simulation: str = ""
     slices: Slices | None = None
@@ -180,7 +180,7 @@ def build(
         pinned=pinned,
         users=counted.users,
         conflicted=conflicted,
-        awaited=_awaited(snapshot, unseen, by_uid, conflicted),
+        pending=_pending(snapshot, unseen, by_uid, conflicted),
         slices=slices,
         tainted=tainted,
         sources=None if unseen else sources,
@@ -318,19 +318,23 @@ class _Use:
                 return False
         pools = {(each.device.driver, each.device.pool) for each in uses}
         given = {each.device for each in uses}
-        return all(self._has_counters(slices.stock(pool), given) for pool in sorted(pools) if slices.draws(pool))
+        return all(self._has_counters(slices.counter_set(pool), given) for pool in sorted(pools) if slices.draws(pool))
 
     def _has_room(self, device: Device, device_use: DeviceUse) -> bool:
         shares = [shared.share for shared in self.shares.get(device_use.device, ())]
         wanted = [share for share in (*shares, device_use.share) if share is not None]
         return all(sum(share.get(name, 0) for share in wanted) <= one.value for name, one in device.capacity.items())
 
-    def _has_counters(self, stock: SharedCounters | None, given: Collection[DeviceId]) -> bool:
+    def _has_counters(self, counter_set: SharedCounters | None, given: Collection[DeviceId]) -> bool:
         # What draws nothing, or is shared and in use already, is given even where more is drawn than there is.
-        if stock is None or not any(device in stock.draws and device not in self.shares for device in given):
+        if counter_set is None or not any(
+            device in counter_set.draws and device not in self.shares for device in given
+        ):
             return True
-        in_use = (device for device in stock.draws if device in self.taken or device in self.shares or device in given)
-        return all(amount >= 0 for amount in stock.available(in_use))
+        in_use = (
+            device for device in counter_set.draws if device in self.taken or device in self.shares or device in given
+        )
+        return all(amount >= 0 for amount in counter_set.available(in_use))
 
 
 def seeing(cluster: ClusterState, devices: Iterable[DeviceId], pools: Iterable[PoolId] = ()) -> frozenset[NodeName]:
@@ -460,7 +464,7 @@ def _pinned(
     return found
 
 
-def _awaited(
+def _pending(
     snapshot: Snapshot, placements: Iterable[Placement], claims: Mapping[Uid, Claim], conflicted: Iterable[Conflicted]
 ) -> dict[NodeName, tuple[PendingAllocation, ...]]:
     """Return the pods that kube-scheduler knows of, and whose claims it has still to allocate, by node.
@@ -480,10 +484,10 @@ def _awaited(
             known.update(mine)
             if mine:
                 devices = tuple(placement.holdings[uid].devices for uid in mine)
-                awaited = PendingAllocation(
+                pending = PendingAllocation(
                     claims=tuple(claims[uid] for uid in mine), devices=devices, gang=placement.gang
                 )
-                found.setdefault(seat.node, []).append(awaited)
+                found.setdefault(seat.node, []).append(pending)
     return {node: tuple(pods) for node, pods in found.items()}
 
 

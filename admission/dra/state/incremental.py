@@ -247,8 +247,8 @@ class _Rooms:
             dirty.update(self._move(uid, pods.get(uid)))
         self._nodes, self._pods, self.moved = nodes, pods, dirty
         if dirty:
-            anew = {name: self._room(nodes[name]) for name in nodes if name in dirty}
-            self._left = {name: anew[name] if name in anew else self._left[name] for name in nodes}
+            again = {name: self._room(nodes[name]) for name in nodes if name in dirty}
+            self._left = {name: again[name] if name in again else self._left[name] for name in nodes}
         return self._left
 
     def _reseated(self, changes: _Changes) -> Iterator[Uid]:
@@ -294,7 +294,7 @@ class IncrementalUsage:
     _claims: Mapping[str, Claim] = field(default_factory=dict)
     _seen: _Seen = field(default_factory=_Seen)
     _devices: _Devices = field(default_factory=_Devices)
-    _rooms: _Rooms = field(default_factory=_Rooms)
+    _bounds: _Rooms = field(default_factory=_Rooms)
     _users: Users = field(default_factory=Users)
     counted_for: object = None
     """The token of the world that was made of it."""
@@ -314,7 +314,7 @@ class IncrementalUsage:
 
     def _forget(self) -> None:
         self._placements, self._claims, self.counted_for = {}, {}, None
-        self._seen, self._devices, self._rooms, self._users = _Seen(), _Devices(), _Rooms(), Users()
+        self._seen, self._devices, self._bounds, self._users = _Seen(), _Devices(), _Rooms(), Users()
 
     def _counted(
         self, snapshot: Snapshot, placements: Sequence[Placement], by_uid: Mapping[Uid, Claim], features: Features
@@ -332,7 +332,7 @@ class IncrementalUsage:
         self._placements, self._claims = by_gang, snapshot.claims
         concerned = self._seen.look(changes, renewed, by_uid)
         taken, shares = self._devices.look(snapshot.claims, {*keys, *concerned}, self._seen.payers, features)
-        left = self._rooms.look(snapshot.nodes, snapshot.pods, changes)
+        left = self._bounds.look(snapshot.nodes, snapshot.pods, changes)
         return UsageTotals(
             taken=taken,
             shares=shares,
@@ -340,7 +340,7 @@ class IncrementalUsage:
             users=self._users.of(by_gang),
             unseen=self._seen.unseen(by_gang, by_uid),
             devices=self._devices.moved,
-            nodes=self._rooms.moved,
+            nodes=self._bounds.moved,
             follows=follows,
         )
 

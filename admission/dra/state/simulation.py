@@ -76,7 +76,7 @@ class Simulation:
         self,
         now: ClusterState,
         *,
-        gone: Iterable[Interval] = (),
+        removed: Iterable[Interval] = (),
         came: Iterable[Arrival] = (),
         kept: Iterable[Arrival] = (),
     ) -> ClusterState:
@@ -85,19 +85,19 @@ class Simulation:
         A device that somebody has and another is to have is in use. Of a node with something kept there is left what
         there is now, or what will be beside that, whichever is less.
         """
-        gone, came, kept = tuple(gone), tuple(came), tuple(kept)
-        names = frozenset([one.gang for one in gone])
+        removed, came, kept = tuple(removed), tuple(came), tuple(kept)
+        names = frozenset([one.gang for one in removed])
         # How often each part counts on its nodes: who has gone gives back, who has come takes, what is kept does not.
-        parts: dict[Part, int] = {**dict.fromkeys(gone, 1), **dict.fromkeys(came, -1), **dict.fromkeys(kept, 0)}
+        parts: dict[Part, int] = {**dict.fromkeys(removed, 1), **dict.fromkeys(came, -1), **dict.fromkeys(kept, 0)}
         sums, differing = self._summed(parts)
         cluster = replace(
             now,
             simulation=self.simulation,
             taken=SimulatedUsage(now.taken, names, _taken((*came, *kept))),
             shares=_shares(now, names, (*came, *kept)),
-            left=SimulatedResources(now.left, sums, _rooms(kept)),
+            left=SimulatedResources(now.left, sums, _bounds(kept)),
             conflicted=tuple(one for one in now.conflicted if one.holder.gang not in names),
-            awaited={node: tuple(one for one in pods if one.gang not in names) for node, pods in now.awaited.items()},
+            pending={node: tuple(one for one in pods if one.gang not in names) for node, pods in now.pending.items()},
         )
         cluster.passing.update(now.passing)
         cluster = self._followed(now, differing, cluster)
@@ -163,39 +163,39 @@ class Simulation:
         return self._held[1].get(part.gang, ())
 
 
-def _taken(visits: Iterable[Arrival]) -> dict[DeviceId, Holder]:
+def _taken(arrivals: Iterable[Arrival]) -> dict[DeviceId, Holder]:
     """Return the devices that some will have for themselves, the first of several who will have one."""
     found: dict[DeviceId, Holder] = {}
-    for visit in visits:
-        holder = Holder(claim="", gang=visit.gang)
-        for use in visit.uses:
+    for arrival in arrivals:
+        holder = Holder(claim="", gang=arrival.gang)
+        for use in arrival.uses:
             if not use.shared:
                 found.setdefault(use.device, holder)
     return found
 
 
 def _shares(
-    now: ClusterState, gone: frozenset[str], visits: Iterable[Arrival]
+    now: ClusterState, removed: frozenset[str], arrivals: Iterable[Arrival]
 ) -> Mapping[DeviceId, tuple[Shared, ...]]:
     """Return the shares of devices without those of some gangs, and with those of others."""
     found: dict[DeviceId, tuple[Shared, ...]] = {}
     for device, shares in now.shares.items():
-        left = tuple(share for share in shares if share.holder.gang not in gone)
+        left = tuple(share for share in shares if share.holder.gang not in removed)
         if left:
             found[device] = left
-    for visit in visits:
-        holder = Holder(claim="", gang=visit.gang)
-        for use in visit.uses:
+    for arrival in arrivals:
+        holder = Holder(claim="", gang=arrival.gang)
+        for use in arrival.uses:
             if use.shared:
                 found[use.device] = (*found.get(use.device, ()), Shared(use.share, holder))
     return found
 
 
-def _rooms(visits: Iterable[Arrival]) -> dict[NodeName, list[Mapping[str, int]]]:
+def _bounds(arrivals: Iterable[Arrival]) -> dict[NodeName, list[Mapping[str, int]]]:
     """Return what is left on nodes beside some, as far as that is limited."""
     found: dict[NodeName, list[Mapping[str, int]]] = {}
-    for visit in visits:
-        for node, room in visit.room.items():
+    for arrival in arrivals:
+        for node, room in arrival.room.items():
             if room is not None:
                 found.setdefault(node, []).append(room)
     return found
@@ -211,23 +211,25 @@ class SimulatedUsage(Mapping[DeviceId, Holder]):
     Where both a gang that stays and one that comes have a device, the one that stays does.
     """
 
-    __slots__ = ("_came", "_gone", "_now")
+    __slots__ = ("_came", "_now", "_removed")
 
-    def __init__(self, now: Mapping[DeviceId, Holder], gone: Collection[str], came: Mapping[DeviceId, Holder]) -> None:
+    def __init__(
+        self, now: Mapping[DeviceId, Holder], removed: Collection[str], came: Mapping[DeviceId, Holder]
+    ) -> None:
         self._now = now
-        self._gone = gone
+        self._removed = removed
         self._came = came
 
     def __getitem__(self, device: DeviceId) -> Holder:
         holder = self._now.get(device)
-        return holder if holder is not None and holder.gang not in self._gone else self._came[device]
+        return holder if holder is not None and holder.gang not in self._removed else self._came[device]
 
     def __contains__(self, device: object) -> bool:
         holder = self._now.get(device)  # type: ignore[call-overload]
-        return (holder is not None and holder.gang not in self._gone) or device in self._came
+        return (holder is not None and holder.gang not in self._removed) or device in self._came
 
     def __iter__(self) -> Iterator[DeviceId]:
-        left = [device for device, holder in self._now.items() if holder.gang not in self._gone]
+        left = [device for device, holder in self._now.items() if holder.gang not in self._removed]
         yield from left
         yield from self._came.keys() - left
 

@@ -57,12 +57,12 @@ class VirtualCluster:
         """Let some come, and others, who came before, go."""
         taken, shares, left = self._taken, self._shares, self._left
         where: set[NodeName] = set()
-        for tenancy, times in (*((one, -1) for one in went), *((one, 1) for one in came)):
-            for holder, uses in tenancy.uses:
+        for running_gang, times in (*((one, -1) for one in went), *((one, 1) for one in came)):
+            for holder, uses in running_gang.uses:
                 for use in uses:
                     _put(taken, shares, use, holder, times)
                     where.update(self._seers.get((use.device.driver, use.device.pool), ()))
-            for node, requests in tenancy.requests:
+            for node, requests in running_gang.requests:
                 before = left.get(node)
                 if before is not None:
                     left[node] = {name: had - times * requests.get(name, 0) for name, had in before.items()}

@@ -37,9 +37,9 @@ def without(cluster: ClusterState, *, keep: Collection[DeviceId] = ()) -> Cluste
     )
 
 
-def without_devices(cluster: ClusterState, gone: Iterable[Belongings]) -> ClusterState:
+def without_devices(cluster: ClusterState, removed: Iterable[Belongings]) -> ClusterState:
     """Return the world in which some have given everything back."""
-    parts = [*gone]
+    parts = [*removed]
     if not parts:
         return cluster
     claims = frozenset[str]().union(*(one.claims for one in parts))
@@ -101,9 +101,9 @@ def _without_users(cluster: ClusterState, uids: frozenset[Uid], pods: frozenset[
         pinned={uid: nodes for uid, nodes in cluster.pinned.items() if uid not in uids},
         users={uid: left for uid, users in cluster.users.items() if (left := users.difference(pods))},
         conflicted=tuple(one for one in cluster.conflicted if cluster_state.key_of(one.claim) not in uids),
-        awaited={
+        pending={
             node: kept
-            for node, waiting in cluster.awaited.items()
+            for node, waiting in cluster.pending.items()
             if (kept := tuple(one for one in waiting if uids.isdisjoint(map(cluster_state.key_of, one.claims))))
         },
     )

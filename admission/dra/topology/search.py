@@ -82,7 +82,7 @@ SHOWN = 3
 """Subgroups of which is told where they could be."""
 
 
-def awaited(busy: NoPlan, answer: NoPlan, topology: Topology, places: str) -> NoPlan:
+def pending(busy: NoPlan, answer: NoPlan, topology: Topology, places: str) -> NoPlan:
     """Return why a gang waits for domains that would take it. busy: the same of these alone."""
     details = {**busy.details, **{name: answer.details[name] for name in _ASKED if name in answer.details}}
     label = topology.gang.required

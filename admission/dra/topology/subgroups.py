@@ -81,7 +81,7 @@ class _Arranging:
         self._is_symmetric = False
         self._fitting: dict[Hashable, bool] = {}
         self._domains: dict[Hashable, list[Domain]] = {}
-        self._rooms: dict[int, list[int]] = {}
+        self._bounds: dict[int, list[int]] = {}
 
     def run(self, scopes: Sequence[Scope]) -> Plan | NoPlan:
         try:
@@ -166,13 +166,13 @@ class _Arranging:
             first, sort = parts[0], self._sorts[self._parts.index(parts[0])]
             if len(parts) == 1:
                 continue
-            rooms = self._rooms[sort] = [self._most(domain, sort, parts) for domain in first.domains]
-            if sum(rooms) < len(parts):
+            bounds = self._bounds[sort] = [self._most(domain, sort, parts) for domain in first.domains]
+            if sum(bounds) < len(parts):
                 message = (
-                    f"the domains of {first.scope.label} have places for {sum(rooms)} of {len(parts)} subgroups like"
+                    f"the domains of {first.scope.label} have places for {sum(bounds)} of {len(parts)} subgroups like"
                     f" {first.name} ({first.gang.size} pods), each of which has to be in one"
                 )
-                return self._told(message, placed=sum(rooms) * first.gang.size)
+                return self._told(message, placed=sum(bounds) * first.gang.size)
         return None
 
     def _most(self, domain: Domain, sort: int, parts: Sequence[_Part]) -> int:
@@ -265,9 +265,9 @@ class _Arranging:
     def _is_crowded(self, turn: int, at: int, there: int) -> bool:
         """Return whether this domain and those after it have too few places for those of a sort that are left."""
         sort = self._sorts[turn]
-        rooms = self._rooms.get(sort)
+        bounds = self._bounds.get(sort)
         left = sum(other == sort for other in self._sorts[turn:])
-        return rooms is not None and sum(rooms[at:]) - there < left
+        return bounds is not None and sum(bounds[at:]) - there < left
 
     # What it costs, and what is told.
 

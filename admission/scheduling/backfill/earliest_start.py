@@ -73,11 +73,11 @@ class Search:
 
     def _moment(self, at: datetime) -> Moment:
         if at not in self._moments:
-            others, gone = self.others(at), self.present.gone(at)
+            others, removed = self.others(at), self.present.removed(at)
             cluster = self.later.cluster(
-                self.inputs.cluster, gone=[one.stay for one in gone], came=[one.visit for one in others]
+                self.inputs.cluster, removed=[one.interval for one in removed], came=[one.arrival for one in others]
             )
-            moment = self._moments[at] = reservations.moment(cluster, self.inputs.queue_usage, at, gone)
+            moment = self._moments[at] = reservations.moment(cluster, self.inputs.queue_usage, at, removed)
             reservations.take(moment.queue_usage, others)
         return self._moments[at]
 

@@ -74,8 +74,10 @@ class ExpectedEnds:
         for placement, _, _, expected_end in self._made.values():
             other = found.get(placement.gang)
             if other is not None:
-                requests = (*other.stay.requests, *expected_end.stay.requests)
-                found[placement.gang] = replace(other, stay=Interval(gang=placement.gang, requests=requests), end=None)
+                requests = (*other.interval.requests, *expected_end.interval.requests)
+                found[placement.gang] = replace(
+                    other, interval=Interval(gang=placement.gang, requests=requests), end=None
+                )
             elif expected_end.end is not None and _is_shared(placement, self._users):
                 found[placement.gang] = replace(expected_end, end=None)
             else:
@@ -84,16 +86,16 @@ class ExpectedEnds:
 
 
 def _expected_end(placement: Placement, group: Group | None, queue: Queue | None, now: datetime) -> ExpectedEnd:
-    stay = Interval(gang=placement.gang, requests=tuple(_requests(placement, group)))
+    interval = Interval(gang=placement.gang, requests=tuple(_requests(placement, group)))
     charge = device_meters.added(holding.charge for holding in placement.holdings.values())
     if group is None or not group.pods:
         # Its pods have ended, and its claims are about to be freed.
-        return ExpectedEnd(stay=stay, queue=placement.queue, charge=charge, end=now)
+        return ExpectedEnd(interval=interval, queue=placement.queue, charge=charge, end=now)
     begun = max((pod.started for pod in group.pods if pod.started is not None), default=placement.reserved_at)
     expected = runtime.end(max(begun, placement.reserved_at), runtime.declared_runtime(group, queue))
     limit = runtime.end(placement.begun, queue.max_runtime if queue is not None else None)
     end = min((one for one in (expected, limit) if one is not None), default=None)
-    return ExpectedEnd(stay=stay, queue=placement.queue, charge=charge, end=end)
+    return ExpectedEnd(interval=interval, queue=placement.queue, charge=charge, end=end)
 
 
 def _requests(placement: Placement, group: Group | None) -> Iterator[tuple[NodeName, Resources]]:

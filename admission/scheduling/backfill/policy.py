@@ -293,8 +293,8 @@ class Backfill:
                 self._cancel(one)
         self._hopes.came(group.uid, end)
         devices = tuple(use.device for uses in plan.uses.values() for use in uses)
-        stay = Interval(gang=group.key, requests=requests, devices=devices)
-        self.present.come(ExpectedEnd(stay=stay, queue=group.queue, charge=plan.charge, end=end))
+        interval = Interval(gang=group.key, requests=requests, devices=devices)
+        self.present.come(ExpectedEnd(interval=interval, queue=group.queue, charge=plan.charge, end=end))
 
     def end(self, gang: str) -> None:
         """Take notice of a gang that has given everything back."""
@@ -385,14 +385,14 @@ class Backfill:
 
     def _cluster(self, bound: tuple[Reservation, ...], cluster: ClusterState) -> ClusterState:
         """Return what is left beside reservations."""
-        visits = tuple(_visits(bound))
+        arrivals = tuple(_visits(bound))
         if self._reserved is None or self._reserved[0] is not cluster:
             self._reserved = cluster, {}
             self._plans.go_on()
         known = self._reserved[1]
-        if visits not in known:
-            known[visits] = self._beside.cluster(cluster, kept=visits)
-        return known[visits]
+        if arrivals not in known:
+            known[arrivals] = self._beside.cluster(cluster, kept=arrivals)
+        return known[arrivals]
 
     def _reservation(self, head: _Head, inputs: Inputs) -> Reservation | None:
         """Return what is reserved for a head; make it anew where it does not stand any more."""
@@ -413,21 +413,21 @@ class Backfill:
         """Return whether a reservation of an earlier cycle stands; reckon what is left beside it anew."""
         found = self._renewed(head, known, cluster, queue_usage)
         if found is not None:
-            known.prove(found.queue_usage, found.visit.room)
+            known.prove(found.queue_usage, found.arrival.room)
         return found is not None
 
     def _renewed(
         self, head: _Head, known: Reservation, cluster: ClusterState, usage: QueueUsage, absent: Collection[str] = ()
     ) -> Reservation | None:
         """Return a reservation as it is in a world, from which some are absent that are there; None where it falls."""
-        gone = [one for one in self.present.gone(known.at) if one.stay.gang not in absent]
-        names = {one.stay.gang for one in gone}.union(absent)
-        if any(gang in self.present.expected_ends and gang not in names for gang in known.gone):
+        removed = [one for one in self.present.removed(known.at) if one.interval.gang not in absent]
+        names = {one.interval.gang for one in removed}.union(absent)
+        if any(gang in self.present.expected_ends and gang not in names for gang in known.removed):
             return None
         others = self._others(head, known.at)
         outlook = Simulation("absent") if absent else self._later
-        then = outlook.cluster(cluster, gone=_stays(gone), came=_visits(others))
-        moment = reservations.moment(then, usage, known.at, gone)
+        then = outlook.cluster(cluster, removed=_stays(removed), came=_visits(others))
+        moment = reservations.moment(then, usage, known.at, removed)
         reservations.take(moment.queue_usage, others)
         return reservations.renewed(known, moment)
 
@@ -463,11 +463,11 @@ class Backfill:
         return Reservation(
             group=head.group,
             at=moment.at,
-            estimate=Estimate(at=moment.at, message=reservations.awaited(awaits)),
+            estimate=Estimate(at=moment.at, message=reservations.pending(awaits)),
             until=runtime.end(moment.at, runtime.declared_runtime(head.group, head.queue)),
             plan=plan,
-            visit=Arrival(gang=head.group.key, uses=uses, requests=requests, room=room),
-            gone=frozenset(one.stay.gang for one in moment.gone),
+            arrival=Arrival(gang=head.group.key, uses=uses, requests=requests, room=room),
+            removed=frozenset(one.interval.gang for one in moment.removed),
             drawn=reservations.drawn(plan, inputs.cluster),
             queue_usage=moment.queue_usage,
         )
@@ -475,9 +475,9 @@ class Backfill:
     def _awaited(self, moment: Moment, plan: Plan, cluster: ClusterState) -> tuple[str, ...]:
         """Return who has to end for a plan, in the order of their ends."""
         holders = reservations.holders(plan, cluster)
-        before = len(self.present.gone(moment.at - runtime.SECOND))
-        last = {one.stay.gang for one in moment.gone[before:]}
-        return tuple(one.stay.gang for one in moment.gone if one.stay.gang in holders | last)
+        before = len(self.present.removed(moment.at - runtime.SECOND))
+        last = {one.interval.gang for one in moment.removed[before:]}
+        return tuple(one.interval.gang for one in moment.removed if one.interval.gang in holders | last)
 
 
 def _reaches(end: datetime | None, reservation: Reservation) -> bool:
@@ -492,8 +492,8 @@ def waits(finding: Verdict) -> bool:
 
 
 def _stays(expected_ends: Iterable[ExpectedEnd]) -> list[Interval]:
-    return [one.stay for one in expected_ends]
+    return [one.interval for one in expected_ends]
 
 
 def _visits(reserved: Iterable[Reservation]) -> list[Arrival]:
-    return [one.visit for one in reserved]
+    return [one.arrival for one in reserved]

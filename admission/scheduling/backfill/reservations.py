@@ -30,7 +30,7 @@ Requests = Iterable[tuple[NodeName, Resources]]
 class ExpectedEnd:
     """A gang that has its devices. end: when it should have given them back; None where nobody knows."""
 
-    stay: Interval
+    interval: Interval
     queue: QueueName
     charge: Charge
     end: datetime | None
@@ -58,8 +58,8 @@ class Reservation:
     at: datetime
     until: datetime | None
     plan: Plan
-    visit: Arrival
-    gone: frozenset[str]
+    arrival: Arrival
+    removed: frozenset[str]
     estimate: Estimate
     drawn: frozenset[PoolId]
     queue_usage: QueueUsage
@@ -70,15 +70,15 @@ class Reservation:
 
     def counts_on(self, gang: str) -> bool:
         """Return whether it can be had only if a gang has ended by then."""
-        return gang in self.gone or gang in self.passed
+        return gang in self.removed or gang in self.passed
 
     def leaves(self, plan: Plan, requests: Requests, queue: QueueName) -> bool:
         """Return whether it can still be had where a plan for a gang of a queue is carried out that runs then."""
-        mine = {use.device for use in self.visit.uses}
+        mine = {use.device for use in self.arrival.uses}
         for device in (use.device for uses in plan.uses.values() for use in uses):
             if device in mine or (device.driver, device.pool) in self.drawn:
                 return False
-        room = self.visit.room
+        room = self.arrival.room
         if any(_lacks(room[node], asked) for node, asked in _by_node(requests).items() if node in room):
             return False
         return self.leaves_quota(queue, plan.charge)
@@ -102,16 +102,16 @@ class Reservation:
 
     def prove(self, queue_usage: QueueUsage, room: Room) -> None:
         """Say how things stand then, as is known now."""
-        self.queue_usage, self.visit, self.is_proved = queue_usage, replace(self.visit, room=room), True
+        self.queue_usage, self.arrival, self.is_proved = queue_usage, replace(self.arrival, room=room), True
         self._leaves.clear()
 
     def take(self, charge: Charge, requests: Requests, queue: QueueName) -> None:
         """Count a gang that will be there then."""
         self.queue_usage.take(queue, charge)
         self._leaves.clear()
-        taken, room = _by_node(requests), self.visit.room
+        taken, room = _by_node(requests), self.arrival.room
         after = {node: incremental.less(left, taken[node]) if node in taken else left for node, left in room.items()}
-        self.visit = replace(self.visit, room=after)
+        self.arrival = replace(self.arrival, room=after)
 
 
 class Moment(NamedTuple):
@@ -120,7 +120,7 @@ class Moment(NamedTuple):
     at: datetime
     cluster: ClusterState
     queue_usage: QueueUsage
-    gone: Sequence[ExpectedEnd]
+    removed: Sequence[ExpectedEnd]
 
 
 class Beside(QueueUsage):
@@ -144,11 +144,11 @@ class Beside(QueueUsage):
         return None if held is None else held.shortage(queue, charge)
 
 
-def moment(cluster: ClusterState, queue_usage: QueueUsage, at: datetime, gone: Sequence[ExpectedEnd]) -> Moment:
+def moment(cluster: ClusterState, queue_usage: QueueUsage, at: datetime, removed: Sequence[ExpectedEnd]) -> Moment:
     """Return how things stand when some have ended, in the world in which they have."""
     queue_usage = queue_usage.copy()
     charges: dict[QueueName, dict[MeterName, int]] = {}
-    for expected_end in gone:
+    for expected_end in removed:
         sums = charges.setdefault(expected_end.queue, {})
         for meter, amount in expected_end.charge.items():
             sums[meter] = sums.get(meter, 0) + amount
@@ -157,17 +157,17 @@ def moment(cluster: ClusterState, queue_usage: QueueUsage, at: datetime, gone: S
         queue_usage.give_back(
             queue, {meter: min(amount, queue_usage.own(queue, meter)) for meter, amount in charge.items()}
         )
-    return Moment(at, cluster, queue_usage, gone)
+    return Moment(at, cluster, queue_usage, removed)
 
 
 def renewed(known: Reservation, moment: Moment) -> Reservation | None:
     """Return a reservation with what is left beside it as things will stand at its time; None where it falls then."""
-    devices = (use.device for use in known.visit.uses if not use.shared)
+    devices = (use.device for use in known.arrival.uses if not use.shared)
     if any(device in moment.cluster.taken for device in devices):
         return None
-    if not all(node in moment.cluster.nodes for node in known.visit.room):
+    if not all(node in moment.cluster.nodes for node in known.arrival.room):
         return None
-    room = room_beside(moment.cluster, known.visit.requests)
+    room = room_beside(moment.cluster, known.arrival.requests)
     if any(min(left.values(), default=0) < 0 for left in room.values() if left is not None):
         return None
     if not moment.queue_usage.fits(known.group.queue, known.plan.charge):
@@ -177,8 +177,8 @@ def renewed(known: Reservation, moment: Moment) -> Reservation | None:
         at=known.at,
         until=known.until,
         plan=known.plan,
-        visit=replace(known.visit, room=room),
-        gone=known.gone,
+        arrival=replace(known.arrival, room=room),
+        removed=known.removed,
         estimate=known.estimate,
         drawn=known.drawn,
         queue_usage=moment.queue_usage,
@@ -317,7 +317,7 @@ def behind(group: Group, queue: Queue, bound: Sequence[Reservation]) -> Hold:
     return Hold(HoldReason.BEHIND_IN_ORDER, message, details)
 
 
-def awaited(gangs: Sequence[str]) -> str:
+def pending(gangs: Sequence[str]) -> str:
     """Say when a head is to start."""
     return f"when {_names(gangs)} should have ended"
 

@@ -52,14 +52,14 @@ class RunningGangs:
         self._there = sorted((one for one in self.expected_ends.values() if one.end is not None), key=_end)
         self._ends = [*map(_end, self._there)]
         self._expected, self._endless = None, (-1, ())
-        gone = [one for gang, one in before.items() if gang not in expected_ends]
+        removed = [one for gang, one in before.items() if gang not in expected_ends]
         came = [one for gang, one in self.expected_ends.items() if gang not in before]
-        self.changes += bool(gone or came)
-        self.is_early |= any(_is_early(one, now) for one in gone) or any(
+        self.changes += bool(removed or came)
+        self.is_early |= any(_is_early(one, now) for one in removed) or any(
             _is_sooner(one, before[gang]) for gang, one in self.expected_ends.items() if gang in before
         )
-        self.is_vague |= any(one.end is None for one in (*gone, *came))
-        for one in gone:
+        self.is_vague |= any(one.end is None for one in (*removed, *came))
+        for one in removed:
             self._note_overdue(one, now)
 
     def begin(self) -> None:
@@ -73,12 +73,14 @@ class RunningGangs:
 
     def come(self, expected_end: ExpectedEnd) -> None:
         """Let a gang, or more of one, come."""
-        gang, self._told = expected_end.stay.gang, {}
+        gang, self._told = expected_end.interval.gang, {}
         known = self._taken_out(gang)
         if known is not None:
             last = max(known.end, expected_end.end) if known.end is not None and expected_end.end is not None else None
             charge = device_meters.added((known.charge, expected_end.charge))
-            expected_end = replace(known, stay=_joined(known.stay, expected_end.stay), charge=charge, end=last)
+            expected_end = replace(
+                known, interval=_joined(known.interval, expected_end.interval), charge=charge, end=last
+            )
         self.expected_ends[gang] = expected_end
         if expected_end.end is not None:
             at = bisect_left(self._ends, _end(expected_end))
@@ -108,7 +110,7 @@ class RunningGangs:
         """Return when gangs are expected to end, in order."""
         return (second for second, _ in self._in_order()[0])
 
-    def gone(self, at: datetime) -> Sequence[ExpectedEnd]:
+    def removed(self, at: datetime) -> Sequence[ExpectedEnd]:
         """Return who will have ended by a time, in the order of their ends."""
         ends, expected_ends = self._in_order()
         return expected_ends[: bisect_left(ends, _End(at + datetime.resolution, ""))]
@@ -156,12 +158,12 @@ class RunningGangs:
             expected_end.charge,
         ):
             return expected_end
-        return known if known.stay.requests == expected_end.stay.requests else expected_end
+        return known if known.interval.requests == expected_end.interval.requests else expected_end
 
 
 def _end(expected_end: ExpectedEnd) -> _End:
     assert expected_end.end is not None  # noqa: S101 - who says nothing of it is not among the ends
-    return _End(runtime.whole(expected_end.end), expected_end.stay.gang)
+    return _End(runtime.whole(expected_end.end), expected_end.interval.gang)
 
 
 def _is_early(expected_end: ExpectedEnd, now: datetime) -> bool:

@@ -44,6 +44,6 @@ def granted(
     if all(one.leaves(found.outcome.plan, requests, inputs.queue.name) for one in bound):
         return found
     rules, queue_usage = replace(inputs.rules, plans=PlanCache(), mute=True), Beside(inputs.queue_usage, bound)
-    cluster = Simulation("heeding").cluster(inputs.cluster, kept=[one.visit for one in bound])
+    cluster = Simulation("heeding").cluster(inputs.cluster, kept=[one.arrival for one in bound])
     beside = chain.decide(replace(inputs, rules=rules, cluster=cluster, queue_usage=queue_usage))
     return beside if isinstance(beside.outcome, Grant) else None

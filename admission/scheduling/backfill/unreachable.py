@@ -98,8 +98,8 @@ class NeverFits:
         if known is None or not (
             known.cluster is cluster and known.queue_usage is queue_usage and known.changes == changes
         ):
-            gone = [one for one in self.present.expected_ends.values() if one.end is not None]
-            then = self._outlook.cluster(cluster, gone=[one.stay for one in gone])
-            moment = reservations.moment(then, queue_usage, self.present.now, gone)
+            removed = [one for one in self.present.expected_ends.values() if one.end is not None]
+            then = self._outlook.cluster(cluster, removed=[one.interval for one in removed])
+            moment = reservations.moment(then, queue_usage, self.present.now, removed)
             known = self._at_last = _AtLast(cluster, queue_usage, changes, moment)
         return known.moment

@@ -48,8 +48,8 @@ def after(known: Vacancies, placements: Mapping[GangUid, Placement], entries: It
 
 def taken(places: Sequence[ReplacementSlot], pods: Iterable[Pod]) -> tuple[ReplacementSlot, ...]:
     """Return what is still vacant when some pods were let in, wherever they went."""
-    gone = _by_pod(pods, places).values()
-    return tuple(place for place in places if place not in gone)
+    removed = _by_pod(pods, places).values()
+    return tuple(place for place in places if place not in removed)
 
 
 def regained(found: Verdict, places: Sequence[ReplacementSlot], nodes: Container[NodeName], decide: Decide) -> Verdict:

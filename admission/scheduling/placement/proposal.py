@@ -49,7 +49,7 @@ class Proved(Hold):
 def _hold(answer: NoPlan, why: NoPlan) -> Hold:
     """Return the hold for an answer. why: the same, with what is told of it."""
     if answer.kind is no_plan.Kind.INFEASIBLE:
-        return Proved(HOLDS[why.kind], why.message, why.details, answer.lack)
+        return Proved(HOLDS[why.kind], why.message, why.details, answer.capacity_bound)
     return Hold(HOLDS[why.kind], why.message, why.details)
 
 

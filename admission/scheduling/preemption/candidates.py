@@ -114,14 +114,14 @@ def _rooms(placement: Placement, seen: Seen) -> Iterator[tuple[NodeName, Resourc
 
 def _room(seen: Seen) -> Iterator[PreemptionCandidate]:
     """Yield what pods use of their nodes that are being deleted, whoever's they are."""
-    rooms = tuple(
+    bounds = tuple(
         (pod.node, pod.requests)
         for pod in seen.observed.snapshot.pods.values()
         if pod.node and not pod.finished and seen.is_going(pod)
     )
-    if rooms:
+    if bounds:
         nobody = Candidate(uid=_NOBODY, queue=_NOWHERE, priority=0, reserved_at=seen.now, charge={})
-        yield PreemptionCandidate(key="", candidate=nobody, belongings=Belongings(room=rooms))
+        yield PreemptionCandidate(key="", candidate=nobody, belongings=Belongings(room=bounds))
 
 
 def _charge(charges: Iterable[Charge]) -> Charge:

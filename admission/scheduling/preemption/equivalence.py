@@ -34,7 +34,7 @@ class _Of(NamedTuple):
     group: Group
     queue: Queue
     needed: Charge
-    ask: PreemptionQuestion
+    question: PreemptionQuestion
 
 
 @dataclass(slots=True)
@@ -52,14 +52,14 @@ class PreemptionQuestions:
             known = self._of[group.uid] = _Of(
                 group, queue, needed, self._known.setdefault(found, PreemptionQuestion(found))
             )
-        return known.ask
+        return known.question
 
     def keep(self, gangs: Iterable[GangUid]) -> None:
         """Forget all other gangs."""
         kept = {*gangs}
         if len(self._of) > len(kept):
             self._of = {uid: one for uid, one in self._of.items() if uid in kept}
-            self._known = {one.ask.what: one.ask for one in self._of.values()}
+            self._known = {one.question.what: one.question for one in self._of.values()}
 
 
 def what(group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> Hashable:

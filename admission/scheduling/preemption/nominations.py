@@ -100,7 +100,7 @@ class Nomination:
         requests = reservations.requests(self.group, plan)
         devices = tuple(use.device for uses in plan.uses.values() for use in uses)
         return ExpectedEnd(
-            stay=Interval(gang=self.group.key, requests=requests, devices=devices),
+            interval=Interval(gang=self.group.key, requests=requests, devices=devices),
             queue=self.group.queue,
             charge=plan.charge,
             end=runtime.end(self.since, runtime.declared_runtime(self.group, queue)),
@@ -173,7 +173,7 @@ class Nominations:
     groups: tuple[Group, ...] = ()
     cluster: ClusterState | None = None
     made_from: tuple[object, ...] = ()
-    asks: PreemptionQuestions = field(default_factory=PreemptionQuestions)
+    questions: PreemptionQuestions = field(default_factory=PreemptionQuestions)
     failed: set[Hashable] = field(default_factory=set)
     left: bool = False
     turn: int = 0
@@ -195,17 +195,19 @@ class Nominations:
         self.turn += 1
         return is_new
 
-    def next(self, asks: Sequence[Hashable], most: int) -> frozenset[Hashable]:
+    def next(self, questions: Sequence[Hashable], most: int) -> frozenset[Hashable]:
         """Return those that are looked at in this cycle: at most so many, those that were longest not looked at.
 
         asks: of all gangs that ask now; nothing is remembered of others.
         """
-        self.failed.intersection_update(asks)
-        fresh = [ask for ask in asks if ask not in self.failed]
+        self.failed.intersection_update(questions)
+        fresh = [question for question in questions if question not in self.failed]
         self.left = len(fresh) > most
-        found = frozenset(sorted(fresh, key=lambda ask: self.turns.get(ask, 0))[:most])
-        still = frozenset(asks)
-        self.turns = {ask: turn for ask, turn in self.turns.items() if ask in still} | dict.fromkeys(found, self.turn)
+        found = frozenset(sorted(fresh, key=lambda question: self.turns.get(question, 0))[:most])
+        still = frozenset(questions)
+        self.turns = {question: turn for question, turn in self.turns.items() if question in still} | dict.fromkeys(
+            found, self.turn
+        )
         return found
 
 

@@ -67,12 +67,12 @@ class PreemptionScope:
 
     def without(self, tenants: Iterable[PreemptionCandidate]) -> tuple[ClusterState, QueueUsage]:
         """Return what there would be without these, and those who go."""
-        gone = [*self.going, *tenants]
+        removed = [*self.going, *tenants]
         queue_usage = self.queue_usage.copy()
-        for one in gone:
+        for one in removed:
             if queue_usage.tree.active(one.queue):
                 queue_usage.give_back(one.queue, one.charge)
-        return what_if.without_devices(self.cluster, [one.belongings for one in gone]), queue_usage
+        return what_if.without_devices(self.cluster, [one.belongings for one in removed]), queue_usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,10 +115,10 @@ def choose(
     candidates = {one.uid: one for one in tenants if one.uid != group.uid and scene.queue_usage.tree.active(one.queue)}
     grants: dict[frozenset[GangUid], Grant] = {}
 
-    def fits(gone: frozenset[GangUid]) -> bool:
-        found = plan(group, queue, [candidates[uid] for uid in gone], scene)
+    def fits(removed: frozenset[GangUid]) -> bool:
+        found = plan(group, queue, [candidates[uid] for uid in removed], scene)
         if found is not None:
-            grants[gone] = found
+            grants[removed] = found
         return found is not None
 
     incoming = Incoming(queue=queue.name, priority=group.priority, charge=needed, preemption=queue.preemption)

@@ -153,7 +153,7 @@ class Running:
     """A job that runs. charge: what its queue uses for it."""
 
     waiting: Waiting
-    tenancy: RunningGang
+    running_gang: RunningGang
     charge: Charge
     start: timedelta
     end: timedelta
@@ -254,7 +254,7 @@ class Clock:
     def start(self, waiting: Waiting, plan: Plan, charge: Charge) -> Running:
         """Give a job its devices, from now until it ends."""
         pods = {pod.meta.uid: pod for pod in arrivals.made(waiting).pods}
-        tenancy = RunningGang(
+        running_gang = RunningGang(
             uses=tuple(
                 (Holder(claim=claim.claim, gang=waiting.key), plan.uses.get(claim.uid, ()))
                 for pod in plan.pods
@@ -262,11 +262,11 @@ class Clock:
             ),
             requests=tuple((place.node, pods[place.uid].requests) for place in plan.pods),
         )
-        self.ward.move(came=(tenancy,))
+        self.ward.move(came=(running_gang,))
         for claim in waiting.claims:
             self._claims.pop(claim.meta.key, None)
         end = self.now + waiting.arrival.runtime
-        running = Running(waiting=waiting, tenancy=tenancy, charge=charge, start=self.now, end=end)
+        running = Running(waiting=waiting, running_gang=running_gang, charge=charge, start=self.now, end=end)
         self._started += 1
         heapq.heappush(self._ends, (end, self._started, running))
         return running
@@ -310,7 +310,7 @@ class Clock:
     def _let_go(self, ended: list[Running]) -> None:
         """Take back what jobs had."""
         if ended:
-            self.ward.move(went=[running.tenancy for running in ended])
+            self.ward.move(went=[running.running_gang for running in ended])
             self.rules.plans.go_on()
         self.reserve.present.now = self.time
         for running in ended:

@@ -159,7 +159,7 @@ class _Run:
         self._waiting -= 1
         self._found[arrival.name] = Played(
             arrival=arrival,
-            devices=running.tenancy.devices,
+            devices=running.running_gang.devices,
             start=running.start,
             promised=self._promised.get(running.waiting.key),
         )
@@ -172,7 +172,7 @@ class _Run:
 
     def _use(self, running: Running, times: int) -> None:
         """Count the devices of a job that starts (1) or goes (-1). One that several share is in use once."""
-        for _, uses in running.tenancy.uses:
+        for _, uses in running.running_gang.uses:
             for use in uses:
                 before, after = self._users[use.device], self._users[use.device] + times
                 self._users[use.device] = after

@@ -91,7 +91,7 @@ class Preempting(Muster):
         return stage.start(waiting, plan, plan.charge)
 
     def _tenant(self, running: Running) -> PreemptionCandidate:
-        waiting, tenancy = running.waiting, running.tenancy
+        waiting, running_gang = running.waiting, running.running_gang
         return PreemptionCandidate(
             key=waiting.key,
             candidate=Candidate(
@@ -101,5 +101,7 @@ class Preempting(Muster):
                 reserved_at=self._stage.town.rules.now + running.start,
                 charge=running.charge,
             ),
-            belongings=Belongings(claims=frozenset(holder.claim for holder, _ in tenancy.uses), room=tenancy.requests),
+            belongings=Belongings(
+                claims=frozenset(holder.claim for holder, _ in running_gang.uses), room=running_gang.requests
+            ),
         )

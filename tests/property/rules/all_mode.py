@@ -10,7 +10,7 @@ def blocked(cluster_state: World) -> str:
     return next((pool.wrong for pool in cluster_state.pools.values() if pool.wrong), "")
 
 
-def wanted(cluster_state: World, ask: Ask) -> list[Device]:
+def wanted(cluster_state: World, parsed: Ask) -> list[Device]:
     """List what mode All means: every device that matches, in use or not.
 
     A shared device that cannot hold such a request does not match; 1.36 also leaves out one that is too full for it.
@@ -18,12 +18,12 @@ def wanted(cluster_state: World, ask: Ask) -> list[Device]:
     return [
         device
         for device in cluster_state.candidates()
-        if not selecting.unselected(cluster_state, ask, device)
+        if not selecting.unselected(cluster_state, parsed, device)
         and not (
             device.slice["spec"].get("perDeviceNodeSelection") and not pools.is_for(device.obj, cluster_state.node)
         )
         and not (device.obj.get("bindingConditions") and not cluster_state.features["DeviceBindingAndStatus"])
-        and not _cannot_hold(cluster_state, Use(ask, device))
+        and not _cannot_hold(cluster_state, Use(parsed, device))
     ]
 
 
@@ -33,6 +33,6 @@ def _cannot_hold(cluster_state: World, use: Use) -> bool:
     if cluster_state.release <= 36:
         return any(capacities.exceeded(cluster_state, [use]))
     offered = use.device.obj.get("capacity", {})
-    return bool(capacities.refusal(use.ask, use.device)) or any(
-        capacities.consumption(use.ask, name, each) > amounts.read(each["value"]) for name, each in offered.items()
+    return bool(capacities.refusal(use.parsed, use.device)) or any(
+        capacities.consumption(use.parsed, name, each) > amounts.read(each["value"]) for name, each in offered.items()
     )

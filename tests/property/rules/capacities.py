@@ -15,26 +15,26 @@ def exceeded(cluster_state: World, uses: Sequence[Use]) -> Iterator[str]:
         return
     shares: defaultdict[tuple[DeviceKey, str], Fraction] = defaultdict(Fraction)
     for use in uses:
-        if refused := refusal(use.ask, use.device):
-            yield f"{use.ask.name}: {use.device}: {refused}"
+        if refused := refusal(use.parsed, use.device):
+            yield f"{use.parsed.name}: {use.device}: {refused}"
             continue
         for name, capacity in use.device.obj.get("capacity", {}).items():
-            amount = consumption(use.ask, name, capacity)
+            amount = consumption(use.parsed, name, capacity)
             total = cluster_state.consumed.get(use.device.key, {}).get(name, Fraction()) + amount
             if cluster_state.may_be_shared(use.device):
                 shares[use.device.key, name] += amount
                 total += shares[use.device.key, name] - amount
             if total > amounts.read(capacity["value"]):
-                yield f"{use.ask.name}: {use.device} has {capacity['value']} {name}, {float(total)} would be used"
+                yield f"{use.parsed.name}: {use.device} has {capacity['value']} {name}, {float(total)} would be used"
 
 
-def refusal(ask: Ask, device: Device) -> str:
+def refusal(parsed: Ask, device: Device) -> str:
     """Say why the device cannot be asked for such amounts; empty if it can."""
     capacities = device.obj.get("capacity", {})
-    if unknown := set((ask.spec.get("capacity") or {}).get("requests") or ()) - set(capacities):
+    if unknown := set((parsed.spec.get("capacity") or {}).get("requests") or ()) - set(capacities):
         return f"has no capacity {sorted(unknown)}"
     for name, capacity in capacities.items():
-        policy, amount = capacity.get("requestPolicy") or {}, consumption(ask, name, capacity)
+        policy, amount = capacity.get("requestPolicy") or {}, consumption(parsed, name, capacity)
         valid, values_allowed = policy.get("validRange"), policy.get("validValues")
         if policy.get("default") is not None and amount == amounts.read(policy["default"]):
             continue
@@ -49,10 +49,10 @@ def refusal(ask: Ask, device: Device) -> str:
     return ""
 
 
-def consumption(ask: Ask, name: str, capacity: Json) -> Fraction:
+def consumption(parsed: Ask, name: str, capacity: Json) -> Fraction:
     """Return how much of a device's capacity the request consumes: what it asks for, rounded up as the device says."""
     policy = capacity.get("requestPolicy") or {}
-    requested = ((ask.spec.get("capacity") or {}).get("requests") or {}).get(name)
+    requested = ((parsed.spec.get("capacity") or {}).get("requests") or {}).get(name)
     if requested is None:
         return amounts.read(policy["default"] if policy.get("default") is not None else capacity["value"])
     amount, valid = amounts.read(requested), policy.get("validRange") or {}

@@ -16,7 +16,7 @@ def broken(cluster_state: World, uses: Sequence[Use]) -> Iterator[str]:
             bound = [
                 use
                 for use in uses
-                if use.ask.claim == claim and (not scope or use.ask.name in scope or use.ask.request in scope)
+                if use.parsed.claim == claim and (not scope or use.parsed.name in scope or use.parsed.request in scope)
             ]
             kind = "matchAttribute" if constraint.get("matchAttribute") is not None else "distinctAttribute"
             attribute = constraint[kind]

@@ -11,12 +11,12 @@ def unfit(cluster_state: World, uses: Sequence[Use]) -> Iterator[str]:
     """Judge each device for its request, as if it were the only one."""
     for use in uses:
         device, pool = use.device, cluster_state.pools[use.device.driver, use.device.pool]
-        about = f"{use.ask.name}: {device}"
+        about = f"{use.parsed.name}: {device}"
         if pool.wrong:
             yield f"{about}: {pool.wrong}"
         if device.slice["spec"].get("perDeviceNodeSelection") and not pools.is_for(device.obj, cluster_state.node):
             yield f"{about} is not for this node"
-        if reason := selecting.unselected(cluster_state, use.ask, device):
+        if reason := selecting.unselected(cluster_state, use.parsed, device):
             yield f"{about} {reason}"
         if taint := _untolerated(cluster_state, use):
             yield f"{about} has the taint {taint}, which is not tolerated"
@@ -24,7 +24,7 @@ def unfit(cluster_state: World, uses: Sequence[Use]) -> Iterator[str]:
             yield f"{about} has binding conditions, and the feature is off"
         if device.obj.get("consumesCounters") and not cluster_state.features["PartitionableDevices"]:
             yield f"{about} consumes counters, and the feature is off"
-        if device.key in cluster_state.taken and not use.ask.is_admin:
+        if device.key in cluster_state.taken and not use.parsed.is_admin:
             yield f"{about} is in use"
 
 
@@ -33,7 +33,7 @@ def _untolerated(cluster_state: World, use: Use) -> Json | None:
         return None
     for taint in use.device.obj.get("taints") or ():
         blocks = taint["effect"] in ("NoSchedule", "NoExecute")
-        if blocks and not any(_tolerates(each, taint) for each in use.ask.spec.get("tolerations") or ()):
+        if blocks and not any(_tolerates(each, taint) for each in use.parsed.spec.get("tolerations") or ()):
             return dict(taint)
     return None
 

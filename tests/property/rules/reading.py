@@ -18,7 +18,7 @@ class World:
         self.with_shares = {records.key(each) for each in record["sharedDevices"]}
         self.consumed = {records.key(each): amounts.read_all(each["capacity"]) for each in record["consumedCapacity"]}
         self.pools = pools.of(self.setting, record["slices"])
-        self.asks = [_asks(at, claim) for at, claim in enumerate(record["claims"])]
+        self.parsed_requests = [_asks(at, claim) for at, claim in enumerate(record["claims"])]
         self.unselected: dict[tuple[Ask, Device], str] = {}
         """Why a request's or its class' selectors do not take a device, as far as `selecting` was asked."""
 

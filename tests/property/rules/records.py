@@ -75,7 +75,7 @@ class Ask:
 class Use:
     """One device given to one request, in the order in which it was given."""
 
-    ask: Ask
+    parsed: Ask
     device: Device
 
 

@@ -8,20 +8,20 @@ from tests.property.rules.reading import World
 from tests.property.rules.records import Ask, Device, Json
 
 
-def unselected(cluster_state: World, ask: Ask, device: Device) -> str:
+def unselected(cluster_state: World, parsed: Ask, device: Device) -> str:
     """Say why the request's or its class' selectors do not take the device; empty if they do."""
-    if (ask, device) not in cluster_state.unselected:
-        cluster_state.unselected[ask, device] = _unselected(cluster_state, ask, device)
-    return cluster_state.unselected[ask, device]
+    if (parsed, device) not in cluster_state.unselected:
+        cluster_state.unselected[parsed, device] = _unselected(cluster_state, parsed, device)
+    return cluster_state.unselected[parsed, device]
 
 
-def _unselected(cluster_state: World, ask: Ask, device: Device) -> str:
-    class_name = ask.spec["deviceClassName"]
+def _unselected(cluster_state: World, parsed: Ask, device: Device) -> str:
+    class_name = parsed.spec["deviceClassName"]
     if class_name not in cluster_state.classes:
         return f"is asked for by the class {class_name}, which is not there"
     texts = [
         *(cluster_state.classes[class_name].get("spec", {}).get("selectors") or ()),
-        *(ask.spec.get("selectors") or ()),
+        *(parsed.spec.get("selectors") or ()),
     ]
     value = _as_expressions_see_it(cluster_state, device)
     for selector in texts:

@@ -19,15 +19,16 @@ def used_twice(cluster_state: World, uses: Sequence[Use]) -> Iterator[str]:
         for before in uses[:at]:
             if use.device is not before.device:
                 continue
-            if use.ask.name == before.ask.name and use.ask.claim == before.ask.claim:
-                yield f"{use.ask.name}: {use.device} twice"
+            if use.parsed.name == before.parsed.name and use.parsed.claim == before.parsed.claim:
+                yield f"{use.parsed.name}: {use.device} twice"
             elif not cluster_state.may_be_shared(use.device) and (
-                not use.ask.is_admin or use.ask.claim == before.ask.claim
+                not use.parsed.is_admin or use.parsed.claim == before.parsed.claim
             ):
-                yield f"{use.ask.name}: {use.device} is given to {before.ask.name} of claim {before.ask.claim}, too"
+                name, claim = before.parsed.name, before.parsed.claim
+                yield f"{use.parsed.name}: {use.device} is given to {name} of claim {claim}, too"
 
 
 def too_long(_cluster_state: World, uses: Sequence[Use]) -> Iterator[str]:
-    for claim in {use.ask.claim for use in uses}:
-        if (length := sum(use.ask.claim == claim for use in uses)) > LONGEST_RESULT:
+    for claim in {use.parsed.claim for use in uses}:
+        if (length := sum(use.parsed.claim == claim for use in uses)) > LONGEST_RESULT:
             yield f"claim {claim} has {length} results, more than {LONGEST_RESULT}"

@@ -83,8 +83,8 @@ class Jobs(Cluster):
             if known is None or known.meta.deleted is not None:
                 continue
             if self.graceful and known.node:
-                gone = replace(known.meta, deleted=self.now + timedelta(seconds=30))
-                self._pods[pod.meta.uid] = replace(known, meta=gone)
+                removed = replace(known.meta, deleted=self.now + timedelta(seconds=30))
+                self._pods[pod.meta.uid] = replace(known, meta=removed)
             else:
                 self._leave_claims([self._pods.pop(pod.meta.uid)])
 

@@ -102,8 +102,8 @@ def asking(**exactly: Any) -> Change:
 
 def doomed_pod(snapshot: Snapshot) -> Snapshot:
     pod = snapshot.pods[Uid("pod-bad-1")]
-    gone = replace(pod, meta=deleted(pod.meta, "batch.kubernetes.io/job-tracking"))
-    return replace(snapshot, pods={**snapshot.pods, pod.meta.uid: gone})
+    removed = replace(pod, meta=deleted(pod.meta, "batch.kubernetes.io/job-tracking"))
+    return replace(snapshot, pods={**snapshot.pods, pod.meta.uid: removed})
 
 
 def without_class(snapshot: Snapshot) -> Snapshot:

@@ -45,10 +45,10 @@ class Shaped(ClusterBuilder):
         self.job(name, queue="q", pods=pods, gpus=0)
         wanted = {RESOURCE: str(count)}
         body = {"spec": {"containers": [{"name": "main", "resources": {"requests": wanted, "limits": wanted}}]}}
-        asks = kubernetes_pods.decode({"metadata": {"name": "-"}, **body})
+        asked = kubernetes_pods.decode({"metadata": {"name": "-"}, **body})
         for at, pod in enumerate(self._pods):
             if pod.meta.name.startswith(f"{name}-"):
-                self._pods[at] = replace(pod, requests=asks.requests, containers=asks.containers)
+                self._pods[at] = replace(pod, requests=asked.requests, containers=asked.containers)
         return self
 
     def snapshot(self) -> Snapshot:

@@ -66,14 +66,14 @@ class Witness(Jobs):
 
     def __init__(self, builder: ClusterBuilder) -> None:
         super().__init__(builder)
-        self.gone: list[str] = []
+        self.removed: list[str] = []
 
     async def suspend(self, job: Job) -> None:
-        self.gone.append(f"Job {job.meta.name}")
+        self.removed.append(f"Job {job.meta.name}")
         await super().suspend(job)
 
     async def evict(self, pod: Pod, reason: str) -> None:
-        self.gone.append(f"Pod {pod.meta.name}")
+        self.removed.append(f"Pod {pod.meta.name}")
         await super().evict(pod, reason)
 
 
@@ -90,5 +90,5 @@ async def test_its_jobs_are_suspended_and_other_pods_of_it_evicted() -> None:
     cluster.submit("high", queue="q", pods=3, priority=5)
     await play.go_on(4)
 
-    assert cluster.gone == ["Job work", "Pod driver"]
+    assert cluster.removed == ["Job work", "Pod driver"]
     assert cluster.running() == {"high"}

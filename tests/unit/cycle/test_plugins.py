@@ -54,10 +54,10 @@ class Plugged(ClusterBuilder):
         first = [{"name": "init", "resources": {"limits": {GPU: str(init)}}}] if init else []
         containers = [{"name": "main", "resources": {"limits": wanted}}]
         body = {"spec": {"containers": containers, "initContainers": first}}
-        asks = kubernetes_pods.decode({"metadata": {"name": "-"}, **body})
+        asked = kubernetes_pods.decode({"metadata": {"name": "-"}, **body})
         for at, pod in enumerate(self._pods):
             if pod.meta.name.startswith(f"{name}-"):
-                self._pods[at] = replace(pod, requests=asks.requests, containers=asks.containers)
+                self._pods[at] = replace(pod, requests=asked.requests, containers=asked.containers)
         return self
 
     def snapshot(self) -> Snapshot:

@@ -142,8 +142,8 @@ async def test_when_the_leader_writes_meanwhile_the_corrections_are_made_anew() 
 async def test_what_the_leader_mends_meanwhile_is_not_posted_again() -> None:
     cluster_state = claim_deleted(a_settled_world())
     (placement,) = cluster_state.book.placements.values()
-    gone = [uid for uid, holding in placement.holdings.items() if holding.claim == "team/train-0-gpus"]
-    released = books.release(placement, claims=gone, at=NOON, actor="muster", reason="gone")
+    removed = [uid for uid, holding in placement.holdings.items() if holding.claim == "team/train-0-gpus"]
+    released = books.release(placement, claims=removed, at=NOON, actor="muster", reason="gone")
     assert released is not None
     ledger = Books(cluster_state.book, released)
 

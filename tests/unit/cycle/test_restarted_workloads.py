@@ -13,9 +13,9 @@ async def test_a_gang_that_was_made_again_takes_the_place_of_the_one_before_it()
     assert set(cluster.gangs) == set(before)
 
     cluster.end_pods()
-    gone = told(await play.go_on(2))
-    assert {group.key for group in gone} == set(before), "they are kept while nothing has come in their stead"
-    assert {group.phase for group in gone} == {Phase.FINISHED}
+    removed = told(await play.go_on(2))
+    assert {group.key for group in removed} == set(before), "they are kept while nothing has come in their stead"
+    assert {group.phase for group in removed} == {Phase.FINISHED}
 
     cluster.life = "-again"
     cluster.lead()

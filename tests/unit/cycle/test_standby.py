@@ -106,9 +106,11 @@ async def test_books_that_do_not_go_on_as_they_were_known_are_read_again() -> No
     leader, reads = a_leader(cluster, ledger, epoch=2), ledger.reads
     await cycle.preload(leader, NOON)
     ((uid, placement),) = leader.mirror.book.placements.items()
-    gone = books.release(placement, pods=placement.seats, claims=placement.holdings, at=NOON, actor="a", reason="gone")
-    assert gone is not None
-    await ledger.post_all([gone], epoch=1)
+    removed = books.release(
+        placement, pods=placement.seats, claims=placement.holdings, at=NOON, actor="a", reason="gone"
+    )
+    assert removed is not None
+    await ledger.post_all([removed], epoch=1)
     leader.mirror._book = replace(leader.mirror.book, placements={uid: replace(placement, seats={})})
 
     await cycle.preload(leader, NOON)

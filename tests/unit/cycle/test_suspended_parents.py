@@ -295,8 +295,8 @@ async def test_pods_that_succeed_on_their_way_out_are_not_taken_for_a_part_that_
     cluster.make = lambda obj: make(obj)[:4]
     await play.go_on(1)
     one = next(iter(cluster._pods.values()))
-    gone = replace(one, phase="Succeeded", meta=replace(one.meta, name="old", uid=Uid("old"), deleted=cluster.now))
-    cluster._pods[gone.meta.uid] = gone
+    removed = replace(one, phase="Succeeded", meta=replace(one.meta, name="old", uid=Uid("old"), deleted=cluster.now))
+    cluster._pods[removed.meta.uid] = removed
     assert report(await play.go_on(3), "ray").phase is Phase.RESERVED
 
     cluster.create(make(cluster.obj)[4:])

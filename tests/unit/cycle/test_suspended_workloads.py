@@ -254,9 +254,9 @@ async def test_claims_that_a_policy_makes_of_extended_resources_are_planned_befo
     cluster, play = a_play(a_cluster().node("a", gpus=2).queue("q", gpus=2))
     policy = a_policy(conversions=[{"extendedResource": "nvidia.com/gpu", "deviceClassName": CLASS}])
     cluster._rest = replace(cluster._rest, policies={"p": policy})
-    asks = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    cluster.submit_held("train", queue="q", pods=2, gpus=0, containers=[asks])
-    cluster.submit_held("large", queue="q", pods=3, gpus=0, containers=[asks])
+    asked = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    cluster.submit_held("train", queue="q", pods=2, gpus=0, containers=[asked])
+    cluster.submit_held("large", queue="q", pods=3, gpus=0, containers=[asked])
     cluster.made.clear()
 
     result = await play.go_on()

@@ -52,32 +52,34 @@ def test_a_device_that_can_be_shared_has_room_for_more_than_one(requests: int) -
 
 def lack_of(answer: Plan | NoPlan) -> NoPlan:
     assert isinstance(answer, NoPlan)
-    assert answer.lack is not None
+    assert answer.capacity_bound is not None
     return answer
 
 
 @pytest.mark.parametrize("mute", [False, True])
 def test_what_a_gang_lacks_is_felt_in_later_worlds_until_there_is_room(*, mute: bool) -> None:
     selectors = Selectors()
-    lack = lack_of(plan(*two(), cluster=nodes(gpus=1).cluster(), selectors=selectors, mute=mute)).lack
-    assert lack is not None
+    capacity_bound = lack_of(
+        plan(*two(), cluster=nodes(gpus=1).cluster(), selectors=selectors, mute=mute)
+    ).capacity_bound
+    assert capacity_bound is not None
 
-    assert lack.is_felt(nodes(gpus=1).taken("a", 0).cluster())
-    assert not lack.is_felt(nodes().cluster())
+    assert capacity_bound.is_felt(nodes(gpus=1).taken("a", 0).cluster())
+    assert not capacity_bound.is_felt(nodes().cluster())
 
 
 def test_nothing_is_said_of_a_world_in_which_pods_may_go_to_other_nodes() -> None:
     selectors = Selectors()
-    lack = lack_of(plan(*two(), cluster=nodes(closed=True).cluster(), selectors=selectors)).lack
-    assert lack is not None
+    capacity_bound = lack_of(plan(*two(), cluster=nodes(closed=True).cluster(), selectors=selectors)).capacity_bound
+    assert capacity_bound is not None
 
-    assert lack.is_felt(nodes(closed=True).cluster())
-    assert not lack.is_felt(nodes().cluster())
+    assert capacity_bound.is_felt(nodes(closed=True).cluster())
+    assert not capacity_bound.is_felt(nodes().cluster())
 
 
 def test_nothing_is_said_once_what_was_counted_is_forgotten() -> None:
-    lack = lack_of(plan(*two(), cluster=nodes(gpus=1).cluster(), selectors=Selectors())).lack
-    assert lack is not None
+    capacity_bound = lack_of(plan(*two(), cluster=nodes(gpus=1).cluster(), selectors=Selectors())).capacity_bound
+    assert capacity_bound is not None
     gc.collect()
 
-    assert not lack.is_felt(nodes(gpus=1).cluster())
+    assert not capacity_bound.is_felt(nodes(gpus=1).cluster())

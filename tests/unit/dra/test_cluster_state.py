@@ -28,14 +28,14 @@ def node_inventory(cluster: ClusterBuilder, node: str = "a") -> NodeInventory:
 
 def seen(cluster: ClusterBuilder, node: str = "a") -> list[str]:
     return [
-        f"{spot.id.pool}/{spot.id.device}"
+        f"{listed.id.pool}/{listed.id.device}"
         for pool in node_inventory(cluster, node).pools
         if pool.sound
-        for spot in pool.spots
+        for listed in pool.listed_devices
     ]
 
 
-def card(*counters: str) -> dict[str, Any]:
+def partition(*counters: str) -> dict[str, Any]:
     return {"consumesCounters": [{"counterSet": "card", "counters": {name: {"value": "1"} for name in counters}}]}
 
 
@@ -108,10 +108,10 @@ UNSOUND = {
         PoolHealth.INVALID,
         "device x is there twice",
     ),
-    "a counter set is missing": (here().slice("p", [card("slices")], nodeName="a"), PoolHealth.INVALID, "card"),
+    "a counter set is missing": (here().slice("p", [partition("slices")], nodeName="a"), PoolHealth.INVALID, "card"),
     "a counter is missing": (
         here()
-        .slice("p-1", [card("memory")], pool="p", count=2, nodeName="a")
+        .slice("p-1", [partition("memory")], pool="p", count=2, nodeName="a")
         .slice("p-2", [], pool="p", count=2, nodeName="a", sharedCounters=SETS),
         PoolHealth.INVALID,
         "counter card/memory",
@@ -140,7 +140,10 @@ def test_a_pool_that_is_not_sound_is_not_used_and_says_why(
 def test_per_device_selection_keeps_other_nodes_devices_out_of_reach() -> None:
     cluster = here().slice("p", [{"nodeName": "b"}, {"nodeSelector": ZONE}], perDeviceNodeSelection=True)
 
-    assert [spot.reachable for pool in node_inventory(cluster).pools for spot in pool.spots] == [False, True]
+    assert [listed.reachable for pool in node_inventory(cluster).pools for listed in pool.listed_devices] == [
+        False,
+        True,
+    ]
     assert given(cluster.plan(a_pod("p", 1, nodeSelector={"zone": "a"}))) == {"p": ["p/gpu-1"]}
 
 

@@ -52,24 +52,24 @@ def prefers_big(name: str) -> PodDemand:
     return a_pod(name, {"name": "gpu", "firstAvailable": [sized("big"), sized("small")]})
 
 
-def cards(count: int) -> ClusterBuilder:
+def partitions(count: int) -> ClusterBuilder:
     """Return a node with cards of 7 slices of compute and 8 of memory; partitions are called CARD-PROFILE-START."""
     parts = []
-    for card in range(count):
+    for member in range(count):
         for profile, starts in STARTS.items():
             for start in starts:
                 memory = {f"memory-{at}": {"value": "1"} for at in range(start, start + MEMORY[profile])}
                 drawn = {"compute": {"value": profile[0]}, **memory}
                 parts.append(
                     {
-                        "name": f"{card}-{profile}-{start}",
+                        "name": f"{member}-{profile}-{start}",
                         "attributes": {"profile": {"string": profile}},
-                        "consumesCounters": [{"counterSet": f"card-{card}", "counters": drawn}],
+                        "consumesCounters": [{"counterSet": f"card-{member}", "counters": drawn}],
                     }
                 )
     whole = {"compute": {"value": "7"}, **{f"memory-{at}": {"value": "1"} for at in range(8)}}
     builder = a_cluster().node("a").slice("parts", parts, pool="a", count=2, nodeName="a")
-    sets = [{"name": f"card-{card}", "counters": whole} for card in range(count)]
+    sets = [{"name": f"card-{member}", "counters": whole} for member in range(count)]
     return builder.slice("sets", [], pool="a", count=2, nodeName="a", sharedCounters=sets)
 
 
@@ -94,7 +94,7 @@ def test_a_gang_that_first_fit_can_place_in_no_order_is_placed_by_choice() -> No
     """Each pod takes the whole card, if it may, and leaves nothing to the other; halves do for both."""
     ways = [{"name": profile, **of_profile(profile)["exactly"]} for profile in ("7g", "3g")]
     halves = {"name": "gpu", "firstAvailable": ways}
-    builder, pods = cards(1), [a_pod("one", halves), a_pod("two", halves)]
+    builder, pods = partitions(1), [a_pod("one", halves), a_pod("two", halves)]
 
     assert refused(plan(builder, *pods, choice=Choice.FIRST_FIT)).kind is Kind.INFEASIBLE
     # The first one leaves room for a 4g.
@@ -102,7 +102,7 @@ def test_a_gang_that_first_fit_can_place_in_no_order_is_placed_by_choice() -> No
 
 
 def test_small_partitions_go_to_one_card_and_leave_the_largest_possible_free() -> None:
-    found = given(plan(cards(3), *wanting("1g", "one", "two", "three")))
+    found = given(plan(partitions(3), *wanting("1g", "one", "two", "three")))
 
     assert {names[0].partition("-")[0] for names in found.values()} == {"a/0"}
     # Above the slices of the 4g.
@@ -110,7 +110,7 @@ def test_small_partitions_go_to_one_card_and_leave_the_largest_possible_free() -
 
 
 def test_a_card_that_is_in_use_is_filled_before_others() -> None:
-    builder = cards(2)
+    builder = partitions(2)
     builder._taken[DeviceId(DRIVER, "a", "1-4g-0")] = next(iter(a_cluster().taken("x", 0)._taken.values()))
 
     assert given(plan(builder, *wanting("3g", "one"))) == {"one": ["a/1-3g-4"]}
@@ -126,8 +126,8 @@ def test_one_partition_more_than_cards_have_is_proved_not_to_fit() -> None:
     """Two cards: 4g and 3g on each leave no compute for a 1g. Equal cards are not tried one for the other."""
     pods = [*wanting("4g", "a", "b"), *wanting("3g", "c", "d"), *wanting("1g", "e")]
 
-    assert refused(plan(cards(2), *pods, steps=500)).kind is Kind.INFEASIBLE
-    assert isinstance(plan(cards(2), *pods[:-1], steps=500), Plan)
+    assert refused(plan(partitions(2), *pods, steps=500)).kind is Kind.INFEASIBLE
+    assert isinstance(plan(partitions(2), *pods[:-1], steps=500), Plan)
 
 
 def test_a_choice_that_is_over_quota_is_passed_over() -> None:
@@ -235,4 +235,4 @@ def test_counters_that_are_too_few_for_all_together_need_no_search(choice: Choic
     names = [f"p-{at}" for at in range(8)]
     pods = [*wanting("4g", *names), *wanting("3g", *(f"q-{name}" for name in names)), *wanting("1g", "r")]
 
-    assert refused(plan(cards(8), *pods, choice=choice, steps=50)).kind is Kind.INFEASIBLE
+    assert refused(plan(partitions(8), *pods, choice=choice, steps=50)).kind is Kind.INFEASIBLE

@@ -22,7 +22,7 @@ def shares(**wanted: int) -> list[PodDemand]:
     ]
 
 
-def cards(nodes: int) -> ClusterBuilder:
+def partitions(nodes: int) -> ClusterBuilder:
     cluster = a_cluster()
     for at in range(nodes):
         cluster.node(f"n-{at}", gpus=[CARD] * 4)
@@ -43,7 +43,7 @@ def test_what_no_free_choice_could_place_is_not_searched_for_in_every_order() ->
 @pytest.mark.parametrize("choice", list(Choice))
 def test_more_capacity_than_all_shared_devices_have_is_counted_not_searched_for(choice: Choice) -> None:
     demands = shares(large=8, middle=8, small=8)
-    answer = gang_planner.plan(demands, cards(2).cluster(), selectors=Selectors(), steps=STEPS, choice=choice)
+    answer = gang_planner.plan(demands, partitions(2).cluster(), selectors=Selectors(), steps=STEPS, choice=choice)
     assert refused(answer).kind is Kind.INFEASIBLE
     assert answer.steps == 0
     assert "too little of their capacity is left" in refused(answer).message
@@ -53,7 +53,7 @@ def test_more_capacity_than_all_shared_devices_have_is_counted_not_searched_for(
 def test_what_is_left_of_shared_devices_is_counted_to_the_last_share(choice: Choice) -> None:
     """Two of 37Gi or three of 26Gi on each card."""
     demands = shares(large=8, middle=12)
-    answer = gang_planner.plan(demands, cards(2).cluster(), selectors=Selectors(), steps=STEPS, choice=choice)
+    answer = gang_planner.plan(demands, partitions(2).cluster(), selectors=Selectors(), steps=STEPS, choice=choice)
     assert isinstance(answer, Plan), answer
 
 
@@ -73,7 +73,7 @@ def test_a_search_in_vain_pays_for_what_it_looks_at() -> None:
     def count(charge: Charge) -> None:
         asked.append(charge)
 
-    demands, cluster = shares(large=20, middle=20, small=14), cards(5).cluster()
+    demands, cluster = shares(large=20, middle=20, small=14), partitions(5).cluster()
     answer = gang_planner.plan(demands, cluster, selectors=Selectors(), steps=2_000, affordable=count)
     assert refused(answer).kind is Kind.STEPS_ENDED
     assert len(asked) <= len(demands) + 2_000 // 16

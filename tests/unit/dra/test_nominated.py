@@ -171,7 +171,7 @@ def booked_on_small(builder: ClusterBuilder) -> ClusterState:
 def test_a_claim_that_first_fit_would_give_a_freed_device_holds_both_until_it_is_seen(freed: bool) -> None:
     cluster = booked_on_small(big_and_small() if freed else big_and_small().taken("a", 0))
 
-    holds = nominated.first_fit_holds(A, cluster.awaited[A], cluster, selectors=Selectors(), steps=STEPS)
+    holds = nominated.first_fit_holds(A, cluster.pending[A], cluster, selectors=Selectors(), steps=STEPS)
     landed = nominated.predict(cluster, selectors=Selectors(), steps=STEPS)
 
     assert holds is not freed
@@ -186,7 +186,7 @@ def test_a_pod_whose_gate_is_shut_is_given_nothing_by_kube_scheduler() -> None:
     builder.pods.append(a_pod("c", schedulingGates=[{"name": names.GATE}]).pod)
     cluster = booked_on_small(builder)
 
-    assert cluster.awaited == {}
+    assert cluster.pending == {}
     assert set(nominated.predict(cluster, selectors=Selectors(), steps=STEPS).taken) == {device(1)}
 
 
@@ -198,7 +198,7 @@ def test_pods_of_one_node_are_given_their_devices_in_the_order_of_their_gates() 
     in_order, swapped = builder.cluster(planned(waiting, [0, 1])), builder.cluster(planned(waiting, [1, 0]))
 
     for cluster, holds in ((in_order, True), (swapped, False)):
-        assert nominated.first_fit_holds(A, cluster.awaited[A], cluster, selectors=Selectors(), steps=STEPS) is holds
+        assert nominated.first_fit_holds(A, cluster.pending[A], cluster, selectors=Selectors(), steps=STEPS) is holds
         # Who changes places with another takes nothing from anybody else.
         assert set(nominated.predict(cluster, selectors=Selectors(), steps=STEPS).taken) == {device(0), device(1)}
 

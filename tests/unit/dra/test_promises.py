@@ -24,7 +24,7 @@ def part(amount: str) -> dict[str, Any]:
 def is_promised(builder: ClusterBuilder, *claims: Claim, release: Release = Release.V1_36) -> bool:
     cluster = cluster_state.build(builder.snapshot(), (), profile=compatibility.profile(release))
     selectors = Selectors(cluster.profile.cel)
-    found = node_allocator.allocate(claims, NodeName("a"), cluster, selectors=selectors, steps=100, promise=True)
+    found = node_allocator.allocate(claims, NodeName("a"), cluster, selectors=selectors, steps=100, certain=True)
     return isinstance(found, Allocated)
 
 

@@ -111,14 +111,16 @@ def pool(*drawn: Json, **totals: str) -> list[devices.Slice]:
 
 
 def test_what_is_in_use_draws_from_counters() -> None:
-    stock = counters.build(pool(drawing(slices="3"), drawing(slices="3", memory="1500m"), slices="7", memory="40"))
+    counter_set = counters.build(
+        pool(drawing(slices="3"), drawing(slices="3", memory="1500m"), slices="7", memory="40")
+    )
     first, second = (DeviceId(DRIVER, "p", f"gpu-{at}") for at in range(2))
 
-    assert isinstance(stock, SharedCounters)
-    assert list(stock.totals) == [("card", "memory"), ("card", "slices")]
-    assert stock.available([]) == (40, 7)
-    assert stock.available([first, second]) == (Fraction(77, 2), 1)
-    assert stock.available([DeviceId(DRIVER, "p", "gone")]) == (40, 7)
+    assert isinstance(counter_set, SharedCounters)
+    assert list(counter_set.totals) == [("card", "memory"), ("card", "slices")]
+    assert counter_set.available([]) == (40, 7)
+    assert counter_set.available([first, second]) == (Fraction(77, 2), 1)
+    assert counter_set.available([DeviceId(DRIVER, "p", "gone")]) == (40, 7)
 
 
 def test_a_counter_that_is_not_there_is_named() -> None:

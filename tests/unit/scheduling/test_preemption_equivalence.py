@@ -19,7 +19,7 @@ from admission.workloads import gangs
 from tests.builders import a_cluster, pod_of, with_pods
 
 
-def asks(snapshot: Snapshot, **queue: Any) -> list[Hashable]:
+def questions(snapshot: Snapshot, **queue: Any) -> list[Hashable]:
     """What the gangs ask for, in the order of their names."""
     found = sorted(gangs.groups(snapshot, {}), key=lambda group: group.key)
     queues = snapshot.queues
@@ -37,7 +37,7 @@ def changed(change: Callable[[Pod], Pod]) -> Snapshot:
 
 
 def test_gangs_that_differ_in_names_alone_ask_for_the_same() -> None:
-    one, other = asks(two())
+    one, other = questions(two())
 
     assert one == other
 
@@ -57,7 +57,7 @@ def test_gangs_that_differ_in_names_alone_ask_for_the_same() -> None:
     ids=str,
 )
 def test_gangs_that_were_written_otherwise_do_not(job: dict[str, Any]) -> None:
-    one, other = asks(two(**job))
+    one, other = questions(two(**job))
 
     assert one != other
 
@@ -74,7 +74,7 @@ def test_gangs_that_were_written_otherwise_do_not(job: dict[str, Any]) -> None:
     ids=["affinity", "tolerations", "node selector", "priority", "extended resources"],
 )
 def test_nor_do_those_of_which_one_pod_is_otherwise(change: Callable[[Pod], Pod]) -> None:
-    one, other = asks(changed(change))
+    one, other = questions(changed(change))
 
     assert one != other
 
@@ -89,7 +89,7 @@ def test_a_claim_that_pods_name_is_that_very_one() -> None:
 
     snapshot = with_pods(snapshot, *map(named, snapshot.pods.values()))
 
-    one, other = asks(snapshot)
+    one, other = questions(snapshot)
     assert one != other
 
 
@@ -99,7 +99,7 @@ def test_claims_from_templates_of_one_name_may_ask_for_different_things() -> Non
     old, new = snapshot.claims["team/y-1-gpus"], two(gpus=2).claims["team/y-1-gpus"]
     snapshot = replace(snapshot, claims={**snapshot.claims, old.meta.key: replace(old, spec=new.spec)})
 
-    one, other = asks(snapshot)
+    one, other = questions(snapshot)
 
     assert one != other
 
@@ -112,7 +112,7 @@ def test_who_shares_a_claim_asks_for_less_than_who_does_not() -> None:
         if pod.meta.name.startswith("y-")
     ]
 
-    one, other = asks(with_pods(snapshot, *pods))
+    one, other = questions(with_pods(snapshot, *pods))
 
     assert one != other
 
@@ -120,13 +120,13 @@ def test_who_shares_a_claim_asks_for_less_than_who_does_not() -> None:
 def test_where_devices_are_picked_by_others_another_plan_is_made() -> None:
     snapshot = two()
 
-    assert asks(snapshot, placement=PlacementMode.COUNT) != asks(snapshot, placement=PlacementMode.PIN)
+    assert questions(snapshot, placement=PlacementMode.COUNT) != questions(snapshot, placement=PlacementMode.PIN)
 
 
 def test_how_long_a_queue_lets_gangs_run_tells_whom_they_are_in_the_way_of() -> None:
     snapshot = two()
 
-    assert asks(snapshot, default_runtime=timedelta(hours=1)) != asks(snapshot)
+    assert questions(snapshot, default_runtime=timedelta(hours=1)) != questions(snapshot)
 
 
 def test_what_a_gang_asks_for_is_found_out_again_when_its_pods_change_and_forgotten_with_it() -> None:

@@ -10,7 +10,7 @@ LATER = NOON + timedelta(hours=1)
 
 
 def expected_end(gang: str, end: datetime | None) -> ExpectedEnd:
-    return ExpectedEnd(stay=Interval(gang=gang), queue=QueueName("q"), charge={}, end=end)
+    return ExpectedEnd(interval=Interval(gang=gang), queue=QueueName("q"), charge={}, end=end)
 
 
 def test_of_whom_nobody_knows_the_end_is_told_as_they_come_and_go() -> None:
@@ -43,4 +43,4 @@ def test_who_came_and_is_not_in_the_books_is_not_there_in_the_next_cycle() -> No
     present.expect(books, NOON)
 
     assert set(present.expected_ends) == {"a"}
-    assert [one.stay.gang for one in present.gone(LATER)] == ["a"]
+    assert [one.interval.gang for one in present.removed(LATER)] == ["a"]
