@@ -63,7 +63,7 @@ class Outcome:
     left: tuple[Difference, ...] = ()
 
 
-class _Look(NamedTuple):
+class _Observation(NamedTuple):
     book: Book
     observed: ObservedAllocations
     differences: Sequence[Difference]
@@ -71,11 +71,11 @@ class _Look(NamedTuple):
 
 async def compare(ledger: Books, cluster: Cluster, pause: Callable[[], Awaitable[None]]) -> tuple[Difference, ...]:
     """Return what differs before and after a pause."""
-    first = (await _look(ledger, cluster)).differences
+    first = (await _observe(ledger, cluster)).differences
     if not first:
         return ()
     await pause()
-    return tuple(_among(first, (await _look(ledger, cluster)).differences))
+    return tuple(_among(first, (await _observe(ledger, cluster)).differences))
 
 
 async def repair(
@@ -88,28 +88,28 @@ async def repair(
     """
     posted: list[tuple[Entry, Posted]] = []
     for _ in range(ATTEMPTS):
-        look = await _look(ledger, cluster)
-        due = _among(wanted, look.differences)
+        refresh = await _observe(ledger, cluster)
+        due = _among(wanted, refresh.differences)
         try:
             if any(one.what is What.BALANCE for one in due) and not posted:
-                note = reconciliation.note(look.book, author(look.book))
+                note = reconciliation.note(refresh.book, author(refresh.book))
                 posted.append((note, await ledger.rebuild(note)))
                 continue
-            entries = reconciliation.corrections(look.book, look.observed, due, author(look.book))
+            entries = reconciliation.corrections(refresh.book, refresh.observed, due, author(refresh.book))
             if entries:
-                posted += zip(entries, await ledger.amend(entries, known=look.book), strict=True)
+                posted += zip(entries, await ledger.amend(entries, known=refresh.book), strict=True)
         except ConflictError:
             continue
-        left = _among(wanted, (await _look(ledger, cluster)).differences)
+        left = _among(wanted, (await _observe(ledger, cluster)).differences)
         return Outcome(differences=tuple(wanted), posted=tuple(posted), left=tuple(left))
     raise ConflictError("the books are written to all the time: try again, or while no controller runs")
 
 
-async def _look(ledger: Books, cluster: Cluster) -> _Look:
+async def _observe(ledger: Books, cluster: Cluster) -> _Observation:
     book = await ledger.load()
     snapshot = PendingPods().over(await cluster.now(), book)
     observed = ObservedAllocations.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
-    return _Look(book, observed, reconciliation.differences(book, observed))
+    return _Observation(book, observed, reconciliation.differences(book, observed))
 
 
 def _among(known: Collection[Difference], found: Collection[Difference]) -> list[Difference]:

@@ -26,7 +26,7 @@ class DirtyGangs:
     _followed: set[GangUid] = field(default_factory=set)
     """Those of which something followed in this cycle, and may not have come to pass."""
 
-    def look(self, book: Book, observed: ObservedAllocations, users: Mapping[Uid, Collection[Uid]]) -> None:
+    def refresh(self, book: Book, observed: ObservedAllocations, users: Mapping[Uid, Collection[Uid]]) -> None:
         """Take note of what changed. users: by the UIDs of claims, the pods with a seat in the book that use them."""
         before, snapshot = self._snapshot, observed.snapshot
         rules = (before.malformed == snapshot.malformed, before.classes == snapshot.classes)
@@ -37,7 +37,7 @@ class DirtyGangs:
             self._open |= set(_by_pods(before, snapshot, book))
             self._open |= set(_by_claims(before, snapshot, book, users))
             self._open |= set(_by_slices(before, snapshot, book))
-            self._open |= {gang for uid in self._open for gang in _beside(uid, book, self._placements)}
+            self._open |= {gang for uid in self._open for gang in _sharing(uid, book, self._placements)}
         self._open &= book.placements.keys()
         self._snapshot, self._meters, self._placements = snapshot, observed.meters, book.placements
 
@@ -91,7 +91,7 @@ def _by_slices(before: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[Gan
             yield gang
 
 
-def _beside(gang: GangUid, book: Book, before: Mapping[GangUid, Placement]) -> Iterator[GangUid]:
+def _sharing(gang: GangUid, book: Book, before: Mapping[GangUid, Placement]) -> Iterator[GangUid]:
     """Yield the gangs that pay for what the pods of another one use, or used."""
     for placement in (book.placements.get(gang), before.get(gang)):
         for seat in placement.seats.values() if placement is not None else ():

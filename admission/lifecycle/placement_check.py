@@ -62,7 +62,9 @@ def _hold(node: NodeName, pods: list[PendingAllocation], fitting: Fitting) -> bo
     cluster = fitting.cluster
     before = cluster.pending.get(node, ())
     try:
-        landings = nominated.replayed(node, [*before, *pods], cluster, selectors=fitting.selectors, steps=fitting.steps)
+        predictions = nominated.replayed(
+            node, [*before, *pods], cluster, selectors=fitting.selectors, steps=fitting.steps
+        )
     except StepsEndedError:
         return False
-    return all(one.holds for one in landings[len(before) :])
+    return all(one.holds for one in predictions[len(before) :])

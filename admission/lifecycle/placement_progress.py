@@ -61,9 +61,9 @@ def trouble(group: Group, book: Book, observed: ObservedAllocations) -> str | No
     for pod, seat in _unbound(group):
         if seat.node and seat.node not in observed.snapshot.nodes:
             return f"node {seat.node}, where pod {pod.meta.key} was to go, is gone"
-        made_anew = _made_anew(pod, seat, observed)
-        if made_anew is not None:
-            return f"claim {made_anew.meta.key} of pod {pod.meta.key} was made anew"
+        recreated = _recreated(pod, seat, observed)
+        if recreated is not None:
+            return f"claim {recreated.meta.key} of pod {pod.meta.key} was made anew"
         for uid in _named(seat):
             found = _trouble_of(uid, pod, book, observed)
             if found is not None:
@@ -101,7 +101,7 @@ def _named(seat: Seat) -> Iterator[Uid]:
             yield uid
 
 
-def _made_anew(pod: Pod, seat: Seat, observed: ObservedAllocations) -> Claim | None:
+def _recreated(pod: Pod, seat: Seat, observed: ObservedAllocations) -> Claim | None:
     """Return a claim that the pod names now and did not name when it was planned."""
     for named in pod.claims:
         claim = observed.snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(named)}")

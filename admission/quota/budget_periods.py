@@ -122,19 +122,19 @@ def _begin(day: date, zone: ZoneInfo) -> datetime:
     """
     midnight = datetime.combine(day, time(), tzinfo=zone)
     late = midnight.astimezone(UTC)
-    if _shown(late, zone) == midnight.replace(tzinfo=None):
+    if _formatted(late, zone) == midnight.replace(tzinfo=None):
         return accruals.whole(late)
     early = midnight.replace(fold=1).astimezone(UTC)
     seconds = accruals.between(early, late)
     below, above = 0, seconds
     while below < above:
         middle = (below + above) // 2
-        if _shown(early + timedelta(seconds=middle), zone) < midnight.replace(tzinfo=None):
+        if _formatted(early + timedelta(seconds=middle), zone) < midnight.replace(tzinfo=None):
             below = middle + 1
         else:
             above = middle
     return early + timedelta(seconds=above)
 
 
-def _shown(moment: datetime, zone: ZoneInfo) -> datetime:
+def _formatted(moment: datetime, zone: ZoneInfo) -> datetime:
     return moment.astimezone(zone).replace(tzinfo=None)

@@ -78,13 +78,13 @@ class Balance:
     budget: Budget
     span: Span
     spent: int
-    promised: int
+    committed: int
     elsewhere: int
 
     @property
     def left(self) -> int:
         """Return limit - spent - promised - elsewhere; negative when more was taken than there is."""
-        return self.budget.seconds - self.spent - self.promised - self.elsewhere
+        return self.budget.seconds - self.spent - self.committed - self.elsewhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ class BudgetShortage:
         return (
             f"queue {balance.queue} has {hours(balance.left)} hours of {budget.meter} left of its budget of"
             f" {hours(budget.seconds)}{kind} (spent {hours(balance.spent)}, promised to gangs that were let in"
-            f" {hours(balance.promised)}{elsewhere}), the gang needs {hours(self.needed)};"
+            f" {hours(balance.committed)}{elsewhere}), the gang needs {hours(self.needed)};"
             f" {'it is full again at' if budget.period else 'it ends at'} {end}"
         )
 
@@ -117,7 +117,7 @@ class BudgetShortage:
             "meter": budget.meter,
             "hours": hours(budget.seconds),
             "spent": hours(balance.spent),
-            "promised": hours(balance.promised),
+            "promised": hours(balance.committed),
             "left": hours(balance.left),
             "needed": hours(self.needed),
             "start": balance.span.start.isoformat(),
@@ -166,13 +166,13 @@ class Balances:
         self._tree = tree
         self._now = accruals.whole(now)
         self._lines = _Lines(tree, now, budget_periods.span, *Scope)
-        self._ahead = _Lines(tree, now, budget_periods.following, Scope.GLOBAL)
+        self._future = _Lines(tree, now, budget_periods.following, Scope.GLOBAL)
         self._add_spent(sources)
         for placement in sources.placements:
-            self._add_promised(placement, sources.runtimes.get(placement.gang_uid))
+            self._add_committed(placement, sources.runtimes.get(placement.gang_uid))
         for line in self._lines:
             if line.budget.scope is Scope.GLOBAL:
-                line.elsewhere = sources.elsewhere.get(line.purse, 0)
+                line.elsewhere = sources.elsewhere.get(line.budget_balance, 0)
 
     def of(self, queue: QueueName) -> tuple[Balance, ...]:
         """Return the balances of a queue's own budgets, in the order of its spec; without windows that are not open."""
@@ -190,13 +190,13 @@ class Balances:
 
     def take(self, queue: QueueName, charge: Charge, runtime: timedelta | None = None) -> None:
         """Promise a gang that is let in what it needs, whether it is there or not."""
-        for line, needed in self._needs(queue, charge, runtime, ahead=True):
-            line.promised += needed
+        for line, needed in self._needs(queue, charge, runtime, future=True):
+            line.committed += needed
 
     def give_back(self, queue: QueueName, charge: Charge, runtime: timedelta | None = None) -> None:
         """Undo `take`."""
-        for line, needed in self._needs(queue, charge, runtime, ahead=True):
-            line.promised -= needed
+        for line, needed in self._needs(queue, charge, runtime, future=True):
+            line.committed -= needed
 
     def shares(self) -> tuple[BudgetShare, ...]:
         """Return what this cluster has taken of every Global budget, in order, with the smallest limit that holds.
@@ -206,17 +206,17 @@ class Balances:
         """
         found: dict[BudgetKey, BudgetShare] = {}
         for line, most in self._shared():
-            limit = min(most, found[line.purse].limit) if line.purse in found else most
-            seconds = min(line.spent + line.promised, quantities.LIMIT)
-            found[line.purse] = BudgetShare(**line.purse._asdict(), limit=limit, seconds=seconds)
-        return tuple(found[purse] for purse in sorted(found))
+            limit = min(most, found[line.budget_balance].limit) if line.budget_balance in found else most
+            seconds = min(line.spent + line.committed, quantities.LIMIT)
+            found[line.budget_balance] = BudgetShare(**line.budget_balance._asdict(), limit=limit, seconds=seconds)
+        return tuple(found[budget_balance] for budget_balance in sorted(found))
 
     def _shared(self) -> Iterator[tuple["_Line", int]]:
         for line in self._lines:
             if line.budget.scope is Scope.GLOBAL:
                 holds = line.budget.on_exhausted is OnExhausted.HOLD
                 yield line, line.budget.seconds if holds else quantities.LIMIT
-        for line in self._ahead:
+        for line in self._future:
             yield line, quantities.LIMIT
 
     def _short(
@@ -228,7 +228,7 @@ class Balances:
                 yield BudgetShortage(balance=balance, needed=needed)
 
     def _needs(
-        self, queue: QueueName, charge: Charge, runtime: timedelta | None, *, ahead: bool = False
+        self, queue: QueueName, charge: Charge, runtime: timedelta | None, *, future: bool = False
     ) -> Iterator[tuple["_Line", int]]:
         """Yield the budgets that a gang draws on, with what it needs of each. ahead: those that come, too."""
         declared = self._tree.queues.get(queue)
@@ -236,7 +236,7 @@ class Balances:
             return
         paid = paid_seconds(declared, runtime)
         for meter, amount in sorted(charge.items()):
-            for line in self._binding(queue, meter, ahead=ahead) if amount else ():
+            for line in self._binding(queue, meter, future=future) if amount else ():
                 yield line, amount * line.within(self._now, paid)
 
     def _add_spent(self, sources: Sources) -> None:
@@ -245,7 +245,7 @@ class Balances:
             for line in self._lines.binding(*key):
                 line.spent += booked[line.span.start].get(key, 0) + sources.accrued.get(key, 0)
 
-    def _add_promised(self, placement: Placement, runtime: timedelta | None) -> None:
+    def _add_committed(self, placement: Placement, runtime: timedelta | None) -> None:
         declared = self._tree.queues.get(placement.queue)
         if declared is None:
             return
@@ -256,11 +256,11 @@ class Balances:
             return
         for holding in placement.holdings.values():
             for meter, amount in holding.charge.items():
-                for line in self._binding(placement.queue, meter, ahead=True):
-                    line.promised += amount * line.within(begin, remaining)
+                for line in self._binding(placement.queue, meter, future=True):
+                    line.committed += amount * line.within(begin, remaining)
 
-    def _binding(self, queue: QueueName, meter: MeterName, *, ahead: bool) -> tuple["_Line", ...]:
-        return self._lines.binding(queue, meter) + (self._ahead.binding(queue, meter) if ahead else ())
+    def _binding(self, queue: QueueName, meter: MeterName, *, future: bool) -> tuple["_Line", ...]:
+        return self._lines.binding(queue, meter) + (self._future.binding(queue, meter) if future else ())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -271,11 +271,11 @@ class _Line:
     budget: Budget
     span: Span
     spent: int = 0
-    promised: int = 0
+    committed: int = 0
     elsewhere: int = 0
 
     @property
-    def purse(self) -> BudgetKey:
+    def budget_balance(self) -> BudgetKey:
         return BudgetKey(self.queue, self.budget.meter, self.span.start, self.span.end)
 
     def within(self, begin: datetime, seconds: int) -> int:
@@ -289,7 +289,7 @@ class _Line:
             budget=self.budget,
             span=self.span,
             spent=self.spent,
-            promised=self.promised,
+            committed=self.committed,
             elsewhere=self.elsewhere,
         )
 

@@ -59,7 +59,7 @@ class Rules:
         """Return the rules of a tree; empty where no queue declares fair sharing."""
         weights: dict[QueueName, Fraction] = {}
         half_lives: dict[QueueName, timedelta] = {}
-        for children in _families(tree):
+        for children in _sibling_groups(tree):
             declared = [sharing for name in children if (sharing := tree.queues[name].fair_sharing) is not None]
             if declared:
                 silent = FairSharing(half_life=max(sharing.half_life for sharing in declared))
@@ -190,7 +190,7 @@ class Shares:
                     self._totals[parent][meter] += quota.nominal
 
 
-def _families(tree: Tree) -> list[tuple[QueueName, ...]]:
+def _sibling_groups(tree: Tree) -> list[tuple[QueueName, ...]]:
     """Return the roots, and the children of every parent."""
     return [tuple(name for name in tree.order if name not in tree.parents), *tree.children.values()]
 

@@ -32,7 +32,7 @@ class Inactive(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueFlaw:
+class QueueProblem:
     """Why a queue is inactive: code, and a sentence with the mend."""
 
     reason: Inactive
@@ -50,7 +50,7 @@ class Tree:
     parents: Mapping[QueueName, QueueName] = field(default_factory=dict)
     children: Mapping[QueueName, tuple[QueueName, ...]] = field(default_factory=dict)
     quotas: Mapping[QueueName, Mapping[MeterName, Quota]] = field(default_factory=dict)
-    problems: Mapping[QueueName, QueueFlaw] = field(default_factory=dict)
+    problems: Mapping[QueueName, QueueProblem] = field(default_factory=dict)
     order: tuple[QueueName, ...] = ()
     placed: frozenset[QueueName] = frozenset()
 
@@ -126,20 +126,20 @@ def _depths(
     return depths
 
 
-def _too_deep(name: QueueName, depth: int) -> QueueFlaw:
-    return QueueFlaw(
+def _too_deep(name: QueueName, depth: int) -> QueueProblem:
+    return QueueProblem(
         reason=Inactive.TOO_DEEP,
         message=f"queue {name} is {depth} levels deep, at most {MAX_DEPTH} are supported;"
         " give it or a queue above it a parent nearer to the root",
     )
 
 
-def _stopped(placed: Iterable[Queue], absent: Collection[QueueName]) -> dict[QueueName, QueueFlaw]:
+def _stopped(placed: Iterable[Queue], absent: Collection[QueueName]) -> dict[QueueName, QueueProblem]:
     """Return why queues that have their place take nothing: they are being deleted, or one above them is, or is gone.
 
     placed: a parent before its children.
     """
-    problems: dict[QueueName, QueueFlaw] = {}
+    problems: dict[QueueName, QueueProblem] = {}
     whys: dict[QueueName, str] = {}
     for queue in placed:
         name, parent = queue.name, queue.parent
@@ -154,9 +154,9 @@ def _stopped(placed: Iterable[Queue], absent: Collection[QueueName]) -> dict[Que
     return problems
 
 
-def _rootless(parents: Mapping[QueueName, QueueName]) -> dict[QueueName, QueueFlaw]:
+def _rootless(parents: Mapping[QueueName, QueueName]) -> dict[QueueName, QueueProblem]:
     """Return what is wrong with queues that no root is above: a parent is missing, or they run in a circle."""
-    problems: dict[QueueName, QueueFlaw] = {}
+    problems: dict[QueueName, QueueProblem] = {}
     above: dict[QueueName, str] = {}
     for name in parents:
         path: dict[QueueName, None] = {}
@@ -164,7 +164,7 @@ def _rootless(parents: Mapping[QueueName, QueueName]) -> dict[QueueName, QueueFl
         while end in parents and end not in above and end not in path:
             path[end] = None
             end = parents[end]
-        own: Mapping[QueueName, QueueFlaw] = {}
+        own: Mapping[QueueName, QueueProblem] = {}
         if end in path:
             loop = list(path)[list(path).index(end) :]
             why, own = f"its ancestors run in a circle ({_circle(loop, 0)})", _cycles(loop)
@@ -178,24 +178,24 @@ def _rootless(parents: Mapping[QueueName, QueueName]) -> dict[QueueName, QueueFl
     return problems
 
 
-def _missing(name: QueueName, parent: QueueName) -> QueueFlaw:
-    return QueueFlaw(
+def _missing(name: QueueName, parent: QueueName) -> QueueProblem:
+    return QueueProblem(
         reason=Inactive.MISSING_PARENT,
         message=f"parent {parent} of queue {name} does not exist; create it or correct spec.parent",
     )
 
 
-def _terminating(name: QueueName) -> QueueFlaw:
-    return QueueFlaw(
+def _terminating(name: QueueName) -> QueueProblem:
+    return QueueProblem(
         reason=Inactive.TERMINATING,
         message=f"queue {name} is being deleted and takes no new gangs; name another queue, or create it anew when it"
         " is gone",
     )
 
 
-def _cycles(loop: list[QueueName]) -> dict[QueueName, QueueFlaw]:
+def _cycles(loop: list[QueueName]) -> dict[QueueName, QueueProblem]:
     return {
-        name: QueueFlaw(
+        name: QueueProblem(
             reason=Inactive.CYCLE,
             message=f"queue {name} is its own ancestor ({_circle(loop, at)});"
             " take spec.parent from one of these queues",
@@ -206,12 +206,12 @@ def _cycles(loop: list[QueueName]) -> dict[QueueName, QueueFlaw]:
 
 def _circle(loop: list[QueueName], start: int) -> str:
     """Write the circle from one of its queues back to it; of a long one the beginning."""
-    shown: list[str] = [loop[(start + step) % len(loop)] for step in range(min(len(loop), MAX_DEPTH))]
-    return " → ".join([*shown, *(["…"] if len(loop) > MAX_DEPTH else []), loop[start]])
+    formatted: list[str] = [loop[(start + step) % len(loop)] for step in range(min(len(loop), MAX_DEPTH))]
+    return " → ".join([*formatted, *(["…"] if len(loop) > MAX_DEPTH else []), loop[start]])
 
 
-def _above(name: QueueName, why: str) -> QueueFlaw:
-    return QueueFlaw(
+def _above(name: QueueName, why: str) -> QueueProblem:
+    return QueueProblem(
         reason=Inactive.ANCESTOR,
         message=f"queue {name} is under an inactive queue: {why}; mend that queue, or choose another parent",
     )

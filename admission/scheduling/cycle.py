@@ -107,10 +107,12 @@ def rehearse(groups: tuple[Group, ...], rules: Rules, cluster: ClusterState, usa
         if not isinstance(queue, Queue):
             continue
         inputs = chain.asked(Inputs(rules=rules, group=group, queue=queue, cluster=cluster, queue_usage=queue_usage))
-        alike = equivalence.build(inputs.demands, mode.asked(group.record, queue), cluster, topology.question(group))
-        if alike is not None and alike.key not in kinds:
+        equivalent = equivalence.build(
+            inputs.demands, mode.asked(group.record, queue), cluster, topology.question(group)
+        )
+        if equivalent is not None and equivalent.key not in kinds:
             chain.decide(inputs)
-            kinds.add(alike.key)
+            kinds.add(equivalent.key)
             if len(kinds) == MOST_KINDS:
                 return
 
@@ -172,14 +174,14 @@ def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None
     As long as none is granted, each is decided on the same world and the same use, whoever is first.
     """
     rules, rest = state.rules, state.rules.rest
-    lacks = partial(_lack, state.queue_usage)
+    shortage_of = partial(_shortage, state.queue_usage)
 
     def holds(queue: QueueName, ground: Ground) -> bool:
         if ground.bound:
-            return _stands(ground, queue, state) and rest.stands(queue, ground, lacks)
-        key = ground.alike.key if ground.alike is not None else None
+            return _stands(ground, queue, state) and rest.stands(queue, ground, shortage_of)
+        key = ground.equivalent.key if ground.equivalent is not None else None
         is_proved = key is None or rules.plans.proof(key, state.cluster, rules.selectors) is ground.proof
-        return is_proved and rest.stands(queue, ground, lacks)
+        return is_proved and rest.stands(queue, ground, shortage_of)
 
     decisions: list[Decision] = []
     noted: list[Looked] = []
@@ -238,17 +240,17 @@ def _found(inputs: Inputs, state: _State) -> Verdict:
         and group.uid not in rules.backoffs
         and not budget.may_run_out(rules.tree, group.queue)
     )
-    known = rules.rest.of(group, inputs.blocked_by, partial(_lack, inputs.queue_usage)) if may_rest else None
+    known = rules.rest.of(group, inputs.blocked_by, partial(_shortage, inputs.queue_usage)) if may_rest else None
     if known is not None and known.by == RESERVED and _stands(known, group.queue, state):
         return known
     if known is not None and known.by not in {PROOF, RESERVED}:
         return known
-    if known is not None and known.alike is not None and known.by == PROOF:
-        proof = rules.plans.proof(known.alike.key, inputs.cluster, rules.selectors)
+    if known is not None and known.equivalent is not None and known.by == PROOF:
+        proof = rules.plans.proof(known.equivalent.key, inputs.cluster, rules.selectors)
         if proof is not None and proof is known.proof:
             return known
-        if proof is not None and known.alike.is_fresh(inputs.cluster):
-            hold = known.alike.hold(proof.hold)
+        if proof is not None and known.equivalent.is_fresh(inputs.cluster):
+            hold = known.equivalent.hold(proof.hold)
             known.outcome, known.proof = known.outcome if hold == known.outcome else hold, proof
             return known
     finding = chain.decide(inputs) if reserve is None else reserve.decide(inputs)
@@ -264,6 +266,6 @@ def _stands(held: Verdict | Ground, queue: QueueName, state: _State) -> bool:
     return reserve is not None and reserve.stands(held, queue, state.cluster, state.queue_usage, selectors)
 
 
-def _lack(queue_usage: QueueUsage, queue: QueueName, charge: Charge) -> Hold | None:
+def _shortage(queue_usage: QueueUsage, queue: QueueName, charge: Charge) -> Hold | None:
     shortage = queue_usage.charge_fits(queue, charge)
     return None if shortage is None else Hold(HoldReason.QUOTA_EXCEEDED, shortage.message, shortage.details)

@@ -75,8 +75,8 @@ def differing(snapshot: Snapshot) -> tuple[str, ...]:
     if not snapshot.policies:
         return ()
     plan = templates.plan(provided_templates.claim_context(snapshot).policies, snapshot)
-    told = templates.troubles(plan, ())
-    return tuple(f"ClaimPolicy {policy}: {said}" for policy in sorted(told) for said in told[policy])
+    reported = templates.troubles(plan, ())
+    return tuple(f"ClaimPolicy {policy}: {said}" for policy in sorted(reported) for said in reported[policy])
 
 
 def given(source: str, patch: Iterable[Operation]) -> Iterator[Effect]:

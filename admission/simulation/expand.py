@@ -87,8 +87,8 @@ def expand(
     bare = provided_templates.with_provided(manifests.snapshot(store))
 
     candidates = [*store.pods, *simulation_pods.made(store, bare)]
-    door = _Door(bare)
-    entered = [pod for pod in candidates if door.lets_in(pod)]
+    webhook = _Webhook(bare)
+    entered = [pod for pod in candidates if webhook.lets_in(pod)]
 
     classes = store.of("PriorityClass")
     found = [owner_chain.prioritized(pods.decode(pod.body), pod.body, classes) for pod in entered]
@@ -97,18 +97,18 @@ def expand(
         snapshot=_with_claims(filled),
         now=store.now,
         profile=profile,
-        refusals=door.refusals,
+        refusals=webhook.refusals,
         invented=frozenset(store.invented),
-        notes=(*store.notes, *dict.fromkeys(door.warnings), *claim_defaults.differing(filled)),
+        notes=(*store.notes, *dict.fromkeys(webhook.warnings), *claim_defaults.differing(filled)),
         problems=tuple(store.problems),
-        effects=(*effects, *dict.fromkeys(door.effects)),
+        effects=(*effects, *dict.fromkeys(webhook.effects)),
     )
 
 
 # The door.
 
 
-class _Door:
+class _Webhook:
     """The webhook's two halves, asked about one pod after the other as if each were created now."""
 
     def __init__(self, snapshot: Snapshot) -> None:

@@ -126,13 +126,13 @@ class Cluster:
     def _marked(self, meta: Meta, what: str) -> Meta:
         """Return the metadata of the next version, which tells what Muster has done."""
         self._version += 1
-        told = {**meta.annotations, names.PLACEMENT: f"{what} {self._version}"}
-        return replace(meta, resource_version=str(self._version), annotations=told)
+        reported = {**meta.annotations, names.PLACEMENT: f"{what} {self._version}"}
+        return replace(meta, resource_version=str(self._version), annotations=reported)
 
     # Workloads
 
     async def suspend(self, job: Job) -> None:
-        self._take_pods(job)
+        self._remove_pods(job)
         marked = replace(job.meta, annotations={**job.meta.annotations, names.REQUEUED: "true"})
         self._jobs[job.meta.uid] = replace(job, suspended=True, meta=marked)
 
@@ -141,7 +141,7 @@ class Cluster:
         self._jobs[job.meta.uid] = replace(job, suspended=False, meta=replace(job.meta, annotations=left))
 
     async def hold(self, workload: Suspendable) -> None:
-        self._take_pods(self._held(workload, Held.WAITING, suspended=True))
+        self._remove_pods(self._held(workload, Held.WAITING, suspended=True))
 
     async def start(self, workload: Suspendable) -> None:
         self._held(workload, Held.STARTED, suspended=False)
@@ -150,11 +150,11 @@ class Cluster:
         job = self._jobs.get(workload.meta.uid)
         if job is None:
             raise GoneError(f"{workload.plural} {workload.meta.key} is gone")
-        told = replace(job.meta, annotations={**job.meta.annotations, names.HELD: mark})
-        found = self._jobs[job.meta.uid] = replace(job, suspended=suspended, meta=told)
+        reported = replace(job.meta, annotations={**job.meta.annotations, names.HELD: mark})
+        found = self._jobs[job.meta.uid] = replace(job, suspended=suspended, meta=reported)
         return found
 
-    def _take_pods(self, job: Job) -> None:
+    def _remove_pods(self, job: Job) -> None:
         removed = [pod for pod in self._pods.values() if _is_made_by(pod, job) and not pod.finished]
         self._pods = {uid: pod for uid, pod in self._pods.items() if pod not in removed}
         self._leave_claims(removed)

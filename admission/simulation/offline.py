@@ -164,10 +164,12 @@ class _Run:
     def outcome(self, result: CycleResult) -> Outcome:
         refused = self._cluster_state.refusals
         known = _Names({report.key: self._key(report) for report in self._seen.values()})
-        told = [self._told(report, known) for uid, report in self._seen.items() if uid not in refused]
-        told += [_refused(refusal) for refusal in refused.values()]
-        told.sort(key=lambda gang: (gang.verdict is not Verdict.ADMITTED, gang.order or 0, gang.namespace, gang.name))
-        return Outcome(gangs=tuple(told), queues=result.queues, conditions=result.conditions)
+        reported = [self._with_names(report, known) for uid, report in self._seen.items() if uid not in refused]
+        reported += [_refused(refusal) for refusal in refused.values()]
+        reported.sort(
+            key=lambda gang: (gang.verdict is not Verdict.ADMITTED, gang.order or 0, gang.namespace, gang.name)
+        )
+        return Outcome(gangs=tuple(reported), queues=result.queues, conditions=result.conditions)
 
     def _key(self, report: GangReport) -> str:
         """Return the gang's key; with the name of its workload where a made-up UID would stand behind it."""
@@ -176,7 +178,7 @@ class _Run:
             return f"{report.namespace}/{workload.name}"
         return report.key
 
-    def _told(self, report: GangReport, known: "_Names") -> GangOutcome:
+    def _with_names(self, report: GangReport, known: "_Names") -> GangOutcome:
         if report.key in self._evicted:
             return self._taken_back(report, self._evicted[report.key], known)
         order = self._order.get(report.uid)

@@ -75,7 +75,7 @@ class StatusInputs:
     """Why queues that are being deleted cannot lose Muster's finalizer."""
     estimates: Mapping[GangUid, Estimate] = field(default_factory=dict)
     """When gangs that wait are to start, as far as that was reckoned."""
-    stuck: Mapping[GangUid, Hold] = field(default_factory=dict)
+    placement_holds: Mapping[GangUid, Hold] = field(default_factory=dict)
     """What keeps gangs from being placed that have their reservation."""
     now: datetime = EPOCH
 
@@ -102,7 +102,7 @@ def gang(group: Group, facts: StatusInputs) -> GangReport:
         pods=len(group.pods) - expected,
         expected=expected,
         hold=as_reported(_hold(decision), facts.snapshot)
-        or (facts.stuck.get(group.uid) if phase is Phase.RESERVED else None),
+        or (facts.placement_holds.get(group.uid) if phase is Phase.RESERVED else None),
         position=decision.position if waits and decision is not None else None,
         plan=_plan(placement),
         charges=charge_of(placement),

@@ -33,7 +33,7 @@ Made = tuple[Mapping[GangUid, object], ...]
 """What is known of gangs by their UIDs, in some respects."""
 
 
-class _Known:
+class _Counts:
     """How many gangs there are by what their pods' Gang objects are called, and by what makes them.
 
     workloads: the objects whose controllers do. lines: what is alike of those that one makes in the stead of another.
@@ -44,7 +44,9 @@ class _Known:
         self.workloads: Counter[Uid] = Counter()
         self.lines: Counter[str] = Counter()
 
-    def look(self, before: Mapping[GangUid, Group], now: Mapping[GangUid, Group], touched: Collection[GangUid]) -> None:
+    def refresh(
+        self, before: Mapping[GangUid, Group], now: Mapping[GangUid, Group], touched: Collection[GangUid]
+    ) -> None:
         """Count anew the gangs that were touched."""
         for groups, times in ((before, -1), (now, 1)):
             for group in (groups[uid] for uid in touched if uid in groups):
@@ -79,14 +81,14 @@ class GangStatusCache:
     _backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
     _evicted: Mapping[GangUid, Evicted] = field(default_factory=dict)
     _reports: dict[GangUid, tuple[GangReport, Charge]] = field(default_factory=dict)
-    _known: _Known = field(default_factory=_Known)
+    _known: _Counts = field(default_factory=_Counts)
     _failed: set[GangUid] = field(default_factory=set)
     """Gangs whose status could not be made."""
     _idle: dict[str, GangReport] = field(default_factory=dict)
     _over_at: datetime = NEVER
     """When the next of these is over."""
 
-    def look(
+    def refresh(
         self,
         groups: tuple[Group, ...],
         decided: Collection[GangUid],
@@ -97,27 +99,27 @@ class GangStatusCache:
         recounted = groups is not self._counted or facts.snapshot.gangs is not self._records
         readjusted = bool(changed(self._backoffs, facts.backoffs) or self._evicted != facts.evicted)
         touched = {*decided, *self._failed, *self._stirred(groups, facts)}
-        anew = [report for uid in touched if (report := self._make(uid, facts, found)) is not None]
+        changed_reports = [report for uid in touched if (report := self._make(uid, facts, found)) is not None]
         if recounted or readjusted or facts.now >= self._over_at:
-            anew += self._look_at_idle(facts)
+            changed_reports += self._refresh_idle(facts)
             self._records, self._backoffs = facts.snapshot.gangs, dict(facts.backoffs)
             self._evicted = dict(facts.evicted)
-        if anew or recounted:
+        if changed_reports or recounted:
             reports = (*(report for report, _ in self._reports.values()), *self._idle.values())
             self.gangs = tuple(sorted(reports, key=lambda report: report.key))
             self.version += 1
-        return anew
+        return changed_reports
 
     def _stirred(self, groups: tuple[Group, ...], facts: StatusInputs) -> Iterator[GangUid]:
         """Yield the gangs of which something changed."""
         if groups is not self._counted:
             before, self._counted, self.groups = self.groups, groups, {group.uid: group for group in groups}
             touched = changed(before, self.groups)
-            self._known.look(before, self.groups, touched)
+            self._known.refresh(before, self.groups, touched)
             yield from touched
         made_of: Made = (
             facts.book.placements,
-            *(dict(facts.backoffs), dict(facts.chosen), dict(facts.stuck)),
+            *(dict(facts.backoffs), dict(facts.chosen), dict(facts.placement_holds)),
             *(dict(facts.evicted), dict(facts.estimates)),
         )
         for before_, now in zip(self._made_of, made_of, strict=False):
@@ -147,10 +149,10 @@ class GangStatusCache:
         self.tally.add(report, needed)
         return report
 
-    def _look_at_idle(self, facts: StatusInputs) -> list[GangReport]:
+    def _refresh_idle(self, facts: StatusInputs) -> list[GangReport]:
         """Return the statuses made anew of Gang objects whose pods are gone or have not come yet."""
         known = self._known.keys
-        before, self._idle, anew = self._idle, {}, []
+        before, self._idle, changed_reports = self._idle, {}, []
         self._over_at = NEVER
         for report in before.values():
             self.tally.add(report, {}, times=-1)
@@ -161,8 +163,8 @@ class GangStatusCache:
             self.tally.add(report, {})
             self._idle[key] = old if old is not None and old == report else report
             if self._idle[key] is report:
-                anew.append(report)
-        return anew
+                changed_reports.append(report)
+        return changed_reports
 
     def _idle_report(self, gang: Gang, facts: StatusInputs) -> GangReport:
         report = status_gang.idle(gang, facts.backoffs, facts.evicted)

@@ -54,7 +54,7 @@ async def gone_on(url: str, folder: Path) -> tuple[Play, Path, str]:
     play = Play(Jobs(a_cluster().node("a", gpus=8).queue("q", gpus=8)))
     play.cluster.submit("ends", queue="q", pods=2)
     play.cluster.submit("stays", queue="q", pods=1)
-    await play.go_on(3)
+    await play.forget_changes(3)
     async with SqlLedger.open(url, CLUSTER) as ledger:
         await ledger.post_all(play.ledger.entries, epoch=1)
         digest = (await ledger.verify()).digest
@@ -63,9 +63,9 @@ async def gone_on(url: str, folder: Path) -> tuple[Play, Path, str]:
     play.cluster.finish_job("ends")
     play.cluster.submit("late", queue="q", pods=3)
     play.cluster.submit("unseen", queue="q", pods=1)
-    await play.go_on(3)
+    await play.forget_changes(3)
     play.cluster.finish_job("unseen")
-    await play.go_on(3)
+    await play.forget_changes(3)
     return play, copy, digest
 
 

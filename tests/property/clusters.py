@@ -192,8 +192,8 @@ class _Worlds:
         devices: list[Json] = []
         for number in self.times(1, 4 + 3 * (self._uniform or self._large)):
             name = f"dev-{at}-{number}" if not self.chance(0.4) else "dev"
-            alike = self._uniform and devices and not self.chance(12)
-            devices.append({**devices[-1], "name": name} if alike else self.device(driver, name, model, place))
+            equivalent = self._uniform and devices and not self.chance(12)
+            devices.append({**devices[-1], "name": name} if equivalent else self.device(driver, name, model, place))
         obj["spec"]["devices"] = devices
         return obj
 

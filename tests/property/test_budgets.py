@@ -167,7 +167,7 @@ def test_a_parent_has_spent_and_promised_the_sum_of_those_under_it(
     gangs = let_in(tree, arrivals)
     now = gangs[-1].at if gangs else START
     found = balances(same, gangs, now)
-    taken = {name: balance.spent + balance.promised for name in NAMES for balance in found.of(QueueName(name))}
+    taken = {name: balance.spent + balance.committed for name in NAMES for balance in found.of(QueueName(name))}
     alone = balances(same, [gang for gang in gangs if gang.queue == "root"], now).of(QueueName("root"))[0]
 
-    assert taken["root"] == taken["a"] + taken["b"] + alone.spent + alone.promised
+    assert taken["root"] == taken["a"] + taken["b"] + alone.spent + alone.committed

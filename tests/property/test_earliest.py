@@ -104,9 +104,9 @@ def test_nobody_has_a_plan_for_whom_counting_says_that_there_is_none(
 
     for waiting in others:
         inputs = asked(stage, waiting)
-        lack = chain.capacity_bound(inputs)
-        assert lack is not None
-        assert not (lack.is_felt(inputs.cluster) and isinstance(chain.decide(inputs).outcome, Grant))
+        capacity_bound = chain.capacity_bound(inputs)
+        assert capacity_bound is not None
+        assert not (capacity_bound.is_felt(inputs.cluster) and isinstance(chain.decide(inputs).outcome, Grant))
 
 
 @given(towns(), jobs())
@@ -120,7 +120,7 @@ def test_what_is_known_of_a_gang_that_waits_changes_nothing_of_what_is_found(
         found = chain.decide(inputs)
         if found.by not in {PROOF, QUOTA}:
             continue
-        known = Known(group=inputs.group, demands=inputs.demands, needed=inputs.needed, alike=found.alike)
+        known = Known(group=inputs.group, demands=inputs.demands, needed=inputs.needed, equivalent=found.equivalent)
         again = chain.decide(replace(asked(stage, waiting), known=known))
         assert (again.outcome, again.by, again.needed) == (found.outcome, found.by, found.needed)
-        assert (again.alike and again.alike.key) == (found.alike and found.alike.key)
+        assert (again.equivalent and again.equivalent.key) == (found.equivalent and found.equivalent.key)

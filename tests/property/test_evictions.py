@@ -95,7 +95,7 @@ class Mortal(Jobs):
 async def step(play: Play) -> None:
     """Run a cycle; where its leader dies, another one takes over."""
     try:
-        await play.go_on()
+        await play.forget_changes()
     except (KilledError, ExceptionGroup):
         assert isinstance(play.cluster, Mortal)
         play.cluster.lives_left = 10**9

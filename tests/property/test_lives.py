@@ -127,7 +127,7 @@ async def live(town: Town, play: Play, lot: random.Random) -> None:
         town.set_job(name, parallelism=lot.randint(1, 4))
     elif act == "lead":
         play.succeed()
-    await play.go_on(lot.randint(1, 3))
+    await play.forget_changes(lot.randint(1, 3))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -138,7 +138,7 @@ async def test_what_is_left_of_jobs_runs_in_the_end(seed: int) -> None:
         await live(town, play, lot)
     if "high" in town.made:
         town.delete_job("high")
-    await play.go_on(40)
+    await play.forget_changes(40)
 
     waiting = {name: len(town.alive(name)) - len(town.up(name)) for name in town.made if not town.job(name).finished}
     room = DEVICES - sum(len(town.up(name)) for name in town.made)

@@ -125,7 +125,7 @@ def _show_promises(found: Sequence[tuple[Play, Figures]]) -> None:
             ("policy", *map(Number, ("overran", "said nothing", "promised", "late", "delay mean", "longest"))),
             [
                 (
-                    *(play.policy, str(one.overran), str(one.silent), str(one.promised), str(one.late)),
+                    *(play.policy, str(one.overran), str(one.silent), str(one.nominated), str(one.late)),
                     *(durations.render(timedelta(seconds=seconds)) for seconds in (one.delay, one.longest)),
                 )
                 for play, one in told
@@ -187,7 +187,7 @@ def _result(play: Play) -> dict[str, Any]:
         "reservations": {
             "overran": found.nominations.overran,
             "silent": found.nominations.silent,
-            "promised": found.nominations.promised,
+            "promised": found.nominations.nominated,
             "late": found.nominations.late,
             "delaySeconds": {"mean": found.nominations.delay, "longest": found.nominations.longest},
         },

@@ -35,7 +35,7 @@ def read(path: str) -> tuple[Arrival, ...]:
 
 def check(path: str, arrivals: tuple[Arrival, ...], town: Cluster) -> None:
     """Refuse a trace that asks for what the cluster does not have. Raises BadInputError."""
-    _refuse(path, cluster.lacks(town, arrivals))
+    _refuse(path, cluster.shortages(town, arrivals))
 
 
 def _refuse(path: str, found: list[tuple[int, Problem]]) -> None:

@@ -50,7 +50,7 @@ class FenceState:
         before the view is confirmed.
         """
         booked = {uid for one in placements.values() for uid in one.holdings} if self._watch.drivers else ()
-        watch = protection_conditions.look(self._watch, snapshot, booked)
+        watch = protection_conditions.observe(self._watch, snapshot, booked)
         judgement = protection.judge(
             FenceInputs(
                 barriers=barriers,

@@ -95,7 +95,7 @@ class StatusState:
         self, groups: tuple[Group, ...], decided: Collection[GangUid], basis: StatusInputs, defects: list[Defect]
     ) -> list[GangReport]:
         """Return the statuses that changed. decided: gangs whose decision changed."""
-        return self._gangs.look(groups, decided, basis, defects)
+        return self._gangs.refresh(groups, decided, basis, defects)
 
     def make_queues(self, basis: StatusInputs) -> tuple[QueueReport, ...]:
         """Return the status of every queue."""

@@ -64,7 +64,7 @@ class LedgerSync:
 
     def _find_dirty(self, inputs: CycleInputs) -> None:
         book = self.mirror.book
-        self.cache.dirty.look(book, inputs.observed, self.cache.claim_users.of(book.placements))
+        self.cache.dirty.refresh(book, inputs.observed, self.cache.claim_users.of(book.placements))
 
     def _allocated(self, inputs: CycleInputs) -> list[Entry]:
         """Return what follows from allocations: settlements, and adjustments of what was allocated again."""

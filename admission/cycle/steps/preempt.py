@@ -125,18 +125,18 @@ class Preemption:
         """Return the decisions; the holds of nominated gangs say which gangs are evicted for them, others do not."""
         memory, decisions = self.memory, self.statuses.decisions
         for uid in dropped:
-            raw, before = memory.told.pop(uid, None), decisions.get(uid)
+            raw, before = memory.explained.pop(uid, None), decisions.get(uid)
             if raw is not None and before is not None and uid not in found:
                 found[uid] = replace(before, outcome=raw[0])
         for uid, nomination in memory.nominations.items():
             decision = found.get(uid) or decisions.get(uid)
-            pair = memory.told.get(uid)
+            pair = memory.explained.get(uid)
             if decision is None or not isinstance(decision.outcome, Hold) or (pair and decision.outcome is pair[1]):
                 continue
             if pair is None or pair[0] != decision.outcome:
-                pair = memory.told[uid] = decision.outcome, nomination.told(decision.outcome)
+                pair = memory.explained[uid] = decision.outcome, nomination.explained(decision.outcome)
             found[uid] = replace(decision, outcome=pair[1])
-        memory.told = {uid: pair for uid, pair in memory.told.items() if uid in memory.nominations}
+        memory.explained = {uid: pair for uid, pair in memory.explained.items() if uid in memory.nominations}
         return tuple(found.values())
 
     # Targets.
@@ -151,7 +151,7 @@ class Preemption:
         left = [nomination for uid, nomination in memory.nominations.items() if uid not in started]
         charges = [(one.group.queue, one.grant.plan.charge) for one in left]
         charges += [(group.queue, grant.plan.charge) for group, grant in grants]
-        cluster = memory.laid.over(cluster, left)
+        cluster = memory.with_nominations.over(cluster, left)
         for group, grant in grants:
             cluster = nominations.granted(cluster, group, grant)
         queue_usage = QueueUsage(rules.tree, nominations.charged(usage, charges))
@@ -318,7 +318,7 @@ class _Stage:
         queue_usage.take(found.group.queue, plan.charge)
         self.scope = replace(
             scope,
-            cluster=nominations.promised(scope.cluster, found.group, found.grant),
+            cluster=nominations.with_nomination(scope.cluster, found.group, found.grant),
             queue_usage=queue_usage,
             going=[*scope.going, *found.victims],
         )

@@ -53,7 +53,7 @@ class Scheduling:
             return CycleDecisions(), ()
         cluster = cache.predict_cluster(inputs, book, self.settings.steps)
         nominations, ends = cache.nominations, cache.find_expected_ends(inputs, book, cluster)
-        expected = nominations.expected.beside(ends, nominations.nominations.values(), inputs.snapshot.queues)
+        expected = nominations.expected.with_nominated(ends, nominations.nominations.values(), inputs.snapshot.queues)
         cache.backfill.present.expect(expected, inputs.now)
         return self.preemption.decide(inputs, self._rules(inputs, balances), cluster, scheduling_cache.usage(book))
 

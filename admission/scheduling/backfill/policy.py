@@ -28,7 +28,14 @@ from admission.quota import queue_order
 from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import Rank
 from admission.scheduling.backfill import earliest_start, reservations
-from admission.scheduling.backfill.reservations import Beside, Estimate, ExpectedEnd, Moment, Reservation, Times
+from admission.scheduling.backfill.reservations import (
+    Estimate,
+    ExpectedEnd,
+    Moment,
+    Reservation,
+    Times,
+    UsageExcludingReserved,
+)
 from admission.scheduling.backfill.running import RunningGangs
 from admission.scheduling.backfill.unreachable import NeverFits
 from admission.scheduling.cache.plan_cache import PlanCache
@@ -69,7 +76,7 @@ class _Head:
     def rank(self) -> Rank:
         return queue_order.rank(self.group)
 
-    def is_to_come_forward(self, present: RunningGangs) -> bool:
+    def may_start_sooner(self, present: RunningGangs) -> bool:
         """Return whether its reservation is to be reckoned anew, since it may be sooner; remember what has gone."""
         if self.reservation is None or self.made is None:
             return False
@@ -102,14 +109,14 @@ class Backfill:
     """When the last head of each queue was to start: the next one, or the same anew, may be at about that time."""
     _plans: PlanCache = field(default_factory=PlanCache)
     """Proofs that there is no plan beside what is reserved."""
-    _beside: Simulation = field(default_factory=lambda: Simulation("beside"))
+    _excluding: Simulation = field(default_factory=lambda: Simulation("beside"))
     _later: Simulation = field(default_factory=lambda: Simulation("later"))
     _reserved: tuple[ClusterState, dict[tuple[Arrival, ...], ClusterState]] | None = None
     """A world, and what is left of it beside all that was ever kept in it."""
-    _hopes: NeverFits = field(init=False)
+    _never_fits: NeverFits = field(init=False)
 
     def __post_init__(self) -> None:
-        self._hopes = NeverFits(self.present)
+        self._never_fits = NeverFits(self.present)
 
     def begin(self, rules: Rules, waiting: Collection[GangUid], cluster: ClusterState) -> None:
         """Start a cycle. waiting: the gangs that wait.
@@ -123,26 +130,26 @@ class Backfill:
         self.is_new = not self._made_from
         if made_from != self._made_from:
             self._made_from = made_from
-            self._begin_anew(rules.snapshot.queues)
+            self._reset(rules.snapshot.queues)
         is_vague, is_same = present.is_vague, cluster is self._seen
         self._seen = cluster
         if is_vague:
-            self._hopes.clear()
+            self._never_fits.clear()
         for queue, head in [*self._heads.items()]:
             if head.group.uid not in waiting:
                 self._drop(queue)
             elif head.reservation is not None:
                 head.reservation.is_proved &= is_same
-                if head.is_to_come_forward(present):
+                if head.may_start_sooner(present):
                     self._cancel(head)
         present.begin()
         self._unsure = {queue: one for queue, one in self._unsure.items() if one[0] in waiting}
-        if not self._heads and not self._hopes:
+        if not self._heads and not self._never_fits:
             self._plans = PlanCache()
-            self._hopes.forget()
-        self._hopes.begin(waiting, 2 * len(waiting) + MOST)
+            self._never_fits.forget()
+        self._never_fits.begin(waiting, 2 * len(waiting) + MOST)
 
-    def _begin_anew(self, queues: Mapping[QueueName, Queue]) -> None:
+    def _reset(self, queues: Mapping[QueueName, Queue]) -> None:
         for name, head in [*self._heads.items()]:
             queue = queues.get(name)
             if queue is None:
@@ -161,7 +168,7 @@ class Backfill:
             one = head.reservation
             if one is None:
                 continue
-            is_old = head.is_to_come_forward(present)
+            is_old = head.may_start_sooner(present)
             if is_old or one.at <= now or any(end > one.at and one.counts_on(gang) for gang, end in late.items()):
                 self._cancel(head)
         present.is_early, present.overdue = False, None
@@ -186,60 +193,55 @@ class Backfill:
         if all(one.leaves(found.outcome.plan, requests, inputs.queue.name) for one in bound):
             return found
         rules = replace(inputs.rules, plans=self._plans, mute=True)
-        cluster, queue_usage = self._cluster(bound, inputs.cluster), Beside(inputs.queue_usage, bound)
-        beside = chain.decide(replace(inputs, rules=rules, cluster=cluster, queue_usage=queue_usage))
-        if isinstance(beside.outcome, Grant):
-            return beside
+        cluster, queue_usage = self._cluster(bound, inputs.cluster), UsageExcludingReserved(inputs.queue_usage, bound)
+        excluding = chain.decide(replace(inputs, rules=rules, cluster=cluster, queue_usage=queue_usage))
+        if isinstance(excluding.outcome, Grant):
+            return excluding
         return Verdict(
             group=inputs.group,
             outcome=reservations.behind(inputs.group, inputs.queue, bound),
             needed=found.needed,
-            by=RESERVED if beside.by in {PROOF, QUOTA} else "",
-            alike=beside.alike,
-            proof=beside.proof,
+            by=RESERVED if excluding.by in {PROOF, QUOTA} else "",
+            equivalent=excluding.equivalent,
+            proof=excluding.proof,
             bound=bound,
         )
 
     def _shortly(self, inputs: Inputs) -> Verdict | None:
-        """Hold a gang that quota beside what is reserved is too short for, whether there is a plan for it or not.
+        """Hold a gang for which quota is too short, reservations excluded, without planning for it.
 
-        For who does not ask what else might hold it. None where reservations are to be made or proved before that.
+        Used where no other hold is of interest. None if reservations have to be made or proved first.
         """
-        ahead = self._ahead(queue_order.rank(inputs.group))
+        ahead = self._heads_ahead(queue_order.rank(inputs.group))
         made = [head.reservation for head in ahead if head.tried != self.present.changes]
         if not ahead or not all(one is not None and one.is_proved and self.present.now < one.at for one in made):
             return None
         end = self._end(inputs.group, inputs.queue)
         bound = tuple(one for one in made if one is not None and _reaches(end, one))
         asked = chain.asked(inputs) if bound else inputs
-        if not bound or not chain.is_short(asked, Beside(inputs.queue_usage, bound)):
+        if not bound or not chain.is_short(asked, UsageExcludingReserved(inputs.queue_usage, bound)):
             return None
         behind = reservations.behind(inputs.group, inputs.queue, bound)
         return Verdict(group=inputs.group, outcome=behind, needed=asked.needed, by=RESERVED, bound=bound)
 
     def stands(
-        self,
-        held: Verdict | Ground,
-        queue: QueueName,
-        cluster: ClusterState,
-        queue_usage: QueueUsage,
-        selectors: Selectors,
+        self, held: Verdict | Ground, queue: QueueName, cluster: ClusterState, usage: QueueUsage, selectors: Selectors
     ) -> bool:
-        """Return whether a gang of a queue would still be in the way of what is reserved."""
+        """Return whether a gang of a queue would still delay a reservation."""
         bound: tuple[Reservation, ...] = held.bound
         heads = {id(head.reservation): head for head in self._heads.values()}
-        if not all(id(one) in heads and self._is_kept(heads[id(one)], one, cluster, queue_usage) for one in bound):
+        if not all(id(one) in heads and self._is_kept(heads[id(one)], one, cluster, usage) for one in bound):
             return False
-        if held.proof is None or held.alike is None:
-            return not Beside(queue_usage, bound).fits(queue, held.needed)
-        return self._plans.proof(held.alike.key, self._cluster(bound, cluster), selectors) is held.proof
+        if held.proof is None or held.equivalent is None:
+            return not UsageExcludingReserved(usage, bound).fits(queue, held.needed)
+        return self._plans.proof(held.equivalent.key, self._cluster(bound, cluster), selectors) is held.proof
 
     def until(self, rank: Rank, bounds: Iterable[Sequence[Reservation]]) -> datetime | None:
-        """Return by when who is behind a rank must end to be in the way of less than any of some bounds; None: never.
+        """Return by when a gang behind a rank must end to conflict with fewer than any of some bounds; None: never.
 
-        Only reservations that are made already count.
+        Only existing reservations count.
         """
-        made = {id(head.reservation) for head in self._ahead(rank)}
+        made = {id(head.reservation) for head in self._heads_ahead(rank)}
         kept = (bound for bound in bounds if all(id(one) in made for one in bound))
         return min((max(one.at for one in bound) for bound in kept), default=None)
 
@@ -261,19 +263,19 @@ class Backfill:
             return
         if head is not None and not is_head and head.rank < queue_order.rank(group):
             return
-        if head is not None and is_head and reservations.ask_the_same(head.group, group):
+        if head is not None and is_head and reservations.are_equivalent(head.group, group):
             head.group = group
             return
-        is_hopeless = self._hopes.look(group, inputs, finding.needed)
-        if head is not None and (is_head or not is_hopeless or head.is_behind(group)):
+        never_fits = self._never_fits.look(group, inputs, finding.needed)
+        if head is not None and (is_head or not never_fits or head.is_behind(group)):
             self._drop(group.queue)
-        if not is_hopeless:
+        if not never_fits:
             self._heads[group.queue] = _Head(group=group, queue=inputs.queue)
             self._front = None
             if self._unsure.get(group.queue, ("",))[0] == group.uid:
                 del self._unsure[group.queue]
         elif group.queue not in self._heads:
-            self._doubt(finding)
+            self._invalidate(finding)
 
     def start(self, group: Group, queue: Queue, plan: Plan) -> None:
         """Take notice of a gang that starts."""
@@ -291,28 +293,28 @@ class Backfill:
                 reservation.take(plan.charge, requests, group.queue)
             else:
                 self._cancel(one)
-        self._hopes.came(group.uid, end)
+        self._never_fits.came(group.uid, end)
         devices = tuple(use.device for uses in plan.uses.values() for use in uses)
         interval = Interval(gang=group.key, requests=requests, devices=devices)
-        self.present.come(ExpectedEnd(interval=interval, queue=group.queue, charge=plan.charge, end=end))
+        self.present.add(ExpectedEnd(interval=interval, queue=group.queue, charge=plan.charge, end=end))
 
     def end(self, gang: str) -> None:
         """Take notice of a gang that has given everything back."""
-        known = self.present.go(gang)
+        known = self.present.remove(gang)
         if known is not None and known.end is None:
-            self._hopes.clear()
+            self._never_fits.clear()
 
     def has_head(self, queue: QueueName) -> bool:
         """Return whether a queue has a head."""
         return queue in self._heads
 
-    def is_hopeless(self, group: Group) -> bool:
+    def never_fits(self, group: Group) -> bool:
         """Return whether it is known that a gang cannot be a head."""
-        return self._hopes.is_lost(group)
+        return self._never_fits.is_known(group)
 
     def look(self, rules: Rules, cluster: ClusterState, queue_usage: QueueUsage) -> None:
         """Reserve for the first heads, at the end of a round; prove anew what is reserved, as others come and go."""
-        for head in self._ahead(None):
+        for head in self._heads_ahead(None):
             inputs = Inputs(rules=rules, group=head.group, queue=head.queue, cluster=cluster, queue_usage=queue_usage)
             self._reservation(head, inputs)
 
@@ -322,7 +324,7 @@ class Backfill:
         None: what is reserved would fall there without the gang. absent: gangs that are not there, and are in this one.
         """
         end = runtime.end(start, runtime.declared_runtime(inputs.group, inputs.queue))
-        for head in self._ahead(queue_order.rank(inputs.group)):
+        for head in self._heads_ahead(queue_order.rank(inputs.group)):
             known = head.reservation
             if known is not None and self.present.now < known.at and _reaches(end, known):
                 yield self._renewed(head, known, inputs.cluster, inputs.queue_usage, absent)
@@ -333,7 +335,7 @@ class Backfill:
         heads = {head.group.uid: one.estimate for head in self._heads.values() if (one := head.reservation) is not None}
         return dict(self._unsure.values()) | heads
 
-    def _doubt(self, finding: Verdict) -> None:
+    def _invalidate(self, finding: Verdict) -> None:
         """Note why nobody knows when the first gang of a queue is to start."""
         group, known = finding.group, self._unsure.get(finding.group.queue)
         if finding.outcome.reason not in {HoldReason.DEVICES_BUSY, HoldReason.QUOTA_EXCEEDED}:
@@ -358,14 +360,14 @@ class Backfill:
 
     def _forget(self) -> None:
         self.revision += 1
-        self._hopes.clear()
-        self._hopes.forget()
+        self._never_fits.clear()
+        self._never_fits.forget()
         self._guesses.clear()
         self._plans = PlanCache()
         self._reserved = None
         self.present.changes += 1
 
-    def _ahead(self, rank: Rank | None) -> list[_Head]:
+    def _heads_ahead(self, rank: Rank | None) -> list[_Head]:
         """Return the heads that are ahead of a rank, in order."""
         if self._front is None:
             ranked = [(head.rank, head) for head in self._heads.values()]
@@ -374,7 +376,7 @@ class Backfill:
 
     def _binding(self, inputs: Inputs) -> tuple[Reservation, ...]:
         """Return the reservations that a gang must leave alone if it starts now; make them where that was not done."""
-        ahead = self._ahead(queue_order.rank(inputs.group))
+        ahead = self._heads_ahead(queue_order.rank(inputs.group))
         end = self._end(inputs.group, inputs.queue) if ahead else None
         found = [one for head in ahead if (one := self._reservation(head, inputs)) is not None]
         return tuple(one for one in found if _reaches(end, one))
@@ -385,13 +387,13 @@ class Backfill:
 
     def _cluster(self, bound: tuple[Reservation, ...], cluster: ClusterState) -> ClusterState:
         """Return what is left beside reservations."""
-        arrivals = tuple(_visits(bound))
+        arrivals = tuple(_arrivals(bound))
         if self._reserved is None or self._reserved[0] is not cluster:
             self._reserved = cluster, {}
-            self._plans.go_on()
+            self._plans.forget_changes()
         known = self._reserved[1]
         if arrivals not in known:
-            known[arrivals] = self._beside.cluster(cluster, kept=arrivals)
+            known[arrivals] = self._excluding.cluster(cluster, kept=arrivals)
         return known[arrivals]
 
     def _reservation(self, head: _Head, inputs: Inputs) -> Reservation | None:
@@ -425,8 +427,8 @@ class Backfill:
         if any(gang in self.present.expected_ends and gang not in names for gang in known.removed):
             return None
         others = self._others(head, known.at)
-        outlook = Simulation("absent") if absent else self._later
-        then = outlook.cluster(cluster, removed=_stays(removed), came=_visits(others))
+        simulated = Simulation("absent") if absent else self._later
+        then = simulated.cluster(cluster, removed=_intervals(removed), came=_arrivals(others))
         moment = reservations.moment(then, usage, known.at, removed)
         reservations.take(moment.queue_usage, others)
         return reservations.renewed(known, moment)
@@ -438,7 +440,7 @@ class Backfill:
 
     def _others(self, head: _Head, at: datetime) -> list[Reservation]:
         """Return what is reserved for the heads ahead of another, as far as they may have it at a time."""
-        ahead = [one.reservation for one in self._ahead(head.rank)]
+        ahead = [one.reservation for one in self._heads_ahead(head.rank)]
         return [one for one in ahead if one is not None and (one.until is None or one.until > at)]
 
     def _made(self, head: _Head, inputs: Inputs) -> Reservation | None:
@@ -458,8 +460,8 @@ class Backfill:
         self._guesses[head.queue.name] = moment.at
         requests = reservations.requests(head.group, plan)
         uses = tuple(use for uses in plan.uses.values() for use in uses)
-        room = reservations.room_beside(moment.cluster, requests)
-        awaits = self._awaited(moment, plan, inputs.cluster)
+        room = reservations.room_excluding(moment.cluster, requests)
+        awaits = self._awaited_gangs(moment, plan, inputs.cluster)
         return Reservation(
             group=head.group,
             at=moment.at,
@@ -472,7 +474,7 @@ class Backfill:
             queue_usage=moment.queue_usage,
         )
 
-    def _awaited(self, moment: Moment, plan: Plan, cluster: ClusterState) -> tuple[str, ...]:
+    def _awaited_gangs(self, moment: Moment, plan: Plan, cluster: ClusterState) -> tuple[str, ...]:
         """Return who has to end for a plan, in the order of their ends."""
         holders = reservations.holders(plan, cluster)
         before = len(self.present.removed(moment.at - runtime.SECOND))
@@ -491,9 +493,9 @@ def waits(finding: Verdict) -> bool:
     return finding.by in WAITING or bool(finding.bound) or finding.outcome.reason is HoldReason.QUOTA_EXCEEDED
 
 
-def _stays(expected_ends: Iterable[ExpectedEnd]) -> list[Interval]:
+def _intervals(expected_ends: Iterable[ExpectedEnd]) -> list[Interval]:
     return [one.interval for one in expected_ends]
 
 
-def _visits(reserved: Iterable[Reservation]) -> list[Arrival]:
+def _arrivals(reserved: Iterable[Reservation]) -> list[Arrival]:
     return [one.arrival for one in reserved]

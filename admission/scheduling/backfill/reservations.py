@@ -79,7 +79,7 @@ class Reservation:
             if device in mine or (device.driver, device.pool) in self.drawn:
                 return False
         room = self.arrival.room
-        if any(_lacks(room[node], asked) for node, asked in _by_node(requests).items() if node in room):
+        if any(_falls_short(room[node], asked) for node, asked in _by_node(requests).items() if node in room):
             return False
         return self.leaves_quota(queue, plan.charge)
 
@@ -123,7 +123,7 @@ class Moment(NamedTuple):
     removed: Sequence[ExpectedEnd]
 
 
-class Beside(QueueUsage):
+class UsageExcludingReserved(QueueUsage):
     """What queues may take now, as far as what is reserved can still be had. Only to be asked what fits."""
 
     def __init__(self, now: QueueUsage, bound: Iterable[Reservation]) -> None:  # it has no quotas of its own
@@ -167,7 +167,7 @@ def renewed(known: Reservation, moment: Moment) -> Reservation | None:
         return None
     if not all(node in moment.cluster.nodes for node in known.arrival.room):
         return None
-    room = room_beside(moment.cluster, known.arrival.requests)
+    room = room_excluding(moment.cluster, known.arrival.requests)
     if any(min(left.values(), default=0) < 0 for left in room.values() if left is not None):
         return None
     if not moment.queue_usage.fits(known.group.queue, known.plan.charge):
@@ -262,7 +262,7 @@ def first(times: Times, fits: Callable[[datetime], bool], start: int = 0) -> int
     return high
 
 
-def ask_the_same(one: Group, other: Group) -> bool:
+def are_equivalent(one: Group, other: Group) -> bool:
     """Return whether two states of a gang ask for the same, in the same place."""
     if one is other:
         return True
@@ -282,7 +282,7 @@ def requests(group: Group, plan: Plan) -> tuple[tuple[NodeName, Resources], ...]
     return tuple((place.node, pods[place.uid].requests) for place in plan.pods)
 
 
-def room_beside(cluster: ClusterState, requests: Requests) -> dict[NodeName, Mapping[str, int] | None]:
+def room_excluding(cluster: ClusterState, requests: Requests) -> dict[NodeName, Mapping[str, int] | None]:
     """Return what is left, beside requests, on the nodes that they are for."""
     return {node: incremental.less(cluster.left.get(node), asked) for node, asked in _by_node(requests).items()}
 
@@ -296,7 +296,7 @@ def _by_node(requests: Requests) -> dict[NodeName, dict[str, int]]:
     return found
 
 
-def _lacks(left: Mapping[str, int] | None, asked: Resources) -> bool:
+def _falls_short(left: Mapping[str, int] | None, asked: Resources) -> bool:
     return left is not None and any(amount > left[name] for name, amount in asked.items() if name in left)
 
 

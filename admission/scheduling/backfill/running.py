@@ -34,7 +34,7 @@ class RunningGangs:
     is_early: bool = False
     overdue: datetime | None = None
     is_vague: bool = False
-    _told: Mapping[str, ExpectedEnd] = field(default_factory=dict)
+    _sentences: Mapping[str, ExpectedEnd] = field(default_factory=dict)
     _ends: list[_End] = field(default_factory=list)
     _there: list[ExpectedEnd] = field(default_factory=list)
     """When gangs should end, in order, as they said; and which these are."""
@@ -45,9 +45,9 @@ class RunningGangs:
 
     def expect(self, expected_ends: Mapping[str, ExpectedEnd], now: datetime) -> None:
         """Take over who has devices at the beginning of a cycle."""
-        if expected_ends is self._told:
+        if expected_ends is self._sentences:
             return
-        before, self._told = self.expected_ends, expected_ends
+        before, self._sentences = self.expected_ends, expected_ends
         self.expected_ends = {gang: self._same(gang, one) for gang, one in expected_ends.items()}
         self._there = sorted((one for one in self.expected_ends.values() if one.end is not None), key=_end)
         self._ends = [*map(_end, self._there)]
@@ -71,10 +71,10 @@ class RunningGangs:
         """Return whether one has gone sooner than was expected when something was reckoned."""
         return self.is_early or (self.overdue is not None and self.overdue <= made)
 
-    def come(self, expected_end: ExpectedEnd) -> None:
+    def add(self, expected_end: ExpectedEnd) -> None:
         """Let a gang, or more of one, come."""
-        gang, self._told = expected_end.interval.gang, {}
-        known = self._taken_out(gang)
+        gang, self._sentences = expected_end.interval.gang, {}
+        known = self._pop(gang)
         if known is not None:
             last = max(known.end, expected_end.end) if known.end is not None and expected_end.end is not None else None
             charge = device_meters.added((known.charge, expected_end.charge))
@@ -88,12 +88,12 @@ class RunningGangs:
             self._there.insert(at, expected_end)
         self.changes += 1
 
-    def go(self, gang: str) -> ExpectedEnd | None:
+    def remove(self, gang: str) -> ExpectedEnd | None:
         """Let a gang go, and return what it had, if it is known."""
         # What comes of it may be nothing: the books are looked at again.
-        self._told = {}
+        self._sentences = {}
         self.changes += 1
-        known = self._taken_out(gang)
+        known = self._pop(gang)
         if known is not None:
             self.is_early |= _is_early(known, self.now)
             self._note_overdue(known, self.now)
@@ -125,7 +125,7 @@ class RunningGangs:
         if expected_end.end is not None and expected_end.end < now:
             self.overdue = expected_end.end if self.overdue is None else min(self.overdue, expected_end.end)
 
-    def _taken_out(self, gang: str) -> ExpectedEnd | None:
+    def _pop(self, gang: str) -> ExpectedEnd | None:
         known = self.expected_ends.pop(gang, None)
         if known is not None and known.end is not None:
             at = bisect_left(self._ends, _end(known))

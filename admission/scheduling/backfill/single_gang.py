@@ -11,7 +11,7 @@ from datetime import datetime
 from admission.dra.state.simulation import Simulation
 from admission.scheduling.backfill import reservations
 from admission.scheduling.backfill.policy import Backfill
-from admission.scheduling.backfill.reservations import Beside
+from admission.scheduling.backfill.reservations import UsageExcludingReserved
 from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.cache.verdict_cache import Verdict
 from admission.scheduling.checks import chain
@@ -43,7 +43,10 @@ def granted(
     requests = reservations.requests(inputs.group, found.outcome.plan)
     if all(one.leaves(found.outcome.plan, requests, inputs.queue.name) for one in bound):
         return found
-    rules, queue_usage = replace(inputs.rules, plans=PlanCache(), mute=True), Beside(inputs.queue_usage, bound)
+    rules, queue_usage = (
+        replace(inputs.rules, plans=PlanCache(), mute=True),
+        UsageExcludingReserved(inputs.queue_usage, bound),
+    )
     cluster = Simulation("heeding").cluster(inputs.cluster, kept=[one.arrival for one in bound])
-    beside = chain.decide(replace(inputs, rules=rules, cluster=cluster, queue_usage=queue_usage))
-    return beside if isinstance(beside.outcome, Grant) else None
+    excluding = chain.decide(replace(inputs, rules=rules, cluster=cluster, queue_usage=queue_usage))
+    return excluding if isinstance(excluding.outcome, Grant) else None

@@ -18,7 +18,7 @@ from admission.scheduling.checks import chain
 from admission.scheduling.checks.chain import Inputs
 from admission.workloads.gangs import Group
 
-HOPE = timedelta(minutes=1)
+RETRY = timedelta(minutes=1)
 """For how long nobody looks again for whom there was no plan even if all had ended."""
 
 
@@ -27,10 +27,10 @@ class _Known(NamedTuple):
 
     group: Group
     at: datetime
-    is_hopeless: bool
+    never_fits: bool
 
 
-class _AtLast(NamedTuple):
+class _AllEnded(NamedTuple):
     """How things stand when all have ended, and what that was found from."""
 
     cluster: ClusterState
@@ -47,29 +47,31 @@ class NeverFits:
     _known: dict[GangUid, _Known] = field(default_factory=dict)
     _plans: PlanCache = field(default_factory=PlanCache)
     """Proofs that there is no plan."""
-    _outlook: Simulation = field(default_factory=lambda: Simulation("at last"))
-    _at_last: _AtLast | None = None
+    _simulation: Simulation = field(default_factory=lambda: Simulation("at last"))
+    _all_ended: _AllEnded | None = None
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def is_lost(self, group: Group) -> bool:
+    def is_known(self, group: Group) -> bool:
         """Return whether it is known that there is no hope for a gang."""
         known = self._known.get(group.uid)
-        return known is not None and known.group is group and known.is_hopeless
+        return known is not None and known.group is group and known.never_fits
 
     def look(self, group: Group, inputs: Inputs, needed: Charge) -> bool:
         """Return whether there is none. needed: what the gang takes of its queue's quota at least."""
         known = self._known.get(group.uid)
-        if known is None or known.group is not group or self.present.now - known.at >= HOPE:
-            known = self._known[group.uid] = _Known(group, self.present.now, self._is_hopeless(group, inputs, needed))
-        return known.is_hopeless
+        if known is None or known.group is not group or self.present.now - known.at >= RETRY:
+            known = self._known[group.uid] = _Known(
+                group, self.present.now, self._find_never_fits(group, inputs, needed)
+            )
+        return known.never_fits
 
     def came(self, gang: GangUid, end: datetime | None) -> None:
         """Take notice of a gang that starts. One of whom nobody knows when it ends may take another's hope."""
         self._known.pop(gang, None)
         if end is None:
-            self._known = {uid: known for uid, known in self._known.items() if known.is_hopeless}
+            self._known = {uid: known for uid, known in self._known.items() if known.never_fits}
 
     def clear(self) -> None:
         """Look at everybody anew."""
@@ -82,24 +84,24 @@ class NeverFits:
 
     def forget(self) -> None:
         """Forget the proofs."""
-        self._plans, self._at_last = PlanCache(), None
+        self._plans, self._all_ended = PlanCache(), None
 
-    def _is_hopeless(self, group: Group, inputs: Inputs, needed: Charge) -> bool:
+    def _find_never_fits(self, group: Group, inputs: Inputs, needed: Charge) -> bool:
         moment = self._moment(inputs)
         if chain.is_whole(group) and not moment.queue_usage.fits(inputs.queue.name, needed):
             return True
         plan = earliest_start.planned(inputs, moment, self._plans)
-        self._plans.go_on()
+        self._plans.forget_changes()
         return plan is None
 
     def _moment(self, inputs: Inputs) -> Moment:
         """Return how things stand when all have ended; many ask about the same."""
-        known, cluster, queue_usage, changes = self._at_last, inputs.cluster, inputs.queue_usage, self.present.changes
+        known, cluster, queue_usage, changes = self._all_ended, inputs.cluster, inputs.queue_usage, self.present.changes
         if known is None or not (
             known.cluster is cluster and known.queue_usage is queue_usage and known.changes == changes
         ):
             removed = [one for one in self.present.expected_ends.values() if one.end is not None]
-            then = self._outlook.cluster(cluster, removed=[one.interval for one in removed])
+            then = self._simulation.cluster(cluster, removed=[one.interval for one in removed])
             moment = reservations.moment(then, queue_usage, self.present.now, removed)
-            known = self._at_last = _AtLast(cluster, queue_usage, changes, moment)
+            known = self._all_ended = _AllEnded(cluster, queue_usage, changes, moment)
         return known.moment

@@ -72,7 +72,7 @@ class InfeasibilityProof:
     hold: Hold
     pods: Sequence[PodDemand]
     cluster: ClusterState
-    lack: CapacityBound | None = None
+    capacity_bound: CapacityBound | None = None
     stale: int = 0
 
 
@@ -128,14 +128,14 @@ class PlanCache:
             self._changed[tokens] = requeue_hint.changed(found.cluster, cluster)
         nodes = self._changed[tokens]
         # Where everything may be different, the classes say, so may be what the question means.
-        is_lacking = nodes is not None and found.lack is not None and found.lack.is_felt(cluster)
+        is_lacking = nodes is not None and found.capacity_bound is not None and found.capacity_bound.is_felt(cluster)
         if not is_lacking and requeue_hint.may_help(found.pods, nodes, cluster, selectors=selectors):
             del self._proofs[key]
             return None
         found.cluster, found.stale = cluster, found.stale + bool(nodes)
         return found
 
-    def go_on(self) -> None:
+    def forget_changes(self) -> None:
         """Forget between which worlds nodes changed, where one follows the other and no cycle begins."""
         self._changed.clear()
 

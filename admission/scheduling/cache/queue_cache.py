@@ -25,8 +25,8 @@ class Ground(NamedTuple):
     """
 
     needed: Charge
-    lack: Hold | None
-    alike: GangEquivalence | None
+    shortage: Hold | None
+    equivalent: GangEquivalence | None
     proof: InfeasibilityProof | None
     bound: tuple[Any, ...] = ()
 

@@ -38,7 +38,7 @@ STEADY = frozenset(
 )
 """Checks that say the same of the same gang, its claims and the grounds."""
 
-Lacks = Callable[[QueueName, Charge], Hold | None]
+ShortageOf = Callable[[QueueName, Charge], Hold | None]
 """Returns why a queue may not take a charge now."""
 
 
@@ -56,7 +56,7 @@ class Verdict:
     by: str = ""
     ahead: str = ""
     demands: tuple[PodDemand, ...] = ()
-    alike: GangEquivalence | None = None
+    equivalent: GangEquivalence | None = None
     proof: InfeasibilityProof | None = None
     bound: tuple[Any, ...] = ()
 
@@ -75,7 +75,7 @@ class VerdictCache:
     _claims: Mapping[str, Claim] = field(default_factory=dict)
     _named: dict[str, set[GangUid]] = field(default_factory=dict)
     """The gangs of which a finding is kept whose pods name a claim, by the claim's `namespace/name`."""
-    _lacks: dict[Hashable, Hold | None] = field(default_factory=dict)
+    _shortages: dict[Hashable, Hold | None] = field(default_factory=dict)
     _said: dict[Hashable, Hold | None] = field(default_factory=dict)
     """What queues may not take now, and what was said of that before."""
     cleared: int = 0
@@ -106,10 +106,10 @@ class VerdictCache:
 
     def recount(self) -> None:
         """Note that queues use more or less than before."""
-        self._said |= self._lacks
-        self._lacks.clear()
+        self._said |= self._shortages
+        self._shortages.clear()
 
-    def of(self, group: Group, ahead: str, lacks: Lacks) -> Verdict | None:
+    def of(self, group: Group, ahead: str, shortage_of: ShortageOf) -> Verdict | None:
         """Return what still stands of a gang. ahead: the gang that waits ahead of it in a strict queue."""
         found = self._findings.get(group.uid)
         if found is None or found.group is not group:
@@ -118,12 +118,12 @@ class VerdictCache:
             return found
         if ahead or found.ahead:
             return found if ahead == found.ahead else None
-        lack = self._lack(group.queue, found.needed, lacks)
+        shortage = self._shortage(group.queue, found.needed, shortage_of)
         if found.by == QUOTA:
-            if lack is not None:
-                found.outcome = lack
-            return found if lack is not None else None
-        return found if lack is None else None
+            if shortage is not None:
+                found.outcome = shortage
+            return found if shortage is not None else None
+        return found if shortage is None else None
 
     def keep(self, finding: Verdict) -> None:
         """Remember what was found, if it may stand."""
@@ -152,21 +152,21 @@ class VerdictCache:
             if one.by in {PROOF, QUOTA, RESERVED}:
                 key = one.by, tuple(sorted(one.needed.items())), id(one.proof), one.bound
                 if key not in found:
-                    lack = one.outcome if one.by == QUOTA else None
-                    found[key] = Ground(one.needed, lack, one.alike, one.proof, one.bound)
+                    shortage = one.outcome if one.by == QUOTA else None
+                    found[key] = Ground(one.needed, shortage, one.equivalent, one.proof, one.bound)
         return list(found.values())
 
-    def stands(self, queue: QueueName, ground: Ground, lacks: Lacks) -> bool:
+    def stands(self, queue: QueueName, ground: Ground, shortage_of: ShortageOf) -> bool:
         """Return whether a queue still may take a charge, or lacks just the same."""
-        return self._lack(queue, ground.needed, lacks) == ground.lack
+        return self._shortage(queue, ground.needed, shortage_of) == ground.shortage
 
-    def _lack(self, queue: QueueName, needed: Charge, lacks: Lacks) -> Hold | None:
+    def _shortage(self, queue: QueueName, needed: Charge, shortage_of: ShortageOf) -> Hold | None:
         """Return why a queue may not take a charge; the same object as before where nothing else is to be said."""
         key = queue, tuple(sorted(needed.items()))
-        if key not in self._lacks:
-            found, before = lacks(queue, needed), self._said.get(key)
-            self._lacks[key] = before if before == found else found
-        return self._lacks[key]
+        if key not in self._shortages:
+            found, before = shortage_of(queue, needed), self._said.get(key)
+            self._shortages[key] = before if before == found else found
+        return self._shortages[key]
 
 
 def _same(left: object, right: object) -> bool:

@@ -80,7 +80,7 @@ def _use(balance: Balance) -> BudgetUse:
         meter=budget.meter,
         limit=budget.seconds,
         spent=balance.spent,
-        promised=balance.promised,
+        promised=balance.committed,
         elsewhere=balance.elsewhere,
         period=budget.period or "",
         start=balance.span.start,

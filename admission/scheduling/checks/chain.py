@@ -122,7 +122,7 @@ class Known:
     group: Group
     demands: tuple[PodDemand, ...]
     needed: Charge
-    alike: GangEquivalence | None
+    equivalent: GangEquivalence | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,23 +209,23 @@ def capacity_bound(inputs: Inputs) -> CapacityBound | None:
     rules, wanted = inputs.rules, mode.asked(inputs.group.record, inputs.queue)
     planner = Planner(selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection)
     is_free = workloads_topology.question(inputs.group) is None
-    return planner.lack(inputs.demands, inputs.cluster, wanted) if is_free else None
+    return planner.capacity_bound(inputs.demands, inputs.cluster, wanted) if is_free else None
 
 
-def is_short(inputs: Inputs, beside: QueueUsage) -> bool:
+def is_short(inputs: Inputs, excluding: QueueUsage) -> bool:
     """Return whether nothing holds a gang but that quota is too short beside something, and would suffice without it.
 
     inputs: `asked` already. Nothing is said of gangs that may start with fewer pods.
     """
     name, needed = inputs.queue.name, inputs.needed
-    if not is_whole(inputs.group) or beside.fits(name, needed) or not inputs.queue_usage.fits(name, needed):
+    if not is_whole(inputs.group) or excluding.fits(name, needed) or not inputs.queue_usage.fits(name, needed):
         return False
-    return inputs.known is not None or all(check(inputs) is None for check in CHECKS[: -len(PAYING)])
+    return inputs.known is not None or all(check(inputs) is None for check in CHECKS[: -len(AFFORDABILITY)])
 
 
 def first_failure(inputs: Inputs) -> Verdict | None:
     """Return the first objection of the chain; None where only the plan is left to be made."""
-    checks = CHECKS if inputs.known is None else PAYING
+    checks = CHECKS if inputs.known is None else AFFORDABILITY
     objections = ((check.__name__, check(inputs)) for check in checks)
     found = next(((by, objection) for by, objection in objections if objection is not None), None)
     return Verdict(group=inputs.group, outcome=found[1], by=found[0], ahead=inputs.blocked_by) if found else None
@@ -254,7 +254,7 @@ def workload_yields_pods(inputs: Inputs) -> Hold | Denial | None:
     return inputs.rules.unfit.get(inputs.group.uid)
 
 
-def promise_is_handed_over(inputs: Inputs) -> Hold | None:
+def pods_replaced_expected(inputs: Inputs) -> Hold | None:
     """Hold pods for which places are kept that were promised to their workload, until all of them are there."""
     kept = len(pod_replacement.expected(inputs.group))
     if not kept:
@@ -372,7 +372,7 @@ def budget_may_suffice(inputs: Inputs) -> Hold | None:
     return None if shortage is None else budget.hold(shortage)
 
 
-PAYING: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (quota_may_suffice, budget_may_suffice)
+AFFORDABILITY: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (quota_may_suffice, budget_may_suffice)
 
 CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
     queue_is_active,
@@ -380,7 +380,7 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
     pods_agree,
     earlier_life_is_over,
     workload_yields_pods,
-    promise_is_handed_over,
+    pods_replaced_expected,
     name_is_its_own,
     gang_is_complete,
     claims_exist,
@@ -390,7 +390,7 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
     classes_are_metered,
     scheduler_is_known,
     order_is_kept,
-    *PAYING,
+    *AFFORDABILITY,
 )
 """Cheap before dear, and what its owner can mend before what only time mends."""
 
@@ -400,31 +400,33 @@ def _planned(inputs: Inputs) -> Verdict:
     wanted = mode.asked(group.record, inputs.queue)
     topology = workloads_topology.question(group)
     inputs = replace(inputs, demands=workloads_topology.parted(inputs.demands, topology))
-    alike = _alike(inputs, wanted, topology)
-    proof = rules.plans.proof(alike.key, inputs.cluster, rules.selectors) if alike is not None else None
-    if alike is not None and proof is not None:
-        return Verdict(group=group, outcome=alike.hold(proof.hold), by=PROOF, alike=alike, proof=proof)
+    equivalent = _equivalent(inputs, wanted, topology)
+    proof = rules.plans.proof(equivalent.key, inputs.cluster, rules.selectors) if equivalent is not None else None
+    if equivalent is not None and proof is not None:
+        return Verdict(group=group, outcome=equivalent.hold(proof.hold), by=PROOF, equivalent=equivalent, proof=proof)
     question = (inputs.demands, wanted, topology)
     known = rules.plans.of(group.uid, question)
     if known is not None:
         return Verdict(group=group, outcome=known)
     unpaid: dict[str, BudgetShortage] = {}
-    answer = _proposed(inputs, wanted, topology, alike, unpaid)
-    if alike is not None and isinstance(answer, Proved):
-        proof = InfeasibilityProof(hold=answer, pods=alike.question, cluster=inputs.cluster, lack=answer.lack)
-        rules.plans.prove(alike.key, proof)
-        return Verdict(group=group, outcome=alike.hold(answer), by=PROOF, alike=alike, proof=proof)
-    if alike is not None and isinstance(answer, Hold):
-        answer = alike.hold(answer)
+    answer = _proposed(inputs, wanted, topology, equivalent, unpaid)
+    if equivalent is not None and isinstance(answer, Proved):
+        proof = InfeasibilityProof(
+            hold=answer, pods=equivalent.question, cluster=inputs.cluster, capacity_bound=answer.capacity_bound
+        )
+        rules.plans.prove(equivalent.key, proof)
+        return Verdict(group=group, outcome=equivalent.hold(answer), by=PROOF, equivalent=equivalent, proof=proof)
+    if equivalent is not None and isinstance(answer, Hold):
+        answer = equivalent.hold(answer)
     # What a budget cannot pay for now it may pay for later, though nothing else changes: time alone is enough.
     if isinstance(answer, Hold) and not unpaid:
         rules.plans.keep(group.uid, question, answer)
     return Verdict(group=group, outcome=answer)
 
 
-def _alike(inputs: Inputs, wanted: PlacementMode, topology: Topology | None) -> GangEquivalence | None:
+def _equivalent(inputs: Inputs, wanted: PlacementMode, topology: Topology | None) -> GangEquivalence | None:
     """Return the gang's question in general names, if it can be asked so."""
-    known = inputs.known.alike if inputs.known is not None else None
+    known = inputs.known.equivalent if inputs.known is not None else None
     if known is not None and known.is_fresh(inputs.cluster):
         return known
     return equivalence.build(inputs.demands, wanted, inputs.cluster, topology)
@@ -434,7 +436,7 @@ def _proposed(
     inputs: Inputs,
     wanted: PlacementMode,
     topology: Topology | None,
-    alike: GangEquivalence | None,
+    equivalent: GangEquivalence | None,
     unpaid: dict[str, BudgetShortage],
 ) -> Grant | Hold:
     """Ask the planner, in general names where that will do; a hold is then told in these.
@@ -452,13 +454,13 @@ def _proposed(
     planner = Planner(
         selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection, mute=rules.mute
     )
-    asked = alike.question if alike is not None else inputs.demands
+    asked = equivalent.question if equivalent is not None else inputs.demands
     answer = planner.propose(asked, inputs.cluster, wanted, shortage, topology)
     if isinstance(answer, Hold):
         over_budget = unpaid.get(answer.message) if answer.reason is HoldReason.QUOTA_EXCEEDED else None
         return answer if over_budget is None else budget.hold(over_budget)
     claims = {d.pod.meta.uid: tuple(c.meta.uid for c in d.claims) for d in inputs.demands}
-    plan = alike.plan(answer.plan) if alike is not None else answer.plan
+    plan = equivalent.plan(answer.plan) if equivalent is not None else answer.plan
     return Grant(
         plan=plan,
         claims=claims,

@@ -43,7 +43,7 @@ class Proved(Hold):
     lack: tells of other worlds whether they are too small as well, where that can be told without a search.
     """
 
-    lack: CapacityBound | None = field(default=None, compare=False, repr=False)
+    capacity_bound: CapacityBound | None = field(default=None, compare=False, repr=False)
 
 
 def _hold(answer: NoPlan, why: NoPlan) -> Hold:
@@ -98,7 +98,9 @@ class Planner:
             return Hold(held.reason, held.message, held.details) if isinstance(held, Proved) else held
         return self._planned(demands, cluster, wanted, affordable, Choice.FIRST_FIT, topology)
 
-    def lack(self, demands: Sequence[PodDemand], cluster: ClusterState, wanted: PlacementMode) -> CapacityBound | None:
+    def capacity_bound(
+        self, demands: Sequence[PodDemand], cluster: ClusterState, wanted: PlacementMode
+    ) -> CapacityBound | None:
         """Return what tells by counting that there is no plan, whatever the quota; None if nothing does."""
         if wanted is PlacementMode.COUNT:
             return None

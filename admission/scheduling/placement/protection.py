@@ -144,7 +144,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lack:
+class _Missing:
     """What is missing. soon: whether it will be there in a moment; rule: whether the fence's rule is wanted."""
 
     why: str
@@ -164,21 +164,23 @@ NOTHING = Protections(
 def judge(scene: FenceInputs) -> Judgement:
     """Return which drivers' devices are protected now, by what, and why the others' are not."""
     barriers = scene.barriers
-    queue_usage = {
+    fenced_now = {
         driver for driver in map(device_taint_rules.fenced, scene.snapshot.taint_rules.values()) if driver is not None
     }
     rest = NOTHING.rest if barriers.webhooks is None else _covered(barriers.webhooks, scene)
-    if not barriers.fence and not queue_usage:
+    if not barriers.fence and not fenced_now:
         return Judgement(protections=Protections(rest=rest))
-    lacks = {driver: _lack_of_fence(driver, scene) for driver in barriers.fence}
-    named = {driver: _fenced(driver, lack, closed=driver in queue_usage) for driver, lack in lacks.items()}
-    for driver in queue_usage - named.keys():
+    missing = {driver: _missing_of_fence(driver, scene) for driver in barriers.fence}
+    named = {
+        driver: _fenced(driver, missing_one, closed=driver in fenced_now) for driver, missing_one in missing.items()
+    }
+    for driver in fenced_now - named.keys():
         why = "a fence that the settings do not name any more is being taken away"
         named[driver] = Protection(driver=driver, why=why, closed=True, soon=True)
     for driver, one in named.items():
         if one.by is None and rest.by is not None and not one.closed:
             named[driver] = replace(rest, driver=driver)
-    wanted = frozenset(driver for driver, lack in lacks.items() if lack is None or lack.rule)
+    wanted = frozenset(driver for driver, missing_one in missing.items() if missing_one is None or missing_one.rule)
     return Judgement(protections=Protections(named=named, rest=rest), wanted=wanted)
 
 
@@ -201,95 +203,97 @@ def without_fences(snapshot: Snapshot) -> Snapshot:
 # A fence.
 
 
-def _fenced(driver: str, lack: _Lack | None, *, closed: bool) -> Protection:
-    if lack is None:
+def _fenced(driver: str, missing_one: _Missing | None, *, closed: bool) -> Protection:
+    if missing_one is None:
         return Protection(driver=driver, why="its devices are fenced", by=Means.FENCE, closed=True)
-    return Protection(driver=driver, why=lack.why, closed=closed, soon=lack.soon)
+    return Protection(driver=driver, why=missing_one.why, closed=closed, soon=missing_one.soon)
 
 
-def _lack_of_fence(driver: str, scene: FenceInputs) -> _Lack | None:
-    return next((lack for check in _OF_FENCES if (lack := check(driver, scene)) is not None), None)
+def _missing_of_fence(driver: str, scene: FenceInputs) -> _Missing | None:
+    return next((missing_one for check in _OF_FENCES if (missing_one := check(driver, scene)) is not None), None)
 
 
-def _rules_are_served(_: str, scene: FenceInputs) -> _Lack | None:
+def _rules_are_served(_: str, scene: FenceInputs) -> _Missing | None:
     if scene.barriers.served:
         return None
-    return _Lack(
+    return _Missing(
         "the API server does not serve DeviceTaintRules in resource.k8s.io/v1 or v1beta2: upgrade to Kubernetes 1.37,"
         " or switch on v1beta2 and the feature gate DRADeviceTaintRules in 1.36, or take the driver from the setting"
         " `fence`"
     )
 
 
-def _kube_scheduler_heeds_it(driver: str, scene: FenceInputs) -> _Lack | None:
+def _kube_scheduler_heeds_it(driver: str, scene: FenceInputs) -> _Missing | None:
     breach = scene.breaches.get(driver)
     if breach is None:
         return None
-    return _Lack(
+    return _Missing(
         f"{breach}, which somebody gave it in spite of the fence: see that the feature gate DRADeviceTaintRules is on"
         " in kube-scheduler and that nobody else allocates, then restart Muster's controller"
     )
 
 
-def _fence_can_be_kept(driver: str, scene: FenceInputs) -> _Lack | None:
+def _fence_can_be_kept(driver: str, scene: FenceInputs) -> _Missing | None:
     """Have patience with a fence: an API server that restarts refuses for a moment what it allows."""
     barriers = scene.barriers
     if barriers.troubled is None:
         return None
     passing = scene.now - barriers.troubled < PATIENCE
-    return _Lack(
+    return _Missing(
         f"the fence cannot be kept: {barriers.trouble}", soon=passing, rule=passing and driver in barriers.rules
     )
 
 
-def _nobody_tolerates_it(_: str, scene: FenceInputs) -> _Lack | None:
+def _nobody_tolerates_it(_: str, scene: FenceInputs) -> _Missing | None:
     found = [*_tolerating(scene.snapshot)]
     if not found:
         return None
     tolerate = "tolerates" if len(found) == 1 else "tolerate"
-    return _Lack(
+    return _Missing(
         f"{_some(found)} {tolerate} every taint or {device_taint_rules.FENCE.key}, and so the fence:"
         " delete and make anew with tolerations that name the key of another taint"
     )
 
 
-def _tolerating_claims_are_refused(driver: str, scene: FenceInputs) -> _Lack | None:
+def _tolerating_claims_are_refused(driver: str, scene: FenceInputs) -> _Missing | None:
     since, stands = scene.barriers.policy, driver in scene.barriers.rules
     if since is None:
-        return _Lack("the policy that refuses claims which tolerate the fence is not there yet", soon=True, rule=stands)
+        return _Missing(
+            "the policy that refuses claims which tolerate the fence is not there yet", soon=True, rule=stands
+        )
     if scene.now - since < SETTLING:
-        return _Lack("the policy that refuses claims which tolerate the fence is new", soon=True, rule=stands)
+        return _Missing("the policy that refuses claims which tolerate the fence is new", soon=True, rule=stands)
     return None
 
 
-def _no_gang_is_in_flight(driver: str, scene: FenceInputs) -> _Lack | None:
+def _no_gang_is_in_flight(driver: str, scene: FenceInputs) -> _Missing | None:
     """Put no fence between kube-scheduler and what it is allocating for a gang that Muster has pinned."""
     if driver in scene.barriers.rules:
         return None
     late = scene.now - PATIENCE
     found = [one.gang for one in _in_flight(scene, driver) if one.reserved_at > late]
-    return _Lack(f"the fence waits until {_some(found)} has its devices", soon=True) if found else None
+    return _Missing(f"the fence waits until {_some(found)} has its devices", soon=True) if found else None
 
 
-def _rule_stands(driver: str, scene: FenceInputs) -> _Lack | None:
+def _rule_stands(driver: str, scene: FenceInputs) -> _Missing | None:
     if driver in scene.barriers.rules:
         return None
-    return _Lack(f"DeviceTaintRule {device_taint_rules.fence_name(driver)} is not there yet", soon=True, rule=True)
+    return _Missing(f"DeviceTaintRule {device_taint_rules.fence_name(driver)} is not there yet", soon=True, rule=True)
 
 
-def _rule_is_heeded(driver: str, scene: FenceInputs) -> _Lack | None:
+def _rule_is_heeded(driver: str, scene: FenceInputs) -> _Missing | None:
     age = scene.now - scene.barriers.rules[driver]
     if age < SETTLING:
-        return _Lack("the fence is new, and kube-scheduler may not have seen it yet", soon=True, rule=True)
+        return _Missing("the fence is new, and kube-scheduler may not have seen it yet", soon=True, rule=True)
     if age >= PATIENCE:
         return None
     found = [pod.meta.key for pod in _outsiders(scene) if pod.meta.created <= scene.barriers.rules[driver] + SETTLING]
     if not found:
         return None
-    return _Lack(f"the fence is new, and kube-scheduler may be placing {_some(found)}", soon=True, rule=True)
+    return _Missing(f"the fence is new, and kube-scheduler may be placing {_some(found)}", soon=True, rule=True)
 
 
-_OF_FENCES: tuple[Callable[[str, FenceInputs], _Lack | None], ...] = (
+_OF_FENCES: tuple[Callable[[str, FenceInputs], _Missing | None], ...] = (
     _rules_are_served,
     _kube_scheduler_heeds_it,
     _fence_can_be_kept,
@@ -305,45 +309,47 @@ _OF_FENCES: tuple[Callable[[str, FenceInputs], _Lack | None], ...] = (
 
 
 def _covered(webhooks: Webhooks, scene: FenceInputs) -> Protection:
-    lack = next((lack for check in _OF_COVERAGE if (lack := check(webhooks, scene)) is not None), None)
-    if lack is None:
+    missing_one = next(
+        (missing_one for check in _OF_COVERAGE if (missing_one := check(webhooks, scene)) is not None), None
+    )
+    if missing_one is None:
         return Protection(driver="", why="no pod can ask for devices but through a queue", by=Means.COVERAGE)
-    return Protection(driver="", why=f"not every pod is covered: {lack.why}", soon=lack.soon)
+    return Protection(driver="", why=f"not every pod is covered: {missing_one.why}", soon=missing_one.soon)
 
 
-def _coverage_can_be_kept(_: Webhooks, scene: FenceInputs) -> _Lack | None:
+def _coverage_can_be_kept(_: Webhooks, scene: FenceInputs) -> _Missing | None:
     barriers = scene.barriers
     if barriers.troubled is None:
         return None
-    return _Lack(barriers.trouble, soon=scene.now - barriers.troubled < PATIENCE)
+    return _Missing(barriers.trouble, soon=scene.now - barriers.troubled < PATIENCE)
 
 
-def _one_queue_takes_all(_: Webhooks, scene: FenceInputs) -> _Lack | None:
+def _one_queue_takes_all(_: Webhooks, scene: FenceInputs) -> _Missing | None:
     """Every pod that names no queue must enter one; it enters none where two are marked default."""
     every = [queue for queue in scene.snapshot.queues.values() if queue.default and queue.namespaces is not None]
     defaults = [queue for queue in every if queue.meta.deleted is None] or every
     if len(defaults) == 1 and _takes_all(defaults[0]):
         return None
     if not any(map(_takes_all, defaults)):
-        return _Lack("no queue is marked `default: true` for an empty namespaceSelector, so pods may enter no queue")
+        return _Missing("no queue is marked `default: true` for an empty namespaceSelector, so pods may enter no queue")
     others = sorted(queue.name for queue in defaults if not _takes_all(queue)) or sorted(q.name for q in defaults)[1:]
-    return _Lack(f"besides the queue for all namespaces {_some(others)} is marked default, and pods then enter none")
+    return _Missing(f"besides the queue for all namespaces {_some(others)} is marked default, and pods then enter none")
 
 
-def _pods_are_shown(webhooks: Webhooks, scene: FenceInputs) -> _Lack | None:
+def _pods_are_seen(webhooks: Webhooks, scene: FenceInputs) -> _Missing | None:
     if webhooks.since is None:
-        return _Lack("the webhook is not registered for the pods of all namespaces with failurePolicy Fail")
+        return _Missing("the webhook is not registered for the pods of all namespaces with failurePolicy Fail")
     if scene.now - webhooks.since < SETTLING:
-        return _Lack("the webhook's registration is new", soon=True)
+        return _Missing("the webhook's registration is new", soon=True)
     return None
 
 
-def _claims_are_kept_out(webhooks: Webhooks, scene: FenceInputs) -> _Lack | None:
+def _claims_are_kept_out(webhooks: Webhooks, scene: FenceInputs) -> _Missing | None:
     spared = ", ".join(webhooks.spared)
     if webhooks.kept_out is None:
-        return _Lack(f"the policy that keeps claims out of the namespaces {spared} is not there yet", soon=True)
+        return _Missing(f"the policy that keeps claims out of the namespaces {spared} is not there yet", soon=True)
     if scene.now - webhooks.kept_out < SETTLING:
-        return _Lack(f"the policy that keeps claims out of the namespaces {spared} is new", soon=True)
+        return _Missing(f"the policy that keeps claims out of the namespaces {spared} is new", soon=True)
     found = [
         f"ResourceClaim {claim.meta.key}"
         for claim in scene.snapshot.claims.values()
@@ -351,28 +357,28 @@ def _claims_are_kept_out(webhooks: Webhooks, scene: FenceInputs) -> _Lack | None
     ]
     if not found:
         return None
-    return _Lack(f"the webhook does not see the pods of the namespace of {_some(found)}: delete it")
+    return _Missing(f"the webhook does not see the pods of the namespace of {_some(found)}: delete it")
 
 
-def _no_pod_is_outside(_: Webhooks, scene: FenceInputs) -> _Lack | None:
+def _no_pod_is_outside(_: Webhooks, scene: FenceInputs) -> _Missing | None:
     found = [pod.meta.key for pod in _outsiders(scene)]
     found += [f"{key} (which cannot be read)" for kind, key in scene.snapshot.malformed if kind == "Pod"]
     if not found:
         return None
-    return _Lack(f"pod {_some(found)} came before the webhook, and kube-scheduler may give it devices: delete it")
+    return _Missing(f"pod {_some(found)} came before the webhook, and kube-scheduler may give it devices: delete it")
 
 
-def _no_pinned_gang_is_in_flight(_: Webhooks, scene: FenceInputs) -> _Lack | None:
+def _no_pinned_gang_is_in_flight(_: Webhooks, scene: FenceInputs) -> _Missing | None:
     found = [one.gang for one in _in_flight(scene)]
     if not found:
         return None
-    return _Lack(f"kube-scheduler is choosing the devices of {_some(found)}, which is pinned", soon=True)
+    return _Missing(f"kube-scheduler is choosing the devices of {_some(found)}, which is pinned", soon=True)
 
 
-_OF_COVERAGE: tuple[Callable[[Webhooks, FenceInputs], _Lack | None], ...] = (
+_OF_COVERAGE: tuple[Callable[[Webhooks, FenceInputs], _Missing | None], ...] = (
     _coverage_can_be_kept,
     _one_queue_takes_all,
-    _pods_are_shown,
+    _pods_are_seen,
     _claims_are_kept_out,
     _no_pod_is_outside,
     _no_pinned_gang_is_in_flight,

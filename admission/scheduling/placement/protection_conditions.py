@@ -58,7 +58,7 @@ def condition(queue: Queue, protections: Protections) -> Condition | None:
     return Condition(type=CONDITION, status=ConditionStatus.FALSE, reason=reason, message=f"{why}; {follows}")
 
 
-def queue_usage(protections: Protections) -> Mapping[str, bool]:
+def holding_by_driver(protections: Protections) -> Mapping[str, bool]:
     """Return of which drivers protection is asked for, EVERY for those that are not named, and whether it holds."""
     if protections == protection.NOTHING:
         return {}
@@ -101,7 +101,7 @@ class Watch:
     breaches: Mapping[str, str] = field(default_factory=dict)
 
 
-def look(watch: Watch, snapshot: Snapshot, booked: Collection[Uid]) -> Watch:
+def observe(watch: Watch, snapshot: Snapshot, booked: Collection[Uid]) -> Watch:
     """Return what is seen now. booked: the claims that the ledger has open."""
     if not watch.drivers:
         return replace(watch, claims=snapshot.claims)

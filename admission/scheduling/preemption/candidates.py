@@ -21,7 +21,7 @@ from admission.workloads.gangs import Group
 
 _NOBODY, _NOWHERE = GangUid(""), QueueName("")
 
-STUCK = timedelta(minutes=5)
+STALLED = timedelta(minutes=5)
 """After how long, beyond its grace period, a pod that is being deleted is not reckoned to go."""
 
 
@@ -36,10 +36,10 @@ class Seen:
 
     def is_going(self, pod: Pod) -> bool:
         """Return whether a pod is being deleted, and not for ever."""
-        return not self._is_stuck(pod) and (pod.meta.deleted is not None or pod.meta.uid in self.leaving)
+        return not self._is_stalled(pod) and (pod.meta.deleted is not None or pod.meta.uid in self.leaving)
 
-    def _is_stuck(self, pod: Pod) -> bool:
-        return pod.meta.deleted is not None and self.now - pod.meta.deleted > STUCK
+    def _is_stalled(self, pod: Pod) -> bool:
+        return pod.meta.deleted is not None and self.now - pod.meta.deleted > STALLED
 
     def goes(self, placement: Placement) -> bool:
         """Return whether a gang gives everything back soon, without being told to."""
@@ -47,7 +47,7 @@ class Seen:
         if not placement.seats:
             claims = (self.observed.claims.get(uid) for uid in placement.holdings)
             users = (pods.get(Uid(uid)) for claim in claims if claim is not None for uid in claim.reserved_for)
-            return not any(self._is_stuck(pod) for pod in users if pod is not None)
+            return not any(self._is_stalled(pod) for pod in users if pod is not None)
         return all(self._is_over(seat, pods.get(seat.pod_uid)) for seat in placement.seats.values())
 
     def _is_over(self, seat: Seat, pod: Pod | None) -> bool:
@@ -68,7 +68,7 @@ def candidates(groups: Iterable[Group], seen: Seen) -> tuple[list[PreemptionCand
             going.append(_tenant(placement, 0, users, seen))
         elif group is not None and any(pod.meta.uid in placement.seats for pod in group.pods):
             staying.append(_tenant(placement, group.priority, users, seen))
-    going += _room(seen)
+    going += _room_of_deleted(seen)
     return staying, going
 
 
@@ -99,12 +99,12 @@ def _tenant(placement: Placement, priority: int, users: Mapping[Uid, set[GangUid
             claims=frozenset(c.meta.key if c is not None else placement.holdings[u].claim for u, c in claims.items()),
             uids=frozenset(free).union(claim.meta.uid for claim in claims.values() if claim is not None),
             pods=frozenset(placement.seats),
-            room=tuple(_rooms(placement, seen)),
+            room=tuple(_used_room(placement, seen)),
         ),
     )
 
 
-def _rooms(placement: Placement, seen: Seen) -> Iterator[tuple[NodeName, Resources]]:
+def _used_room(placement: Placement, seen: Seen) -> Iterator[tuple[NodeName, Resources]]:
     """Yield what the pods of a gang use of their nodes; of those that are being deleted `_room` does."""
     for seat in placement.seats.values():
         pod = seen.observed.snapshot.pods.get(seat.pod_uid)
@@ -112,7 +112,7 @@ def _rooms(placement: Placement, seen: Seen) -> Iterator[tuple[NodeName, Resourc
             yield pod.node or seat.node, pod.requests
 
 
-def _room(seen: Seen) -> Iterator[PreemptionCandidate]:
+def _room_of_deleted(seen: Seen) -> Iterator[PreemptionCandidate]:
     """Yield what pods use of their nodes that are being deleted, whoever's they are."""
     bounds = tuple(
         (pod.node, pod.requests)

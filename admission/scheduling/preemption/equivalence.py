@@ -76,7 +76,7 @@ def what(group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> Hash
             one.pod.containers,
             one.subgroup,
             catalog.leads(one.pod),
-            tuple((numbers[claim.meta.uid], _wanted(claim, one.pod)) for claim in one.claims),
+            tuple((numbers[claim.meta.uid], _requested(claim, one.pod)) for claim in one.claims),
         )
         for one in sorted(demands, key=lambda one: pod_groups.natural(one.pod.meta.name))
     )
@@ -85,6 +85,6 @@ def what(group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> Hash
     return queue.name, group.priority, group.identity.namespace, charge, terms, budget.runtime_of(group), topology, pods
 
 
-def _wanted(claim: Claim, pod: Pod) -> str:
+def _requested(claim: Claim, pod: Pod) -> str:
     is_named = any(f"{pod.meta.namespace}/{one.claim}" == claim.meta.key for one in pod.claims if one.claim)
     return claim.meta.uid if is_named else equivalence.wanted_of(claim)

@@ -106,7 +106,7 @@ class Nomination:
             end=runtime.end(self.since, runtime.declared_runtime(self.group, queue)),
         )
 
-    def told(self, hold: Hold) -> Hold:
+    def explained(self, hold: Hold) -> Hold:
         """Return what holds the gang, with whom it waits for."""
         more = len(self.names) - MOST_NAMED
         listed = ", ".join(self.names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -128,7 +128,9 @@ class NominatedState:
         key = (cluster, *nominations)
         known = self._known or {}
         if key not in known:
-            known = {one: laid for one, laid in known.items() if one[0] is cluster} | {key: _laid(cluster, nominations)}
+            known = {one: with_nominations for one, with_nominations in known.items() if one[0] is cluster} | {
+                key: _with_all(cluster, nominations)
+            }
             self._known = known
         return known[key]
 
@@ -140,7 +142,7 @@ class Expected:
     _made_from: tuple[object, ...] = ()
     _expected_ends: Mapping[str, ExpectedEnd] = field(default_factory=dict)
 
-    def beside(
+    def with_nominated(
         self,
         expected_ends: Mapping[str, ExpectedEnd],
         nominations: Iterable[Nomination],
@@ -151,8 +153,8 @@ class Expected:
         if len(made_from) == 1:
             return expected_ends
         if len(made_from) != len(self._made_from) or not all(map(operator.is_, made_from, self._made_from)):
-            promised = {one.group.key: one.expected_end(queues.get(one.group.queue)) for one in nominations}
-            self._made_from, self._expected_ends = made_from, {**promised, **expected_ends}
+            with_nomination = {one.group.key: one.expected_end(queues.get(one.group.queue)) for one in nominations}
+            self._made_from, self._expected_ends = made_from, {**with_nomination, **expected_ends}
         return self._expected_ends
 
 
@@ -166,10 +168,10 @@ class Nominations:
     """
 
     nominations: dict[GangUid, Nomination] = field(default_factory=dict)
-    laid: NominatedState = field(default_factory=NominatedState)
+    with_nominations: NominatedState = field(default_factory=NominatedState)
     expected: Expected = field(default_factory=Expected)
     begun: bool = False
-    told: dict[GangUid, tuple[Hold, Hold]] = field(default_factory=dict)
+    explained: dict[GangUid, tuple[Hold, Hold]] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
     cluster: ClusterState | None = None
     made_from: tuple[object, ...] = ()
@@ -211,13 +213,13 @@ class Nominations:
         return found
 
 
-def _laid(cluster: ClusterState, nominations: Iterable[Nomination]) -> ClusterState:
+def _with_all(cluster: ClusterState, nominations: Iterable[Nomination]) -> ClusterState:
     for one in nominations:
-        cluster = promised(cluster, one.group, one.grant)
+        cluster = with_nomination(cluster, one.group, one.grant)
     return cluster
 
 
-def promised(cluster: ClusterState, group: Group, grant: Grant) -> ClusterState:
+def with_nomination(cluster: ClusterState, group: Group, grant: Grant) -> ClusterState:
     """Return the world in which the devices and the room of a grant are taken, though its claims wait as before."""
     plan, pods = grant.plan, {pod.meta.uid: pod for pod in group.waiting}
     room = [(place.node, pods[place.uid].requests) for place in plan.pods]
@@ -253,9 +255,11 @@ def decide_all(
     reserve: Backfill | None,
 ) -> CycleDecisions:
     """Decide about the gangs that wait, as `cycle` does: first about those that were promised something."""
-    laid, nominations = memory.laid, [*memory.nominations.values()]
+    with_nominations, nominations = memory.with_nominations, [*memory.nominations.values()]
     if not nominations or rules.beyond is not None:
-        return cycle.decide_all(groups, rules, laid.over(cluster, nominations), _with(usage, nominations), reserve)
+        return cycle.decide_all(
+            groups, rules, with_nominations.over(cluster, nominations), _with(usage, nominations), reserve
+        )
     known = {group.uid: group for group in groups}
     left = [*nominations]
     redeemed: list[Decision] = []
@@ -263,7 +267,7 @@ def decide_all(
         others = [one for one in left if one is not nomination]
         group = known[nomination.uid]
         decision = _redeemed(
-            nomination, group, rules, laid.over(cluster, others), _with(usage, others), reserve=reserve
+            nomination, group, rules, with_nominations.over(cluster, others), _with(usage, others), reserve=reserve
         )
         if decision is None or not isinstance(decision.outcome, Grant):
             continue
@@ -274,7 +278,7 @@ def decide_all(
             rules.balances.take(group.queue, decision.outcome.plan.charge, budget.runtime_of(group))
     started = {decision.group.uid for decision in redeemed}
     rest = tuple(group for group in groups if group.uid not in started) if started else groups
-    round_ = cycle.decide_all(rest, rules, laid.over(cluster, left), _with(usage, left), reserve)
+    round_ = cycle.decide_all(rest, rules, with_nominations.over(cluster, left), _with(usage, left), reserve)
     return replace(round_, anew=(*redeemed, *round_.anew))
 
 

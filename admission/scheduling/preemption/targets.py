@@ -65,9 +65,9 @@ class PreemptionScope:
     going: Sequence[PreemptionCandidate] = ()
     bounds: Bounds = BOUNDS
 
-    def without(self, tenants: Iterable[PreemptionCandidate]) -> tuple[ClusterState, QueueUsage]:
+    def without(self, evictable: Iterable[PreemptionCandidate]) -> tuple[ClusterState, QueueUsage]:
         """Return what there would be without these, and those who go."""
-        removed = [*self.going, *tenants]
+        removed = [*self.going, *evictable]
         queue_usage = self.queue_usage.copy()
         for one in removed:
             if queue_usage.tree.active(one.queue):
@@ -95,24 +95,26 @@ def may_help(outcome: object) -> bool:
     return isinstance(outcome, Hold) and outcome.reason in HELPED
 
 
-def plan(group: Group, queue: Queue, tenants: Iterable[PreemptionCandidate], scene: PreemptionScope) -> Grant | None:
+def plan(group: Group, queue: Queue, evictable: Iterable[PreemptionCandidate], scene: PreemptionScope) -> Grant | None:
     """Return what a gang could be granted without some, and those who go anyway, beside what is reserved for others."""
-    tenants = [*tenants]
-    cluster, queue_usage = scene.without(tenants)
+    evictable = [*evictable]
+    cluster, queue_usage = scene.without(evictable)
     quiet = replace(scene.rules, plans=PlanCache(), rest=VerdictCache(), defects=[], mute=True)
     inputs = Inputs(rules=quiet, group=group, queue=queue, cluster=cluster, queue_usage=queue_usage)
-    found = single_gang.granted(inputs, {one.key for one in (*scene.going, *tenants)}, scene.reserve)
+    found = single_gang.granted(inputs, {one.key for one in (*scene.going, *evictable)}, scene.reserve)
     return None if found is None else found.outcome
 
 
 def choose(
-    group: Group, queue: Queue, needed: Charge, tenants: Iterable[PreemptionCandidate], scene: PreemptionScope
+    group: Group, queue: Queue, needed: Charge, evictable: Iterable[PreemptionCandidate], scene: PreemptionScope
 ) -> PreemptionTargets | None:
     """Return who is evicted for a gang; None where that does not help, or is not found within the bounds.
 
     needed: the least that it costs. tenants: those that might be evicted.
     """
-    candidates = {one.uid: one for one in tenants if one.uid != group.uid and scene.queue_usage.tree.active(one.queue)}
+    candidates = {
+        one.uid: one for one in evictable if one.uid != group.uid and scene.queue_usage.tree.active(one.queue)
+    }
     grants: dict[frozenset[GangUid], Grant] = {}
 
     def fits(removed: frozenset[GangUid]) -> bool:

@@ -106,13 +106,13 @@ def _name(group: Group, cluster: Expanded) -> str:
     return f"{group.identity.namespace}/{workload.name}" if workload is not None and invented else group.key
 
 
-def lacks(town: Cluster, arrivals: Iterable[Arrival]) -> list[tuple[int, Problem]]:
+def shortages(replayed: Cluster, arrivals: Iterable[Arrival]) -> list[tuple[int, Problem]]:
     """Return what jobs name that the cluster does not have or take, each once, with the line of the first of them."""
     found: dict[tuple[str, str], tuple[int, Problem]] = {}
     for arrival in arrivals:
         for name, value, judge in _named(arrival):
             if (name, value) not in found:
-                message = judge(town, value)
+                message = judge(replayed, value)
                 found[name, value] = arrival.line, Problem(name, message)
     return [(line, problem) for line, problem in found.values() if problem.message]
 
@@ -129,8 +129,8 @@ def _named(arrival: Arrival) -> Iterator[tuple[str, str, _Judge]]:
             yield from ((f"claims[{at}].selectors", text, _judge_selector) for text in option.selectors)
 
 
-def _judge_queue(town: Cluster, name: str) -> str:
-    queue = town.snapshot.queues.get(QueueName(name))
+def _judge_queue(replayed: Cluster, name: str) -> str:
+    queue = replayed.snapshot.queues.get(QueueName(name))
     if queue is None:
         return f"there is no Queue {name} in the input; add it to the PATHs, or name another"
     if queue.namespaces is None:
@@ -138,13 +138,13 @@ def _judge_queue(town: Cluster, name: str) -> str:
     return ""
 
 
-def _judge_class(town: Cluster, name: str) -> str:
-    known = name in town.snapshot.classes
+def _judge_class(replayed: Cluster, name: str) -> str:
+    known = name in replayed.snapshot.classes
     return "" if known else f"there is no DeviceClass {name} in the input; add it to the PATHs, or name another"
 
 
-def _judge_selector(town: Cluster, text: str) -> str:
-    objection = limits.device(text, profile=town.cluster.profile.cel)
+def _judge_selector(replayed: Cluster, text: str) -> str:
+    objection = limits.device(text, profile=replayed.cluster.profile.cel)
     return f"{text!r} is not CEL that Kubernetes takes: {objection.message}" if objection is not None else ""
 
 
@@ -163,9 +163,9 @@ class Running:
 class Clock:
     """What moves: the time since the trace began, the devices and quotas in use, and the jobs that run."""
 
-    town: Cluster
+    replayed: Cluster
     rules: Rules = field(init=False)
-    ward: VirtualCluster = field(init=False)
+    virtual_cluster: VirtualCluster = field(init=False)
     queue_usage: QueueUsage = field(init=False)
     shares: Shares = field(init=False)
     reserve: Backfill = field(init=False)
@@ -175,18 +175,18 @@ class Clock:
     _started: int = 0
 
     def __post_init__(self) -> None:
-        town = self.town
-        self._claims = dict(town.snapshot.claims)
+        replayed = self.replayed
+        self._claims = dict(replayed.snapshot.claims)
         # The mapping is this stage's own, and grows and shrinks with the jobs that are looked at.
-        snapshot = replace(town.snapshot, claims=self._claims)
+        snapshot = replace(replayed.snapshot, claims=self._claims)
         # So is what is remembered of devices in use: the ward's worlds change under who has seen an earlier one.
-        own = Selectors(town.cluster.profile.cel)
-        rules = replace(town.rules, snapshot=snapshot, selectors=own, plans=PlanCache(), rest=VerdictCache())
+        own = Selectors(replayed.cluster.profile.cel)
+        rules = replace(replayed.rules, snapshot=snapshot, selectors=own, plans=PlanCache(), rest=VerdictCache())
         self.rules = replace(rules, defects=[], mute=True)
-        self.ward = VirtualCluster(town.cluster)
-        self.queue_usage = QueueUsage(town.tree, town.usage)
-        self.shares = Shares(self.queue_usage, town.usage, town.rules.sharing)
-        self.reserve = Backfill(RunningGangs(town.rules.now))
+        self.virtual_cluster = VirtualCluster(replayed.cluster)
+        self.queue_usage = QueueUsage(replayed.tree, replayed.usage)
+        self.shares = Shares(self.queue_usage, replayed.usage, replayed.rules.sharing)
+        self.reserve = Backfill(RunningGangs(replayed.rules.now))
 
     def inputs(self, waiting: Waiting, queue_usage: QueueUsage) -> Inputs:
         """Return what a job is decided on now. standing: what the quotas leave."""
@@ -195,8 +195,8 @@ class Clock:
         return Inputs(
             rules=self.rules,
             group=group,
-            queue=self.town.queue(waiting),
-            cluster=self.ward.cluster,
+            queue=self.replayed.queue(waiting),
+            cluster=self.virtual_cluster.cluster,
             queue_usage=queue_usage,
             known=waiting.known,
         )
@@ -212,13 +212,15 @@ class Clock:
         self.reserve.note(found, inputs)
         if waiting.known is None and found.by in WAITING:
             asked = chain.asked(inputs)
-            waiting.known = Known(group=asked.group, demands=asked.demands, needed=asked.needed, alike=found.alike)
+            waiting.known = Known(
+                group=asked.group, demands=asked.demands, needed=asked.needed, equivalent=found.equivalent
+            )
         return found
 
     @property
     def time(self) -> datetime:
         """Return what time it is."""
-        return self.town.rules.now + self.now
+        return self.replayed.rules.now + self.now
 
     def shorter(self, waiting: Waiting, bounds: Iterable[Sequence[Reservation]]) -> timedelta | None:
         """Return than what a job behind another one must run for shorter to be in the way of less; None: than nothing.
@@ -230,7 +232,9 @@ class Clock:
 
     def is_in_the_way(self, held: Verdict) -> bool:
         """Return whether a job is still in the way of what is reserved."""
-        return self.reserve.stands(held, held.group.queue, self.ward.cluster, self.queue_usage, self.rules.selectors)
+        return self.reserve.stands(
+            held, held.group.queue, self.virtual_cluster.cluster, self.queue_usage, self.rules.selectors
+        )
 
     def explain(self, waiting: Waiting, queue_usage: QueueUsage | None = None) -> Verdict:
         """Decide about a job as `decide` does, and say why the planner holds it."""
@@ -262,7 +266,7 @@ class Clock:
             ),
             requests=tuple((place.node, pods[place.uid].requests) for place in plan.pods),
         )
-        self.ward.move(came=(running_gang,))
+        self.virtual_cluster.move(came=(running_gang,))
         for claim in waiting.claims:
             self._claims.pop(claim.meta.key, None)
         end = self.now + waiting.arrival.runtime
@@ -280,13 +284,13 @@ class Clock:
     def next_start(self) -> timedelta | None:
         """Return when the next of those that something is reserved for is to start."""
         due = self.reserve.next
-        return None if due is None else due - self.town.rules.now
+        return None if due is None else due - self.replayed.rules.now
 
-    def promised(self) -> Iterator[tuple[str, timedelta]]:
+    def nominated(self) -> Iterator[tuple[str, timedelta]]:
         """Yield the jobs that something is reserved for, and from when on."""
         for key, estimate in self.reserve.estimates.items():
             if estimate.at is not None:
-                yield key, estimate.at - self.town.rules.now
+                yield key, estimate.at - self.replayed.rules.now
 
     def end_due(self) -> list[Running]:
         """End the jobs whose time is up, and return them."""
@@ -310,8 +314,8 @@ class Clock:
     def _let_go(self, ended: list[Running]) -> None:
         """Take back what jobs had."""
         if ended:
-            self.ward.move(went=[running.running_gang for running in ended])
-            self.rules.plans.go_on()
+            self.virtual_cluster.move(went=[running.running_gang for running in ended])
+            self.rules.plans.forget_changes()
         self.reserve.present.now = self.time
         for running in ended:
             self.reserve.end(running.waiting.key)

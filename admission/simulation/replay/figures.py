@@ -45,7 +45,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promises:
+class NominationCounts:
     """How far one could rely on what jobs said of their runtimes, and on what was reserved by that.
 
     overran: jobs that ran longer than they said; silent: jobs that said nothing. promised: jobs that something was
@@ -55,7 +55,7 @@ class Promises:
 
     overran: int
     silent: int
-    promised: int
+    nominated: int
     late: int
     delay: float
     longest: float
@@ -75,7 +75,7 @@ class Figures:
     overall: Mapping[str, float]
     makespan: timedelta
     fairness: float
-    nominations: Promises
+    nominations: NominationCounts
 
 
 def figures(play: Play) -> Figures:
@@ -92,7 +92,7 @@ def figures(play: Play) -> Figures:
         overall=_utilisation(play, first, end),
         makespan=end - first,
         fairness=jain([tally.served for tally in queues.values() if tally.served is not None]),
-        nominations=_promises(play.jobs),
+        nominations=_nominations(play.jobs),
     )
 
 
@@ -158,14 +158,14 @@ def _tally(jobs: Sequence[Played], last: timedelta) -> Tally:
     )
 
 
-def _promises(jobs: Sequence[Played]) -> Promises:
+def _nominations(jobs: Sequence[Played]) -> NominationCounts:
     started = [job for job in jobs if job.start is not None]
     declared = [(job.arrival.declared, job.arrival.runtime) for job in started]
     late = [delay for job in started if (delay := _delay(job)) > 0]
-    return Promises(
+    return NominationCounts(
         overran=sum(said is not None and said < runtime for said, runtime in declared),
         silent=sum(said is None for said, _ in declared),
-        promised=sum(job.promised is not None for job in started),
+        nominated=sum(job.nominated is not None for job in started),
         late=len(late),
         delay=sum(late) / len(late) if late else 0.0,
         longest=max(late, default=0.0),
@@ -174,9 +174,9 @@ def _promises(jobs: Sequence[Played]) -> Promises:
 
 def _delay(job: Played) -> float:
     """Return by how many seconds a job started later than was promised; promises are to the second."""
-    if job.start is None or job.promised is None:
+    if job.start is None or job.nominated is None:
         return 0.0
-    late = (job.start - job.promised).total_seconds()
+    late = (job.start - job.nominated).total_seconds()
     return late if late >= 1 else 0.0
 
 

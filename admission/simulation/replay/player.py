@@ -34,7 +34,7 @@ def decider(policy: Policy, stage: Clock) -> Decider:
     """Return who decides in a trace."""
     if policy is Policy.FIFO_COUNT:
         return Counting(stage)
-    return Preempting(stage) if preempt.happens(stage.town) else Muster(stage)
+    return Preempting(stage) if preempt.happens(stage.replayed) else Muster(stage)
 
 
 Watch = Callable[[int, int], None]
@@ -51,7 +51,7 @@ class Played:
     arrival: Arrival
     devices: int
     start: timedelta | None = None
-    promised: timedelta | None = None
+    nominated: timedelta | None = None
     why: Hold | Denial | None = None
 
     @property
@@ -82,29 +82,29 @@ class Play:
     devices: Counter[str]
 
 
-def play(town: Cluster, arrivals: Sequence[Arrival], policy: Policy, watch: Watch | None = None) -> Play:
+def play(replayed: Cluster, arrivals: Sequence[Arrival], policy: Policy, watch: Watch | None = None) -> Play:
     """Play a trace to its end: until all jobs have ended, or those that are left cannot start any more."""
-    return _Run(town, arrivals, policy, watch).played()
+    return _Run(replayed, arrivals, policy, watch).played()
 
 
 class _Run:
     """One play."""
 
-    def __init__(self, town: Cluster, arrivals: Sequence[Arrival], policy: Policy, watch: Watch | None) -> None:
-        self._town = town
+    def __init__(self, replayed: Cluster, arrivals: Sequence[Arrival], policy: Policy, watch: Watch | None) -> None:
+        self._replayed = replayed
         self._arrivals = sorted(arrivals, key=lambda one: (one.at, one.name))
         self._policy = policy
         self._watch = watch
-        self._stage = Clock(town)
+        self._stage = Clock(replayed)
         self._decider = decider(policy, self._stage)
-        self._users = Counter((*town.cluster.taken, *town.cluster.shares))
+        self._users = Counter((*replayed.cluster.taken, *replayed.cluster.shares))
         self._used = Counter(device.driver for device in self._users)
         self._arrived = self._done = 0
         self._waiting = 0
         self._found: dict[str, Played] = {}
-        self._promised: dict[str, timedelta] = {}
+        self._nominated: dict[str, timedelta] = {}
         # Where all end when they should, nothing that is reserved has to be looked at but when somebody ends.
-        queues = town.snapshot.queues
+        queues = replayed.snapshot.queues
         self._drifts = any(replay_arrivals.expected(one, queues[one.queue]) != one.runtime for one in arrivals)
         self._moments: list[Moment] = []
 
@@ -126,15 +126,15 @@ class _Run:
                 self._settled(waiting, denial)
             self._decider.refused.clear()
             self._note(len(ended))
-            for key, promised in self._stage.promised():
-                self._promised.setdefault(key, promised)
+            for key, nominated in self._stage.nominated():
+                self._nominated.setdefault(key, nominated)
         for waiting, hold in self._decider.waiting():
             self._settled(waiting, hold)
         return Play(
             policy=self._policy,
             jobs=tuple(self._found[arrival.name] for arrival in self._arrivals),
             moments=tuple(self._moments),
-            devices=Counter(device.driver for device in transitions.index_devices(self._town.snapshot)),
+            devices=Counter(device.driver for device in transitions.index_devices(self._replayed.snapshot)),
         )
 
     def _next(self) -> timedelta | None:
@@ -149,7 +149,7 @@ class _Run:
         """Let the jobs wait whose time has come."""
         while self._arrived < len(self._arrivals) and self._arrivals[self._arrived].at <= self._stage.now:
             arrival = self._arrivals[self._arrived]
-            self._decider.arrive(Waiting(arrival, self._town.rules.now + arrival.at))
+            self._decider.arrive(Waiting(arrival, self._replayed.rules.now + arrival.at))
             self._arrived += 1
             self._waiting += 1
 
@@ -161,7 +161,7 @@ class _Run:
             arrival=arrival,
             devices=running.running_gang.devices,
             start=running.start,
-            promised=self._promised.get(running.waiting.key),
+            nominated=self._nominated.get(running.waiting.key),
         )
 
     def _settled(self, waiting: Waiting, why: Hold | Denial) -> None:

@@ -22,9 +22,9 @@ from admission.simulation.replay.cluster import Cluster, Running
 from admission.simulation.replay.queue import Muster, ReplayQueue
 
 
-def happens(town: Cluster) -> bool:
+def happens(replayed: Cluster) -> bool:
     """Return whether any queue has others evicted."""
-    return any(map(targets.may_preempt, town.snapshot.queues.values()))
+    return any(map(targets.may_preempt, replayed.snapshot.queues.values()))
 
 
 class Preempting(Muster):
@@ -40,18 +40,18 @@ class Preempting(Muster):
         """Evict for the first job that this helps, and start that one; None where it helps nobody."""
         anew = {id(running) for running in started}
         present = {GangUid(one.waiting.key): one for one in self._stage.running if id(one) not in anew}
-        tenants = [self._tenant(running) for running in present.values()]
-        self._stage.reserve.look(self._stage.rules, self._stage.ward.cluster, self._stage.queue_usage)
+        candidates = [self._tenant(running) for running in present.values()]
+        self._stage.reserve.look(self._stage.rules, self._stage.virtual_cluster.cluster, self._stage.queue_usage)
         for line in sorted(self._lines.values(), key=lambda one: queue_order.rank(one.head)):
-            for waiting in self._asking(line):
-                found = self._found(line, waiting, tenants)
+            for waiting in self._questions(line):
+                found = self._found(line, waiting, candidates)
                 if found is not None and found.victims:
                     for victim in found.victims:
                         self._evict(present[victim.uid])
                     return self._start(line, waiting, found)
         return None
 
-    def _asking(self, line: ReplayQueue) -> Iterator[Waiting]:
+    def _questions(self, line: ReplayQueue) -> Iterator[Waiting]:
         """Yield the first job of a line, and those behind it that end before a head ahead of it is to start."""
         if line.held is None or line.held.by not in {PROOF, QUOTA} or not targets.may_preempt(line.queue):
             return
@@ -65,17 +65,17 @@ class Preempting(Muster):
         yield from dict.fromkeys(job for end in ends if (job := line.after(head, end)) is not None)
 
     def _found(
-        self, line: ReplayQueue, waiting: Waiting, tenants: list[PreemptionCandidate]
+        self, line: ReplayQueue, waiting: Waiting, candidates: list[PreemptionCandidate]
     ) -> PreemptionTargets | None:
         stage, needed = self._stage, line.held.needed if line.held is not None else {}
         stage.inputs(waiting, stage.queue_usage)  # its claims are there
         scene = PreemptionScope(
             rules=stage.rules,
             reserve=stage.reserve,
-            cluster=stage.ward.cluster,
+            cluster=stage.virtual_cluster.cluster,
             queue_usage=stage.queue_usage,
         )
-        return targets.choose(arrivals.made(waiting), line.queue, needed, tenants, scene)
+        return targets.choose(arrivals.made(waiting), line.queue, needed, candidates, scene)
 
     def _evict(self, running: Running) -> None:
         self._stage.evict(running)
@@ -84,8 +84,8 @@ class Preempting(Muster):
 
     def _start(self, line: ReplayQueue, waiting: Waiting, found: PreemptionTargets) -> Running:
         stage, plan = self._stage, found.grant.plan
-        self._take_out(line, waiting)
-        stage.reserve.start(arrivals.made(waiting), stage.town.queue(waiting), plan)
+        self._remove(line, waiting)
+        stage.reserve.start(arrivals.made(waiting), stage.replayed.queue(waiting), plan)
         stage.charge(waiting, plan.charge)
         stage.shares.take(waiting.queue, plan.charge)
         return stage.start(waiting, plan, plan.charge)
@@ -98,7 +98,7 @@ class Preempting(Muster):
                 uid=GangUid(waiting.key),
                 queue=waiting.queue,
                 priority=waiting.priority,
-                reserved_at=self._stage.town.rules.now + running.start,
+                reserved_at=self._stage.replayed.rules.now + running.start,
                 charge=running.charge,
             ),
             belongings=Belongings(

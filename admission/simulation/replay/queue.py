@@ -88,7 +88,7 @@ class ReplayQueue:
         jobs.insert(at, waiting)
         return at == 0
 
-    def ask_again(self) -> None:
+    def reexamine(self) -> None:
         """Have the first one asked."""
         self.held = None
         self.passed.clear()
@@ -103,7 +103,7 @@ class ReplayQueue:
     def pop(self, waiting: Waiting | None = None) -> Waiting:
         """Take a job out: the first one, unless another is named. After the first one the next one is to be asked."""
         if waiting is None or waiting is self.head:
-            self.ask_again()
+            self.reexamine()
             waiting = self.jobs.pop(0)
         else:
             del self.jobs[bisect.bisect_left(self.jobs, queue_order.rank(waiting), key=queue_order.rank)]
@@ -137,11 +137,11 @@ class Muster:
     def arrive(self, waiting: Waiting) -> None:
         key = self._line_of(waiting)
         if key not in self._lines:
-            self._lines[key] = ReplayQueue(self._stage.town.queue(waiting))
+            self._lines[key] = ReplayQueue(self._stage.replayed.queue(waiting))
             self._of_queue.setdefault(waiting.queue, set()).add(key)
         line = self._lines[key]
         if line.add(waiting) or line.is_reserved:
-            line.ask_again()
+            line.reexamine()
 
     def settle(self, *, freed: bool) -> list[Running]:
         stage = self._stage
@@ -155,7 +155,7 @@ class Muster:
             if isinstance(found.outcome, Hold):
                 line.hold(waiting, found)
             else:
-                self._take_out(line, waiting)
+                self._remove(line, waiting)
                 if isinstance(found.outcome, Grant):
                     plan = found.outcome.plan
                     stage.charge(waiting, plan.charge)
@@ -163,9 +163,9 @@ class Muster:
                     started.append(stage.start(waiting, plan, plan.charge))
                 else:
                     self.refused.append((waiting, found.outcome))
-            self._go_on(line, waiting, contest)
+            self._continue(line, waiting, contest)
             if stage.reserve.revision != before:
-                self._ask_reserved(contest)
+                self._reexamine_reserved(contest)
             self._promote(waiting.queue, contest)
         return started
 
@@ -180,9 +180,9 @@ class Muster:
         return waiting.queue, waiting.arrival.ask, waiting.pods, waiting.priority
 
     def _is_strict(self, waiting: Waiting) -> bool:
-        return self._stage.town.queue(waiting).strategy is QueueingStrategy.STRICT_FIFO
+        return self._stage.replayed.queue(waiting).strategy is QueueingStrategy.STRICT_FIFO
 
-    def _take_out(self, line: ReplayQueue, waiting: Waiting) -> None:
+    def _remove(self, line: ReplayQueue, waiting: Waiting) -> None:
         """Take a job out of its line, and a line that is empty out of all."""
         line.pop(waiting)
         if not line.jobs:
@@ -190,7 +190,7 @@ class Muster:
             del self._lines[key]
             self._of_queue[waiting.queue].discard(key)
 
-    def _go_on(self, line: ReplayQueue, waiting: Waiting, contest: "_Contest") -> None:
+    def _continue(self, line: ReplayQueue, waiting: Waiting, contest: "_Contest") -> None:
         """Ask the next of a line that may start."""
         if line.jobs and line.held is None:
             contest.enter(line.head, line)
@@ -200,12 +200,12 @@ class Muster:
             if job is not None:
                 contest.enter(job, line)
 
-    def _ask_reserved(self, contest: "_Contest") -> None:
+    def _reexamine_reserved(self, contest: "_Contest") -> None:
         """Ask those again who were in the way of something that is not reserved any more."""
-        inputs = Grounds(self._stage)
+        inputs = Unchanged(self._stage)
         for line in self._lines.values():
             if line.is_reserved and not inputs.all_stand(line):
-                line.ask_again()
+                line.reexamine()
                 contest.enter(line.head, line)
 
     def _promote(self, queue: QueueName, contest: "_Contest") -> None:
@@ -214,18 +214,18 @@ class Muster:
             return
         lines = [self._lines[key] for key in self._of_queue.get(queue, ())]
         held = [line for line in lines if line.held is not None and policy.waits(line.held)]
-        left = [line for line in held if line.held and not self._stage.reserve.is_hopeless(line.held.group)]
+        left = [line for line in held if line.held and not self._stage.reserve.never_fits(line.held.group)]
         if left:
             line = min(left, key=lambda one: queue_order.rank(one.head))
-            line.ask_again()
+            line.reexamine()
             contest.enter(line.head, line)
 
     def _forget_what_fell(self) -> None:
         """Have the heads asked again for which something has changed."""
-        inputs = Grounds(self._stage)
+        inputs = Unchanged(self._stage)
         for line in self._lines.values():
             if line.held is not None and not inputs.all_stand(line):
-                line.ask_again()
+                line.reexamine()
 
 
 class _Contest:
@@ -266,18 +266,18 @@ class Counting:
         self._stage = stage
         self._lines: dict[QueueName, ReplayQueue] = {}
         self._let_in: list[_LetIn] = []
-        self._unlimited = _Unlimited(stage.town.tree, {})
+        self._unlimited = _Unlimited(stage.replayed.tree, {})
 
     def arrive(self, waiting: Waiting) -> None:
         if waiting.queue not in self._lines:
-            self._lines[waiting.queue] = ReplayQueue(self._stage.town.queue(waiting))
+            self._lines[waiting.queue] = ReplayQueue(self._stage.replayed.queue(waiting))
         line = self._lines[waiting.queue]
         if line.add(waiting):
             line.held = None
 
     def settle(self, *, freed: bool) -> list[Running]:
         if freed:
-            inputs = Grounds(self._stage)
+            inputs = Unchanged(self._stage)
             for one in self._let_in:
                 if one.held is not None and not inputs.stand(one.waiting.queue, one.held):
                     one.held = None
@@ -346,13 +346,13 @@ class _Unlimited(QueueUsage):
         return None
 
 
-class Grounds:
+class Unchanged:
     """Whether what holds jobs is still so, each ground looked at once."""
 
     def __init__(self, stage: Clock) -> None:
         self._stage = stage
         self._proofs: dict[InfeasibilityProof, bool] = {}
-        self._lacks: dict[Hashable, bool] = {}
+        self._shortages: dict[Hashable, bool] = {}
         self._in_the_way: dict[Hashable, bool] = {}
 
     def all_stand(self, line: ReplayQueue) -> bool:
@@ -367,9 +367,9 @@ class Grounds:
             return self._proofs[held.proof]
         key: Hashable = queue, tuple(sorted(held.needed.items()))
         if held.by == QUOTA:
-            if key not in self._lacks:
-                self._lacks[key] = not self._stage.queue_usage.fits(queue, held.needed)
-            return self._lacks[key]
+            if key not in self._shortages:
+                self._shortages[key] = not self._stage.queue_usage.fits(queue, held.needed)
+            return self._shortages[key]
         if held.by == RESERVED:
             key = key if held.proof is None else held.proof, held.bound
             if key not in self._in_the_way:
@@ -378,7 +378,7 @@ class Grounds:
         return held.by in STEADY
 
     def _is_proved(self, held: Verdict) -> bool:
-        if held.alike is None:
+        if held.equivalent is None:
             return False
-        plans, cluster_state = self._stage.rules.plans, self._stage.ward.cluster
-        return plans.proof(held.alike.key, cluster_state, self._stage.rules.selectors) is held.proof
+        plans, cluster_state = self._stage.rules.plans, self._stage.virtual_cluster.cluster
+        return plans.proof(held.equivalent.key, cluster_state, self._stage.rules.selectors) is held.proof

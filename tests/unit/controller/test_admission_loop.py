@@ -77,7 +77,7 @@ async def test_who_is_taken_back_is_one_line_with_the_reason_and_for_whom() -> N
     cluster = Jobs(a_cluster().node("a", gpus=2).queue("q", gpus=2, preemption=preemption))
     play = Play(cluster)
     cluster.submit("low", queue="q", pods=2)
-    await play.go_on(2)
+    await play.forget_changes(2)
     cluster.submit("high", queue="q", priority=10)
     cluster.make_pods()
 

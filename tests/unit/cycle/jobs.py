@@ -119,7 +119,7 @@ class Play:
         self.epoch += 1
         self.leader = a_leader(self.cluster, self.ledger, epoch=self.epoch)
 
-    async def go_on(self, times: int = 1) -> CycleResult:
+    async def forget_changes(self, times: int = 1) -> CycleResult:
         """Run cycles, each a second after the other, and start what was let in."""
         result = CycleResult()
         for _ in range(times):

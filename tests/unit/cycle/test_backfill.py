@@ -14,7 +14,7 @@ from admission.api.values import names
 from admission.api.values.names import MeterName
 from admission.api.values.reasons import HoldReason
 from admission.scheduling.backfill.policy import Backfill
-from admission.scheduling.backfill.reservations import Beside
+from admission.scheduling.backfill.reservations import UsageExcludingReserved
 from admission.scheduling.backfill.running import RunningGangs
 from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.cache.verdict_cache import Verdict, VerdictCache
@@ -130,7 +130,9 @@ def test_what_is_left_beside_a_reservation_is_less_as_soon_as_somebody_else_come
     one.take({MeterName("gpus"): 1}, (), late.queue)
 
     assert not one.leaves_quota(late.queue, two)
-    assert Beside(stage.queue_usage, [one]).charge_fits(late.queue, two) == one.shortage(late.queue, two)
+    assert UsageExcludingReserved(stage.queue_usage, [one]).charge_fits(late.queue, two) == one.shortage(
+        late.queue, two
+    )
     assert one.shortage(late.queue, two) is not None
 
 

@@ -33,17 +33,17 @@ async def test_all_that_make_its_pods_are_resumed_and_when_it_is_taken_back_susp
     for name in jobs:
         submit_held(cluster, name, pods=2, size=count)
 
-    await play.go_on(5)
+    await play.forget_changes(5)
     assert cluster.running() == set(jobs)
     assert sorted(cluster.writes) == [f"start {name}" for name in jobs]
 
     cluster.submit("high", queue="q", pods=count, priority=5)
-    await play.go_on(5)
+    await play.forget_changes(5)
     assert cluster.running() == {"high"}
     assert sorted(cluster.writes) == sorted(f"{what} {name}" for name in jobs for what in ("hold", "start"))
 
     cluster.delete_job("high")
-    await play.go_on(8)
+    await play.forget_changes(8)
     assert cluster.running() == set(jobs)
     assert [len(one.seats) for one in play.ledger.book.placements.values()] == [count]
 
@@ -54,7 +54,7 @@ async def test_pods_that_come_as_another_gang_than_was_planned_give_the_promise_
     cluster.submit_held("train", queue="q", pods=2)
     cluster.made["train"] |= {"labels": {names.GANG: "g"}, "annotations": said(2)}
 
-    await play.go_on(12)
+    await play.forget_changes(12)
 
     assert cluster.running() == {"train"}
     assert cluster.writes == ["start train"]
@@ -84,11 +84,11 @@ async def test_its_jobs_are_suspended_and_other_pods_of_it_evicted() -> None:
     cluster = Witness(builder)
     play = Play(cluster)
     cluster.submit("work", queue="q", pods=2, labels={names.GANG: "g"}, annotations=said(3))
-    await play.go_on(4)
+    await play.forget_changes(4)
     assert cluster.running() == {"work", ""}
 
     cluster.submit("high", queue="q", pods=3, priority=5)
-    await play.go_on(4)
+    await play.forget_changes(4)
 
     assert cluster.removed == ["Job work", "Pod driver"]
     assert cluster.running() == {"high"}

@@ -35,16 +35,16 @@ async def test_a_gang_of_higher_priority_evicts_a_lower_one_as_a_whole_and_start
     cluster = Jobs(a_queue(quota=quota))
     play = Play(cluster)
     cluster.submit("low", queue="q", pods=4)
-    first = report(await play.go_on(2), "low")
+    first = report(await play.forget_changes(2), "low")
     assert cluster.running() == {"low"}
 
     cluster.submit("high", queue="q", pods=2, priority=10)
-    await play.go_on()
+    await play.forget_changes()
     assert cluster.running() == set()
     assert play.evicted == [("low", "Preempted", "high")]
 
-    await play.go_on(2)
-    after = await play.go_on(2)
+    await play.forget_changes(2)
+    after = await play.forget_changes(2)
     assert cluster.running() == {"high"}
     assert report(after, "high").phase is Phase.RUNNING
     victim = report(after, "low")
@@ -58,7 +58,7 @@ async def test_a_gang_of_higher_priority_evicts_a_lower_one_as_a_whole_and_start
     assert {one.reason for one in cluster.notices if one.name.startswith("low-")} >= {"Admitted", "Preempted"}
 
     cluster.finish_job("high")
-    await play.go_on(3)
+    await play.forget_changes(3)
     assert cluster.running() == {"low"}
     assert len(play.evicted) == 1
 
@@ -67,10 +67,10 @@ async def test_nobody_is_evicted_where_the_queue_does_not_say_so() -> None:
     cluster = Jobs(a_queue(preemption={}))
     play = Play(cluster)
     cluster.submit("low", queue="q", pods=4)
-    await play.go_on(2)
+    await play.forget_changes(2)
     cluster.submit("high", queue="q", pods=2, priority=10)
 
-    result = await play.go_on(3)
+    result = await play.forget_changes(3)
 
     assert cluster.running() == {"low"}
     held = report(result, "high").hold
@@ -82,10 +82,10 @@ async def test_equals_do_not_evict_each_other() -> None:
     cluster = Jobs(a_queue())
     play = Play(cluster)
     cluster.submit("one", queue="q", pods=4, priority=5)
-    await play.go_on(2)
+    await play.forget_changes(2)
     cluster.submit("two", queue="q", pods=4, priority=5)
 
-    await play.go_on(3)
+    await play.forget_changes(3)
 
     assert cluster.running() == {"one"}
     assert not play.evicted
@@ -97,10 +97,10 @@ async def test_nobody_is_evicted_where_that_would_not_help() -> None:
     cluster = Jobs(builder)
     play = Play(cluster)
     cluster.submit("low", queue="q", pods=4)
-    await play.go_on(2)
+    await play.forget_changes(2)
     cluster.submit("high", queue="q", gpus=3, priority=10)
 
-    await play.go_on(3)
+    await play.forget_changes(3)
 
     assert cluster.running() == {"low"}
 
@@ -114,13 +114,13 @@ async def test_somebody_is_evicted_though_another_asks_for_nearly_the_same_in_va
     cluster = Jobs(a_queue(quota=4))
     play = Play(cluster)
     cluster.submit("low", queue="q", gpus=4)
-    await play.go_on(2)
+    await play.forget_changes(2)
     cluster.submit("vain", queue="q", gpus=4, priority=10, **differing)
-    await play.go_on(3)
+    await play.forget_changes(3)
     assert not play.evicted
 
     cluster.submit("high", queue="q", gpus=4, priority=10)
-    await play.go_on(5)
+    await play.forget_changes(5)
 
     assert play.evicted == [("low", "Preempted", "high")]
     assert cluster.running() == {"high"}
@@ -130,14 +130,14 @@ async def test_nothing_is_remembered_of_asks_that_nobody_has_any_more() -> None:
     cluster = Jobs(a_queue(quota=4))
     play = Play(cluster)
     cluster.submit("low", queue="q", pods=4)
-    await play.go_on(2)
+    await play.forget_changes(2)
     cluster.submit("vain", queue="q", gpus=4, cpu="128", priority=10)
     cluster.submit("other", queue="q", gpus=4, cpu="256", priority=10)
-    await play.go_on(3)
+    await play.forget_changes(3)
     assert len(play.leader.scheduling.nominations.failed) == 2
 
     cluster.delete_job("vain")
-    await play.go_on(3)
+    await play.forget_changes(3)
 
     assert len(play.leader.scheduling.nominations.failed) == 1
 
@@ -147,10 +147,10 @@ async def test_the_fewest_are_evicted_and_of_those_the_youngest() -> None:
     play = Play(cluster)
     for name, pods in (("old", 2), ("small", 1), ("other", 1), ("young", 2)):
         cluster.submit(name, queue="q", pods=pods)
-        await play.go_on()
+        await play.forget_changes()
     cluster.submit("high", queue="q", pods=2, priority=10)
 
-    await play.go_on(4)
+    await play.forget_changes(4)
 
     assert play.evicted == [("young", "Preempted", "high")]
     assert cluster.running() == {"old", "small", "other", "high"}
@@ -161,16 +161,16 @@ async def test_a_queue_takes_back_what_another_has_borrowed() -> None:
     play = Play(cluster)
     cluster.submit("owned", queue="left", pods=2, priority=1)
     cluster.submit("borrowed", queue="left", pods=2, priority=50)
-    await play.go_on(3)
+    await play.forget_changes(3)
     assert cluster.running() == {"owned", "borrowed"}
 
     cluster.submit("mine", queue="right", pods=2)
-    await play.go_on(4)
+    await play.forget_changes(4)
 
     # Of two gangs of one size that has gone which ranks lower, whoever borrowed first.
     assert play.evicted == [("owned", "Reclaimed", "mine")]
     assert cluster.running() == {"borrowed", "mine"}
-    await play.go_on(5)
+    await play.forget_changes(5)
     assert len(play.evicted) == 1, "what has its own quota is not taken back in turn"
 
 
@@ -178,9 +178,9 @@ async def test_what_was_freed_is_kept_for_the_gang_that_it_was_freed_for() -> No
     cluster = Jobs(a_queue(gpus=5), graceful=True)
     play = Play(cluster)
     cluster.submit("low", queue="q", pods=4)
-    await play.go_on(2)
+    await play.forget_changes(2)
     cluster.submit("high", queue="q", pods=5, priority=10)
-    result = await play.go_on(2)
+    result = await play.forget_changes(2)
     assert play.evicted == [("low", "Preempted", "high")]
     held = report(result, "high").hold
     assert held is not None
@@ -190,11 +190,11 @@ async def test_what_was_freed_is_kept_for_the_gang_that_it_was_freed_for() -> No
 
     # One device is free, and four are about to be.
     cluster.submit("thief", queue="q", pods=1, priority=10)
-    await play.go_on(3)
+    await play.forget_changes(3)
     assert cluster.running() == set()
 
     cluster.end_grace()
-    await play.go_on(2)
+    await play.forget_changes(2)
     assert cluster.running() == {"high"}
     assert [gang for gang, _, _ in play.evicted] == ["low"]
 
@@ -203,14 +203,14 @@ async def test_who_could_evict_it_afterwards_takes_over_what_a_gang_is_promised(
     cluster = Jobs(a_queue(), graceful=True)
     play = Play(cluster)
     cluster.submit("low", queue="q", pods=4)
-    await play.go_on(2)
+    await play.forget_changes(2)
     cluster.submit("middle", queue="q", pods=4, priority=10)
-    first = report(await play.go_on(2), "middle")
+    first = report(await play.forget_changes(2), "middle")
     assert first.hold is not None
     assert "evicted" in first.hold.details
 
     cluster.submit("high", queue="q", pods=3, priority=20)
-    result = await play.go_on(2)
+    result = await play.forget_changes(2)
 
     held = report(result, "high").hold
     assert held is not None
@@ -220,17 +220,17 @@ async def test_who_could_evict_it_afterwards_takes_over_what_a_gang_is_promised(
     assert "evicted" not in waits.hold.details
     assert "is evicted for it" not in waits.hold.message
     cluster.end_grace()
-    await play.go_on(2)
+    await play.forget_changes(2)
     assert cluster.running() == {"high"}
     assert play.evicted == [("low", "Preempted", "middle")], "nobody has started only to be evicted"
 
     cluster.finish_job("high")
-    after = await play.go_on(3)
+    after = await play.forget_changes(3)
     assert cluster.running() == {"middle"}
     assert report(after, "middle").queued_since == first.queued_since
     assert report(after, "low").queued_since is not None
     cluster.finish_job("middle")
-    await play.go_on(3)
+    await play.forget_changes(3)
     assert cluster.running() == {"low"}
 
 
@@ -239,14 +239,14 @@ async def test_who_could_not_evict_it_afterwards_takes_over_nothing(priority: in
     cluster = Jobs(a_queue(), graceful=True)
     play = Play(cluster)
     cluster.submit("low", queue="q", pods=4)
-    await play.go_on(2)
+    await play.forget_changes(2)
     cluster.submit("middle", queue="q", pods=4, priority=10)
-    await play.go_on(2)
+    await play.forget_changes(2)
 
     cluster.submit("other", queue="q", pods=2, priority=priority)
-    await play.go_on(2)
+    await play.forget_changes(2)
     cluster.end_grace()
-    await play.go_on(2)
+    await play.forget_changes(2)
 
     assert cluster.running() == {"middle"}
 
@@ -256,14 +256,14 @@ async def test_one_that_runs_goes_before_one_of_higher_priority_that_was_promise
     play = Play(cluster)
     for name in ("one", "two"):
         cluster.submit(name, queue="q", pods=2)
-    await play.go_on(2)
+    await play.forget_changes(2)
     cluster.submit("middle", queue="q", pods=2, priority=10)
-    await play.go_on(2)
+    await play.forget_changes(2)
 
     cluster.submit("high", queue="q", pods=2, priority=20)
-    await play.go_on(2)
+    await play.forget_changes(2)
     cluster.end_grace()
-    await play.go_on(2)
+    await play.forget_changes(2)
 
     assert cluster.running() == {"middle", "high"}
     assert sorted(play.evicted) == [("one", "Preempted", "middle"), ("two", "Preempted", "high")]
@@ -273,16 +273,16 @@ async def test_a_promise_is_taken_over_again_where_another_leader_has_renewed_it
     cluster = Jobs(a_queue(), graceful=True)
     play = Play(cluster)
     cluster.submit("low", queue="q", pods=4)
-    await play.go_on(2)
+    await play.forget_changes(2)
     cluster.submit("middle", queue="q", pods=4, priority=10)
-    await play.go_on(2)
+    await play.forget_changes(2)
     cluster.submit("high", queue="q", pods=3, priority=20)
-    await play.go_on(2)
+    await play.forget_changes(2)
 
     play.succeed()
-    await play.go_on(2)
+    await play.forget_changes(2)
     cluster.end_grace()
-    await play.go_on(2)
+    await play.forget_changes(2)
 
     assert cluster.running() == {"high"}
     assert [gang for gang, _, _ in play.evicted] == ["low"]
@@ -295,9 +295,9 @@ async def test_the_next_leader_evicts_nobody_more(victims: int) -> None:
     for at in range(victims):
         cluster.submit(f"low{at}", queue="q", pods=4 // victims)
     cluster.submit("spare", queue="q", pods=1)
-    await play.go_on(3)
+    await play.forget_changes(3)
     cluster.submit("high", queue="q", pods=4, priority=10)
-    await play.go_on()
+    await play.forget_changes()
     cluster.finish_job("spare")
     evicted = len(play.evicted)
     assert evicted == victims
@@ -305,10 +305,10 @@ async def test_the_next_leader_evicts_nobody_more(victims: int) -> None:
     play.succeed()
     cluster.submit("thief", queue="q", pods=1)
     cluster.submit("thieves", queue="q", pods=2)
-    await play.go_on(2)
+    await play.forget_changes(2)
     assert cluster.running() == {"thief"}, "one device is nobody's; the others are promised, whoever leads"
     cluster.end_grace()
-    await play.go_on(2)
+    await play.forget_changes(2)
 
     assert "high" in cluster.running()
     assert len(play.evicted) == evicted
@@ -320,14 +320,14 @@ async def test_who_goes_anyway_is_waited_for() -> None:
     play = Play(cluster)
     cluster.submit("leaves", queue="q", pods=2, priority=20)
     cluster.submit("low", queue="q", pods=2)
-    await play.go_on(3)
+    await play.forget_changes(3)
     cluster.delete_job("leaves")
     cluster.submit("high", queue="q", pods=2, priority=10)
 
-    await play.go_on(3)
+    await play.forget_changes(3)
     assert not play.evicted
     cluster.end_grace()
-    await play.go_on(2)
+    await play.forget_changes(2)
     assert cluster.running() == {"low", "high"}
 
 
@@ -335,13 +335,13 @@ async def test_a_promise_in_vain_ends() -> None:
     cluster = Jobs(a_queue(gpus=4), graceful=True)
     play = Play(cluster)
     cluster.submit("low", queue="q", pods=4)
-    await play.go_on(2)
+    await play.forget_changes(2)
     cluster.submit("high", queue="q", pods=4, priority=10)
-    await play.go_on(2)
+    await play.forget_changes(2)
     cluster.delete_job("high")
     cluster.end_grace()
 
-    await play.go_on(4)
+    await play.forget_changes(4)
 
     assert cluster.running() == {"low"}
     assert not play.leader.scheduling.nominations.nominations
@@ -351,9 +351,9 @@ async def test_nothing_is_planned_again_while_nothing_changes(monkeypatch: pytes
     cluster = Jobs(a_cluster().node("a", gpus=2).node("b", gpus=2).queue("q", gpus=4, preemption=LOWER))
     play = Play(cluster)
     cluster.submit("low", queue="q", pods=4)
-    await play.go_on(2)
+    await play.forget_changes(2)
     cluster.submit("high", queue="q", gpus=3, priority=10)
-    await play.go_on(4)
+    await play.forget_changes(4)
     asked: list[str] = []
     choose = targets.choose
 
@@ -366,7 +366,7 @@ async def test_nothing_is_planned_again_while_nothing_changes(monkeypatch: pytes
     snapshot = cluster.snapshot()
     monkeypatch.setattr(cluster, "snapshot", lambda: snapshot)
     for _ in range(3):
-        await play.go_on()
+        await play.forget_changes()
     assert len(asked) <= 1
     assert (leader.scheduling.nominations.left, now < cluster.now) == (False, True)
 
@@ -387,9 +387,9 @@ def a_head(*, nodes: int = 1, graceful: bool = False) -> tuple[Jobs, Play]:
 
 async def wait_for(cluster: Jobs, play: Play) -> Any:
     cluster.submit("first", queue="y", gpus=4, annotations=lasting("10m"))
-    await play.go_on(2)
+    await play.forget_changes(2)
     cluster.submit("head", queue="x", gpus=4, priority=10, annotations=lasting("10m"))
-    result = await play.go_on(2)
+    result = await play.forget_changes(2)
     return report(result, "head").start_estimate
 
 
@@ -399,7 +399,7 @@ async def test_nobody_is_evicted_for_who_would_be_in_the_way_of_a_head_that_is_a
     assert start is not None
     cluster.submit("long", queue="y", gpus=4, priority=5, annotations=lasting("100h"))
 
-    result = await play.go_on(6)
+    result = await play.forget_changes(6)
 
     assert cluster.running() == {"first"}
     assert not play.evicted
@@ -411,17 +411,17 @@ async def test_who_ends_before_the_head_is_to_start_has_others_evicted_and_the_h
     start = await wait_for(cluster, play)
     cluster.now += 11 * SECOND  # what is reserved stands for ten seconds at least, though somebody ends sooner
     cluster.submit("short", queue="y", gpus=4, priority=5, annotations=lasting("5m"))
-    result = await play.go_on(2)
+    result = await play.forget_changes(2)
     assert play.evicted == [("first", "Preempted", "short")]
     assert report(result, "head").start_estimate <= start  # who is promised something counts as one that has it
     cluster.end_grace()
 
-    result = await play.go_on(4)
+    result = await play.forget_changes(4)
     assert cluster.running() == {"short"}
     assert report(result, "head").start_estimate < start
 
     cluster.finish_job("short")
-    await play.go_on(3)
+    await play.forget_changes(3)
     assert cluster.running() == {"head"}
 
 
@@ -430,12 +430,12 @@ async def test_the_grace_of_victims_does_not_let_a_promise_fail() -> None:
     cluster, play = a_head(graceful=True)
     await wait_for(cluster, play)
     cluster.submit("short", queue="y", gpus=4, priority=5, annotations=lasting("9m55s"))
-    await play.go_on(2)
+    await play.forget_changes(2)
     assert play.evicted == [("first", "Preempted", "short")]
-    await play.go_on(30)
+    await play.forget_changes(30)
     cluster.end_grace()
 
-    await play.go_on(3)
+    await play.forget_changes(3)
 
     assert cluster.running() == {"short"}
 
@@ -443,12 +443,12 @@ async def test_the_grace_of_victims_does_not_let_a_promise_fail() -> None:
 async def test_others_may_be_evicted_for_who_leaves_alone_what_is_reserved() -> None:
     cluster, play = a_head(nodes=2)
     cluster.submit("endless", queue="y", gpus=4, annotations=lasting("1000h"))
-    await play.go_on(2)
+    await play.forget_changes(2)
     start = await wait_for(cluster, play)
     assert cluster.running() == {"endless", "first"}
     cluster.submit("long", queue="y", gpus=4, priority=5, annotations=lasting("100h"))
 
-    result = await play.go_on(6)
+    result = await play.forget_changes(6)
 
     assert play.evicted == [("endless", "Preempted", "long")]
     assert cluster.running() == {"first", "long"}
@@ -466,7 +466,7 @@ async def test_quota_that_is_reserved_is_left_alone_as_well() -> None:
     assert start is not None
     cluster.submit("long", queue="y", gpus=4, priority=5, annotations=lasting("100h"))
 
-    result = await play.go_on(6)
+    result = await play.forget_changes(6)
 
     assert not play.evicted
     assert report(result, "head").start_estimate == start
@@ -477,7 +477,7 @@ async def test_the_estimate_of_a_head_moves_when_somebody_ahead_of_it_takes_what
     start = await wait_for(cluster, play)
     cluster.submit("urgent", queue="y", gpus=4, priority=20, annotations=lasting("2h"))
 
-    result = await play.go_on(6)
+    result = await play.forget_changes(6)
 
     assert cluster.running() == {"urgent"}
     moved = report(result, "head").start_estimate

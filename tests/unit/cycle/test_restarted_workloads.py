@@ -9,17 +9,17 @@ async def test_a_gang_that_was_made_again_takes_the_place_of_the_one_before_it()
     cluster = Narrowed()
     play = Play(cluster)
     cluster.lead()
-    before = {group.key: group for group in told(await play.go_on(3))}
+    before = {group.key: group for group in told(await play.forget_changes(3))}
     assert set(cluster.gangs) == set(before)
 
     cluster.end_pods()
-    removed = told(await play.go_on(2))
+    removed = told(await play.forget_changes(2))
     assert {group.key for group in removed} == set(before), "they are kept while nothing has come in their stead"
     assert {group.phase for group in removed} == {Phase.FINISHED}
 
     cluster.life = "-again"
     cluster.lead()
-    after = told(await play.go_on(3))
+    after = told(await play.forget_changes(3))
     assert [group.phase for group in after] == [Phase.RUNNING] * 2
     assert set(cluster.gangs) == {group.key for group in after}
     assert set(cluster.gangs).isdisjoint(before)

@@ -132,11 +132,11 @@ async def test_it_is_planned_without_pods_resumed_and_its_pods_take_the_plan_ove
     cluster, play = a_play(obj())
     name = cluster.obj["metadata"]["name"]
 
-    granted = report(await play.go_on(), name)
+    granted = report(await play.forget_changes(), name)
 
     assert (granted.phase, granted.size) == (Phase.RESERVED, 5)
     assert cluster.writes == [f"start {name}"]
-    ran = report(await play.go_on(4), name)
+    ran = report(await play.forget_changes(4), name)
     assert ran.phase is Phase.RUNNING
     assert ran.uid == granted.uid
     assert [pod.phase for pod in cluster._pods.values()] == ["Running"] * 5
@@ -147,7 +147,7 @@ async def test_it_is_planned_without_pods_resumed_and_its_pods_take_the_plan_ove
 async def test_a_ray_job_whose_quota_is_too_small_waits_and_is_told_of_all_hosts() -> None:
     _, play = a_play(a_ray_job(), gpus=4)
 
-    told = report(await play.go_on(), "ray")
+    told = report(await play.forget_changes(), "ray")
 
     assert told.hold is not None
     assert (told.pods, told.expected) == (0, 5)
@@ -175,35 +175,35 @@ async def test_what_the_operator_adds_to_the_pods_of_ray_is_planned_for() -> Non
 async def test_a_ray_job_that_is_taken_back_is_suspended_and_its_next_cluster_takes_the_next_plan_over() -> None:
     cluster, play = a_play(a_ray_job(), startTimeout="3s", requeue={"base": "2s", "max": "2s"})
     cluster.lost = {f"ray-x7k2p-w-worker-{standins.digest('0')[:5]}"}
-    first = report(await play.go_on(2), "ray")
+    first = report(await play.forget_changes(2), "ray")
 
     while len(cluster.writes) < 2:
-        await play.go_on()
+        await play.forget_changes()
     assert cluster.writes == ["start ray", "hold ray"]
     assert cluster._pods == {}
     cluster.lost = set()
 
-    ran = report(await play.go_on(10), "ray")
+    ran = report(await play.forget_changes(10), "ray")
     assert cluster.writes == ["start ray", "hold ray", "start ray"]
     assert (ran.phase, ran.uid) == (Phase.RUNNING, first.uid)
 
 
 async def test_a_ray_job_is_planned_again_only_when_its_pods_are_gone() -> None:
     cluster, play = a_play(a_ray_job(), gpus=10, graceful=True, preemption={"withinQueue": "LowerPriority"})
-    ran = report(await play.go_on(5), "ray")
+    ran = report(await play.forget_changes(5), "ray")
     assert ran.phase is Phase.RUNNING
     cluster.submit("high", queue="q", pods=4, priority=5)
-    await play.go_on(2)
+    await play.forget_changes(2)
     assert cluster.writes == ["start ray", "hold ray"]
     cluster.delete_job("high")
 
-    await play.go_on(5)
+    await play.forget_changes(5)
     assert cluster.writes == ["start ray", "hold ray"]
-    told = report(await play.go_on(), "ray")
+    told = report(await play.forget_changes(), "ray")
     assert told.expected == 0
 
     cluster.end_grace()
-    again = report(await play.go_on(5), "ray")
+    again = report(await play.forget_changes(5), "ray")
     assert cluster.writes == ["start ray", "hold ray", "start ray"]
     assert (again.phase, again.uid) == (Phase.RUNNING, ran.uid)
 
@@ -224,7 +224,7 @@ async def test_parts_that_were_planned_together_take_over_each_others_places_onl
         return [head, *workers]
 
     cluster.make = mixed
-    await play.go_on(5)
+    await play.forget_changes(5)
 
     where: dict[str, set[str]] = {}
     for pod in cluster._pods.values():
@@ -256,14 +256,14 @@ async def test_what_is_left_of_a_jobset_is_planned_when_it_was_taken_back(
     *, in_turn: bool, done: list[str], succeeded: dict[str, int], left: int
 ) -> None:
     cluster, play = a_jobset_that_goes_on(in_turn=in_turn)
-    await play.go_on(6)
+    await play.forget_changes(6)
     for job in done:
         cluster.finish_job(f"set-{job}")
     cluster.obj["status"] = {"replicatedJobsStatus": [{"name": name, "succeeded": n} for name, n in succeeded.items()]}
     cluster.put(cluster.obj)
     if in_turn:
         cluster.create(cluster.make(cluster.obj))
-    await play.go_on(4)
+    await play.forget_changes(4)
     assert running(cluster) == left
 
     await oust(cluster, play)
@@ -276,9 +276,9 @@ async def test_what_is_left_of_a_jobset_is_planned_when_it_was_taken_back(
 async def test_a_jobset_goes_on_of_which_a_part_of_a_job_is_done() -> None:
     """Nothing but the Job says that, so the plan is for too many, and made anew with those that come."""
     cluster, play = a_jobset_that_goes_on()
-    await play.go_on(6)
+    await play.forget_changes(6)
     cluster.finish([pod for pod in cluster._pods.values() if pod.meta.name == "set-workers-1-0"])
-    await play.go_on(2)
+    await play.forget_changes(2)
     assert running(cluster) == 4
 
     await oust(cluster, play)
@@ -293,14 +293,14 @@ async def test_pods_that_succeed_on_their_way_out_are_not_taken_for_a_part_that_
     cluster, play = a_play(a_ray_job(), gpus=5, startTimeout="9s")
     make = cluster.make
     cluster.make = lambda obj: make(obj)[:4]
-    await play.go_on(1)
+    await play.forget_changes(1)
     one = next(iter(cluster._pods.values()))
     removed = replace(one, phase="Succeeded", meta=replace(one.meta, name="old", uid=Uid("old"), deleted=cluster.now))
     cluster._pods[removed.meta.uid] = removed
-    assert report(await play.go_on(3), "ray").phase is Phase.RESERVED
+    assert report(await play.forget_changes(3), "ray").phase is Phase.RESERVED
 
     cluster.create(make(cluster.obj)[4:])
-    ran = report(await play.go_on(4), "ray")
+    ran = report(await play.forget_changes(4), "ray")
 
     assert (ran.phase, cluster.writes) == (Phase.RUNNING, ["start ray"])
     assert Kind.RELEASE not in kinds(play.ledger)
@@ -309,16 +309,16 @@ async def test_pods_that_succeed_on_their_way_out_are_not_taken_for_a_part_that_
 async def test_pods_of_a_ray_job_that_has_ended_are_evicted_one_by_one() -> None:
     """Its cluster goes on for `ttlSecondsAfterFinished`, and its operator does not suspend it any more."""
     cluster, play = a_play(a_ray_job(), gpus=5, preemption={"withinQueue": "LowerPriority"})
-    assert report(await play.go_on(5), "ray").phase is Phase.RUNNING
+    assert report(await play.forget_changes(5), "ray").phase is Phase.RUNNING
     cluster.obj["status"] = {"jobDeploymentStatus": "Complete"}
     cluster.put(cluster.obj)
 
     cluster.submit("high", queue="q", pods=5, priority=5)
-    await play.go_on(5)
+    await play.forget_changes(5)
     assert cluster.running() == {"high"}
 
     cluster.delete_job("high")
-    await play.go_on(5)
+    await play.forget_changes(5)
     assert cluster.writes == ["start ray"]
     assert play.ledger.book.placements == {}
 
@@ -335,12 +335,12 @@ async def test_a_workload_that_ends_before_its_pods_come_gives_its_places_back_a
 ) -> None:
     cluster, play = a_play(obj(), startTimeout="3s", requeue={"base": "1s", "max": "1s"})
     cluster.make = lambda _: []
-    await play.go_on(2)
+    await play.forget_changes(2)
     assert len(play.ledger.book.placements) == 1
 
     cluster.obj["status"] = status
     cluster.put(cluster.obj)
-    await play.go_on(12)
+    await play.forget_changes(12)
 
     assert len(cluster.writes) == 1
     assert play.ledger.book.placements == {}
@@ -349,7 +349,7 @@ async def test_a_workload_that_ends_before_its_pods_come_gives_its_places_back_a
 async def test_a_jobset_goes_on_of_which_an_index_has_failed_for_good() -> None:
     """Its Job makes no pod for that any more, as `backoffLimitPerIndex` has it."""
     cluster, play = a_jobset_that_goes_on()
-    await play.go_on(6)
+    await play.forget_changes(6)
     (lost,) = (pod for pod in cluster._pods.values() if pod.meta.name == "set-workers-1-0")
     cluster._leave_claims([lost])
     cluster._pods[lost.meta.uid] = replace(lost, phase="Failed", ready=False)
@@ -361,7 +361,7 @@ async def test_a_jobset_goes_on_of_which_an_index_has_failed_for_good() -> None:
         return put(one)
 
     vars(cluster)["put"] = failing
-    await play.go_on(2)
+    await play.forget_changes(2)
 
     await oust(cluster, play)
 
@@ -374,18 +374,18 @@ async def test_a_retry_does_not_wait_for_what_was_promised_to_the_try_before_it(
     cluster, play = a_play(a_ray_job(), gpus=10, nodes={"a": 8, "b": 8}, startTimeout="9s")
     make = cluster.make
     cluster.make = lambda obj: make(obj)[:4]
-    await play.go_on(3)
-    assert report(await play.go_on(), "ray").phase is Phase.RESERVED
+    await play.forget_changes(3)
+    assert report(await play.forget_changes(), "ray").phase is Phase.RESERVED
 
     cluster._end(list(cluster._pods.values()))
     cluster.obj["status"] = {"failed": 1}
     cluster.life = "-again"
     cluster.put(cluster.obj)
     cluster.create(make(cluster.obj))
-    await play.go_on(3)
+    await play.forget_changes(3)
     assert [len(one.seats) for one in play.ledger.book.placements.values()] == [5]
 
-    await play.go_on(12)
+    await play.forget_changes(12)
     assert (cluster.writes, running(cluster)) == (["start ray"], 5)
 
 
@@ -396,10 +396,10 @@ async def test_an_elastic_gang_waits_for_the_pods_that_were_planned_whichever_co
     obj["spec"] = {"pytorchReplicaSpecs": roles, "elasticPolicy": {"minReplicas": 2}, "runPolicy": {"suspend": True}}
     cluster, play = a_play(obj, gpus=3)
     cluster.make = lambda job: standins.replica_pods(job, "pytorchReplicaSpecs", "Worker")
-    await play.go_on(3)
+    await play.forget_changes(3)
 
     cluster.create(standins.replica_pods(cluster.obj, "pytorchReplicaSpecs", "Master"))
-    await play.go_on(3)
+    await play.forget_changes(3)
 
     assert kinds(play.ledger) == [Kind.RESERVE, Kind.ADJUST, Kind.SETTLE]
     assert running(cluster) == 3
@@ -430,7 +430,7 @@ def running(cluster: HeldParents) -> int:
 async def oust(cluster: HeldParents, play: Play) -> None:
     """Have a gang of higher priority take all there is, until it is deleted, and some time pass."""
     cluster.submit("high", queue="q", pods=5, priority=5)
-    await play.go_on(3)
+    await play.forget_changes(3)
     assert cluster.writes[-1] == "hold set"
     cluster.delete_job("high")
-    await play.go_on(20)
+    await play.forget_changes(20)

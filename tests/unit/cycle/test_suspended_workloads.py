@@ -34,7 +34,7 @@ async def test_a_job_that_is_held_waits_without_pods_and_is_told_why() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=2))
     cluster.submit_held("train", queue="q", pods=3)
 
-    told = of(await play.go_on())
+    told = of(await play.forget_changes())
 
     assert told.hold is not None
     assert told.hold.reason is HoldReason.QUOTA_EXCEEDED
@@ -48,18 +48,18 @@ async def test_it_is_resumed_when_its_plan_is_granted_and_its_pods_take_the_plan
     cluster, play = a_play(a_cluster().node("a", gpus=2).node("b", gpus=2).queue("q", gpus=4))
     cluster.submit_held("train", queue="q", pods=3)
 
-    granted = of(await play.go_on())
+    granted = of(await play.forget_changes())
 
     assert granted.phase is Phase.RESERVED
     assert cluster.writes == ["start train"]
     assert gpus(play) == (3, 0)
     planned = sorted(str(device.device) for pod in granted.plan for claim in pod.claims for device in claim.devices)
 
-    await play.go_on(3)
+    await play.forget_changes(3)
 
     assert sorted(pod.phase for pod in cluster.pods_of("train")) == ["Running"] * 3
     assert gpus(play) == (0, 3)
-    ran = of(await play.go_on())
+    ran = of(await play.forget_changes())
     assert ran.phase is Phase.RUNNING
     given = sorted(str(device.device) for pod in ran.plan for claim in pod.claims for device in claim.devices)
     assert given == planned
@@ -70,10 +70,10 @@ async def test_it_is_resumed_when_its_plan_is_granted_and_its_pods_take_the_plan
 async def test_what_was_promised_is_nobody_elses_while_its_pods_come() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4))
     cluster.submit_held("train", queue="q", pods=4)
-    await play.go_on()
+    await play.forget_changes()
     cluster.submit("other", queue="q", pods=1, priority=10)
 
-    await play.go_on(4)
+    await play.forget_changes(4)
 
     assert cluster.running() == {"train"}
     for entries in range(len(play.ledger.entries)):
@@ -85,18 +85,18 @@ async def test_what_was_promised_is_nobody_elses_while_its_pods_come() -> None:
 async def test_pods_that_have_come_wait_for_the_others_and_are_not_charged_beside_the_promise() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=8).queue("q", gpus=8))
     cluster.submit_held("train", queue="q", pods=3)
-    await play.go_on()
+    await play.forget_changes()
     cluster.make_pods()
     late = cluster.pods_of("train")[0]
     del cluster._pods[late.meta.uid]
 
-    told = of(await play.go_on())
+    told = of(await play.forget_changes())
 
     assert gpus(play) == (3, 0)
     assert told.hold is not None
     assert "2 of 3 pods and their claims exist since their workload was resumed" in told.hold.message
     cluster._pods[late.meta.uid] = late
-    await play.go_on(2)
+    await play.forget_changes(2)
     assert cluster.running() == {"train"}
     assert gpus(play) == (0, 3)
 
@@ -105,10 +105,10 @@ async def test_a_job_that_is_deleted_leaves_no_hold_and_no_charge() -> None:
     for cycles in (0, 1, 2, 4):
         cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4))
         cluster.submit_held("train", queue="q", pods=2)
-        await play.go_on(cycles)
+        await play.forget_changes(cycles)
 
         cluster.delete_job("train")
-        await play.go_on(2)
+        await play.forget_changes(2)
 
         assert play.ledger.book.placements == {}
         assert gpus(play) == (0, 0)
@@ -117,10 +117,10 @@ async def test_a_job_that_is_deleted_leaves_no_hold_and_no_charge() -> None:
 async def test_whom_its_own_user_suspends_is_not_resumed_and_gives_back_what_it_was_promised() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4))
     cluster.submit_held("train", queue="q", pods=2)
-    await play.go_on()
+    await play.forget_changes()
 
     cluster.set_job("train", suspended=True)
-    result = await play.go_on(3)
+    result = await play.forget_changes(3)
 
     assert cluster.writes == ["start train"]
     assert play.ledger.book.placements == {}
@@ -132,7 +132,7 @@ async def test_one_that_never_makes_its_pods_is_taken_back_and_held_again() -> N
     cluster.submit_held("train", queue="q", pods=2)
     cluster.made.clear()
 
-    result = await play.go_on(5)
+    result = await play.forget_changes(5)
 
     assert cluster.writes == ["start train", "hold train"]
     assert suspendable.held(cluster.job("train").meta) is Held.WAITING
@@ -147,23 +147,23 @@ async def test_who_is_preempted_is_suspended_until_it_may_start_again() -> None:
     builder = a_cluster().node("a", gpus=2).queue("q", gpus=2, preemption={"withinQueue": "LowerPriority"})
     cluster, play = a_play(builder, graceful=True)
     cluster.submit_held("low", queue="q", pods=2)
-    await play.go_on(4)
+    await play.forget_changes(4)
     assert cluster.running() == {"low"}
     cluster.submit("high", queue="q", pods=2, priority=5)
 
-    await play.go_on(2)
+    await play.forget_changes(2)
 
     assert cluster.writes == ["start low", "hold low"]
     cluster.end_grace()
-    await play.go_on(3)
+    await play.forget_changes(3)
     assert cluster.running() == {"high"}
-    told = of(await play.go_on(), "low")
+    told = of(await play.forget_changes(), "low")
     assert (told.pods, told.expected) == (0, 2)
     assert told.hold is not None
     cluster.delete_job("high")
-    await play.go_on(5)
+    await play.forget_changes(5)
     cluster.end_grace()
-    await play.go_on(5)
+    await play.forget_changes(5)
     assert cluster.running() == {"low"}
     assert cluster.writes == ["start low", "hold low", "start low"]
     assert gpus(play) == (0, 2)
@@ -173,14 +173,14 @@ async def test_the_next_leader_resumes_what_was_granted_and_hands_over_what_was_
     for cycles in (1, 2):
         cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4))
         cluster.submit_held("train", queue="q", pods=3)
-        await play.go_on(cycles)
+        await play.forget_changes(cycles)
         if cycles == 1:
             job = cluster.job("train")
             meta = replace(job.meta, annotations={"muster.dev/held": Held.WAITING})
             cluster.set_job("train", suspended=True, meta=meta)
 
         play.succeed()
-        await play.go_on(3)
+        await play.forget_changes(3)
 
         assert cluster.running() == {"train"}
         assert gpus(play) == (0, 3)
@@ -192,7 +192,7 @@ async def test_a_job_that_somebody_resumed_behind_the_door_is_suspended_again() 
     cluster.made.clear()
     cluster.set_job("train", suspended=False)
 
-    await play.go_on()
+    await play.forget_changes()
 
     assert cluster.writes == ["hold train"]
 
@@ -200,12 +200,12 @@ async def test_a_job_that_somebody_resumed_behind_the_door_is_suspended_again() 
 async def test_pods_that_are_not_what_was_planned_for_give_the_promise_back_and_wait_like_others() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=4, cpu="64").queue("q", gpus=4))
     cluster.submit_held("train", queue="q", pods=2)
-    await play.go_on()
+    await play.forget_changes()
     cluster.make_pods()
     for pod in cluster.pods_of("train"):
         cluster._pods[pod.meta.uid] = replace(pod, requests={**pod.requests, "cpu": 2000})
 
-    await play.go_on(3)
+    await play.forget_changes(3)
 
     assert cluster.running() == {"train"}
     assert gpus(play) == (0, 2)
@@ -217,7 +217,7 @@ async def test_a_template_that_cannot_be_read_is_told_as_a_hold() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4))
     cluster.submit_held("train", queue="q", pods=2, tolerations="all")
 
-    hold = of(await play.go_on()).hold
+    hold = of(await play.forget_changes()).hold
 
     assert hold is not None
     assert hold.reason is HoldReason.NOT_HOLDABLE
@@ -230,12 +230,12 @@ async def test_a_claim_template_that_is_missing_is_waited_for() -> None:
     templates, cluster._rest = cluster._rest.templates, replace(cluster._rest, templates={})
     cluster.submit_held("train", queue="q", pods=2)
 
-    hold = of(await play.go_on()).hold
+    hold = of(await play.forget_changes()).hold
 
     assert hold is not None
     assert "ResourceClaimTemplate team/x1 does not exist; create it" in hold.message
     cluster._rest = replace(cluster._rest, templates=templates)
-    await play.go_on(4)
+    await play.forget_changes(4)
     assert cluster.running() == {"train"}
 
 
@@ -244,7 +244,7 @@ async def test_nothing_is_written_to_pods_and_claims_that_do_not_exist() -> None
     cluster.submit_held("train", queue="q", pods=2)
     cluster.made.clear()
 
-    await play.go_on(6)
+    await play.forget_changes(6)
 
     assert "hold train" in cluster.writes
     assert cluster.calls == []
@@ -259,7 +259,7 @@ async def test_claims_that_a_policy_makes_of_extended_resources_are_planned_befo
     cluster.submit_held("large", queue="q", pods=3, gpus=0, containers=[asked])
     cluster.made.clear()
 
-    result = await play.go_on()
+    result = await play.forget_changes()
 
     assert cluster.writes == ["start train"]
     assert gpus(play) == (2, 0)
@@ -273,7 +273,7 @@ async def test_the_books_agree_with_the_cluster_while_places_are_kept() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=2).queue("q", gpus=2))
     cluster.submit_held("train", queue="q", pods=2)
     cluster.made.clear()
-    await play.go_on()
+    await play.forget_changes()
 
     class Now:
         async def now(self) -> Snapshot:
@@ -294,7 +294,7 @@ async def test_the_books_agree_with_the_cluster_while_places_are_kept() -> None:
 async def test_a_process_that_leads_again_makes_nothing_anew_of_the_templates_it_knew() -> None:
     cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=2))
     cluster.submit_held("train", queue="q", pods=3)
-    await play.go_on()
+    await play.forget_changes()
     first, snapshot = play.leader, cluster.snapshot()
     known = first.process.pending.over(snapshot, first.mirror.book).pods
 

@@ -53,7 +53,7 @@ async def test_its_pods_wait_as_one_and_are_the_gangs_that_they_are_once_it_is_s
     cluster.deny()
     cluster.lead()
 
-    (blind,) = told(await play.go_on())
+    (blind,) = told(await play.forget_changes())
     assert blind.hold is not None
     assert blind.hold.reason is HoldReason.GANG_INCOMPLETE
     assert FORBIDDEN in blind.hold.message
@@ -62,7 +62,7 @@ async def test_its_pods_wait_as_one_and_are_the_gangs_that_they_are_once_it_is_s
     assert blind.key in cluster.gangs
 
     cluster.allow()
-    groups = told(await play.go_on(3))
+    groups = told(await play.forget_changes(3))
     assert [(group.phase, group.pods) for group in groups] == [(Phase.RUNNING, 1)] * 2
     assert set(cluster.gangs) == {group.key for group in groups}, "nothing is said of the gang that nobody is in"
 
@@ -71,10 +71,10 @@ async def test_what_ran_before_the_right_was_taken_runs_on_in_its_gang() -> None
     cluster = Narrowed()
     play = Play(cluster)
     cluster.lead()
-    before = {group.key for group in told(await play.go_on(3))}
+    before = {group.key for group in told(await play.forget_changes(3))}
 
     cluster.deny()
-    after = told(await play.go_on(2))
+    after = told(await play.forget_changes(2))
 
     assert {group.key for group in after} == before
     assert {group.phase for group in after} == {Phase.RUNNING}

@@ -100,7 +100,7 @@ def sight_of(snapshot: Snapshot) -> transitions.ObservedAllocations:
     return transitions.ObservedAllocations.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
 
 
-def look(cluster_state: World) -> list[Difference]:
+def refresh(cluster_state: World) -> list[Difference]:
     return reconciliation.differences(cluster_state.book, sight_of(cluster_state.snapshot))
 
 
@@ -229,13 +229,13 @@ def test_a_difference_is_found_and_its_correction_ends_it(
     change: Callable[[World], World], cluster_state: World, found: list[tuple[What, str]], posted: list[Kind]
 ) -> None:
     cluster_state = change(cluster_state)
-    differences = look(cluster_state)
+    differences = refresh(cluster_state)
     entries = reconciliation.corrections(cluster_state.book, sight_of(cluster_state.snapshot), differences, AUTHOR)
 
     assert [(one.what, one.subject) for one in differences] == found
     assert [entry.kind for entry in entries] == posted
     assert {(entry.reason, entry.actor) for entry in entries} <= {(AUTHOR.reason, AUTHOR.actor)}
-    assert look(mended(cluster_state)) == []
+    assert refresh(mended(cluster_state)) == []
 
 
 def test_what_is_charged_is_what_the_cluster_has_given() -> None:
@@ -255,7 +255,7 @@ def replaced_times(book: Book, by: Book) -> dict[GangUid, object]:
 
 
 def test_both_sides_are_told() -> None:
-    (difference,) = look(other_device(a_settled_world()))
+    (difference,) = refresh(other_device(a_settled_world()))
 
     assert difference.books == "gpu.example.com/a/gpu-0 for claims 1, gpus 1"
     assert difference.cluster == "gpu.example.com/a/gpu-3 for claims 1, gpus 1"
@@ -265,7 +265,7 @@ def test_both_sides_are_told() -> None:
 
 def test_only_what_was_chosen_is_corrected() -> None:
     cluster_state = half_booked(a_settled_world())
-    chosen = [one for one in look(cluster_state) if one.what is What.NOT_SETTLED]
+    chosen = [one for one in refresh(cluster_state) if one.what is What.NOT_SETTLED]
 
     entries = reconciliation.corrections(cluster_state.book, sight_of(cluster_state.snapshot), chosen, AUTHOR)
 
@@ -276,7 +276,7 @@ def test_a_claim_whose_device_has_no_price_is_told_but_not_corrected() -> None:
     cluster_state = never_booked(a_settled_world())
     cluster_state = cluster_state._replace(snapshot=replace(cluster_state.snapshot, slices={}))
 
-    differences = look(cluster_state)
+    differences = refresh(cluster_state)
 
     assert {one.what for one in differences} == {What.NO_PRICE}
     assert not any(one.fixable for one in differences)
@@ -286,7 +286,7 @@ def test_a_claim_whose_device_has_no_price_is_told_but_not_corrected() -> None:
 def test_a_charge_stays_where_the_device_has_left_its_slice() -> None:
     cluster_state = other_price(a_settled_world())
 
-    assert look(cluster_state._replace(snapshot=replace(cluster_state.snapshot, slices={}))) == []
+    assert refresh(cluster_state._replace(snapshot=replace(cluster_state.snapshot, slices={}))) == []
 
 
 def test_nothing_follows_from_a_claim_or_queue_that_cannot_be_read() -> None:
@@ -296,7 +296,7 @@ def test_nothing_follows_from_a_claim_or_queue_that_cannot_be_read() -> None:
         cluster_state.snapshot, queues={}, malformed={("ResourceClaim", CLAIM): unread, ("Queue", "q"): unread}
     )
 
-    assert look(cluster_state._replace(snapshot=snapshot)) == []
+    assert refresh(cluster_state._replace(snapshot=snapshot)) == []
 
 
 def test_a_balance_that_was_changed_by_hand_is_told_and_mended_by_no_entry() -> None:
@@ -304,7 +304,7 @@ def test_a_balance_that_was_changed_by_hand_is_told_and_mended_by_no_entry() -> 
     changed = {**cluster_state.book.balances, Account(Q, GPUS, Bucket.USED): 7}
     cluster_state = cluster_state._replace(book=replace(cluster_state.book, balances=changed))
 
-    differences = look(cluster_state)
+    differences = refresh(cluster_state)
 
     assert [(one.what, one.books) for one in differences] == [
         (What.BALANCE, "used gpus 7"),
@@ -320,4 +320,4 @@ def test_a_shared_claim_is_charged_once() -> None:
     cluster_state = mended(cluster_state._replace(snapshot=with_pods(cluster_state.snapshot, shared)))
 
     assert cluster_state.book.balance(Q, GPUS, Bucket.USED) == 1
-    assert look(cluster_state) == []
+    assert refresh(cluster_state) == []

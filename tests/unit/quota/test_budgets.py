@@ -124,13 +124,13 @@ PROMISED: dict[str, tuple[timedelta, float]] = {
 }
 
 
-@pytest.mark.parametrize(("ago", "promised"), PROMISED.values(), ids=PROMISED)
-def test_a_gang_that_was_let_in_is_promised(ago: timedelta, promised: float) -> None:
+@pytest.mark.parametrize(("ago", "committed"), PROMISED.values(), ids=PROMISED)
+def test_a_gang_that_was_let_in_is_promised(ago: timedelta, committed: float) -> None:
     balances = at_hand(
         a_queue("a", a_budget(24)), placements=[a_placement("a", 2, ago=ago)], runtimes={GangUid("g"): 4 * HOUR}
     )
 
-    assert left(balances, "a") == [24 - promised]
+    assert left(balances, "a") == [24 - committed]
 
 
 def test_only_what_comes_before_the_end_of_the_period_counts_in_it() -> None:
@@ -250,9 +250,9 @@ def test_a_shortage_says_all_numbers_and_when_there_is_more() -> None:
 
 
 def test_a_global_budget_counts_what_other_clusters_have_taken() -> None:
-    purse = BudgetKey(QueueName("a"), GPU, DAY, DAY + timedelta(days=1))
+    budget_balance = BudgetKey(QueueName("a"), GPU, DAY, DAY + timedelta(days=1))
     balances = at_hand(
-        a_queue("a", a_budget(10, scope="Global"), a_budget(8)), spent={"a": 1}, elsewhere={purse: 5 * 3600}
+        a_queue("a", a_budget(10, scope="Global"), a_budget(8)), spent={"a": 1}, elsewhere={budget_balance: 5 * 3600}
     )
 
     assert left(balances, "a") == [4, 7]

@@ -34,7 +34,7 @@ def looks(*snapshots: Snapshot, booked: frozenset[Uid] = frozenset()) -> Watch:
     """Look at one snapshot after the other, while the fence counts."""
     watch = Watch()
     for snapshot in snapshots:
-        watch = replace(protection_conditions.look(watch, snapshot, booked), drivers=frozenset({CLASS}))
+        watch = replace(protection_conditions.observe(watch, snapshot, booked), drivers=frozenset({CLASS}))
     return watch
 
 
@@ -60,8 +60,8 @@ def test_a_claim_is_no_breach_if_it(watch: Watch) -> None:
 
 
 def test_without_a_fence_that_counts_everybody_may_have_everything() -> None:
-    watch = protection_conditions.look(
-        protection_conditions.look(Watch(), seen(a_claim()), ()), seen(given(a_claim())), ()
+    watch = protection_conditions.observe(
+        protection_conditions.observe(Watch(), seen(a_claim()), ()), seen(given(a_claim())), ()
     )
 
     assert not watch.breaches

@@ -38,7 +38,7 @@ OPEN = protections()
 FENCED = protections(Protection(driver=GPU, why="its devices are fenced", by=Means.FENCE, closed=True))
 SOON = protections(Protection(driver=GPU, why="the fence is new", closed=True, soon=True))
 LOST = protections(Protection(driver=GPU, why="a claim tolerates it"))
-STUCK = protections(Protection(driver=GPU, why="it cannot be taken away", closed=True))
+STALLED = protections(Protection(driver=GPU, why="it cannot be taken away", closed=True))
 COVERED = protections(rest=Protection(driver="", why="all is covered", by=Means.COVERAGE))
 
 CHOSEN: dict[str, tuple[PlacementMode, Holding, Protections, PlacementMode, str, bool]] = {
@@ -105,7 +105,7 @@ HELD: dict[str, tuple[PlacementMode, Holding, Protections, HoldReason, str]] = {
     "a fence that does not count and cannot be taken away holds everybody": (
         AUTO,
         holding(GPU),
-        STUCK,
+        STALLED,
         HoldReason.NO_FEASIBLE_PLACEMENT,
         "it cannot be taken away",
     ),

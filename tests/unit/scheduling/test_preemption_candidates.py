@@ -98,7 +98,7 @@ def test_pods_that_are_being_deleted_go_unless_they_should_have_gone_long_ago() 
         replace(pod, meta=replace(pod.meta, deleted=NOON - ago))
         for pod, ago in (
             (pod_of(snapshot, "x-0"), timedelta()),
-            (pod_of(snapshot, "y-0"), candidates.STUCK + timedelta(seconds=1)),
+            (pod_of(snapshot, "y-0"), candidates.STALLED + timedelta(seconds=1)),
         )
     ]
     snapshot = with_pods(snapshot, *dying)

@@ -18,10 +18,10 @@ def test_of_whom_nobody_knows_the_end_is_told_as_they_come_and_go() -> None:
     present.expect({"b": expected_end("b", None), "a": expected_end("a", None), "c": expected_end("c", LATER)}, NOON)
     assert present.endless() == ["a", "b"]
 
-    present.come(expected_end("d", None))
+    present.add(expected_end("d", None))
     assert present.endless() == ["a", "b", "d"]
 
-    present.go("a")
+    present.remove("a")
     assert present.endless() == ["b", "d"]
 
 
@@ -38,7 +38,7 @@ def test_who_came_and_is_not_in_the_books_is_not_there_in_the_next_cycle() -> No
     """A grant that was not committed: nothing else may have changed."""
     present, books = RunningGangs(NOON), {"a": expected_end("a", LATER)}
     present.expect(books, NOON)
-    present.come(expected_end("b", LATER))
+    present.add(expected_end("b", LATER))
 
     present.expect(books, NOON)
 

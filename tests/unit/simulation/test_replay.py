@@ -198,7 +198,7 @@ def test_who_runs_longer_than_it_said_delays_the_first_one_and_may_be_passed_aga
 
     assert starts(found) == {"a": 0, "large": 100, "short": 10}
     nominations = replay_figures.figures(found).nominations
-    assert (nominations.overran, nominations.promised, nominations.late, nominations.longest) == (1, 1, 1, 90.0)
+    assert (nominations.overran, nominations.nominated, nominations.late, nominations.longest) == (1, 1, 1, 90.0)
 
 
 def test_who_runs_shorter_than_it_said_brings_the_first_one_forward() -> None:
@@ -396,7 +396,7 @@ def test_what_the_cluster_lacks_is_told_with_the_line() -> None:
         row("f", 0, 1, claims=[{"class": "gpu", "selectors": ["device.("]}]),
     )
 
-    found = [f"{line}: {problem}" for line, problem in cluster.lacks(place, trace(rows))]
+    found = [f"{line}: {problem}" for line, problem in cluster.shortages(place, trace(rows))]
 
     assert found[0].startswith("2: queue: there is no Queue other")
     assert found[1].startswith("4: queue: nobody enters queue above directly")
