@@ -9,9 +9,10 @@ from typing import Any
 
 from admission.cel import environment, limits, programs
 from admission.cel.check import type_checker
-from admission.cel.core import ast, budget as core_budget, errors, frames
+from admission.cel.core import ast, budget as core_budget, errors
+from admission.cel.core.activation import COST, FIRST_VARIABLE, STEPS, Activation, Interpretable
 from admission.cel.core.types import Kind
-from admission.cel.cost import runtime_cost, static_cost
+from admission.cel.cost import static_cost
 from admission.cel.eval import interpreter
 from admission.cel.limits import Flaw, Inadmissible
 from admission.cel.programs import Result
@@ -42,7 +43,7 @@ class Expression:
     cost: int
     _bound: int = field(repr=False)
     """What is charged without counting; 0 where the cost is counted."""
-    _run: frames.Run = field(repr=False)
+    _run: Interpretable = field(repr=False)
     _spare: list[None] = field(repr=False)
 
     def evaluate(self, values: Sequence[Any], budget: Budget) -> Any:
@@ -53,14 +54,14 @@ class Expression:
         if self._bound > budget.cost or budget.cost <= 0:
             raise core_budget.exceeded()
         start = static_cost.LIMIT - budget.cost if budget.cost < static_cost.LIMIT else 0
-        frame: frames.Frame = [budget.steps, start, *values, *self._spare]
+        activation: Activation = [budget.steps, start, *values, *self._spare]
         try:
-            return self._run(frame)
+            return self._run(activation)
         except RecursionError:
             raise errors.EvaluationError("the expression nests too deeply to be evaluated") from None
         finally:
-            budget.steps = frame[frames.STEPS]
-            budget.cost -= self._bound or frame[frames.COST] - start
+            budget.steps = activation[STEPS]
+            budget.cost -= self._bound or activation[COST] - start
 
 
 def compile_text(
@@ -85,8 +86,7 @@ def _expression(
 ) -> Expression:
     bound = static_cost.bound(root, checked, environment)
     counts = bound > CHEAP
-    compiler = runtime_cost.Counter if counts else interpreter.Compiler
-    run, places = compiler(checked, environment).program(root)
+    run, size = interpreter.plan(root, checked, environment, tracks_cost=counts)
     return Expression(
         text=text,
         kind=checked.kind(root),
@@ -94,5 +94,5 @@ def _expression(
         cost=static_cost.worst_case(root, checked, environment),
         _bound=0 if counts else bound,
         _run=run,
-        _spare=[None] * (places - frames.FIRST_VARIABLE - len(environment.variables)),
+        _spare=[None] * (size - FIRST_VARIABLE - len(environment.variables)),
     )

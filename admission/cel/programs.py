@@ -10,8 +10,9 @@ from typing import Any
 from admission.api.kubernetes import devices
 from admission.cel import environment as cel_environment
 from admission.cel.check import type_checker, validators
-from admission.cel.core import ast, budget, errors, frames, types, values
-from admission.cel.cost import runtime_cost, static_cost as cost_static_cost
+from admission.cel.core import ast, budget, errors, types, values
+from admission.cel.core.activation import COST, FIRST_VARIABLE, STEPS, Activation, Interpretable
+from admission.cel.cost import static_cost as cost_static_cost
 from admission.cel.eval import interpreter, vectorized
 from admission.cel.eval.parse_cache import Readings
 from admission.cel.syntax import parser
@@ -63,44 +64,44 @@ class Program:
     result: Result
     counts: bool
     sweep: vectorized.Sweep | None
-    run: frames.Run = field(repr=False)
-    places: int
-    """The length of a frame."""
+    run: Interpretable = field(repr=False)
+    size: int
+    """The length of an activation."""
 
     def evaluate(self, device: DeviceValue | UnreadableDevice) -> bool | int:
         """Return the text's value on a device: a bool, or an int for a price.
 
         Raises EvaluationError, always on an unreadable device.
         """
-        return self._evaluate(device, _frame(self.places))
+        return self._evaluate(device, _activation(self.size))
 
     def measure(self, device: DeviceValue | UnreadableDevice) -> tuple[bool | int | EvaluationError, int]:
         """Return the value, or the error, and what evaluating cost: 0 unless the program counts."""
-        frame = _frame(self.places)
+        activation = _activation(self.size)
         try:
-            return self._evaluate(device, frame), frame[frames.COST]
+            return self._evaluate(device, activation), activation[COST]
         except EvaluationError as error:
-            return error, frame[frames.COST]
+            return error, activation[COST]
 
-    def _evaluate(self, device: DeviceValue | UnreadableDevice, frame: frames.Frame) -> bool | int:
+    def _evaluate(self, device: DeviceValue | UnreadableDevice, activation: Activation) -> bool | int:
         if isinstance(device, UnreadableDevice):
             raise device.error()
-        frame[frames.FIRST_VARIABLE] = device.device
-        value: bool | int = _finished(self.run, frame, self.result)
+        activation[FIRST_VARIABLE] = device.device
+        value: bool | int = _finished(self.run, activation, self.result)
         return value
 
 
-def _frame(places: int) -> frames.Frame:
-    frame: frames.Frame = [None] * places
-    frame[frames.STEPS] = budget.STEPS
-    frame[frames.COST] = 0
-    return frame
+def _activation(size: int) -> Activation:
+    activation: Activation = [None] * size
+    activation[STEPS] = budget.STEPS
+    activation[COST] = 0
+    return activation
 
 
-def _finished(run: frames.Run, frame: frames.Frame, result: Result) -> Any:
+def _finished(run: Interpretable, activation: Activation, result: Result) -> Any:
     """Evaluate, and return a value of the type that is wanted."""
     try:
-        value = run(frame)
+        value = run(activation)
     except RecursionError:
         raise EvaluationError("the expression nests too deeply to be evaluated") from None
     if type(value) is _RESULTS[result]:
@@ -131,14 +132,13 @@ def compile_device(
     try:
         root, checked = check(text, result, environment)
         counts = always_counts or cost_static_cost.bound(root, checked, environment) > SURELY_CHEAP
-        compiler = runtime_cost.Counter if counts else interpreter.Compiler
-        run, places = compiler(checked, environment).program(root)
+        run, size = interpreter.plan(root, checked, environment, tracks_cost=counts)
         sweep = None if counts or readings is None else vectorized.write(root, checked, readings)
     except errors.RefusalError as refusal:
         return errors.compile_error(text, refusal)
     except RecursionError:
         return errors.compile_error(text, errors.RefusalError(-1, "max recursion depth exceeded"))
-    return Program(text=text, result=result, counts=counts, sweep=sweep, run=run, places=places)
+    return Program(text=text, result=result, counts=counts, sweep=sweep, run=run, size=size)
 
 
 def static_cost(
@@ -148,7 +148,7 @@ def static_cost(
     environment = cel_environment.of_device(profile)
     try:
         root, checked = check(text, result, environment)
-        interpreter.Compiler(checked, environment).program(root)
+        interpreter.plan(root, checked, environment, tracks_cost=False)
         return cost_static_cost.worst_case(root, checked, environment)
     except errors.RefusalError as refusal:
         return errors.compile_error(text, refusal)

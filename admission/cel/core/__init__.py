@@ -1,13 +1,13 @@
 """The values, types, declarations and syntax nodes of CEL."""
 
 __all__ = [
+    "activation",
     "arithmetic",
     "ast",
     "budget",
     "declarations",
     "equality",
     "errors",
-    "frames",
     "literals",
     "size_estimate",
     "types",

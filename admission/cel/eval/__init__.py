@@ -1,3 +1,3 @@
 """The evaluation of CEL expressions."""
 
-__all__ = ["comprehensions", "dispatch", "field_access", "interpreter", "parse_cache", "vectorized"]
+__all__ = ["attributes", "comprehensions", "dispatch", "field_access", "interpreter", "parse_cache", "vectorized"]

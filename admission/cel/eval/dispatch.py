@@ -10,9 +10,9 @@ from typing import Any
 
 from admission.cel import environment
 from admission.cel.check import validators
-from admission.cel.core import budget, equality, errors, frames, values
+from admission.cel.core import budget, equality, errors, values
+from admission.cel.core.activation import STEPS, Activation, Interpretable, charge_steps
 from admission.cel.core.declarations import Implementation, Overload
-from admission.cel.core.frames import Frame, Run
 from admission.cel.library import sorting
 
 _SELF_JUDGING = frozenset({"_<_", "_<=_", "_>_", "_>=_"})
@@ -29,24 +29,25 @@ _PRIMITIVES = frozenset({bool, int, values.Uint, float, str})
 _READERS = frozenset({"quantity", "semver", "ip", "cidr", "url"})
 """Functions whose value on constants is computed once. Their failure stays one of the evaluation, as in cel-go."""
 
+_LAZY = frozenset({"or", "orValue"})
 _BUILT = frozenset({"string", "bytes", "list"})
 _BUILT_CLASSES = frozenset({str, bytes, tuple})
 _KEYS = frozenset({bool, int, values.Uint, float, str, values.Quantity, type(None), values.Duration, values.Timestamp})
 
 
-def compile_call(  # noqa: PLR0911 - one line a case
+def plan_call(  # noqa: PLR0911 - one line a case
     overloads: Sequence[Overload],
     environment: environment.Environment,
-    runs: Sequence[Run],
+    runs: Sequence[Interpretable],
     constants: Sequence[Any],
-) -> Run:
+) -> Interpretable:
     """Return the closure of a call of one function."""
     first = overloads[0]
     runs = asserted(overloads, runs)
     left, right = runs[0] if runs else _nothing, runs[-1] if runs else _nothing
     if first.name in _READERS and validators.NOT_CONSTANT not in constants:
         return _read_once(overloads, constants)
-    if first.name in ("or", "orValue") and first.member:
+    if first.name in _LAZY and first.member:
         return _lazy_or(left, right, whole=first.name == "or")
     if first.name == "_==_":
         return _equality(left, right, constants[1])
@@ -74,7 +75,7 @@ _CRASHING: Mapping[str, tuple[int, type]] = MappingProxyType(
 crashes it (ext/lists.go)."""
 
 
-def asserted(overloads: Sequence[Overload], runs: Sequence[Run]) -> Sequence[Run]:
+def asserted(overloads: Sequence[Overload], runs: Sequence[Interpretable]) -> Sequence[Interpretable]:
     """Return the arguments of a call, with the one on which it may crash."""
     if len(overloads) > 1 or overloads[0].name not in _CRASHING:
         return runs
@@ -82,12 +83,12 @@ def asserted(overloads: Sequence[Overload], runs: Sequence[Run]) -> Sequence[Run
     return [crashing(run, kind) if at == place else run for at, run in enumerate(runs)]
 
 
-def crashing(argument: Run, kind: type) -> Run:
+def crashing(argument: Interpretable, kind: type) -> Interpretable:
     """Return an argument that must be of a kind: anything else is an error that nothing absorbs."""
 
-    def run(frame: Frame) -> Any:
+    def run(activation: Activation) -> Any:
         try:
-            value = argument(frame)
+            value = argument(activation)
         except errors.AbortError:
             raise
         except errors.EvaluationError:
@@ -107,21 +108,29 @@ def checked_key(key: Any) -> Any:
     raise errors.EvaluationError("unsupported key type")
 
 
-def sort_by(source: Run, keys: Run) -> Run:
+def sort_by(source: Interpretable, keys: Interpretable) -> Interpretable:
     """Compile `sortBy`: the list in the order of its keys."""
 
-    def run(frame: Frame) -> tuple[Any, ...]:
-        elements = source(frame)
-        return sorting.by_keys(elements, keys(frame))
+    def run(activation: Activation) -> tuple[Any, ...]:
+        elements = source(activation)
+        return sorting.by_keys(elements, keys(activation))
 
     return run
 
 
-def _nothing(_: Frame) -> Any:
+def is_free(overloads: Sequence[Overload], constants: Sequence[Any]) -> bool:
+    """Whether a call charges nothing of its own: `or` and `orValue`, and `in` a literal set."""
+    first = overloads[0]
+    if first.name == "@in":
+        return is_literal_set(overloads, constants[1])
+    return first.name in _LAZY and first.member
+
+
+def _nothing(_: Activation) -> Any:
     raise AssertionError("a call without arguments")
 
 
-def _read_once(overloads: Sequence[Overload], constants: Sequence[Any]) -> Run:
+def _read_once(overloads: Sequence[Overload], constants: Sequence[Any]) -> Interpretable:
     """Return what a reader of texts makes of constants, or its failure anew each time."""
     for overload in overloads:
         if _takes(overload.classes, constants):
@@ -133,8 +142,8 @@ def _read_once(overloads: Sequence[Overload], constants: Sequence[Any]) -> Run:
     return _failing(errors.EvaluationError, f"no such overload: {overloads[0].name}")
 
 
-def _failing(kind: type[errors.EvaluationError], message: str) -> Run:
-    def run(_: Frame) -> Any:
+def _failing(kind: type[errors.EvaluationError], message: str) -> Interpretable:
+    def run(_: Activation) -> Any:
         raise kind(message)
 
     return run
@@ -144,30 +153,30 @@ def _alike(overload: Overload, other: Overload) -> bool:
     return overload.member is other.member and len(overload.parameters) == len(other.parameters)
 
 
-def _binary(run: Implementation, left: Run, right: Run) -> Run:
-    return lambda frame: run(left(frame), right(frame))
+def _binary(run: Implementation, left: Interpretable, right: Interpretable) -> Interpretable:
+    return lambda activation: run(left(activation), right(activation))
 
 
-def _weighed_binary(run: Implementation, left: Run, right: Run) -> Run:
+def _weighed_binary(run: Implementation, left: Interpretable, right: Interpretable) -> Interpretable:
     """Charge comparing lists within lists, whose leaves nothing else counts."""
 
-    def call(frame: Frame) -> Any:
-        one, other = left(frame), right(frame)
+    def call(activation: Activation) -> Any:
+        one, other = left(activation), right(activation)
         if type(one) in _BUILT_CONTAINERS and type(other) in _BUILT_CONTAINERS:
-            frames.step(frame, budget.nested_work((one, other)))
+            charge_steps(activation, budget.nested_work((one, other)))
         return run(one, other)
 
     return call
 
 
-def _equality(left: Run, right: Run, constant: Any) -> Run:
+def _equality(left: Interpretable, right: Interpretable, constant: Any) -> Interpretable:
     """Compare, at once when the left has the kind of the constant on the right."""
     kind = type(constant)
     if kind not in (str, bool, int):
         return _weighed_binary(equality.equal, left, right)
 
-    def run(frame: Frame) -> bool:
-        value = left(frame)
+    def run(activation: Activation) -> bool:
+        value = left(activation)
         if type(value) is kind:
             return bool(value == constant)
         return equality.equal(value, constant)
@@ -185,13 +194,13 @@ def is_literal_set(overloads: Sequence[Overload], constant: Any) -> bool:
     )
 
 
-def _membership(needle: Run, container: Run, constant: tuple[Any, ...] | None) -> Run:
+def _membership(needle: Interpretable, container: Interpretable, constant: tuple[Any, ...] | None) -> Interpretable:
     if constant is None:
         return _weighed_binary(equality.contains, needle, container)
     texts = frozenset(element for element in constant if type(element) is str)
 
-    def run(frame: Frame) -> bool:
-        value = needle(frame)
+    def run(activation: Activation) -> bool:
+        value = needle(activation)
         if type(value) is str:
             return value in texts
         return equality.contains_literal(value, constant)
@@ -199,37 +208,37 @@ def _membership(needle: Run, container: Run, constant: tuple[Any, ...] | None) -
     return run
 
 
-def _lazy_or(optional: Run, other: Run, *, whole: bool) -> Run:
+def _lazy_or(optional: Interpretable, other: Interpretable, *, whole: bool) -> Interpretable:
     """Compile `or` (whole) and `orValue`, which give what is no optional as it is."""
 
-    def run(frame: Frame) -> Any:
-        value = optional(frame)
+    def run(activation: Activation) -> Any:
+        value = optional(activation)
         if type(value) is not values.Optional:
             return value
         if value.present:
             return value if whole else value.value
-        return other(frame)
+        return other(activation)
 
     return run
 
 
-def _charged(overload: Overload, call: Run) -> Run:
+def _charged(overload: Overload, call: Interpretable) -> Interpretable:
     """Charge what a function builds for its size, so that loops of builders end."""
     if overload.result.name not in _BUILT and overload.name != "_+_":
         return call
 
-    def run(frame: Frame) -> Any:
-        value = call(frame)
+    def run(activation: Activation) -> Any:
+        value = call(activation)
         if type(value) in _BUILT_CLASSES:
-            frame[frames.STEPS] -= budget.charge_size(len(value))
-            if frame[frames.STEPS] < 0:
+            activation[STEPS] -= budget.charge_size(len(value))
+            if activation[STEPS] < 0:
                 raise budget.exceeded()
         return value
 
     return run
 
 
-def _guarded(overload: Overload, run: Implementation, runs: Sequence[Run]) -> Run:
+def _guarded(overload: Overload, run: Implementation, runs: Sequence[Interpretable]) -> Interpretable:
     """Call one overload when the values are of its kinds."""
     name, classes = overload.name, overload.classes
     if len(runs) == 1 and classes[0] is not None:
@@ -237,8 +246,8 @@ def _guarded(overload: Overload, run: Implementation, runs: Sequence[Run]) -> Ru
     if len(runs) == 2 and classes[0] is not None and classes[1] is not None:
         return _guarded_binary(name, run, (runs[0], classes[0]), (runs[1], classes[1]))
 
-    def call(frame: Frame) -> Any:
-        arguments = [argument(frame) for argument in runs]
+    def call(activation: Activation) -> Any:
+        arguments = [argument(activation) for argument in runs]
         if not _takes(classes, arguments):
             raise errors.no_such_overload(name)
         return run(*arguments)
@@ -246,9 +255,9 @@ def _guarded(overload: Overload, run: Implementation, runs: Sequence[Run]) -> Ru
     return call
 
 
-def _guarded_unary(name: str, run: Implementation, argument: Run, classes: frozenset[type]) -> Run:
-    def call(frame: Frame) -> Any:
-        value = argument(frame)
+def _guarded_unary(name: str, run: Implementation, argument: Interpretable, classes: frozenset[type]) -> Interpretable:
+    def call(activation: Activation) -> Any:
+        value = argument(activation)
         if type(value) not in classes:
             raise errors.no_such_overload(name)
         return run(value)
@@ -257,13 +266,16 @@ def _guarded_unary(name: str, run: Implementation, argument: Run, classes: froze
 
 
 def _guarded_binary(
-    name: str, run: Implementation, first: tuple[Run, frozenset[type]], second: tuple[Run, frozenset[type]]
-) -> Run:
+    name: str,
+    run: Implementation,
+    first: tuple[Interpretable, frozenset[type]],
+    second: tuple[Interpretable, frozenset[type]],
+) -> Interpretable:
     left, left_classes = first
     right, right_classes = second
 
-    def call(frame: Frame) -> Any:
-        one, other = left(frame), right(frame)
+    def call(activation: Activation) -> Any:
+        one, other = left(activation), right(activation)
         if type(one) not in left_classes or type(other) not in right_classes:
             raise errors.no_such_overload(name)
         return run(one, other)
@@ -271,13 +283,15 @@ def _guarded_binary(
     return call
 
 
-def _dispatched(overloads: Sequence[Overload], runs: Sequence[Run], *, weighed: bool = False) -> Run:
+def _dispatched(
+    overloads: Sequence[Overload], runs: Sequence[Interpretable], *, weighed: bool = False
+) -> Interpretable:
     name = overloads[0].name
 
-    def call(frame: Frame) -> Any:
-        arguments = [argument(frame) for argument in runs]
+    def call(activation: Activation) -> Any:
+        arguments = [argument(activation) for argument in runs]
         if weighed:
-            frames.step(frame, budget.nested_work(arguments))
+            charge_steps(activation, budget.nested_work(arguments))
         for overload in overloads:
             if _takes(overload.classes, arguments):
                 return overload.run(*arguments)
