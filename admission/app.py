@@ -26,7 +26,7 @@ from admission.controller.standby import Standby
 from admission.controller.status_writer import StatusWriter
 from admission.cycle import cycle, profile
 from admission.cycle.state.leader import LeaderState, Ports, ProcessState
-from admission.errors import MendError, RetryError
+from admission.errors import FixError, RetryError
 from admission.kube import crd_installer, leader_election
 from admission.kube.cache import dashboard_store, reflector, watched_resources
 from admission.kube.cache.store import Store, Subscription
@@ -183,7 +183,7 @@ async def _prepare(held: Held, connection: Connection, link: Link | None, traces
     version = await connection.version()
     user = await connection.who_am_i()
     if version < (1, 34):
-        raise MendError(f"{connection.server} is Kubernetes {version[0]}.{version[1]}; resource.k8s.io/v1 needs 1.34")
+        raise FixError(f"{connection.server} is Kubernetes {version[0]}.{version[1]}; resource.k8s.io/v1 needs 1.34")
     loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
     log.info("connected", server=connection.server, version=f"{version[0]}.{version[1]}", user=user, loop=loop)
     decides = set(settings.roles) != {"dashboard"}

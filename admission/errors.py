@@ -13,7 +13,7 @@ class MusterError(Exception):
     """Everything that Muster raises on purpose."""
 
 
-class MendError(MusterError):
+class FixError(MusterError):
     """The input or the installation is wrong; trying again changes nothing. The text names object, field and mend."""
 
 
@@ -26,7 +26,7 @@ class PageError(MusterError):
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
+class Problem:
     """One thing wrong with one field of one object.
 
     field: the path as Kubernetes writes it, `spec.quotas[0].nominal`; message: what is wrong and what would be right.
@@ -39,17 +39,17 @@ class Flaw:
         return f"{self.field}: {self.message}"
 
 
-class MalformedObjectError(MendError):
+class MalformedObjectError(FixError):
     """A Kubernetes object that cannot be read; carries every flaw found, not only the first."""
 
-    def __init__(self, kind: str, name: str, flaws: tuple[Flaw, ...]) -> None:
+    def __init__(self, kind: str, name: str, problems: tuple[Problem, ...]) -> None:
         self.kind = kind
         self.name = name
-        self.flaws = flaws
-        super().__init__(f"{kind} {name}: " + "; ".join(map(str, flaws)))
+        self.problems = problems
+        super().__init__(f"{kind} {name}: " + "; ".join(map(str, problems)))
 
 
-class AmountError(MendError):
+class AmountError(FixError):
     """An amount that is not a whole number of the meter's base unit, or too large to keep exactly."""
 
 
@@ -88,7 +88,7 @@ class LedgerCorruptError(PageError):
     """The ledger's chain or a balance does not verify."""
 
 
-class LedgerVersionError(MendError):
+class LedgerVersionError(FixError):
     """The ledger's schema is not the one that this program was built for."""
 
 
@@ -108,5 +108,5 @@ class GoneError(MusterError):
     """The object is no longer there."""
 
 
-class ForbiddenError(MendError):
+class ForbiddenError(FixError):
     """Kubernetes refuses the call; the text names the missing permission."""

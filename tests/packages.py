@@ -10,14 +10,14 @@ def may_be_installed() -> bool:
     return os.geteuid() == 0 and shutil.which("apt-get") is not None
 
 
-def install(*packages: str, mend: str, failure: type[Exception]) -> None:
+def install(*packages: str, fix: str, failure: type[Exception]) -> None:
     """Install packages. Raises `failure`, with what was said and the mend."""
     quiet = ("apt-get", "-qq", "-o", "Dpkg::Use-Pty=0")
-    run(*quiet, "update", mend=mend, failure=failure)
-    run(*quiet, "install", "--yes", "--no-install-recommends", *packages, mend=mend, failure=failure)
+    run(*quiet, "update", fix=fix, failure=failure)
+    run(*quiet, "install", "--yes", "--no-install-recommends", *packages, fix=fix, failure=failure)
 
 
-def run(*command: str, mend: str, failure: type[Exception], cwd: str | None = None) -> None:
+def run(*command: str, fix: str, failure: type[Exception], cwd: str | None = None) -> None:
     """Run a command of Debian's. Raises `failure`, with what it said and the mend."""
     done = subprocess.run(
         command,
@@ -30,4 +30,4 @@ def run(*command: str, mend: str, failure: type[Exception], cwd: str | None = No
         check=False,
     )
     if done.returncode:
-        raise failure(f"`{' '.join(command)}` failed; {mend}\n{done.stdout}")
+        raise failure(f"`{' '.join(command)}` failed; {fix}\n{done.stdout}")

@@ -10,11 +10,11 @@ from admission.errors import PageError
 
 def check(entry: Entry) -> None:
     """Refuse an entry that no book may hold. Raises PageError, or AmountError for an amount that is too large."""
-    if flaw := _flaw(entry):
-        raise PageError(f"entry {entry.key or '(without a key)'} of queue {entry.queue}: {flaw}")
+    if problem := _problem(entry):
+        raise PageError(f"entry {entry.key or '(without a key)'} of queue {entry.queue}: {problem}")
 
 
-def _flaw(entry: Entry) -> str | None:
+def _problem(entry: Entry) -> str | None:
     if not entry.key:
         return "an entry needs a key"
     if entry.at.utcoffset() is None:

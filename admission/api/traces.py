@@ -17,7 +17,7 @@ from admission.api.validation import claims as rules
 from admission.api.values import durations, formats
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import QueueName
-from admission.errors import Flaw
+from admission.errors import Problem
 
 MOST_PODS = 10_000
 """Pods of one job: as many as a gang may have."""
@@ -74,7 +74,7 @@ class Trace:
     """What was read of a trace: its jobs in the order of their arrival, and what is wrong, with the line."""
 
     arrivals: tuple[Arrival, ...] = ()
-    flaws: tuple[tuple[int, Flaw], ...] = ()
+    problems: tuple[tuple[int, Problem], ...] = ()
 
 
 def decode(rows: Iterable[Row]) -> Trace:
@@ -85,13 +85,13 @@ def decode(rows: Iterable[Row]) -> Trace:
     arrivals: list[Arrival] = []
     for one in found:
         if first is not None and one.moment is None:
-            reading.flaw(one.line, "arrival", "is no time of day as others of the file are; write all of them alike")
+            reading.problem(one.line, "arrival", "is no time of day as others of the file are; write all of them alike")
             continue
         at = one.moment - first if one.moment is not None and first is not None else one.offset
         if at > LONGEST:
-            reading.flaw(one.line, "arrival", f"is more than {LONGEST.days} days after the first one")
+            reading.problem(one.line, "arrival", f"is more than {LONGEST.days} days after the first one")
         arrivals.append(Arrival(at=at, line=one.line, **one.rest))
-    return Trace(arrivals=tuple(sorted(arrivals, key=lambda one: (one.at, one.name))), flaws=tuple(reading.flaws))
+    return Trace(arrivals=tuple(sorted(arrivals, key=lambda one: (one.at, one.name))), problems=tuple(reading.problems))
 
 
 def from_columns(columns: Mapping[str, str]) -> dict[str, Any]:
@@ -133,21 +133,21 @@ class _Reading:
     """The rows of one trace while they are read: what is alike in them is read once."""
 
     def __init__(self) -> None:
-        self.flaws: list[tuple[int, Flaw]] = []
+        self.problems: list[tuple[int, Problem]] = []
         self._asks: dict[str, Ask] = {}
         self._names: dict[str, int] = {}
 
-    def flaw(self, line: int, name: str, message: str) -> None:
-        self.flaws.append((line, Flaw(name, message)))
+    def problem(self, line: int, name: str, message: str) -> None:
+        self.problems.append((line, Problem(name, message)))
 
     def row(self, row: Row) -> _Found | None:
         """Return what a row says; None, with flaws noted, where something is wrong with it."""
         reader = Reader(row.body)
         for name in reader.unknown(FIELDS):
-            reader.flaw(name, f"is no field of a trace; known are {', '.join(FIELDS)}")
+            reader.problem(name, f"is no field of a trace; known are {', '.join(FIELDS)}")
         name = reader.text("name") or f"job-{row.line}"
         if name in self._names:
-            reader.flaw("name", f"{name!r} is the name of the job in line {self._names[name]}, too")
+            reader.problem("name", f"{name!r} is the name of the job in line {self._names[name]}, too")
         self._names.setdefault(name, row.line)
         moment, offset = _arrival(reader)
         runtime = _runtime(reader, "runtime")
@@ -160,8 +160,8 @@ class _Reading:
             "priority": reader.integer("priority"),
             "ask": self._ask(reader),
         }
-        self.flaws += [(row.line, flaw) for flaw in reader.flaws]
-        return None if reader.flaws else _Found(line=row.line, moment=moment, offset=offset, rest=rest)
+        self.problems += [(row.line, problem) for problem in reader.problems]
+        return None if reader.problems else _Found(line=row.line, moment=moment, offset=offset, rest=rest)
 
     def _ask(self, reader: Reader) -> Ask:
         asked = [reader.raw(name) for name in ("claims", "requests", "topology")]
@@ -172,7 +172,7 @@ class _Reading:
                 requests={"pods": 1, **_requests(reader)},
                 topology=_topology(reader),
             )
-            if reader.flaws:
+            if reader.problems:
                 return ask
             self._asks[key] = ask
         return self._asks[key]
@@ -181,11 +181,11 @@ class _Reading:
 def _arrival(reader: Reader) -> tuple[datetime | None, timedelta]:
     value = reader.raw("arrival")
     if value is None:
-        reader.flaw("arrival", "is required")
+        reader.problem("arrival", "is required")
     elif isinstance(value, str) and "T" in value:
         moment = reader.time("arrival")
         if moment is not None and moment.tzinfo is None:
-            reader.flaw("arrival", f"{value!r} has no time zone; add Z or an offset such as +02:00")
+            reader.problem("arrival", f"{value!r} has no time zone; add Z or an offset such as +02:00")
             return None, timedelta()
         return moment, timedelta()
     return None, reader.parsed("arrival", _duration, timedelta())
@@ -193,11 +193,11 @@ def _arrival(reader: Reader) -> tuple[datetime | None, timedelta]:
 
 def _runtime(reader: Reader, name: str) -> timedelta:
     if name not in reader:
-        reader.flaw(name, "is required")
+        reader.problem(name, "is required")
         return LONGEST
     found = reader.parsed(name, _duration, LONGEST)
     if not found:
-        reader.flaw(name, "must be longer than nothing")
+        reader.problem(name, "must be longer than nothing")
     return found
 
 
@@ -224,14 +224,14 @@ def _duration(text: str) -> timedelta:
 def _pods(reader: Reader) -> int:
     found = reader.integer("pods", 1)
     if not 1 <= found <= MOST_PODS:
-        reader.flaw("pods", f"is {found}, it must be from 1 to {MOST_PODS}")
+        reader.problem("pods", f"is {found}, it must be from 1 to {MOST_PODS}")
     return found
 
 
 def _requests(reader: Reader) -> Resources:
     found = nodes.decode_resources(reader, "requests")
     for name in (name for name, amount in found.items() if amount < 0):
-        reader.flaw(f"requests.{name}", "is less than nothing")
+        reader.problem(f"requests.{name}", "is less than nothing")
     return found
 
 
@@ -239,7 +239,7 @@ def _topology(reader: Reader) -> str:
     label = reader.text("topology")
     wrong = formats.key(label) if label else None
     if wrong is not None:
-        reader.flaw("topology", wrong)
+        reader.problem("topology", wrong)
     return label
 
 
@@ -249,11 +249,11 @@ def _claims(reader: Reader) -> Iterator[ClaimSpec]:
             spec = claim
         else:
             for name in claim.unknown(("class", "count", "selectors")):
-                claim.flaw(name, "is no field of a claim; known are class, count and selectors, or devices")
+                claim.problem(name, "is no field of a claim; known are class, count and selectors, or devices")
             spec = Reader(_spec(claim), claim.path)
         rules.judge(spec)
-        for flaw in spec.flaws if spec is not claim else ():
-            reader.flaw(_as_written(flaw.field), flaw.message)
+        for problem in spec.problems if spec is not claim else ():
+            reader.problem(_as_written(problem.field), problem.message)
         yield claims.decode_spec(spec)
 
 
@@ -261,7 +261,7 @@ def _spec(claim: Reader) -> Json:
     """Return the ResourceClaimSpec that a short claim means: so many devices of a class."""
     count, selectors = claim.integer("count", 1), claim.texts("selectors")
     if count < 1:
-        claim.flaw("count", f"is {count}, it must be at least 1")
+        claim.problem("count", f"is {count}, it must be at least 1")
     exactly = {
         "deviceClassName": claim.required("class"),
         "allocationMode": claims.EXACT_COUNT,

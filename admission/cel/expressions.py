@@ -14,7 +14,7 @@ from admission.cel.core.activation import COST, FIRST_VARIABLE, STEPS, Activatio
 from admission.cel.core.types import Kind
 from admission.cel.cost import static_cost
 from admission.cel.eval import interpreter
-from admission.cel.limits import Flaw, Inadmissible
+from admission.cel.limits import Inadmissible, Problem
 from admission.cel.programs import Result
 
 CHEAP = 1_000
@@ -78,7 +78,7 @@ def compile_text(
         error = errors.compile_error(text, refusal)
     except RecursionError:
         error = errors.compile_error(text, errors.RefusalError(-1, "max recursion depth exceeded"))
-    return Inadmissible(Flaw.COMPILE_ERROR, str(error), error)
+    return Inadmissible(Problem.COMPILE_ERROR, str(error), error)
 
 
 def _expression(

@@ -16,7 +16,7 @@ MAX_BYTES = 10_240
 """The longest text that Kubernetes takes (resource.k8s.io CELSelectorExpressionMaxLength)."""
 
 
-class Flaw(StrEnum):
+class Problem(StrEnum):
     """Why a text is not taken."""
 
     TOO_LONG = "too long"
@@ -28,12 +28,12 @@ class Flaw(StrEnum):
 class Inadmissible:
     """A text that is not taken. error: where and why it does not compile, if that is the reason."""
 
-    flaw: Flaw
+    problem: Problem
     message: str
     error: CompileError | None = None
 
     def __str__(self) -> str:
-        return f"{self.flaw}: {self.message}"
+        return f"{self.problem}: {self.message}"
 
 
 def device(
@@ -45,11 +45,11 @@ def device(
         return long
     cost = programs.static_cost(text, result=result, profile=profile)
     if isinstance(cost, CompileError):
-        return Inadmissible(Flaw.COMPILE_ERROR, str(cost), cost)
+        return Inadmissible(Problem.COMPILE_ERROR, str(cost), cost)
     if cost > static_cost.LIMIT:
         said = "without bound" if cost == size_estimate.MAX else f"{cost:,}"
         return Inadmissible(
-            Flaw.TOO_COSTLY,
+            Problem.TOO_COSTLY,
             f"evaluating it may cost {said}, the limit is {static_cost.LIMIT:,}; loop over less",
         )
     return None
@@ -60,4 +60,4 @@ def length(text: str) -> Inadmissible | None:
     octets = len(text.encode(errors="surrogatepass"))
     if octets <= MAX_BYTES:
         return None
-    return Inadmissible(Flaw.TOO_LONG, f"it has {octets:,} bytes, the limit is {MAX_BYTES:,}")
+    return Inadmissible(Problem.TOO_LONG, f"it has {octets:,} bytes, the limit is {MAX_BYTES:,}")

@@ -16,9 +16,9 @@ from admission.cel.core.size_estimate import Declared
 from admission.cel.core.types import Kind
 from admission.cel.environment import Environment, Profile
 from admission.cel.expressions import Expression
-from admission.cel.limits import Flaw as Why, Inadmissible
+from admission.cel.limits import Inadmissible, Problem as Why
 from admission.cel.programs import Result
-from admission.errors import Flaw
+from admission.errors import Problem
 
 PROFILE = Profile(release=37)
 """ClaimPolicies are Muster's own: they have the newest functions on every cluster."""
@@ -202,17 +202,17 @@ class Vocabulary:
         return frozenset(reads)
 
 
-def build(variables: Sequence[Variable]) -> tuple[Vocabulary, tuple[Flaw, ...]]:
+def build(variables: Sequence[Variable]) -> tuple[Vocabulary, tuple[Problem, ...]]:
     """Compile a policy's variables. Those with a flaw are left out, so that what reads them has one too."""
     known: dict[str, Term] = {}
-    flaws: list[Flaw] = []
+    problems: list[Problem] = []
     for index, variable in enumerate(variables):
         term = _vocabulary(known).compile(variable.expression, None)
         if isinstance(term, Inadmissible):
-            flaws.append(Flaw(f"spec.variables[{index}].expression", explained(term)))
+            problems.append(Problem(f"spec.variables[{index}].expression", explained(term)))
         else:
             known[variable.name] = term
-    return _vocabulary(known), tuple(flaws)
+    return _vocabulary(known), tuple(problems)
 
 
 def explained(refused: Inadmissible) -> str:

@@ -17,7 +17,7 @@ from admission.cel.core.errors import EvaluationError
 from admission.cel.expressions import Budget
 from admission.claimpolicy import cel_environment
 from admission.claimpolicy.cel_environment import Vocabulary
-from admission.errors import Flaw, MalformedObjectError
+from admission.errors import MalformedObjectError, Problem
 
 NAMES = tuple(cel_environment.KINDS)
 
@@ -153,7 +153,9 @@ def _converted(name: str, value: Any) -> Any:
     try:
         return values.of_json(value)
     except RecursionError:
-        raise MalformedObjectError(name, meta.name_in(value), (Flaw(".", "is nested too deeply to be read"),)) from None
+        raise MalformedObjectError(
+            name, meta.name_in(value), (Problem(".", "is nested too deeply to be read"),)
+        ) from None
 
 
 def _user(user: User | None) -> Json | None:

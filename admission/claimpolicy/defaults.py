@@ -27,7 +27,7 @@ from admission.claimpolicy import cel_environment, cel_subject, draft
 from admission.claimpolicy.cel_environment import Term, Vocabulary
 from admission.claimpolicy.cel_subject import Activation, Subject, User
 from admission.claimpolicy.draft import Draft, Way
-from admission.errors import Flaw
+from admission.errors import Problem
 
 COST, STEPS = 1_000_000, 100_000
 """What all conditions together may take of one review: cost in CEL's units, and turns of loops."""
@@ -75,27 +75,27 @@ class Completed:
 
 def compile_defaults(
     policy: str, vocabulary: Vocabulary, defaults: Sequence[Default]
-) -> tuple[tuple[Entry, ...], tuple[Flaw, ...]]:
+) -> tuple[tuple[Entry, ...], tuple[Problem, ...]]:
     """Compile spec.defaults of a policy. Returns the entries, and every flaw of them."""
     entries: list[Entry] = []
-    flaws: list[Flaw] = []
+    problems: list[Problem] = []
     for index, default in enumerate(defaults):
         at = f"spec.defaults[{index}]"
-        flaws += _flaws(at, default)
+        problems += _problems(at, default)
         condition = vocabulary.compile(default.when, Result.BOOL) if default.when is not None else None
         if isinstance(condition, Inadmissible):
-            flaws.append(Flaw(f"{at}.when", cel_environment.explained(condition)))
+            problems.append(Problem(f"{at}.when", cel_environment.explained(condition)))
         else:
             entry = Entry(policy=policy, index=index, default=default, vocabulary=vocabulary, condition=condition)
             entries.append(entry)
-    return tuple(entries), tuple(flaws)
+    return tuple(entries), tuple(problems)
 
 
-def doubts(entries: Iterable[Entry]) -> Iterator[Flaw]:
+def doubts(entries: Iterable[Entry]) -> Iterator[Problem]:
     """Yield the conditions that are asked as they are written, yet fit no type that Muster knows."""
     for entry in entries:
         if entry.condition is not None and entry.condition.doubt:
-            yield Flaw(f"spec.defaults[{entry.index}].when", f"looks wrong: {entry.condition.doubt}")
+            yield Problem(f"spec.defaults[{entry.index}].when", f"looks wrong: {entry.condition.doubt}")
 
 
 def complete(entries: Sequence[Entry], obj: Json, asker: Asker, *, template: bool) -> Completed:
@@ -292,19 +292,19 @@ def _driver(config: Any) -> Any:
     return draft.found(config, "opaque", "driver")
 
 
-def _flaws(at: str, default: Default) -> Iterator[Flaw]:
+def _problems(at: str, default: Default) -> Iterator[Problem]:
     """Yield what the API server would refuse of a claim with these defaults."""
     for index, selector in enumerate(default.selectors):
         refused = limits.device(str(draft.found(selector, "cel", "expression")))
         if refused is not None:
-            yield Flaw(f"{at}.selectors[{index}].cel.expression", str(refused))
+            yield Problem(f"{at}.selectors[{index}].cel.expression", str(refused))
     for key, value in default.labels.items():
         message = formats.key(key) or (formats.value(value) if value else None)
         if message is not None:
-            yield Flaw(f"{at}.labels[{key}]", message)
+            yield Problem(f"{at}.labels[{key}]", message)
     for index, config in enumerate(default.config):
         if not isinstance(_driver(config), str):
-            yield Flaw(f"{at}.config[{index}].opaque.driver", "is required: whose configuration it is")
+            yield Problem(f"{at}.config[{index}].opaque.driver", "is required: whose configuration it is")
         if config.get("requests"):
             message = "must be left out: a policy does not know how claims name their requests; use deviceClasses"
-            yield Flaw(f"{at}.config[{index}].requests", message)
+            yield Problem(f"{at}.config[{index}].requests", message)

@@ -14,7 +14,7 @@ from admission.api.muster.claim_policies import ClaimPolicy, Conversion
 from admission.claimpolicy import defaults as claimpolicy_defaults, rules as claimpolicy_rules
 from admission.claimpolicy.defaults import Entry
 from admission.claimpolicy.rules import Rulebook
-from admission.errors import Flaw, RetryError
+from admission.errors import Problem, RetryError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +27,12 @@ class Compiled:
     policy: ClaimPolicy
     defaults: tuple[Entry, ...]
     rules: Rulebook
-    flaws: tuple[Flaw, ...]
-    doubts: tuple[Flaw, ...]
+    problems: tuple[Problem, ...]
+    doubts: tuple[Problem, ...]
 
     @property
     def applied(self) -> bool:
-        return not self.flaws and self.policy.meta.deleted is None
+        return not self.problems and self.policy.meta.deleted is None
 
 
 class Owned(NamedTuple):
@@ -112,10 +112,10 @@ class Policies:
 
 def compile_policy(policy: ClaimPolicy) -> Compiled:
     """Compile the CEL of a policy, and find every flaw of it."""
-    rules, flaws = claimpolicy_rules.compile_rules(policy.name, policy.variables, policy.rules)
+    rules, problems = claimpolicy_rules.compile_rules(policy.name, policy.variables, policy.rules)
     defaults, more = claimpolicy_defaults.compile_defaults(policy.name, rules.vocabulary, policy.defaults)
     doubts = (*rules.doubts, *claimpolicy_defaults.doubts(defaults))
-    return Compiled(policy=policy, defaults=defaults, rules=rules, flaws=(*flaws, *more), doubts=doubts)
+    return Compiled(policy=policy, defaults=defaults, rules=rules, problems=(*problems, *more), doubts=doubts)
 
 
 def applies(policy: ClaimPolicy, labels: Mapping[str, str], queue: str) -> bool:

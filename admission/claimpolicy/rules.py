@@ -20,7 +20,7 @@ from admission.cel.programs import Result
 from admission.claimpolicy import cel_environment
 from admission.claimpolicy.cel_environment import Term, Vocabulary
 from admission.claimpolicy.cel_subject import Activation, Subject
-from admission.errors import Flaw
+from admission.errors import Problem
 
 COST, STEPS = 1_000_000, 100_000
 """What all rules together may take of one review: cost in CEL's units, and turns of loops."""
@@ -56,7 +56,7 @@ class Rulebook:
     policy: str
     vocabulary: Vocabulary
     rules: tuple[Compiled, ...] = ()
-    doubts: tuple[Flaw, ...] = ()
+    doubts: tuple[Problem, ...] = ()
     reads: frozenset[str] = frozenset()
 
     def only(self, wanted: Callable[[Compiled], bool]) -> Self:
@@ -140,10 +140,10 @@ NOTHING = Ruling()
 
 def compile_rules(
     policy: str, variables: Sequence[Variable], rules: Sequence[Rule]
-) -> tuple[Rulebook, tuple[Flaw, ...]]:
+) -> tuple[Rulebook, tuple[Problem, ...]]:
     """Compile the rules of a policy. Returns them, and every flaw; a policy with a flaw must not be applied in part."""
-    vocabulary, flaws = cel_environment.build(variables)
-    found = list(flaws)
+    vocabulary, problems = cel_environment.build(variables)
+    found = list(problems)
     compiled = []
     for index, rule in enumerate(rules):
         one = _compile(vocabulary, index, rule)
@@ -188,17 +188,17 @@ def _reads(rules: Iterable[Compiled]) -> frozenset[str]:
     return frozenset[str]().union(*(one.reads for one in rules))
 
 
-def _compile(vocabulary: Vocabulary, index: int, rule: Rule) -> Compiled | list[Flaw]:
+def _compile(vocabulary: Vocabulary, index: int, rule: Rule) -> Compiled | list[Problem]:
     at = f"spec.rules[{index}]"
     condition = vocabulary.compile(rule.cel, Result.BOOL)
     message = vocabulary.compile(rule.message_expression, Result.STRING) if rule.message_expression else None
-    flaws = []
+    problems = []
     if isinstance(condition, Inadmissible):
-        flaws.append(Flaw(f"{at}.cel", cel_environment.explained(condition)))
+        problems.append(Problem(f"{at}.cel", cel_environment.explained(condition)))
     if isinstance(message, Inadmissible):
-        flaws.append(Flaw(f"{at}.messageExpression", cel_environment.explained(message)))
+        problems.append(Problem(f"{at}.messageExpression", cel_environment.explained(message)))
     if isinstance(condition, Inadmissible) or isinstance(message, Inadmissible):
-        return flaws
+        return problems
     # A message that reads what is not there falls back, so only the condition decides where a rule is asked.
     reads = condition.reads | (message.reads if message else frozenset())
     return Compiled(
@@ -212,14 +212,14 @@ def _compile(vocabulary: Vocabulary, index: int, rule: Rule) -> Compiled | list[
     )
 
 
-def _doubts(vocabulary: Vocabulary, compiled: Iterable[Compiled]) -> Iterator[Flaw]:
+def _doubts(vocabulary: Vocabulary, compiled: Iterable[Compiled]) -> Iterator[Problem]:
     for number, term in enumerate(vocabulary.variables.values()):
         if term.doubt:
-            yield Flaw(f"spec.variables[{number}].expression", f"looks wrong: {term.doubt}")
+            yield Problem(f"spec.variables[{number}].expression", f"looks wrong: {term.doubt}")
     for one in compiled:
         for name, found in (("cel", one.condition), ("messageExpression", one.message)):
             if found is not None and found.doubt:
-                yield Flaw(f"spec.rules[{one.index}].{name}", f"looks wrong: {found.doubt}")
+                yield Problem(f"spec.rules[{one.index}].{name}", f"looks wrong: {found.doubt}")
 
 
 def _asked(book: Rulebook, subject: Subject, budget: Budget) -> Iterator[Finding]:

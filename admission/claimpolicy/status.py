@@ -64,8 +64,8 @@ def _ready(
     compiled: Compiled, giving_way: tuple[str, ...], templates: tuple[str, ...], namespaces: Mapping[str, Namespace]
 ) -> Condition:
     policy = compiled.policy
-    if compiled.flaws:
-        return _refused(f"nothing of the policy is applied: {_listed(list(map(str, compiled.flaws)))}")
+    if compiled.problems:
+        return _refused(f"nothing of the policy is applied: {_listed(list(map(str, compiled.problems)))}")
     if giving_way or templates:
         reason = "GivesWay" if giving_way else "TemplatesDiffer"
         return _condition(reason, f"is applied, but for this: {_listed((*giving_way, *templates))}")

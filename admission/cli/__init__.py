@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 import admission
 from admission.cli import apps, terminal
-from admission.errors import MendError, MusterError
+from admission.errors import FixError, MusterError
 
 FAILED, MEND, INTERRUPTED = 1, 2, 130
 
@@ -98,7 +98,7 @@ def sentences() -> Iterator[None]:
         found = list(_flat(error))
         for one in found:
             terminal.error(_sentence(one))
-        sys.exit(MEND if all(isinstance(one, MendError) for one in found) else FAILED)
+        sys.exit(MEND if all(isinstance(one, FixError) for one in found) else FAILED)
 
 
 def _flat(error: Exception) -> Iterator[Exception]:

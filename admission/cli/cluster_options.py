@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from admission.api.values.decoding import Json
-from admission.errors import GoneError, MendError
+from admission.errors import FixError, GoneError
 from admission.kube.cache.watched_resources import Kind
 from admission.kube.client import paths
 from admission.kube.client.connection import Connection, Patience
@@ -43,7 +43,7 @@ class Cluster:
             async for page in self.connection.pages(path, limit=PAGE):
                 found += page.get("items") or ()
         except GoneError as error:
-            raise MendError(
+            raise FixError(
                 f"the cluster at {self.connection.server} does not know {kind}: is Muster installed there?"
             ) from error
         return found

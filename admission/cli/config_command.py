@@ -9,7 +9,7 @@ import typer
 
 from admission.cli import apps, terminal
 from admission.cli.terminal import Format
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.settings import load
 from admission.settings.load import Chosen, Flag
 from admission.settings.redaction import shown
@@ -65,7 +65,7 @@ def chosen(config: Path | None, options: Mapping[str, Any], changes: Sequence[st
     for change in changes or ():
         path, equals, text = change.partition("=")
         if not equals:
-            raise MendError(f"--set {change}: write SETTING=VALUE, as in --set controller.steps=100000")
+            raise FixError(f"--set {change}: write SETTING=VALUE, as in --set controller.steps=100000")
         flags.append(Flag("--set", path.strip(), text.strip()))
     return load.read(config or file(), os.environ, flags)
 

@@ -9,7 +9,7 @@ import typer
 
 from admission import resources
 from admission.cli import apps
-from admission.errors import MendError
+from admission.errors import FixError
 
 app = apps.single()
 
@@ -54,7 +54,7 @@ def install(
 ) -> None:
     """Print the manifests that install Muster, as the Helm chart renders them."""
     if not printed:
-        raise MendError("Muster installs nothing by itself: pass --print, and give what it prints to kubectl apply")
+        raise FixError("Muster installs nothing by itself: pass --print, and give what it prints to kubectl apply")
     _check("--namespace", namespace, _LABEL, "a namespace's name such as muster-system")
     _check("--ledger-secret", ledger_secret, _LABEL, "a Secret's name such as muster-ledger")
     _check("--image", image, _REFERENCE, "an image such as registry.example.com/muster:0.1.0; none is published yet")
@@ -76,4 +76,4 @@ _PLACES = re.compile(rf"(?P<image>{re.escape(IMAGE)}:[\w.-]+)|\b({NAMESPACE}|{SE
 
 def _check(option: str, given: str, form: re.Pattern[str], wanted: str) -> None:
     if not form.fullmatch(given):
-        raise MendError(f"{option}: {given!r} is not {wanted}")
+        raise FixError(f"{option}: {given!r} is not {wanted}")

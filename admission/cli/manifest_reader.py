@@ -15,7 +15,7 @@ import yaml
 
 from admission.api.kubernetes import meta
 from admission.api.values.decoding import Json
-from admission.errors import Flaw, MendError
+from admission.errors import FixError, Problem
 
 STANDARD_INPUT = "-"
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
@@ -24,7 +24,7 @@ _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _Base: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class BadInputError(MendError):
+class BadInputError(FixError):
     """Manifests that cannot be used; one line for each thing that is wrong, with file, line and field."""
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -67,9 +67,9 @@ class Manifest:
             return self.source.name
         return f"{self.source.name}:{_walk(node, inside).start_mark.line + 1}"
 
-    def problem(self, flaw: Flaw) -> str:
+    def problem(self, fault: Problem) -> str:
         """Write one flaw of the object as a line for people."""
-        return f"{self.place(flaw.field)}: {self.label}: {flaw}"
+        return f"{self.place(fault.field)}: {self.label}: {fault}"
 
 
 def read(paths: Iterable[str]) -> list[Manifest]:
@@ -81,20 +81,20 @@ def read(paths: Iterable[str]) -> list[Manifest]:
             found += _manifests(source)
         except BadInputError as error:
             problems += error.problems
-    problems += [manifest.problem(flaw) for manifest in found for flaw in _flaws(manifest.body)]
+    problems += [manifest.problem(fault) for manifest in found for fault in _problems(manifest.body)]
     if problems:
         raise BadInputError(problems)
     return found
 
 
-def _flaws(body: Json) -> Iterator[Flaw]:
+def _problems(body: Json) -> Iterator[Problem]:
     """Yield what is missing from an object that it could be any kind at all."""
     for name in ("apiVersion", "kind"):
         value = body.get(name)
         if value is None or value == "":
-            yield Flaw(name, "is required")
+            yield Problem(name, "is required")
         elif not isinstance(value, str):
-            yield Flaw(name, f"is {value!r}, a string is expected")
+            yield Problem(name, f"is {value!r}, a string is expected")
 
 
 def _sources(paths: Iterable[str]) -> Iterator[Source]:

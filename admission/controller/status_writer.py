@@ -15,7 +15,7 @@ import structlog
 
 from admission.api.muster.gangs import GangReport
 from admission.api.muster.status_reports import ConditionReport, Notice, QueueReport
-from admission.errors import GoneError, MendError, RetryError
+from admission.errors import FixError, GoneError, RetryError
 from admission.ports import Reports
 
 log = structlog.get_logger()
@@ -97,7 +97,7 @@ class StatusWriter:
         async with self._writing.setdefault(key, asyncio.Lock()), self._limit:
             try:
                 await write()
-            except (RetryError, MendError, GoneError) as error:
+            except (RetryError, FixError, GoneError) as error:
                 # A later one is on its way, or waits already.
                 if self._handed.get(key) is report:
                     del self._handed[key]

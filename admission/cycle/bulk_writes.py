@@ -8,7 +8,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import NodeName
 from admission.cycle import events
 from admission.cycle.state.leader import LeaderState
-from admission.errors import GoneError, MendError, RetryError
+from admission.errors import FixError, GoneError, RetryError
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ async def in_lanes(desk: LeaderState, lanes: Sequence[Sequence[tuple[Pod, Write]
                 await write(pod)
             except GoneError:
                 continue  # the next cycle sees that the pod is gone, and what follows from it
-            except (RetryError, MendError) as error:
+            except (RetryError, FixError) as error:
                 failed.append(pod)
                 await events.gang_failed(desk.ports.reports, pod, error)
 

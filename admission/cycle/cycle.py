@@ -39,7 +39,7 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters, meter_health
 from admission.dra.metering.device_meters import Meters
 from admission.dra.state import cluster_state
-from admission.errors import GoneError, MendError, RetryError
+from admission.errors import FixError, GoneError, RetryError
 from admission.lifecycle import deleted_queues, ledger_clock, limits, requeue_backoff
 from admission.lifecycle.transitions import ObservedAllocations
 from admission.quota import fair_share
@@ -157,11 +157,11 @@ def _rehearse(desk: LeaderState, snapshot: Snapshot, clock: datetime) -> CycleIn
 
 def _rehearse_deciding(desk: LeaderState, facts: CycleInputs) -> None:
     """Plan for those who wait, so that it is known who cannot start. Nobody is promised anything by it."""
-    world = _landed(desk, facts)
-    _tenures(desk, facts, world)
+    cluster = _landed(desk, facts)
+    _expected_ends(desk, facts, cluster)
     if any(group.waiting for group in facts.groups):
         rules = replace(_rules(desk, facts, usage_history.balances(desk, facts)), defects=[])
-        cycle.rehearse(facts.groups, rules, world, _used(desk))
+        cycle.rehearse(facts.groups, rules, cluster, _used(desk))
 
 
 async def _gather(desk: LeaderState, snapshot: Snapshot, clock: datetime) -> CycleInputs:
@@ -181,7 +181,7 @@ def _looked(desk: LeaderState, snapshot: Snapshot, clock: datetime) -> CycleInpu
     tree = _grown(desk, snapshot, deleted_queues.after(snapshot, seen=desk.queues, gone=desk.gone))
     return CycleInputs(
         snapshot=snapshot,
-        sight=_seen(desk, snapshot, meters),
+        observed=_seen(desk, snapshot, meters),
         tree=tree,
         meters=meters,
         now=ledger_clock.onward(clock, desk.book),
@@ -199,15 +199,15 @@ def _grown(desk: LeaderState, snapshot: Snapshot, gone: Mapping[QueueName, Queue
 
 
 def _seen(desk: LeaderState, snapshot: Snapshot, meters: Meters) -> ObservedAllocations:
-    desk.sight = ObservedAllocations.of(snapshot, meters, desk.sight)
-    return desk.sight
+    desk.observed = ObservedAllocations.of(snapshot, meters, desk.observed)
+    return desk.observed
 
 
 def _regrouped(desk: LeaderState, facts: CycleInputs) -> CycleInputs:
     """Return the facts with the gangs as the book has them now."""
     snapshot = desk.expecting.still(facts.snapshot, desk.book)
     if snapshot is not facts.snapshot:
-        facts = replace(facts, snapshot=snapshot, sight=_seen(desk, snapshot, facts.meters))
+        facts = replace(facts, snapshot=snapshot, observed=_seen(desk, snapshot, facts.meters))
     groups = desk.census.groups(facts.snapshot, desk.book.placements, desk.leaving)
     return replace(facts, groups=groups)
 
@@ -218,7 +218,7 @@ def _profile(desk: LeaderState) -> SchedulerProfile | None:
     if profile is not None and profile != desk.profile:
         desk.profile = profile
         desk.selectors = Selectors(profile.cel)
-        desk.world, desk.recall, desk.appraisal = None, PlanCache(), meter_health.NOTHING
+        desk.cluster, desk.plans, desk.health = None, PlanCache(), meter_health.NOTHING
         desk.rest = VerdictCache()
     return profile
 
@@ -238,17 +238,19 @@ def _decide(
     desk.is_decided = False
     if not any(group.waiting for group in facts.groups):
         return CycleDecisions(), ()
-    rules, world = _rules(desk, facts, balances), _landed(desk, facts)
-    memory, tenures = desk.preempting, _tenures(desk, facts, world)
-    expected = memory.expected.beside(tenures, memory.promises.values(), facts.snapshot.queues)
+    rules, cluster = _rules(desk, facts, balances), _landed(desk, facts)
+    memory, expected_ends = desk.preempting, _expected_ends(desk, facts, cluster)
+    expected = memory.expected.beside(expected_ends, memory.nominations.values(), facts.snapshot.queues)
     desk.reserve.present.expect(expected, facts.now)
-    return preempt.decide(desk, facts, rules, world, _used(desk))
+    return preempt.decide(desk, facts, rules, cluster, _used(desk))
 
 
-def _tenures(desk: LeaderState, facts: CycleInputs, world: cluster_state.ClusterState) -> Mapping[str, ExpectedEnd]:
+def _expected_ends(
+    desk: LeaderState, facts: CycleInputs, cluster: cluster_state.ClusterState
+) -> Mapping[str, ExpectedEnd]:
     """Return who has devices, and until when."""
-    queues, users = facts.snapshot.queues, world.users
-    return desk.tenures.look(desk.book.placements, facts.groups, queues, users, facts.now)
+    queues, users = facts.snapshot.queues, cluster.users
+    return desk.expected_ends.look(desk.book.placements, facts.groups, queues, users, facts.now)
 
 
 def _used(desk: LeaderState) -> Usage:
@@ -267,7 +269,7 @@ def _rules(desk: LeaderState, facts: CycleInputs, balances: Balances | None) -> 
         clock=facts.clock,
         steps=desk.steps,
         profile=facts.profile,
-        recall=desk.recall,
+        plans=desk.plans,
         rest=desk.rest,
         sharing=fair_share.Rules.of(facts.tree),
         history=usage_history.history(desk, facts),
@@ -277,23 +279,23 @@ def _rules(desk: LeaderState, facts: CycleInputs, balances: Balances | None) -> 
         unready=facts.unready,
         anew=facts.anew,
         vacant=desk.vacant,
-        unfit=desk.expecting.flaws,
+        unfit=desk.expecting.problems,
         defects=desk.defects,
     )
 
 
 def _appraise(desk: LeaderState, facts: CycleInputs) -> None:
     slices, classes = facts.snapshot.slices, facts.snapshot.classes
-    desk.appraisal = meter_health.check(facts.meters, slices, classes, selectors=desk.selectors, before=desk.appraisal)
+    desk.health = meter_health.check(facts.meters, slices, classes, selectors=desk.selectors, before=desk.health)
 
 
 def _landed(desk: LeaderState, facts: CycleInputs) -> cluster_state.ClusterState:
     placements = desk.book.placements.values()
-    before, claims = desk.world, facts.sight.claims
-    desk.world = cluster_state.build(facts.snapshot, placements, profile=desk.profile, before=before, claims=claims)
-    if before is None or before.shelves is not desk.world.shelves:
-        desk.selectors.keep(desk.world.shelves)
-    return nominated.predict(desk.world, selectors=desk.selectors, steps=desk.steps)
+    before, claims = desk.cluster, facts.observed.claims
+    desk.cluster = cluster_state.build(facts.snapshot, placements, profile=desk.profile, before=before, claims=claims)
+    if before is None or before.node_inventories is not desk.cluster.node_inventories:
+        desk.selectors.keep(desk.cluster.node_inventories)
+    return nominated.predict(desk.cluster, selectors=desk.selectors, steps=desk.steps)
 
 
 async def _report(desk: LeaderState, facts: CycleInputs, decided: CycleDecisions) -> CycleResult:
@@ -318,7 +320,7 @@ async def _report(desk: LeaderState, facts: CycleInputs, decided: CycleDecisions
         conditions=tuple(conditions),
         granted=tuple(granted),
         evicted={group.uid: what for group, what in desk.taken},
-        protected=protection_conditions.standing(desk.protection),
+        protected=protection_conditions.queue_usage(desk.protection),
         decisions=desk.teller.told(decided.anew, gangs, desk.taken, desk.retelling.groups, facts.now),
         next_try=facts.clock if _has_more(desk, facts, granted, decided) else _next_try(desk, facts),
     )
@@ -327,7 +329,7 @@ async def _report(desk: LeaderState, facts: CycleInputs, decided: CycleDecisions
 def _has_more(desk: LeaderState, facts: CycleInputs, granted: Sequence[GangUid], decided: CycleDecisions) -> bool:
     """Whether there is more to be found out though nothing changes."""
     is_cut = bool((granted or facts.anew) and not decided.whole)
-    return is_cut or bool(desk.appraisal.left) or desk.recall.is_stale or desk.preempting.left
+    return is_cut or bool(desk.health.left) or desk.plans.is_stale or desk.preempting.left
 
 
 async def _report_placing(desk: LeaderState, facts: CycleInputs, granted: Collection[GangUid]) -> None:
@@ -356,7 +358,7 @@ def _statuses(
         decisions=desk.decisions,
         backoffs=desk.backoffs,
         evicted=desk.evicted,
-        appraisal=desk.appraisal,
+        health=desk.health,
         budgets=budget.uses(facts.tree, balances) if balances is not None else {},
         chosen=desk.chosen,
         stuck=desk.stuck,
@@ -374,16 +376,16 @@ def _statuses(
 def _entitled(desk: LeaderState, basis: gang.StatusInputs) -> tuple[QueueReport, ...]:
     """Return the status of every queue; those from before, where all that they are made of is the same."""
     snapshot = basis.snapshot
-    grounds = (
+    inputs = (
         *(snapshot.queues, snapshot.meters, snapshot.malformed, basis.tree, basis.book),
         *(desk.retelling.version, basis.budgets, basis.protections, basis.refused),
     )
     known = desk.entitled
     if known is None or not all(
-        left is right or left == right for left, right in zip(known.grounds, grounds, strict=True)
+        left is right or left == right for left, right in zip(known.inputs, inputs, strict=True)
     ):
         made = (*queue.queues(desk.retelling.tally, basis), *_malformed(snapshot))
-        known = desk.entitled = QueueStatusCache(grounds=grounds, reports=made)
+        known = desk.entitled = QueueStatusCache(inputs=inputs, reports=made)
     return known.reports
 
 
@@ -449,7 +451,7 @@ async def _each(write: Callable[[T], Awaitable[None]], reports: Iterable[T]) -> 
             await write(report)
         except GoneError:
             continue
-        except (RetryError, MendError):
+        except (RetryError, FixError):
             failed.append(report)
     return failed
 

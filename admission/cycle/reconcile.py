@@ -65,7 +65,7 @@ class Outcome:
 
 class _Look(NamedTuple):
     book: Book
-    sight: ObservedAllocations
+    observed: ObservedAllocations
     differences: Sequence[Difference]
 
 
@@ -95,7 +95,7 @@ async def repair(
                 note = reconciliation.note(look.book, author(look.book))
                 posted.append((note, await ledger.rebuild(note)))
                 continue
-            entries = reconciliation.corrections(look.book, look.sight, due, author(look.book))
+            entries = reconciliation.corrections(look.book, look.observed, due, author(look.book))
             if entries:
                 posted += zip(entries, await ledger.amend(entries, known=look.book), strict=True)
         except ConflictError:
@@ -108,8 +108,8 @@ async def repair(
 async def _look(ledger: Books, cluster: Cluster) -> _Look:
     book = await ledger.load()
     snapshot = PendingPods().over(await cluster.now(), book)
-    sight = ObservedAllocations.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
-    return _Look(book, sight, reconciliation.differences(book, sight))
+    observed = ObservedAllocations.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
+    return _Look(book, observed, reconciliation.differences(book, observed))
 
 
 def _among(known: Collection[Difference], found: Collection[Difference]) -> list[Difference]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from admission.dashboard import formatting, pagination
 from admission.dashboard.devices import diagram
-from admission.errors import MendError
+from admission.errors import FixError
 
 _FOLDER = Path(__file__).resolve().parent
 
@@ -30,7 +30,7 @@ class Templates:
         try:
             import jinja2  # noqa: PLC0415 - an optional dependency
         except ImportError as error:
-            raise MendError(
+            raise FixError(
                 "the dashboard needs Jinja2: install Muster with its extra dashboard, as docs/install.md tells"
             ) from error
         self.assets = {path.name: _asset(path) for path in sorted((_FOLDER / "static").iterdir()) if path.is_file()}

@@ -21,7 +21,7 @@ from admission.dashboard.auth.authentication import BadHeaderError
 from admission.dashboard.auth.rbac import RefusedError, Rights
 from admission.dashboard.pages import devices, gangs, ledger, login, overview, queues, time_travel
 from admission.dashboard.request_context import DESK, FORM, RIGHTS, WAY, Desk, Way
-from admission.errors import MendError, MusterError, RetryError
+from admission.errors import FixError, MusterError, RetryError
 
 log = structlog.get_logger(__name__)
 
@@ -82,7 +82,7 @@ async def serving(listening: Listening, desk: Desk) -> AsyncIterator[int]:
         try:
             await site.start()
         except OSError as error:
-            raise MendError(
+            raise FixError(
                 f"the dashboard cannot listen on {listening.host} port {listening.port}:"
                 f" {error.strerror or error}; choose another dashboard.host or dashboard.port"
             ) from error
@@ -126,7 +126,7 @@ def _failure(request: web.Request, error: Exception) -> web.Response:
             told = Told(503, "Something is away", _words(request, error))
         case MusterError():
             log.error("a page could not be made", path=request.path, error=str(error))
-            title = "Something is not set up right" if isinstance(error, MendError) else "Somebody has to look at this"
+            title = "Something is not set up right" if isinstance(error, FixError) else "Somebody has to look at this"
             told = Told(500, title, _words(request, error))
         case _:
             log.error("a page failed", path=request.path, exc_info=error)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import structlog
 
-from admission.errors import MendError
+from admission.errors import FixError
 
 log = structlog.get_logger(__name__)
 
@@ -55,7 +55,7 @@ class Shown:
                 continue
             try:
                 await asyncio.to_thread(self._renew)
-            except MendError as error:
+            except FixError as error:
                 log.warning("the dashboard's certificate is not renewed", error=str(error))
             else:
                 log.info("the dashboard shows a new certificate")
@@ -78,7 +78,7 @@ def _context(files: Files) -> ssl.SSLContext:
             made.load_verify_locations(files.authority)
             made.verify_mode = ssl.CERT_OPTIONAL
     except (OSError, ssl.SSLError) as error:
-        raise MendError(f"settings: dashboard: {files} cannot be used: {error}") from error
+        raise FixError(f"settings: dashboard: {files} cannot be used: {error}") from error
     return made
 
 

@@ -83,7 +83,7 @@ class SchedulerProfile:
 
     release: Release = Release.V1_37
     features: Features = field(default_factory=Features)
-    quirks: KnownBugs = AS_OF_1_37
+    known_bugs: KnownBugs = AS_OF_1_37
 
     @property
     def cel(self) -> environment.Profile:
@@ -95,13 +95,13 @@ class SchedulerProfile:
             consumable=features.consumable_capacity,
         )
 
-    def with_quirks(self, quirks: KnownBugs) -> "SchedulerProfile":
-        return replace(self, quirks=quirks)
+    def with_quirks(self, known_bugs: KnownBugs) -> "SchedulerProfile":
+        return replace(self, known_bugs=known_bugs)
 
 
 def profile(release: Release, features: Features | None = None) -> SchedulerProfile:
     """Return the profile of a release with its own defects, and its default features unless others are given."""
-    return SchedulerProfile(release=release, features=features or Features(), quirks=_QUIRKS[release])
+    return SchedulerProfile(release=release, features=features or Features(), known_bugs=_QUIRKS[release])
 
 
 def of_version(version: str) -> SchedulerProfile | None:

@@ -45,7 +45,7 @@ NO_PLAN = "there is no plan"
 
 def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     pods: Sequence[PodDemand],
-    world: ClusterState,
+    cluster: ClusterState,
     *,
     meters: Meters = device_meters.NONE,
     selectors: Selectors,
@@ -62,7 +62,7 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     affordable another one may be. Claims that are allocated or planned already are not charged again. topology: where
     the pods shall be together. mute: leave out what is missing where there is no plan; the answer is the same.
     """
-    question = _Question(world, meters, selectors, steps, affordable, choice, topology, mute)
+    question = _Question(cluster, meters, selectors, steps, affordable, choice, topology, mute)
     answer = _plan(pods, question)
     if isinstance(answer, NoPlan) and any(demand.extended for demand in pods):
         plugged = _plan([_plugged(demand) for demand in pods], question)
@@ -74,7 +74,7 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
 class _Question:
     """What an answer depends on beside the pods."""
 
-    world: ClusterState
+    cluster: ClusterState
     meters: Meters
     selectors: Selectors
     steps: int
@@ -83,9 +83,9 @@ class _Question:
     topology: Topology | None
     mute: bool = False
 
-    def traits(self, gang: Gang) -> DeviceSignatures:
+    def device_signatures(self, gang: Gang) -> DeviceSignatures:
         """Return the traits for a gang. Who chooses freely sees the pools as they are, without the defects of 1.36."""
-        profile = self.world.profile
+        profile = self.cluster.profile
         if self.choice is Choice.FREE:
             profile = profile.with_quirks(compatibility.AS_OF_1_37)
         need = device_signature.Need(requests.asks(gang.claims), requests.attributes(gang.claims), self.meters, profile)
@@ -98,15 +98,15 @@ def _plugged(demand: PodDemand) -> PodDemand:
 
 
 def _plan(pods: Sequence[PodDemand], question: _Question) -> Plan | NoPlan:
-    gang = pod_groups.compile_gang(pods, question.world)
+    gang = pod_groups.compile_gang(pods, question.cluster)
     if not isinstance(gang, Gang):
         return NoPlan(kind=Kind.FATAL, message=f"pod {gang.pod}: {gang.refusal}", details={"pod": gang.pod})
-    known = question.traits(gang)
+    known = question.device_signatures(gang)
     if question.topology is None:
         return _counted(gang, question, known)
 
     loose = replace(question, choice=Choice.FREE, affordable=anything, mute=True)
-    known_loosely = loose.traits(gang) if question.topology.subgroups else known
+    known_loosely = loose.device_signatures(gang) if question.topology.subgroups else known
 
     def own(gang: Gang, steps: int) -> Plan | NoPlan:
         return _Planning(gang, question, known, steps).answer()
@@ -115,12 +115,12 @@ def _plan(pods: Sequence[PodDemand], question: _Question) -> Plan | NoPlan:
         return _Planning(gang, loose, known_loosely, steps).answer()
 
     searches = Searches(own=own, quick=quick, by=(known, known_loosely))
-    return search.placed(question.topology, gang, question.world, known, steps=question.steps, searches=searches)
+    return search.placed(question.topology, gang, question.cluster, known, steps=question.steps, searches=searches)
 
 
 def _counted(gang: Gang, question: _Question, known: DeviceSignatures) -> Plan | NoPlan:
     """Search for a plan, unless counting shows that there is none and nobody asks why."""
-    counted = candidate_nodes.count(gang, question.world, known)
+    counted = candidate_nodes.count(gang, question.cluster, known)
     if counted is None:
         return _Planning(gang, question, known, question.steps).answer()
     if question.mute:
@@ -133,7 +133,7 @@ def _counted(gang: Gang, question: _Question, known: DeviceSignatures) -> Plan |
 
 def capacity_bound(
     pods: Sequence[PodDemand],
-    world: ClusterState,
+    cluster: ClusterState,
     *,
     meters: Meters = device_meters.NONE,
     selectors: Selectors,
@@ -143,18 +143,18 @@ def capacity_bound(
 
     Of pods without a topology.
     """
-    gang = pod_groups.compile_gang(pods, world)
+    gang = pod_groups.compile_gang(pods, cluster)
     if not isinstance(gang, Gang) or any(demand.extended for demand in pods):
         return None
-    question = _Question(world, meters, selectors, 0, anything, choice, None)
-    counted = candidate_nodes.count(gang, world, question.traits(gang))
+    question = _Question(cluster, meters, selectors, 0, anything, choice, None)
+    counted = candidate_nodes.count(gang, cluster, question.device_signatures(gang))
     return None if counted is None else counted.lack
 
 
 def diagnose(  # noqa: PLR0913 - the same
     answer: NoPlan,
     pods: Sequence[PodDemand],
-    world: ClusterState,
+    cluster: ClusterState,
     *,
     meters: Meters = device_meters.NONE,
     selectors: Selectors,
@@ -168,13 +168,13 @@ def diagnose(  # noqa: PLR0913 - the same
     """
     if answer.kind is not Kind.INFEASIBLE:
         return answer
-    gang = pod_groups.compile_gang(pods, world)
+    gang = pod_groups.compile_gang(pods, cluster)
     if not isinstance(gang, Gang):
         return answer
     own = {
         device.device for pod in pods for claim in pod.claims if claim.allocation for device in claim.allocation.devices
     }
-    unused = what_if.without(world, keep=own)
+    unused = what_if.without(cluster, keep=own)
     wanted = search.needed(topology, answer)
     empty = plan(pods, unused, meters=meters, selectors=selectors, steps=steps, choice=choice, topology=wanted)
     if isinstance(empty, NoPlan):
@@ -183,11 +183,11 @@ def diagnose(  # noqa: PLR0913 - the same
                 empty, message=f"{answer.message}; whether an empty cluster would do was not found in {steps} steps"
             )
         return replace(empty, message=f"{empty.message}, even if nothing else were in use")
-    question = _Question(world, meters, selectors, steps, anything, choice, wanted)
+    question = _Question(cluster, meters, selectors, steps, anything, choice, wanted)
     if wanted is None:
-        return _Planning(gang, question, question.traits(gang), steps).busy(answer)
-    places, gang = search.where(empty, wanted, gang, world)
-    busy = _Planning(gang, question, question.traits(gang), steps).busy(answer)
+        return _Planning(gang, question, question.device_signatures(gang), steps).busy(answer)
+    places, gang = search.where(empty, wanted, gang, cluster)
+    busy = _Planning(gang, question, question.device_signatures(gang), steps).busy(answer)
     return search.awaited(busy, answer, wanted, places)
 
 
@@ -197,8 +197,8 @@ class _Planning:
     def __init__(self, gang: Gang, question: _Question, known: DeviceSignatures, steps: int) -> None:
         self.gang = gang
         self.question = question
-        self.world = question.world
-        self.traits = known
+        self.cluster = question.cluster
+        self.device_signatures = known
         self.steps = steps
         self.choice = question.choice
         self.affordable = question.affordable
@@ -225,7 +225,7 @@ class _Planning:
         except StepsEndedError:
             message = f"it would fit if nothing else were in use; what is missing was not found in {self.steps} steps"
             return NoPlan(kind=Kind.BUSY, message=message, steps=answer.steps)
-        found = explain.explain_busy(explanation, placer, self.world, self.traits)
+        found = explain.explain_busy(explanation, placer, self.cluster, self.device_signatures)
         placed = len(placer.outcome.placed)
         return NoPlan(kind=Kind.BUSY, message=found.message, details=found.details, steps=answer.steps, placed=placed)
 
@@ -248,26 +248,26 @@ class _Planning:
 
         Who chooses fills node after node and so sees much sooner that something does not add up.
         """
-        known = replace(self.question, choice=Choice.FREE).traits(self.gang)
-        state = SearchState(self.gang, self.world, known)
+        known = replace(self.question, choice=Choice.FREE).device_signatures(self.gang)
+        state = SearchState(self.gang, self.cluster, known)
         if not _is_apart(self.gang, state):
             return False
         try:
-            return not BinPacker(self.gang, state, self.world, known, Budget(self.steps // 4), anything).run().done
+            return not BinPacker(self.gang, state, self.cluster, known, Budget(self.steps // 4), anything).run().done
         except StepsEndedError:
             return False
 
     def _free(self, affordable: Affordable) -> Outcome:
-        state = SearchState(self.gang, self.world, self.traits)
+        state = SearchState(self.gang, self.cluster, self.device_signatures)
         if _is_apart(self.gang, state):
-            return BinPacker(self.gang, state, self.world, self.traits, self.budget, affordable).run()
-        return FreeChoiceSearch(self.gang, self.world, self.traits, self.budget, affordable).run()
+            return BinPacker(self.gang, state, self.cluster, self.device_signatures, self.budget, affordable).run()
+        return FreeChoiceSearch(self.gang, self.cluster, self.device_signatures, self.budget, affordable).run()
 
     def _placer(
         self, affordable: Affordable, *, greedy: bool = False, disproved: Callable[[], bool] | None = None
     ) -> FirstFitSearch:
         return FirstFitSearch(
-            self.gang, self.world, self.traits, self.budget, affordable, greedy=greedy, disproved=disproved
+            self.gang, self.cluster, self.device_signatures, self.budget, affordable, greedy=greedy, disproved=disproved
         )
 
     def _over_quota(self, shortfall: Shortfall) -> NoPlan:
@@ -295,7 +295,7 @@ class _Planning:
         except StepsEndedError:
             message = f"there is no plan; where the gang gets stuck was not found in {self.steps} steps"
             return NoPlan(kind=Kind.INFEASIBLE, message=message, steps=spent)
-        missing = explain.explain_incomplete(self.gang, self.world, self.traits, placer.outcome.stuck or 0)
+        missing = explain.explain_incomplete(self.gang, self.cluster, self.device_signatures, placer.outcome.stuck or 0)
         if missing is not None:
             return NoPlan(kind=Kind.POOL_INCOMPLETE, message=missing.message, details=missing.details, steps=spent)
         placed = len(placer.outcome.placed)
@@ -323,7 +323,7 @@ class _Planning:
         self.budget = Budget(self.steps)
         placer = self._placer(anything, greedy=True)
         placer.run()
-        return placer, explain.explain_dead_end(self.gang, self.world, self.traits, placer)
+        return placer, explain.explain_dead_end(self.gang, self.cluster, self.device_signatures, placer)
 
     def _plan(self, outcome: Outcome) -> Plan:
         pods: list[PlannedPod] = []
@@ -334,38 +334,38 @@ class _Planning:
             claims: list[PlannedClaim] = []
             for wanted, given in placed.claims:
                 meta, key = wanted.claim.meta, cluster_state.key_of(wanted.claim)
-                devices, takings = tuple(one.request_device for one in given), [one.taking for one in given]
+                devices, uses = tuple(one.request_device for one in given), [one.use for one in given]
                 claims.append(PlannedClaim(uid=meta.uid, claim=meta.key, devices=devices))
-                held.append(self._holding(wanted, given, devices, takings))
-                taken[key] = tuple(taking for taking in takings if taking is not None)
+                held.append(self._holding(wanted, given, devices, uses))
+                taken[key] = tuple(use for use in uses if use is not None)
             plugged = self._plugged(demand)
             if plugged is not None:
                 held.append(plugged)
             meta, node = demand.pod.meta, outcome.names[placed.node]
             pods.append(PlannedPod(uid=meta.uid, pod=meta.key, node=node, claims=tuple(claims)))
         charge = device_meters.added(holding.charge for holding in held)
-        return Plan(pods=tuple(pods), charge=charge, holdings=tuple(held), takings=taken, steps=self.budget.spent)
+        return Plan(pods=tuple(pods), charge=charge, holdings=tuple(held), uses=taken, steps=self.budget.spent)
 
     def _plugged(self, demand: PodDemand) -> Holding | None:
         """Return what a pod will have of device plugins."""
         pod = demand.pod
         resources = holdings.by_plugins(pod.requests, demand.by_devices)
-        return holdings.of_pod(self.traits.need.meters, pod.meta.uid, pod.meta.key, resources)
+        return holdings.of_pod(self.device_signatures.need.meters, pod.meta.uid, pod.meta.key, resources)
 
     def _holding(
         self,
         wanted: ClaimToAllocate,
         given: Sequence[AllocatedRequest],
         devices: tuple[RequestDevice, ...],
-        takings: Sequence[DeviceUse | None],
+        uses: Sequence[DeviceUse | None],
     ) -> Holding:
         """Return what a claim will hold."""
-        meters, claim = self.traits.need.meters, wanted.claim
+        meters, claim = self.device_signatures.need.meters, wanted.claim
         charged = [
             device_meters.PricedDevice(
-                device, one.spot.device, one.option.admin, taking.share if taking is not None else None
+                device, one.spot.device, one.option.admin, use.share if use is not None else None
             )
-            for device, one, taking in zip(devices, given, takings, strict=True)
+            for device, one, use in zip(devices, given, uses, strict=True)
         ]
         charge = device_meters.charge(meters, claim.spec, charged)
         if isinstance(charge, ChargeError):

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 import yaml
 
-from admission.errors import ClusterAwayError, MendError
+from admission.errors import ClusterAwayError, FixError
 from admission.kube.client.connection import Connection
 
 log = structlog.get_logger(__name__)
@@ -42,7 +42,7 @@ async def _established(connection: Connection, definition: Mapping[str, Any]) ->
         conditions = {c.get("type"): c for c in status.get("conditions") or ()}
         names = conditions.get("NamesAccepted", {})
         if names.get("status") == "False":
-            raise MendError(f"CRD {definition['metadata']['name']}: {names.get('message')}")
+            raise FixError(f"CRD {definition['metadata']['name']}: {names.get('message')}")
         if conditions.get("Established", {}).get("status") == "True":
             return
         await asyncio.sleep(POLL_SECONDS)
@@ -55,7 +55,7 @@ def _read(paths: tuple[Path, ...]) -> list[dict[str, Any]]:
         try:
             documents = list(yaml.load_all(path.read_text(encoding="utf-8"), Loader=LOADER))
         except (OSError, yaml.YAMLError) as error:
-            raise MendError(f"cannot read CRDs from {path}: {error}") from error
+            raise FixError(f"cannot read CRDs from {path}: {error}") from error
         found += [d for d in documents if isinstance(d, dict) and d.get("kind") == "CustomResourceDefinition"]
     return found
 

@@ -16,7 +16,7 @@ from admission.api.kubernetes import meta
 from admission.api.kubernetes.meta import Meta
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
-from admission.errors import GoneError, MendError
+from admission.errors import FixError, GoneError
 from admission.kube.cache.store import Store
 from admission.kube.cache.watched_resources import Kind
 from admission.kube.client import paths
@@ -114,7 +114,7 @@ class Objects:
             answer = await self._connection.send(Request(method="PUT", path=paths.of(path, name), body=body))
         log.info("written", object=f"{kind.name} {name}", instead=found is not None)
         if not says(answer, spec):
-            raise MendError(f"{kind.name} {name} is not kept as Muster writes it: see who changes it, and stop that")
+            raise FixError(f"{kind.name} {name} is not kept as Muster writes it: see who changes it, and stop that")
 
     async def remove(self, kind: Kind, name: str, *, version: str = "v1") -> None:
         """Delete an object. Harmless when it is gone."""

@@ -18,7 +18,7 @@ import structlog
 from admission.api.kubernetes import device_taint_rules
 from admission.api.kubernetes.device_taint_rules import TaintRule
 from admission.api.values.decoding import Json
-from admission.errors import GoneError, MendError, MusterError, RetryError
+from admission.errors import FixError, GoneError, MusterError, RetryError
 from admission.kube import admission_policies, desired_state
 from admission.kube.cache import reflector
 from admission.kube.cache.store import Store, Subscription
@@ -220,7 +220,7 @@ class Fencer:
             while True:
                 pause = LOOK_SECONDS
                 try:
-                    await self._mend()
+                    await self._fix()
                 except _NotYetError:
                     pause = AGAIN_SECONDS
                 except MusterError as error:
@@ -235,7 +235,7 @@ class Fencer:
                     async with asyncio.timeout(pause):
                         await changes.next()
 
-    async def _mend(self) -> None:
+    async def _fix(self) -> None:
         """Write what differs from what is wanted: policies before rules, so that no fence stands open."""
         await self.store.wait_synced(SYNC_SECONDS)
         if self._version is None:
@@ -278,7 +278,7 @@ class Fencer:
         request = Request(method="POST", path=path, params={"dryRun": "All"}, body=admission_policies.probe(name))
         try:
             await self._connection.send(request)
-        except MendError as error:
+        except FixError as error:
             # Where both stand, either of them may be the one that is named.
             if not any(
                 f"'{policy}'" in str(error) for policy in (admission_policies.FENCE, admission_policies.COVERAGE)

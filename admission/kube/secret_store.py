@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from admission.api.values import names
-from admission.errors import ConflictError, GoneError, MendError
+from admission.errors import ConflictError, FixError, GoneError
 from admission.kube.client import paths
 from admission.kube.client.connection import Connection, Request
 from admission.kube.client.errors import AbsentEndpointError
@@ -35,7 +35,7 @@ class SecretVault:
         try:
             entries = {key: base64.b64decode(text, validate=True) for key, text in (found.get("data") or {}).items()}
         except binascii.Error as error:
-            raise MendError(f"Secret {self._namespace}/{self._name}: data is not base64: {error}") from error
+            raise FixError(f"Secret {self._namespace}/{self._name}: data is not base64: {error}") from error
         return entries, str(found["metadata"]["resourceVersion"])
 
     async def write(self, entries: Mapping[str, bytes], version: str | None) -> None:

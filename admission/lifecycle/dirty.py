@@ -26,11 +26,11 @@ class DirtyGangs:
     _followed: set[GangUid] = field(default_factory=set)
     """Those of which something followed in this cycle, and may not have come to pass."""
 
-    def look(self, book: Book, sight: ObservedAllocations, users: Mapping[Uid, Collection[Uid]]) -> None:
+    def look(self, book: Book, observed: ObservedAllocations, users: Mapping[Uid, Collection[Uid]]) -> None:
         """Take note of what changed. users: by the UIDs of claims, the pods with a seat in the book that use them."""
-        before, snapshot = self._snapshot, sight.snapshot
+        before, snapshot = self._snapshot, observed.snapshot
         rules = (before.malformed == snapshot.malformed, before.classes == snapshot.classes)
-        if self._meters is not sight.meters or not all(rules):
+        if self._meters is not observed.meters or not all(rules):
             self._open = set(book.placements)
         else:
             self._open |= set(changed(self._placements, book.placements))
@@ -39,7 +39,7 @@ class DirtyGangs:
             self._open |= set(_by_slices(before, snapshot, book))
             self._open |= {gang for uid in self._open for gang in _beside(uid, book, self._placements)}
         self._open &= book.placements.keys()
-        self._snapshot, self._meters, self._placements = snapshot, sight.meters, book.placements
+        self._snapshot, self._meters, self._placements = snapshot, observed.meters, book.placements
 
     def placements(self, book: Book) -> Iterator[Placement]:
         """Yield the gangs of which something may follow."""

@@ -25,7 +25,7 @@ from admission.workloads.gangs import Group
 class Fitting:
     """What is tried with: the world in which the gang is planned, and the bound of each search."""
 
-    world: ClusterState
+    cluster: ClusterState
     selectors: Selectors
     steps: int
 
@@ -59,10 +59,10 @@ def _taken(
 
 
 def _hold(node: NodeName, pods: list[PendingAllocation], fitting: Fitting) -> bool:
-    world = fitting.world
-    before = world.awaited.get(node, ())
+    cluster = fitting.cluster
+    before = cluster.awaited.get(node, ())
     try:
-        landings = nominated.replayed(node, [*before, *pods], world, selectors=fitting.selectors, steps=fitting.steps)
+        landings = nominated.replayed(node, [*before, *pods], cluster, selectors=fitting.selectors, steps=fitting.steps)
     except StepsEndedError:
         return False
     return all(one.holds for one in landings[len(before) :])

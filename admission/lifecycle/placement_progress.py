@@ -34,7 +34,7 @@ def holdings(group: Group, book: Book) -> list[Holding]:
     return [holding for uid in sorted(wanted) if (holding := _holding(uid, book)) is not None]
 
 
-def missing(group: Group, book: Book, sight: ObservedAllocations) -> list[Missing]:
+def missing(group: Group, book: Book, observed: ObservedAllocations) -> list[Missing]:
     """Return the claims of pods that are not bound yet that have no devices, each once.
 
     Those that kube-scheduler makes itself, or that a device plugin serves, are not among them.
@@ -42,37 +42,37 @@ def missing(group: Group, book: Book, sight: ObservedAllocations) -> list[Missin
     found: dict[Uid, Missing] = {}
     for _, seat in _unbound(group):
         for uid in _named(seat):
-            claim, holding = sight.claims.get(uid), _holding(uid, book)
+            claim, holding = observed.claims.get(uid), _holding(uid, book)
             if claim is not None and claim.allocation is None and holding is not None and uid not in found:
                 found[uid] = Missing(claim=claim, devices=holding.devices, node=seat.node)
     return list(found.values())
 
 
-def unread(group: Group, book: Book, sight: ObservedAllocations) -> str | None:
+def unread(group: Group, book: Book, observed: ObservedAllocations) -> str | None:
     """Return a claim of a gang that is there and cannot be read: nothing can be done for the gang until it can."""
     for holding in holdings(group, book):
-        if holding.claim_uid not in sight.claims and sight.is_unreadable("ResourceClaim", holding.claim):
+        if holding.claim_uid not in observed.claims and observed.is_unreadable("ResourceClaim", holding.claim):
             return holding.claim
     return None
 
 
-def trouble(group: Group, book: Book, sight: ObservedAllocations) -> str | None:
+def trouble(group: Group, book: Book, observed: ObservedAllocations) -> str | None:
     """Return what keeps a gang from starting as it was planned: its nodes, claims or devices are not what they were."""
     for pod, seat in _unbound(group):
-        if seat.node and seat.node not in sight.snapshot.nodes:
+        if seat.node and seat.node not in observed.snapshot.nodes:
             return f"node {seat.node}, where pod {pod.meta.key} was to go, is gone"
-        made_anew = _made_anew(pod, seat, sight)
+        made_anew = _made_anew(pod, seat, observed)
         if made_anew is not None:
             return f"claim {made_anew.meta.key} of pod {pod.meta.key} was made anew"
         for uid in _named(seat):
-            found = _trouble_of(uid, pod, book, sight)
+            found = _trouble_of(uid, pod, book, observed)
             if found is not None:
                 return found
     return None
 
 
-def _trouble_of(uid: Uid, pod: Pod, book: Book, sight: ObservedAllocations) -> str | None:
-    claim, holding = sight.claims.get(uid), _holding(uid, book)
+def _trouble_of(uid: Uid, pod: Pod, book: Book, observed: ObservedAllocations) -> str | None:
+    claim, holding = observed.claims.get(uid), _holding(uid, book)
     if claim is None:
         named = f"claim {holding.claim}" if holding is not None else f"a claim (UID {uid})"
         return f"{named} of pod {pod.meta.key} is gone"
@@ -80,7 +80,7 @@ def _trouble_of(uid: Uid, pod: Pod, book: Book, sight: ObservedAllocations) -> s
         return f"claim {claim.meta.key} of pod {pod.meta.key} is being deleted"
     if claim.allocation is None:
         return None if holding is not None else f"claim {claim.meta.key} of pod {pod.meta.key} has lost its devices"
-    lost = next((given.device for given in claim.allocation.devices if given.device not in sight.devices), None)
+    lost = next((given.device for given in claim.allocation.devices if given.device not in observed.devices), None)
     if lost is not None and not claim.reserved_for:
         return f"device {lost} of claim {claim.meta.key} is gone"
     return None
@@ -101,10 +101,10 @@ def _named(seat: Seat) -> Iterator[Uid]:
             yield uid
 
 
-def _made_anew(pod: Pod, seat: Seat, sight: ObservedAllocations) -> Claim | None:
+def _made_anew(pod: Pod, seat: Seat, observed: ObservedAllocations) -> Claim | None:
     """Return a claim that the pod names now and did not name when it was planned."""
     for named in pod.claims:
-        claim = sight.snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(named)}")
+        claim = observed.snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(named)}")
         if claim is not None and claim.meta.uid not in seat.claims:
             return claim
     return None

@@ -87,12 +87,12 @@ class Difference:
     meter: MeterName = MeterName("")
 
     @property
-    def mend(self) -> str:
+    def fix(self) -> str:
         """Say what would be posted for it."""
         return MENDS[self.what]
 
     @property
-    def mendable(self) -> bool:
+    def fixable(self) -> bool:
         """Whether an entry can mend it, or the books made anew."""
         return self.what is not What.NO_PRICE
 
@@ -106,18 +106,20 @@ class Author:
     reason: str
 
 
-def differences(book: Book, sight: ObservedAllocations) -> list[Difference]:
+def differences(book: Book, observed: ObservedAllocations) -> list[Difference]:
     """Return everything of which the books say something else than the cluster, in a stable order."""
-    wanted = transitions.wanted_claims(book.placements.values(), sight)
-    found = [*_balances(book), *_quotas(book, sight.snapshot), *_missing(book, sight)]
+    wanted = transitions.wanted_claims(book.placements.values(), observed)
+    found = [*_balances(book), *_quotas(book, observed.snapshot), *_missing(book, observed)]
     for placement in book.placements.values():
-        found += _gone(placement, sight, wanted)
-        found += _unsettled(placement, sight)
-        found += _given_otherwise(placement, sight)
+        found += _gone(placement, observed, wanted)
+        found += _unsettled(placement, observed)
+        found += _given_otherwise(placement, observed)
     return sorted(found, key=lambda one: (one.queue, one.gang, one.what, one.subject, one.uid, one.meter))
 
 
-def corrections(book: Book, sight: ObservedAllocations, wanted: Collection[Difference], author: Author) -> list[Entry]:
+def corrections(
+    book: Book, observed: ObservedAllocations, wanted: Collection[Difference], author: Author
+) -> list[Entry]:
     """Return the entries that mend these differences, of those that `differences` finds in the same book and sight.
 
     Those of balances are mended by no entry: the chain of transactions is right, what was made of it is not.
@@ -128,12 +130,12 @@ def corrections(book: Book, sight: ObservedAllocations, wanted: Collection[Diffe
     quotas = {(one.queue, one.meter) for one in wanted if one.what is What.QUOTA}
     entries: list[Entry | None] = [
         books.grant(queue, meter, delta, at=author.at, actor=author.actor, after=book.sequence)
-        for (queue, meter), delta in _quota_changes(book, sight.snapshot).items()
+        for (queue, meter), delta in _quota_changes(book, observed.snapshot).items()
         if (queue, meter) in quotas
     ]
     for placement in book.placements.values():
-        entries += _of_placement(placement, sight, chosen, author)
-    entries += _entries(book, sight, chosen[What.NOT_BOOKED], author)
+        entries += _of_placement(placement, observed, chosen, author)
+    entries += _entries(book, observed, chosen[What.NOT_BOOKED], author)
     return [replace(entry, reason=author.reason) for entry in entries if entry is not None]
 
 
@@ -150,12 +152,12 @@ def note(book: Book, author: Author) -> Entry:
 
 
 def _of_placement(
-    placement: Placement, sight: ObservedAllocations, chosen: Mapping[What, Collection[Uid]], author: Author
+    placement: Placement, observed: ObservedAllocations, chosen: Mapping[What, Collection[Uid]], author: Author
 ) -> Iterator[Entry | None]:
     at, actor = author.at, author.actor
-    planned = transitions.allocated(placement, sight, settled=False)
+    planned = transitions.allocated(placement, observed, settled=False)
     yield books.settle(placement, _among(planned, chosen[What.NOT_SETTLED]), at=at, actor=actor)
-    given = transitions.allocated(placement, sight, settled=True)
+    given = transitions.allocated(placement, observed, settled=True)
     changed = {*chosen[What.DEVICES], *chosen[What.CHARGE]}
     yield books.readjust(placement, _among(given, changed), at=at, actor=actor)
     claims = {*chosen[What.CLAIM_GONE], *chosen[What.CLAIM_FREE]}
@@ -170,23 +172,23 @@ def _among(given: Mapping[Uid, books.Allocated], uids: Collection[Uid]) -> dict[
 # What a placement has open that the cluster does not show so.
 
 
-def _gone(placement: Placement, sight: ObservedAllocations, wanted: frozenset[Uid]) -> Iterator[Difference]:
-    entry = transitions.release(placement, sight, wanted, at=placement.reserved_at, actor="")
+def _gone(placement: Placement, observed: ObservedAllocations, wanted: frozenset[Uid]) -> Iterator[Difference]:
+    entry = transitions.release(placement, observed, wanted, at=placement.reserved_at, actor="")
     for uid in entry.closes if entry else ():
         seat = placement.seats.get(uid)
         if seat is not None:
-            ended = "it has ended" if uid in sight.snapshot.pods else "it does not exist"
+            ended = "it has ended" if uid in observed.snapshot.pods else "it does not exist"
             yield _of(placement, What.POD_GONE, uid, f"Pod {seat.pod}", f"a seat on {seat.node}", ended)
             continue
         holding = placement.holdings[uid]
-        there = uid in sight.claims
+        there = uid in observed.claims
         what = What.CLAIM_FREE if there else What.CLAIM_GONE
         state = "it is not allocated, and its pods have ended" if there else "it does not exist"
         yield _of(placement, what, uid, _subject(uid, holding.claim), _held(holding), state)
 
 
-def _unsettled(placement: Placement, sight: ObservedAllocations) -> Iterator[Difference]:
-    for uid, given in transitions.allocated(placement, sight, settled=False).items():
+def _unsettled(placement: Placement, observed: ObservedAllocations) -> Iterator[Difference]:
+    for uid, given in transitions.allocated(placement, observed, settled=False).items():
         holding = placement.holdings[uid]
         planned = f"a plan: {_held(holding)}"
         yield _of(
@@ -194,8 +196,8 @@ def _unsettled(placement: Placement, sight: ObservedAllocations) -> Iterator[Dif
         )
 
 
-def _given_otherwise(placement: Placement, sight: ObservedAllocations) -> Iterator[Difference]:
-    for uid, given in transitions.allocated(placement, sight, settled=True).items():
+def _given_otherwise(placement: Placement, observed: ObservedAllocations) -> Iterator[Difference]:
+    for uid, given in transitions.allocated(placement, observed, settled=True).items():
         holding = placement.holdings[uid]
         moved = sorted(holding.devices) != sorted(given.devices)
         if moved or _spelled(holding.charge) != _spelled(given.charge):
@@ -231,9 +233,9 @@ class _Unbooked:
     holding: Holding | None
 
 
-def _missing(book: Book, sight: ObservedAllocations) -> Iterator[Difference]:
-    for group in gangs.groups(sight.snapshot, book.placements):
-        for one in _unbooked(group, book, sight):
+def _missing(book: Book, observed: ObservedAllocations) -> Iterator[Difference]:
+    for group in gangs.groups(observed.snapshot, book.placements):
+        for one in _unbooked(group, book, observed):
             yield Difference(
                 what=What.NO_PRICE if one.holding is None else What.NOT_BOOKED,
                 subject=one.subject,
@@ -245,31 +247,31 @@ def _missing(book: Book, sight: ObservedAllocations) -> Iterator[Difference]:
             )
 
 
-def _entries(book: Book, sight: ObservedAllocations, only: Collection[Uid], author: Author) -> Iterator[Entry]:
+def _entries(book: Book, observed: ObservedAllocations, only: Collection[Uid], author: Author) -> Iterator[Entry]:
     """Yield, for each gang, what enters these into the books, with the seats of pods that have none."""
     entered: set[Uid] = set()
-    for group in gangs.groups(sight.snapshot, book.placements):
-        wanted = [one for one in _unbooked(group, book, sight) if one.uid in only and one.uid not in entered]
+    for group in gangs.groups(observed.snapshot, book.placements):
+        wanted = [one for one in _unbooked(group, book, observed) if one.uid in only and one.uid not in entered]
         entered.update(one.uid for one in wanted)
         if wanted:
-            yield _entered(group, wanted, book, sight, author)
+            yield _entered(group, wanted, book, observed, author)
 
 
-def _unbooked(group: Group, book: Book, sight: ObservedAllocations) -> Iterator[_Unbooked]:
+def _unbooked(group: Group, book: Book, observed: ObservedAllocations) -> Iterator[_Unbooked]:
     """Yield the allocated claims and the plugins' resources of a gang's bound pods that the books do not have."""
     seen: set[Uid] = set()
     for pod in group.pods if any(pod.node for pod in group.pods) else ():
-        for one in (*_of_claims(pod, sight), *_of_plugins(pod, sight)) if pod.node else ():
+        for one in (*_of_claims(pod, observed), *_of_plugins(pod, observed)) if pod.node else ():
             if one.uid not in book.owners and one.uid not in seen:
                 seen.add(one.uid)
                 yield one
 
 
-def _of_claims(pod: Pod, sight: ObservedAllocations) -> Iterator[_Unbooked]:
-    for uid, claim in _claims_of(pod, sight).items():
+def _of_claims(pod: Pod, observed: ObservedAllocations) -> Iterator[_Unbooked]:
+    for uid, claim in _claims_of(pod, observed).items():
         if claim.allocation is None:
             continue
-        charge = transitions.price(claim, sight)
+        charge = transitions.price(claim, observed)
         devices = tuple(result.given for result in claim.allocation.devices)
         given = ((result.given, result.admin_access) for result in claim.allocation.devices)
         holding = Holding(
@@ -277,7 +279,7 @@ def _of_claims(pod: Pod, sight: ObservedAllocations) -> Iterator[_Unbooked]:
             claim=claim.meta.key,
             devices=devices,
             charge=charge or {},
-            classes=holdings.classes(sight.meters, claim.spec, given),
+            classes=holdings.classes(observed.meters, claim.spec, given),
         )
         shown = _given(devices, charge or {})
         yield _Unbooked(
@@ -289,10 +291,12 @@ def _of_claims(pod: Pod, sight: ObservedAllocations) -> Iterator[_Unbooked]:
         )
 
 
-def _of_plugins(pod: Pod, sight: ObservedAllocations) -> Iterator[_Unbooked]:
-    made = names.extended_claim(pod.meta.uid) in sight.claims
-    by_devices = extended_resources.resources_of(pod.containers, sight.snapshot.classes) if made else ()
-    holding = holdings.of_pod(sight.meters, pod.meta.uid, pod.meta.key, holdings.by_plugins(pod.requests, by_devices))
+def _of_plugins(pod: Pod, observed: ObservedAllocations) -> Iterator[_Unbooked]:
+    made = names.extended_claim(pod.meta.uid) in observed.claims
+    by_devices = extended_resources.resources_of(pod.containers, observed.snapshot.classes) if made else ()
+    holding = holdings.of_pod(
+        observed.meters, pod.meta.uid, pod.meta.key, holdings.by_plugins(pod.requests, by_devices)
+    )
     if holding is not None:
         yield _Unbooked(
             uid=holding.claim_uid,
@@ -303,12 +307,12 @@ def _of_plugins(pod: Pod, sight: ObservedAllocations) -> Iterator[_Unbooked]:
         )
 
 
-def _claims_of(pod: Pod, sight: ObservedAllocations) -> dict[Uid, Claim]:
+def _claims_of(pod: Pod, observed: ObservedAllocations) -> dict[Uid, Claim]:
     """Return the claims that the pod names, and the one that kube-scheduler has made for its extended resources."""
     keys = (f"{pod.meta.namespace}/{pod.claim_name(named)}" for named in pod.claims)
-    found = {claim.meta.uid: claim for key in keys if (claim := sight.snapshot.claims.get(key)) is not None}
+    found = {claim.meta.uid: claim for key in keys if (claim := observed.snapshot.claims.get(key)) is not None}
     made = names.extended_claim(pod.meta.uid)
-    return found | ({made: sight.claims[made]} if made in sight.claims else {})
+    return found | ({made: observed.claims[made]} if made in observed.claims else {})
 
 
 def _queue_of(group: Group) -> QueueName:
@@ -321,7 +325,7 @@ def _gang_of(group: Group) -> str:
 
 
 def _entered(
-    group: Group, wanted: Iterable[_Unbooked], book: Book, sight: ObservedAllocations, author: Author
+    group: Group, wanted: Iterable[_Unbooked], book: Book, observed: ObservedAllocations, author: Author
 ) -> Entry:
     workload = group.identity.workload
     listed = [one for one in wanted if one.holding is not None]
@@ -330,7 +334,7 @@ def _entered(
         gang_uid=group.uid,
         gang=_gang_of(group),
         queue=_queue_of(group),
-        seats=[_seat(pod, sight) for pod in unseated.values()],
+        seats=[_seat(pod, observed) for pod in unseated.values()],
         holdings=[one.holding for one in listed if one.holding is not None],
         at=author.at,
         actor=author.actor,
@@ -341,8 +345,8 @@ def _entered(
     return books.adjust(reservation)
 
 
-def _seat(pod: Pod, sight: ObservedAllocations) -> Seat:
-    return Seat(pod_uid=pod.meta.uid, pod=pod.meta.key, node=pod.node, claims=tuple(_claims_of(pod, sight)))
+def _seat(pod: Pod, observed: ObservedAllocations) -> Seat:
+    return Seat(pod_uid=pod.meta.uid, pod=pod.meta.key, node=pod.node, claims=tuple(_claims_of(pod, observed)))
 
 
 # Queues.

@@ -125,29 +125,29 @@ class ObservedAllocations:
         return (kind, key) in self.snapshot.malformed
 
 
-def settlement(placement: Placement, sight: ObservedAllocations, *, at: datetime, actor: str) -> Entry | None:
+def settlement(placement: Placement, observed: ObservedAllocations, *, at: datetime, actor: str) -> Entry | None:
     """Return the entry that replaces planned by allocated devices, for every claim that has been allocated since."""
-    return books.settle(placement, allocated(placement, sight, settled=False), at=at, actor=actor)
+    return books.settle(placement, allocated(placement, observed, settled=False), at=at, actor=actor)
 
 
-def adjustment(placement: Placement, sight: ObservedAllocations, *, at: datetime, actor: str) -> Entry | None:
+def adjustment(placement: Placement, observed: ObservedAllocations, *, at: datetime, actor: str) -> Entry | None:
     """Return the entry for settled claims that were deallocated and allocated anew otherwise.
 
     Otherwise means other devices, or shares that consume something else. What has another price today, on a meter that
     was changed, added or removed meanwhile, stays charged as it is.
     """
-    given = allocated(placement, sight, settled=True)
-    changed = {uid: new for uid, new in given.items() if _differs(placement.holdings[uid], new, sight)}
+    given = allocated(placement, observed, settled=True)
+    changed = {uid: new for uid, new in given.items() if _differs(placement.holdings[uid], new, observed)}
     return books.readjust(placement, changed, at=at, actor=actor)
 
 
-def wanted_claims(placements: Iterable[Placement], sight: ObservedAllocations) -> frozenset[Uid]:
+def wanted_claims(placements: Iterable[Placement], observed: ObservedAllocations) -> frozenset[Uid]:
     """Return the claims that a pod with a seat uses, of any gang: a shared claim ends with the last of them."""
     return frozenset(
         claim
         for placement in placements
         for seat in placement.seats.values()
-        if not _is_over(seat, sight)
+        if not _is_over(seat, observed)
         for claim in seat.claims
     )
 
@@ -155,23 +155,23 @@ def wanted_claims(placements: Iterable[Placement], sight: ObservedAllocations) -
 class Wanted(Container[Uid]):
     """The same as `wanted_claims` of all placements of a book, for those who ask about few."""
 
-    def __init__(self, users: Mapping[Uid, frozenset[Uid]], book: Book, sight: ObservedAllocations) -> None:
+    def __init__(self, users: Mapping[Uid, frozenset[Uid]], book: Book, observed: ObservedAllocations) -> None:
         """users: the pods with a seat that use a claim."""
         self._users = users
         self._book = book
-        self._sight = sight
+        self._observed = observed
 
     def __contains__(self, claim: object) -> bool:
         """Return whether a pod that has not ended uses a claim, by its UID."""
         pods = self._users.get(Uid(claim), frozenset()) if isinstance(claim, str) else ()
-        return any(not _is_over(self._seat(pod), self._sight) for pod in pods)
+        return any(not _is_over(self._seat(pod), self._observed) for pod in pods)
 
     def _seat(self, pod: Uid) -> Seat:
         return self._book.placements[self._book.owners[pod]].seats[pod]
 
 
 def release(
-    placement: Placement, sight: ObservedAllocations, wanted: Container[Uid], *, at: datetime, actor: str
+    placement: Placement, observed: ObservedAllocations, wanted: Container[Uid], *, at: datetime, actor: str
 ) -> Entry | None:
     """Return the entry that gives back what is gone. wanted: `wanted_claims` of all placements.
 
@@ -179,13 +179,13 @@ def release(
     would use it is left; while such a pod lives, kube-scheduler may still allocate it, so it stays charged. What a
     device plugin serves ends with its pod.
     """
-    pods = {uid for uid, seat in placement.seats.items() if _is_over(seat, sight)}
-    claims = {uid for uid, holding in placement.holdings.items() if _is_free(uid, holding, sight, wanted)}
+    pods = {uid for uid, seat in placement.seats.items() if _is_over(seat, observed)}
+    claims = {uid for uid, holding in placement.holdings.items() if _is_free(uid, holding, observed, wanted)}
     reason = "the pods have ended and their claims are free" if claims else "the pods have ended"
     return books.release(placement, pods=pods, claims=claims, at=at, actor=actor, reason=reason)
 
 
-def allocated(placement: Placement, sight: ObservedAllocations, *, settled: bool) -> dict[Uid, books.Allocated]:
+def allocated(placement: Placement, observed: ObservedAllocations, *, settled: bool) -> dict[Uid, books.Allocated]:
     """Return what claims were allocated, of those that are settled in the books or of those that are not.
 
     What device plugins serve is taken as soon as the pod is bound. The charge is what was planned where a device has
@@ -195,44 +195,44 @@ def allocated(placement: Placement, sight: ObservedAllocations, *, settled: bool
     for uid, holding in placement.holdings.items():
         if holding.settled is not settled:
             continue
-        given = _plugged(uid, holding, sight) or _given(uid, holding, sight)
+        given = _plugged(uid, holding, observed) or _given(uid, holding, observed)
         if given is not None:
-            gone = {meter: amount for meter, amount in holding.charge.items() if meter not in sight.meters.meters}
+            gone = {meter: amount for meter, amount in holding.charge.items() if meter not in observed.meters.meters}
             found[uid] = given._replace(charge={**given.charge, **gone})
     return found
 
 
-def _plugged(uid: Uid, holding: Holding, sight: ObservedAllocations) -> books.Allocated | None:
+def _plugged(uid: Uid, holding: Holding, observed: ObservedAllocations) -> books.Allocated | None:
     """Return what a pod has of device plugins, once it is bound."""
     owner = names.pod_of_plugin_claim(uid)
-    pod = sight.snapshot.pods.get(owner) if owner is not None else None
+    pod = observed.snapshot.pods.get(owner) if owner is not None else None
     if pod is None or not pod.node:
         return None
-    return books.Allocated((), holdings.charge(sight.meters, holding.classes), holding.classes)
+    return books.Allocated((), holdings.charge(observed.meters, holding.classes), holding.classes)
 
 
-def _given(uid: Uid, holding: Holding, sight: ObservedAllocations) -> books.Allocated | None:
-    claim = sight.claims.get(uid)
+def _given(uid: Uid, holding: Holding, observed: ObservedAllocations) -> books.Allocated | None:
+    claim = observed.claims.get(uid)
     if claim is None or claim.allocation is None:
         return None
     results = claim.allocation.devices
-    charge = price(claim, sight)
+    charge = price(claim, observed)
     return books.Allocated(
         tuple(result.given for result in results),
         holding.charge if charge is None else charge,
-        holdings.classes(sight.meters, claim.spec, ((result.given, result.admin_access) for result in results)),
+        holdings.classes(observed.meters, claim.spec, ((result.given, result.admin_access) for result in results)),
     )
 
 
-def price(claim: Claim, sight: ObservedAllocations) -> Charge | None:
+def price(claim: Claim, observed: ObservedAllocations) -> Charge | None:
     """Return the charge of what a claim was allocated; None where a device has left its slice or has no price."""
     given: list[device_meters.PricedDevice] = []
     for result in claim.allocation.devices if claim.allocation else ():
-        device = sight.devices.get(result.device)
+        device = observed.devices.get(result.device)
         if device is None:
             return None
         given.append(device_meters.PricedDevice(result.given, device, result.admin_access, result.consumed or None))
-    charge = device_meters.charge(sight.meters, claim.spec, given)
+    charge = device_meters.charge(observed.meters, claim.spec, given)
     return None if isinstance(charge, ChargeError) else charge
 
 
@@ -245,7 +245,7 @@ def unfinished(group: Group) -> list[tuple[Pod, NodeName]]:
 
 def eviction(
     group: Group,
-    sight: ObservedAllocations,
+    observed: ObservedAllocations,
     *,
     start_timeout: timedelta,
     now: datetime,
@@ -265,7 +265,9 @@ def eviction(
     seated = [pod for pod in group.pods if pod.meta.uid in placement.seats]
     let_in = tuple(pod for pod in seated if not pod.gated)
     late = [pod.meta.name for pod in seated if pod.phase == "Pending"]
-    lost = sorted(seat.pod for seat in placement.seats.values() if _is_lost(seat, sight) or _is_leaving(seat, sight))
+    lost = sorted(
+        seat.pod for seat in placement.seats.values() if _is_lost(seat, observed) or _is_leaving(seat, observed)
+    )
     needed = min(group.still_needed, had)
     if lost and seated and len(late) == len(seated) and len(seated) < needed:
         reason = f"pod {lost[0]} went away before the whole gang ran"
@@ -278,44 +280,44 @@ def eviction(
     return Eviction(group=group, pods=let_in, reason=begun, timed_out=False) if begun and seated else None
 
 
-def _differs(holding: Holding, given: books.Allocated, sight: ObservedAllocations) -> bool:
+def _differs(holding: Holding, given: books.Allocated, observed: ObservedAllocations) -> bool:
     """Return whether a claim has other devices than the books say, or shares that consume something else."""
     if sorted(holding.devices) != sorted(given.devices):
         return True
-    claim = sight.claims.get(holding.claim_uid)
+    claim = observed.claims.get(holding.claim_uid)
     if claim is None or claim.allocation is None or not any(result.consumed for result in claim.allocation.devices):
         return False
-    meters = sight.meters.meters
+    meters = observed.meters.meters
     measuring = {name for name in meters if any(one.measure is Measure.CAPACITY for one in meters[name].sources)}
     return any(given.charge.get(name) != amount for name, amount in holding.charge.items() if name in measuring)
 
 
-def _is_over(seat: Seat, sight: ObservedAllocations) -> bool:
-    pod = sight.snapshot.pods.get(seat.pod_uid)
-    return _is_lost(seat, sight) if pod is None else pod.finished
+def _is_over(seat: Seat, observed: ObservedAllocations) -> bool:
+    pod = observed.snapshot.pods.get(seat.pod_uid)
+    return _is_lost(seat, observed) if pod is None else pod.finished
 
 
-def _is_lost(seat: Seat, sight: ObservedAllocations) -> bool:
+def _is_lost(seat: Seat, observed: ObservedAllocations) -> bool:
     """Whether the pod is not there any more, and not just unreadable."""
-    return seat.pod_uid not in sight.snapshot.pods and not sight.is_unreadable("Pod", seat.pod)
+    return seat.pod_uid not in observed.snapshot.pods and not observed.is_unreadable("Pod", seat.pod)
 
 
-def _is_leaving(seat: Seat, sight: ObservedAllocations) -> bool:
+def _is_leaving(seat: Seat, observed: ObservedAllocations) -> bool:
     """Whether the pod is being deleted: a finalizer may keep it for long, and it will never run."""
-    pod = sight.snapshot.pods.get(seat.pod_uid)
+    pod = observed.snapshot.pods.get(seat.pod_uid)
     return pod is not None and pod.meta.deleted is not None and not pod.finished
 
 
-def _is_free(uid: Uid, holding: Holding, sight: ObservedAllocations, wanted: Container[Uid]) -> bool:
+def _is_free(uid: Uid, holding: Holding, observed: ObservedAllocations, wanted: Container[Uid]) -> bool:
     owner = names.pod_of_plugin_claim(uid)
     if owner is not None:
-        pod = sight.snapshot.pods.get(owner)
-        return not sight.is_unreadable("Pod", holding.claim) if pod is None else pod.finished
-    claim = sight.claims.get(uid)
+        pod = observed.snapshot.pods.get(owner)
+        return not observed.is_unreadable("Pod", holding.claim) if pod is None else pod.finished
+    claim = observed.claims.get(uid)
     if claim is None and names.is_extended_claim(uid) and uid in wanted:
         return False
     if claim is None:
-        return not sight.is_unreadable("ResourceClaim", holding.claim)
+        return not observed.is_unreadable("ResourceClaim", holding.claim)
     return claim.allocation is None and uid not in wanted
 
 

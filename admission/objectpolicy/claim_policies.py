@@ -13,7 +13,7 @@ from admission.cel import limits
 from admission.cel.lint import TrapKind
 from admission.claimpolicy import match, status
 from admission.claimpolicy.match import Compiled, Policies
-from admission.errors import Flaw
+from admission.errors import Problem
 from admission.objectpolicy import findings
 from admission.objectpolicy.findings import ObjectFinding
 
@@ -31,7 +31,7 @@ def written(policy: ClaimPolicy, snapshot: Snapshot, known: Policies) -> Iterato
         before = of_class.selectors if of_class is not None else None
         yield from _trapped(conversion.selectors, f"spec.conversions[{at}]", before)
     yield from strangers(policy, snapshot)
-    if not compiled.flaws:
+    if not compiled.problems:
         all_ = Policies({**known.compiled, policy.name: compiled}, snapshot.namespaces)
         for told in status.conflicts(all_, snapshot.namespaces).get(policy.name, ()):
             yield ObjectFinding(field="spec.order", message=told)
@@ -39,7 +39,7 @@ def written(policy: ClaimPolicy, snapshot: Snapshot, known: Policies) -> Iterato
 
 def understood(compiled: Compiled) -> list[ObjectFinding]:
     """Return what is wrong with the CEL of a policy."""
-    return [*findings.refusals(compiled.flaws), *findings.doubts(compiled.doubts)]
+    return [*findings.refusals(compiled.problems), *findings.doubts(compiled.doubts)]
 
 
 def strangers(policy: ClaimPolicy, snapshot: Snapshot) -> Iterator[ObjectFinding]:
@@ -49,24 +49,24 @@ def strangers(policy: ClaimPolicy, snapshot: Snapshot) -> Iterator[ObjectFinding
             yield ObjectFinding(field=f"spec.queues[{at}]", message=f"there is no queue {queue}")
 
 
-def _flaws_of_template(template: Template, path: str) -> Iterator[Flaw]:
+def _flaws_of_template(template: Template, path: str) -> Iterator[Problem]:
     """Yield what every API server would refuse of a template."""
     body = {"metadata": {"name": template.name}, "spec": {"spec": template.spec}}
-    for flaw in objects.flaws("ResourceClaimTemplate", body):
-        field = flaw.field.replace("metadata.name", f"{path}.name", 1).replace("spec.spec", f"{path}.spec", 1)
-        yield Flaw(field, flaw.message)
+    for problem in objects.problems("ResourceClaimTemplate", body):
+        field = problem.field.replace("metadata.name", f"{path}.name", 1).replace("spec.spec", f"{path}.spec", 1)
+        yield Problem(field, problem.message)
     reader = Reader(template.spec, f"{path}.spec")
     for request in reader.child("devices").children("requests"):
         for asked in (request.child("exactly"), *request.children("firstAvailable")):
             yield from _flaws_of_selectors(asked)
 
 
-def _flaws_of_selectors(asked: Reader) -> Iterator[Flaw]:
+def _flaws_of_selectors(asked: Reader) -> Iterator[Problem]:
     for selector in asked.children("selectors"):
         text = selector.child("cel").raw("expression")
         refused = limits.device(text, profile=findings.COMPILER) if isinstance(text, str) and text else None
         if refused is not None:
-            yield Flaw(f"{selector.path}.cel.expression", f"is not CEL that Kubernetes takes: {refused}")
+            yield Problem(f"{selector.path}.cel.expression", f"is not CEL that Kubernetes takes: {refused}")
 
 
 def _trapped(selectors: Sequence[Json], path: str, before: tuple[str, ...] | None) -> Iterator[ObjectFinding]:

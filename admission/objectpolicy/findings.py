@@ -8,7 +8,7 @@ from admission.api.values.reasons import DenyReason
 from admission.cel import lint
 from admission.cel.environment import Profile
 from admission.cel.lint import Trap
-from admission.errors import Flaw
+from admission.errors import Problem
 
 MOST_NAMED = 3
 """How many objects of one kind a message names."""
@@ -32,16 +32,17 @@ class ObjectFinding:
         return f"{self.field}: {self.message}{f'; write: {self.instead}' if self.instead else ''}"
 
 
-def refusals(flaws: Iterable[Flaw]) -> list[ObjectFinding]:
+def refusals(problems: Iterable[Problem]) -> list[ObjectFinding]:
     """Return flaws as reasons to refuse the object."""
     return [
-        ObjectFinding(field=flaw.field, message=flaw.message, denied=DenyReason.MALFORMED_REQUEST) for flaw in flaws
+        ObjectFinding(field=problem.field, message=problem.message, denied=DenyReason.MALFORMED_REQUEST)
+        for problem in problems
     ]
 
 
-def doubts(flaws: Iterable[Flaw]) -> list[ObjectFinding]:
+def doubts(problems: Iterable[Problem]) -> list[ObjectFinding]:
     """Return flaws as warnings."""
-    return [ObjectFinding(field=flaw.field, message=flaw.message) for flaw in flaws]
+    return [ObjectFinding(field=problem.field, message=problem.message) for problem in problems]
 
 
 def trapped(field: str, text: str, trap: Trap) -> ObjectFinding:

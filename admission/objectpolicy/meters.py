@@ -32,7 +32,7 @@ def written(meter: Meter, snapshot: Snapshot, before: Meter | None = None) -> It
 
 def unusable(meter: Meter) -> list[ObjectFinding]:
     """Return the CEL of a meter with which nothing can be counted."""
-    return findings.refusals(device_meters.compile_meters([meter]).flaws.get(meter.name, ()))
+    return findings.refusals(device_meters.compile_meters([meter]).problems.get(meter.name, ()))
 
 
 def deleted(meter: Meter, snapshot: Snapshot) -> Iterator[ObjectFinding]:

@@ -65,14 +65,14 @@ def _below(queue: QueueName, tree: Tree) -> list[QueueName]:
 
 
 def _place(queue: Queue, tree: Tree, snapshot: Snapshot, *, moved: bool) -> Iterator[ObjectFinding]:
-    flaw = tree.flaws.get(queue.name)
-    match flaw.reason if flaw else None:
-        case Inactive.CYCLE | Inactive.TOO_DEEP if flaw:
+    problem = tree.problems.get(queue.name)
+    match problem.reason if problem else None:
+        case Inactive.CYCLE | Inactive.TOO_DEEP if problem:
             denied = DenyReason.MALFORMED_REQUEST if moved else None
-            yield ObjectFinding(field="spec.parent", message=flaw.message, denied=denied)
-        case Inactive.MISSING_PARENT | Inactive.ANCESTOR if flaw:
+            yield ObjectFinding(field="spec.parent", message=problem.message, denied=denied)
+        case Inactive.MISSING_PARENT | Inactive.ANCESTOR if problem:
             unread = snapshot.malformed.get(("Queue", queue.parent or ""))
-            message = f"queue {queue.parent} exists but cannot be read: {unread}" if unread else flaw.message
+            message = f"queue {queue.parent} exists but cannot be read: {unread}" if unread else problem.message
             yield _warning("spec.parent", f"{message}; until then the queue takes nothing")
         case _:
             pass
@@ -82,10 +82,10 @@ def _sunken(queue: Queue, old: Tree, new: Tree) -> Iterator[ObjectFinding]:
     """Yield the queues that become too deep since one above them was moved."""
     deep = [
         name
-        for name, flaw in new.flaws.items()
-        if flaw.reason is Inactive.TOO_DEEP and name != queue.name and name not in old.flaws
+        for name, problem in new.problems.items()
+        if problem.reason is Inactive.TOO_DEEP and name != queue.name and name not in old.problems
     ]
-    if deep and queue.name not in new.flaws:
+    if deep and queue.name not in new.problems:
         yield _warning("spec.parent", f"queues {findings.listed(deep)} become too deep, and so inactive")
 
 

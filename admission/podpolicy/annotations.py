@@ -95,9 +95,9 @@ def _subgroup_is_a_name(arrival: PodView) -> Denial | None:
 
 def _runtime_is_a_duration(arrival: PodView) -> Denial | None:
     for where, text in arrival.settings(names.RUNTIME).items():
-        flaw = _flaw_of_duration(text)
-        if flaw:
-            return _malformed(names.RUNTIME, f"{where} {names.RUNTIME}: {flaw}")
+        problem = _flaw_of_duration(text)
+        if problem:
+            return _malformed(names.RUNTIME, f"{where} {names.RUNTIME}: {problem}")
     return None
 
 

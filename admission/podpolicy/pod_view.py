@@ -17,7 +17,7 @@ from admission.api.kubernetes.pods import Container, PodClaim
 from admission.api.values import names
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import Uid
-from admission.errors import Flaw, MalformedObjectError
+from admission.errors import MalformedObjectError, Problem
 
 MIRROR = "kubernetes.io/config.mirror"
 
@@ -180,7 +180,7 @@ def decode(obj: Json | None, namespace: str) -> PodView:
     try:
         head = msgspec.convert(obj, PodHead)
     except msgspec.ValidationError as error:
-        raise MalformedObjectError("Pod", meta.name_in(obj), (_flaw(error),)) from error
+        raise MalformedObjectError("Pod", meta.name_in(obj), (_problem(error),)) from error
     return read(head, namespace)
 
 
@@ -208,7 +208,7 @@ def decode_job(obj: Json | None) -> JobView:
     try:
         job = msgspec.convert(obj, JobHead)
     except msgspec.ValidationError as error:
-        raise MalformedObjectError("Job", meta.name_in(obj), (_flaw(error),)) from error
+        raise MalformedObjectError("Job", meta.name_in(obj), (_problem(error),)) from error
     known = (job["spec"].get("template") or {}).get("metadata")
     return JobView(
         has_meta=known is not None,
@@ -248,7 +248,7 @@ def _claim(head: ClaimHead) -> PodClaim:
     )
 
 
-def _flaw(error: msgspec.ValidationError) -> Flaw:
+def _problem(error: msgspec.ValidationError) -> Problem:
     """Turn `Expected X, got Y - at `$.spec.nodeName`` into the form of our other flaws."""
     message, _, path = str(error).partition(" - at `$.")
-    return Flaw(path.rstrip("`") or ".", message)
+    return Problem(path.rstrip("`") or ".", message)

@@ -156,7 +156,7 @@ def _unknown(name: QueueName, namespace: str, snapshot: Snapshot) -> Denial:
         return Denial(
             DenyReason.UNKNOWN_QUEUE,
             f"queue {name} exists but cannot be read: {broken}",
-            {"queue": name, "flaws": list(map(str, broken.flaws))},
+            {"queue": name, "flaws": list(map(str, broken.problems))},
         )
     near = difflib.get_close_matches(name, _open_to(namespace, snapshot), n=3)
     return Denial(
@@ -180,10 +180,10 @@ def _is_parent(name: QueueName, namespace: str, snapshot: Snapshot) -> Denial:
         for other in _open_to(namespace, snapshot)
         if (parent := snapshot.queues[QueueName(other)].parent) is not None and parent == name
     )
-    mend = f"name one below it: {', '.join(below)}" if below else HOW_TO_LIST
+    fix = f"name one below it: {', '.join(below)}" if below else HOW_TO_LIST
     return Denial(
         DenyReason.QUEUE_NOT_OPEN,
-        f"queue {name} has no namespaceSelector: it is a parent and nobody enters it; {mend}",
+        f"queue {name} has no namespaceSelector: it is a parent and nobody enters it; {fix}",
         {"queue": name, "children": below},
     )
 

@@ -30,16 +30,16 @@ class Loans:
     """Who has borrowed and who has lent of one meter, for every queue of a tree."""
 
     def __init__(self, tree: Tree, usage: Usage, meter: MeterName) -> None:
-        self._standing = QueueUsage(tree, usage)
+        self._queue_usage = QueueUsage(tree, usage)
         self._meter = meter
 
     def borrowed(self, queue: QueueName) -> int:
         """Return how much of what is used under the queue is beyond its own subtree's quota."""
-        return self._standing.borrowed(queue, self._meter)
+        return self._queue_usage.borrowed(queue, self._meter)
 
     def lent(self, queue: QueueName) -> int:
         """Return how much of the queue's quota the others under the same parent use."""
-        return self._standing.lent(queue, self._meter)
+        return self._queue_usage.lent(queue, self._meter)
 
 
 def charge_fits(tree: Tree, usage: Usage, queue: QueueName, charge: Charge) -> Shortage | None:

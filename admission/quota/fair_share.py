@@ -117,10 +117,10 @@ class Shares:
     first question after a grant a step for every meter that the queue uses.
     """
 
-    def __init__(self, standing: QueueUsage, usage: Usage, rules: Rules, memory: UsageHistory | None = None) -> None:
+    def __init__(self, queue_usage: QueueUsage, usage: Usage, rules: Rules, memory: UsageHistory | None = None) -> None:
         """usage: what `headroom` was made from."""
-        self.tree = standing.tree
-        self._standing = standing
+        self.tree = queue_usage.tree
+        self._queue_usage = queue_usage
         self._rules = rules
         self._present: defaultdict[QueueName, defaultdict[MeterName, int]] = defaultdict(lambda: defaultdict(int))
         self._decayed: defaultdict[QueueName, defaultdict[MeterName, float]] = defaultdict(lambda: defaultdict(float))
@@ -166,7 +166,7 @@ class Shares:
     def _capacity(self, parent: QueueName | None, meter: MeterName) -> int:
         key = (parent, meter)
         if key not in self._capacities:
-            potential = 0 if parent is None else self._standing.potential(parent, meter)
+            potential = 0 if parent is None else self._queue_usage.potential(parent, meter)
             self._capacities[key] = max(potential, self._totals[parent].get(meter, 0))
         return self._capacities[key]
 

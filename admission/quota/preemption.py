@@ -55,7 +55,7 @@ class NoVictims:
 
 
 def choose(
-    standing: QueueUsage,
+    queue_usage: QueueUsage,
     incoming: Incoming,
     candidates: Iterable[Candidate],
     fits: Fits,
@@ -66,7 +66,7 @@ def choose(
     The standing counts what the candidates use; it is the same afterwards. Raises ValueError when a queue uses less
     than the candidates in it.
     """
-    rules = Rules(standing, incoming)
+    rules = Rules(queue_usage, incoming)
     ranked = sorted(filter(rules.is_eligible, candidates), key=lambda candidate: _rank(candidate, rules))
     search = _Search(rules, ranked, _Oracle(fits, ranked, bounds))
     best: int | None = None

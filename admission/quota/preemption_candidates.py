@@ -48,13 +48,13 @@ class Candidate:
 class Rules:
     """Judges sets of candidates for one incoming gang. The standing is the same after every question as before."""
 
-    def __init__(self, standing: QueueUsage, incoming: Incoming) -> None:
-        self._standing = standing
+    def __init__(self, queue_usage: QueueUsage, incoming: Incoming) -> None:
+        self._queue_usage = queue_usage
         self._incoming = incoming
-        self._path = standing.tree.path(incoming.queue)
+        self._path = queue_usage.tree.path(incoming.queue)
         self._places: dict[QueueName, _Place | None] = {}
         wanted = {meter: amount for meter, amount in incoming.charge.items() if amount}
-        left = {meter: standing.margin(incoming.queue, meter) for meter in wanted}
+        left = {meter: queue_usage.margin(incoming.queue, meter) for meter in wanted}
         self.missing = {meter: amount - left[meter] for meter, amount in wanted.items() if amount > left[meter]}
         """How much must at least be given back of every meter that is short: nothing given back frees more than it."""
         self._charge = {meter: amount for meter, amount in wanted.items() if meter in self.missing or not self.missing}
@@ -79,8 +79,8 @@ class Rules:
 
     def borrows(self, candidate: Candidate) -> bool:
         """Return whether the gang's queue now uses beyond its own quota of something that evicting it gives back."""
-        standing, queue = self._standing, candidate.queue
-        return any(standing.borrowed(queue, meter) for meter in self._charge if candidate.charge.get(meter))
+        queue_usage, queue = self._queue_usage, candidate.queue
+        return any(queue_usage.borrowed(queue, meter) for meter in self._charge if candidate.charge.get(meter))
 
     def takes_only_loans(self, victims: Sequence[Candidate]) -> bool:
         """Return whether no victim's queue falls below its own quota; then none does for fewer of them either."""
@@ -110,15 +110,15 @@ class Rules:
         queue = self._incoming.queue
         self._evict(victims)
         try:
-            if self.missing and self._standing.charge_fits(queue, self._charge) is not None:
+            if self.missing and self._queue_usage.charge_fits(queue, self._charge) is not None:
                 return False
             if level is None:
                 return True
-            self._standing.take(queue, self._charge)
+            self._queue_usage.take(queue, self._charge)
             try:
                 return self._own_part_holds() or any(map(self._holds, self._path[:level]))
             finally:
-                self._standing.give_back(queue, self._charge)
+                self._queue_usage.give_back(queue, self._charge)
         finally:
             self._restore(victims)
 
@@ -135,12 +135,12 @@ class Rules:
 
         Always so for the incoming gang's queue: its own gangs need not have borrowed.
         """
-        place, standing = self._place(queue), self._standing
+        place, queue_usage = self._place(queue), self._queue_usage
         return queue == self._incoming.queue or (
             place is not None
             and any(
-                standing.own(queue, meter) >= self._nominal(queue, meter)
-                and all(standing.usage(above, meter) >= standing.quota(above, meter) for above in place.below)
+                queue_usage.own(queue, meter) >= self._nominal(queue, meter)
+                and all(queue_usage.usage(above, meter) >= queue_usage.quota(above, meter) for above in place.below)
                 for meter in meters
             )
         )
@@ -148,27 +148,27 @@ class Rules:
     def _own_part_holds(self) -> bool:
         """Return whether the queue itself, without those under it, uses no more than its nominal quota."""
         queue = self._incoming.queue
-        return all(self._standing.own(queue, meter) <= self._nominal(queue, meter) for meter in self._charge)
+        return all(self._queue_usage.own(queue, meter) <= self._nominal(queue, meter) for meter in self._charge)
 
     def _holds(self, queue: QueueName) -> bool:
-        return not any(self._standing.borrowed(queue, meter) for meter in self._charge)
+        return not any(self._queue_usage.borrowed(queue, meter) for meter in self._charge)
 
     def _nominal(self, queue: QueueName, meter: MeterName) -> int:
-        quota = self._standing.tree.quotas[queue].get(meter)
+        quota = self._queue_usage.tree.quotas[queue].get(meter)
         return quota.nominal if quota else 0
 
     def _place(self, queue: QueueName) -> "_Place | None":
         if queue not in self._places:
-            self._places[queue] = _place(self._standing.tree.path(queue), self._path)
+            self._places[queue] = _place(self._queue_usage.tree.path(queue), self._path)
         return self._places[queue]
 
     def _evict(self, victims: Iterable[Candidate]) -> None:
         for victim in victims:
-            self._standing.give_back(victim.queue, self._part(victim.charge))
+            self._queue_usage.give_back(victim.queue, self._part(victim.charge))
 
     def _restore(self, victims: Iterable[Candidate]) -> None:
         for victim in victims:
-            self._standing.take(victim.queue, self._part(victim.charge))
+            self._queue_usage.take(victim.queue, self._part(victim.charge))
 
     def _part(self, charge: Charge) -> Charge:
         return {meter: charge[meter] for meter in self._charge if meter in charge}

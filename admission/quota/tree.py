@@ -50,7 +50,7 @@ class Tree:
     parents: Mapping[QueueName, QueueName] = field(default_factory=dict)
     children: Mapping[QueueName, tuple[QueueName, ...]] = field(default_factory=dict)
     quotas: Mapping[QueueName, Mapping[MeterName, Quota]] = field(default_factory=dict)
-    flaws: Mapping[QueueName, QueueFlaw] = field(default_factory=dict)
+    problems: Mapping[QueueName, QueueFlaw] = field(default_factory=dict)
     order: tuple[QueueName, ...] = ()
     placed: frozenset[QueueName] = frozenset()
 
@@ -75,14 +75,14 @@ class Tree:
             parents=places,
             children=_children(places),
             quotas={name: {quota.meter: quota for quota in queue.quotas} for name, queue in by_name.items()},
-            flaws=dict(sorted((deep | rootless | stopped).items())),
+            problems=dict(sorted((deep | rootless | stopped).items())),
             order=order,
             placed=frozenset(order),
         )
 
     def active(self, queue: QueueName) -> bool:
         """Return whether the queue exists, has its place, and neither it nor one above it is being deleted."""
-        return queue in self.queues and queue not in self.flaws
+        return queue in self.queues and queue not in self.problems
 
     def path(self, queue: QueueName) -> tuple[QueueName, ...]:
         """Return the queue and those above it, up to its root."""
@@ -139,24 +139,24 @@ def _stopped(placed: Iterable[Queue], absent: Collection[QueueName]) -> dict[Que
 
     placed: a parent before its children.
     """
-    flaws: dict[QueueName, QueueFlaw] = {}
+    problems: dict[QueueName, QueueFlaw] = {}
     whys: dict[QueueName, str] = {}
     for queue in placed:
         name, parent = queue.name, queue.parent
         if queue.meta.deleted is not None and name not in absent:
-            flaws[name], whys[name] = _terminating(name), f"queue {name} is being deleted"
+            problems[name], whys[name] = _terminating(name), f"queue {name} is being deleted"
         elif parent is None:
             continue
         elif parent in absent:
-            flaws[name], whys[name] = _missing(name, parent), f"parent {parent} of queue {name} does not exist"
+            problems[name], whys[name] = _missing(name, parent), f"parent {parent} of queue {name} does not exist"
         elif parent in whys:
-            flaws[name], whys[name] = _above(name, whys[parent]), whys[parent]
-    return flaws
+            problems[name], whys[name] = _above(name, whys[parent]), whys[parent]
+    return problems
 
 
 def _rootless(parents: Mapping[QueueName, QueueName]) -> dict[QueueName, QueueFlaw]:
     """Return what is wrong with queues that no root is above: a parent is missing, or they run in a circle."""
-    flaws: dict[QueueName, QueueFlaw] = {}
+    problems: dict[QueueName, QueueFlaw] = {}
     above: dict[QueueName, str] = {}
     for name in parents:
         path: dict[QueueName, None] = {}
@@ -174,8 +174,8 @@ def _rootless(parents: Mapping[QueueName, QueueName]) -> dict[QueueName, QueueFl
             last = next(reversed(path))
             why, own = f"parent {end} of queue {last} does not exist", {last: _missing(last, end)}
         above |= dict.fromkeys(path, why)
-        flaws |= {one: own.get(one) or _above(one, why) for one in path}
-    return flaws
+        problems |= {one: own.get(one) or _above(one, why) for one in path}
+    return problems
 
 
 def _missing(name: QueueName, parent: QueueName) -> QueueFlaw:

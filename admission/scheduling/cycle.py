@@ -50,14 +50,14 @@ class _State:
     """
 
     rules: Rules
-    world: ClusterState
-    standing: QueueUsage
+    cluster: ClusterState
+    queue_usage: QueueUsage
     reserve: Backfill | None
     blocked: dict[QueueName, str] = field(default_factory=dict)
 
 
 def decide_all(
-    groups: tuple[Group, ...], rules: Rules, world: ClusterState, usage: Usage, reserve: Backfill | None = None
+    groups: tuple[Group, ...], rules: Rules, cluster: ClusterState, usage: Usage, reserve: Backfill | None = None
 ) -> CycleDecisions:
     """Decide about the gangs that wait, in order; each sees what was granted to those before it.
 
@@ -68,19 +68,19 @@ def decide_all(
     after a gang that is planned anew in the next cycle, so that nobody has what it gave back just now.
     """
     basis = Basis(
-        world=world,
+        cluster=cluster,
         usage=usage,
         queues=rules.snapshot.queues,
         meters=rules.meters,
         steps=rules.steps,
         protection=rules.protection,
     )
-    rules.recall.begin(basis)
+    rules.plans.begin(basis)
     rules.rest.begin(rules.snapshot, rules.tree.queues, rules.meters, rules.profile, rules.protection, rules.steps)
     if reserve is not None:
         waiting = {group.uid for group in groups if group.waiting}
-        reserve.begin(rules, waiting, world)
-    state = _State(rules, world, QueueUsage(rules.tree, usage), reserve)
+        reserve.begin(rules, waiting, cluster)
+    state = _State(rules, cluster, QueueUsage(rules.tree, usage), reserve)
     held = _all_held(groups, state) if rules.beyond is None else None
     if held is None:
         # What is decided beside grants that may come to nothing is found anew.
@@ -89,25 +89,25 @@ def decide_all(
         state.blocked.clear()
     found = _granted(groups, usage, state) if held is None else CycleDecisions(anew=tuple(held))
     if reserve is not None:
-        reserve.look(rules, state.world, state.standing)
+        reserve.look(rules, state.cluster, state.queue_usage)
     return found
 
 
-def rehearse(groups: tuple[Group, ...], rules: Rules, world: ClusterState, usage: Usage) -> None:
+def rehearse(groups: tuple[Group, ...], rules: Rules, cluster: ClusterState, usage: Usage) -> None:
     """Find out beforehand what the first round of a leader would have to: who cannot start, and where gangs could.
 
     Nobody is promised anything. Of every kind of gang one is planned for though its queue may be full: the next one of
     its kind may not find it so.
     """
-    decide_all(groups, rules, world, usage)
-    rules = replace(rules, recall=PlanCache(), rest=VerdictCache(), mute=True)
-    standing, kinds = QueueUsage(rules.tree, {}), set[Hashable]()
+    decide_all(groups, rules, cluster, usage)
+    rules = replace(rules, plans=PlanCache(), rest=VerdictCache(), mute=True)
+    queue_usage, kinds = QueueUsage(rules.tree, {}), set[Hashable]()
     for group in groups:
         queue = completeness.entered(group, rules.snapshot) if group.waiting else None
         if not isinstance(queue, Queue):
             continue
-        inputs = chain.asked(Inputs(rules=rules, group=group, queue=queue, world=world, standing=standing))
-        alike = equivalence.build(inputs.demands, mode.asked(group.record, queue), world, topology.question(group))
+        inputs = chain.asked(Inputs(rules=rules, group=group, queue=queue, cluster=cluster, queue_usage=queue_usage))
+        alike = equivalence.build(inputs.demands, mode.asked(group.record, queue), cluster, topology.question(group))
         if alike is not None and alike.key not in kinds:
             chain.decide(inputs)
             kinds.add(alike.key)
@@ -133,12 +133,12 @@ def _note_first(groups: tuple[Group, ...], state: _State) -> None:
 
 
 def _granted(groups: tuple[Group, ...], usage: Usage, state: _State) -> CycleDecisions:
-    rules, standing = state.rules, state.standing
+    rules, queue_usage = state.rules, state.queue_usage
     waiting = [group for group in groups if group.waiting]
     decisions: list[Decision] = []
     positions: dict[QueueName, int] = {}
     granted = 0
-    contest = Tournament(Shares(standing, usage, rules.sharing, rules.history), waiting, lambda group: group.queue)
+    contest = Tournament(Shares(queue_usage, usage, rules.sharing, rules.history), waiting, lambda group: group.queue)
     for group in contest:
         positions[group.queue] = positions.get(group.queue, 0) + 1
         if granted >= rules.most_grants:
@@ -152,12 +152,12 @@ def _granted(groups: tuple[Group, ...], usage: Usage, state: _State) -> CycleDec
             state.reserve.note(finding, inputs)
         if isinstance(outcome, Grant):
             pods = {pod.meta.uid: pod for pod in group.waiting}
-            state.world = cluster_state.granted(state.world, outcome.plan, pods, group.key, outcome.claims)
-            standing.take(group.queue, outcome.plan.charge)
+            state.cluster = cluster_state.granted(state.cluster, outcome.plan, pods, group.key, outcome.claims)
+            queue_usage.take(group.queue, outcome.plan.charge)
             contest.take(group.queue, outcome.plan.charge)
             if rules.balances is not None:
                 rules.balances.take(group.queue, outcome.plan.charge, budget.runtime_of(group))
-            rules.recall.end()
+            rules.plans.end()
             rules.rest.recount()
             granted += 1
         decisions.append(Decision(group=group, outcome=outcome, position=positions[group.queue], needed=finding.needed))
@@ -172,13 +172,13 @@ def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None
     As long as none is granted, each is decided on the same world and the same use, whoever is first.
     """
     rules, rest = state.rules, state.rules.rest
-    lacks = partial(_lack, state.standing)
+    lacks = partial(_lack, state.queue_usage)
 
     def holds(queue: QueueName, ground: Ground) -> bool:
         if ground.bound:
             return _stands(ground, queue, state) and rest.stands(queue, ground, lacks)
         key = ground.alike.key if ground.alike is not None else None
-        is_proved = key is None or rules.recall.proof(key, state.world, rules.selectors) is ground.proof
+        is_proved = key is None or rules.plans.proof(key, state.cluster, rules.selectors) is ground.proof
         return is_proved and rest.stands(queue, ground, lacks)
 
     decisions: list[Decision] = []
@@ -196,7 +196,7 @@ def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None
             for at, (group, finding) in enumerate(zip(ordered, findings, strict=True), 1)
         ]
         if all(map(rest.is_kept, findings)):
-            rest.lines.keep(queue, waiting, rest.grounds(findings))
+            rest.lines.keep(queue, waiting, rest.inputs(findings))
         decisions += found
         noted += looked
     rest.keep_only(groups)
@@ -220,8 +220,8 @@ def _looked_at(group: Group, state: _State) -> Looked:
         rules=state.rules,
         group=group,
         queue=queue,
-        world=state.world,
-        standing=state.standing,
+        cluster=state.cluster,
+        queue_usage=state.queue_usage,
         blocked_by=state.blocked.get(name, ""),
     )
     found = _found(inputs, state)
@@ -238,16 +238,16 @@ def _found(inputs: Inputs, state: _State) -> Verdict:
         and group.uid not in rules.backoffs
         and not budget.may_run_out(rules.tree, group.queue)
     )
-    known = rules.rest.of(group, inputs.blocked_by, partial(_lack, inputs.standing)) if may_rest else None
+    known = rules.rest.of(group, inputs.blocked_by, partial(_lack, inputs.queue_usage)) if may_rest else None
     if known is not None and known.by == RESERVED and _stands(known, group.queue, state):
         return known
     if known is not None and known.by not in {PROOF, RESERVED}:
         return known
     if known is not None and known.alike is not None and known.by == PROOF:
-        proof = rules.recall.proof(known.alike.key, inputs.world, rules.selectors)
+        proof = rules.plans.proof(known.alike.key, inputs.cluster, rules.selectors)
         if proof is not None and proof is known.proof:
             return known
-        if proof is not None and known.alike.is_fresh(inputs.world):
+        if proof is not None and known.alike.is_fresh(inputs.cluster):
             hold = known.alike.hold(proof.hold)
             known.outcome, known.proof = known.outcome if hold == known.outcome else hold, proof
             return known
@@ -261,9 +261,9 @@ def _found(inputs: Inputs, state: _State) -> Verdict:
 def _stands(held: Verdict | Ground, queue: QueueName, state: _State) -> bool:
     """Return whether somebody would still be in the way of what is reserved."""
     reserve, selectors = state.reserve, state.rules.selectors
-    return reserve is not None and reserve.stands(held, queue, state.world, state.standing, selectors)
+    return reserve is not None and reserve.stands(held, queue, state.cluster, state.queue_usage, selectors)
 
 
-def _lack(standing: QueueUsage, queue: QueueName, charge: Charge) -> Hold | None:
-    shortage = standing.charge_fits(queue, charge)
+def _lack(queue_usage: QueueUsage, queue: QueueName, charge: Charge) -> Hold | None:
+    shortage = queue_usage.charge_fits(queue, charge)
     return None if shortage is None else Hold(HoldReason.QUOTA_EXCEEDED, shortage.message, shortage.details)

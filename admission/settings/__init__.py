@@ -216,7 +216,7 @@ _DRIVER = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 _LONGEST_DRIVER = 63
 
 
-def flaws(settings: Settings) -> Iterator[str]:
+def problems(settings: Settings) -> Iterator[str]:
     """Yield what is wrong with settings that each have the right type: `setting: what, and what would be right`."""
     unknown = sorted(set(settings.roles) - ROLES)
     if unknown or not settings.roles:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from admission.errors import MendError
-from admission.settings import Settings, flaws
+from admission.errors import FixError
+from admission.settings import Settings, problems
 from admission.settings.redaction import shown
 from admission.settings.schema import PREFIX, Field, fields, is_list, replaced, sections, takes_nothing
 
@@ -102,9 +102,9 @@ def read(file: Path | None = None, environment: Mapping[str, str] | None = None,
         except ValueError:
             wrong.append(f"{one.origin}: {one.path}: {shown(field, one.value)!r} is not {field.words}")
     settings = replaced(Settings(), values)
-    wrong += [_placed(flaw, origins) for flaw in flaws(settings)]
+    wrong += [_placed(problem, origins) for problem in problems(settings)]
     if wrong:
-        raise MendError(f"settings: {'; '.join(wrong)}")
+        raise FixError(f"settings: {'; '.join(wrong)}")
     return Chosen(settings=settings, origins=origins)
 
 
@@ -138,10 +138,10 @@ def _from_file(file: Path | None) -> Iterator[Given]:
         text = file.read_text()
         document = tomllib.loads(text)
     except OSError as error:
-        raise MendError(f"settings {file}: {error.strerror or error}") from error
+        raise FixError(f"settings {file}: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         hint = "; settings are TOML, as docs/settings.md shows it" if file.suffix in (".yaml", ".yml") else ""
-        raise MendError(f"settings {file}: is not TOML: {error}{hint}") from error
+        raise FixError(f"settings {file}: is not TOML: {error}{hint}") from error
     lines = _lines(text)
     for path, value in _leaves(document, ""):
         line = f":{lines[path]}" if path in lines else ""
@@ -229,7 +229,7 @@ def _converted(field: Field, given: Given) -> Any:
     return found
 
 
-def _placed(flaw: str, origins: Mapping[str, Origin]) -> str:
+def _placed(problem: str, origins: Mapping[str, Origin]) -> str:
     """Say where the setting of a flaw stands, if it is not a default."""
-    origin = origins.get(flaw.partition(":")[0])
-    return f"{origin}: {flaw}" if origin else flaw
+    origin = origins.get(problem.partition(":")[0])
+    return f"{origin}: {problem}" if origin else problem

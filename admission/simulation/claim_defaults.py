@@ -50,7 +50,7 @@ def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], list[E
     store: what the objects amount to. Objects with a UID exist already, and nothing is added to them.
     """
     known = provided_templates.claim_context(manifests.snapshot(store))
-    flawed = {index for index, _ in store.flaws}
+    flawed = {index for index, _ in store.problems}
     found: list[Json] = []
     effects: list[Effect] = []
     for index, obj in enumerate(objects):

@@ -64,7 +64,7 @@ class Expanded:
     refusals: Mapping[GangUid, Refusal] = field(default_factory=dict)
     invented: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
-    flaws: tuple[tuple[int, MalformedObjectError], ...] = ()
+    problems: tuple[tuple[int, MalformedObjectError], ...] = ()
     effects: tuple[Effect, ...] = ()
 
 
@@ -100,7 +100,7 @@ def expand(
         refusals=door.refusals,
         invented=frozenset(store.invented),
         notes=(*store.notes, *dict.fromkeys(door.warnings), *claim_defaults.differing(filled)),
-        flaws=tuple(store.flaws),
+        problems=tuple(store.problems),
         effects=(*effects, *dict.fromkeys(door.effects)),
     )
 

@@ -25,10 +25,10 @@ def allocation(claim: Claim, holding: Holding, node: NodeName, devices: Mapping[
 def _allocated(claim: Claim, at: int, given: RequestDevice, devices: Mapping[DeviceId, Device]) -> AllocatedDevice:
     """Return a granted device as it is allocated: whole, a share of it, or nothing of it, under admin access."""
     taken = [*device_use.from_plan([given], claim.spec, devices, Features())]
-    shared = [taking for taking in taken if taking.shared]
+    shared = [use for use in taken if use.shared]
     return AllocatedDevice(
         given=given,
         admin_access=not taken,
         share_id=Uid(str(uuid.uuid5(uuid.NAMESPACE_OID, f"{claim.meta.uid}/{at}"))) if shared else "",
-        consumed={name: Fraction(amount) for taking in shared for name, amount in (taking.share or {}).items()},
+        consumed={name: Fraction(amount) for use in shared for name, amount in (use.share or {}).items()},
     )

@@ -92,44 +92,46 @@ async def lint(
     objects: Sequence[Json], *, namespace: str = "default", profile: SchedulerProfile = profile.NEWEST
 ) -> Linted:
     """Return what is wrong with the objects, each of which has an apiVersion and a kind."""
-    world = expand.expand(objects, namespace=namespace, profile=profile)
-    linter = _Linter(objects, world, namespace, profile)
-    remarks = [*_refused(world), *linter.remarks(), *await linter.conditions()]
+    cluster_state = expand.expand(objects, namespace=namespace, profile=profile)
+    linter = _Linter(objects, cluster_state, namespace, profile)
+    remarks = [*_refused(cluster_state), *linter.remarks(), *await linter.conditions()]
     ordered = sorted(dict.fromkeys(remarks), key=lambda remark: remark.index)
-    return Linted(remarks=tuple(ordered), notes=world.notes)
+    return Linted(remarks=tuple(ordered), notes=cluster_state.notes)
 
 
-def _refused(world: Expanded) -> Iterator[Remark]:
-    for index, error in world.flaws:
-        for flaw in error.flaws:
-            yield _error(index, Code.REFUSED, flaw.field, flaw.message)
+def _refused(cluster_state: Expanded) -> Iterator[Remark]:
+    for index, error in cluster_state.problems:
+        for problem in error.problems:
+            yield _error(index, Code.REFUSED, problem.field, problem.message)
 
 
 class _Linter:
     """The objects that are whole, one after the other."""
 
-    def __init__(self, objects: Sequence[Json], world: Expanded, namespace: str, profile: SchedulerProfile) -> None:
-        self._world = world
-        self._snapshot = world.snapshot
+    def __init__(
+        self, objects: Sequence[Json], cluster_state: Expanded, namespace: str, profile: SchedulerProfile
+    ) -> None:
+        self._cluster_state = cluster_state
+        self._snapshot = cluster_state.snapshot
         self._profile = profile
         self._namespace = namespace
         self._selectors = Selectors(profile.cel)
-        self._types = _types(world.snapshot)
+        self._types = _types(cluster_state.snapshot)
         remembered = ReviewCaches()
-        self._policies = remembered.policies(world.snapshot)
-        self._queues = remembered.defaults(world.snapshot)
+        self._policies = remembered.policies(cluster_state.snapshot)
+        self._queues = remembered.defaults(cluster_state.snapshot)
         self._known = ClaimContext(
-            snapshot=world.snapshot,
+            snapshot=cluster_state.snapshot,
             defaults=self._queues,
-            limits=remembered.limits(world.snapshot),
+            limits=remembered.limits(cluster_state.snapshot),
             policies=self._policies,
         )
-        flawed = {index for index, _ in world.flaws}
+        flawed = {index for index, _ in cluster_state.problems}
         self._whole = [(index, obj) for index, obj in enumerate(objects) if index not in flawed]
         self._places = {(str(obj["kind"]), self._key(obj)): index for index, obj in self._whole}
         self._aliases = {
             alias
-            for policy in world.snapshot.policies.values()
+            for policy in cluster_state.snapshot.policies.values()
             for default in policy.defaults
             if default.device_class is not None
             for alias in default.classes
@@ -284,17 +286,17 @@ class _Linter:
     def _template(self, index: int, template: Reader) -> Iterator[Remark]:
         """Yield what is wrong with a template that a policy provides, as if it was written by itself."""
         body = {"metadata": {"name": template.text("name")}, "spec": {"spec": template.raw("spec")}}
-        flaws = validation.flaws("ResourceClaimTemplate", body, self._profile)
-        for flaw in flaws:
-            field = flaw.field.replace("metadata.name", f"{template.path}.name", 1)
-            yield _error(index, Code.REFUSED, field.replace("spec.spec", f"{template.path}.spec", 1), flaw.message)
-        if not flaws:
+        problems = validation.problems("ResourceClaimTemplate", body, self._profile)
+        for problem in problems:
+            field = problem.field.replace("metadata.name", f"{template.path}.name", 1)
+            yield _error(index, Code.REFUSED, field.replace("spec.spec", f"{template.path}.spec", 1), problem.message)
+        if not problems:
             yield from self._claim(index, template.child("spec"))
 
     # What the controller and the door would say.
 
     def _refusals(self) -> Iterator[Remark]:
-        for refusal in self._world.refusals.values():
+        for refusal in self._cluster_state.refusals.values():
             message = f"refused: {refusal.denial.reason}: {refusal.denial.message}"
             yield _error(
                 refusal.index, Code.DENIED, "spec", f"its pods are {message}" if refusal.is_made else f"is {message}"
@@ -302,8 +304,8 @@ class _Linter:
 
     async def conditions(self) -> list[Remark]:
         """Return what the status of queues and meters would say that is not in order."""
-        world = replace(self._world, snapshot=replace(self._snapshot, pods={}, jobs={}), refusals={})
-        outcome = await offline.simulate(world)
+        cluster_state = replace(self._cluster_state, snapshot=replace(self._snapshot, pods={}, jobs={}), refusals={})
+        outcome = await offline.simulate(cluster_state)
         reports = [("Queue", str(queue.name), queue.conditions) for queue in outcome.queues]
         reports += [
             ("Meter", report.name, report.conditions) for report in outcome.conditions if report.plural == "meters"

@@ -18,7 +18,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.decoding import Json
 from admission.dra.compatibility import SchedulerProfile
-from admission.errors import Flaw, MalformedObjectError
+from admission.errors import MalformedObjectError, Problem
 from admission.simulation import in_memory, validation
 from admission.workloads.kinds import catalog
 from admission.workloads.kinds.registry import WorkloadKind
@@ -87,7 +87,7 @@ class Store:
     bodies: dict[tuple[str, str], Json] = field(default_factory=dict)
     invented: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
-    flaws: list[tuple[int, MalformedObjectError]] = field(default_factory=list)
+    problems: list[tuple[int, MalformedObjectError]] = field(default_factory=list)
 
     def of(self, kind: str) -> dict[str, Any]:
         """Return the values of one kind by their keys, in the order of the input."""
@@ -122,7 +122,7 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
             value = _vetted(name, body, kind, profile)
             store.keep(family.key if family else name, value, index)
         except MalformedObjectError as error:
-            store.flaws.append((index, error))
+            store.problems.append((index, error))
             continue
         if family is not None and family.suspend:
             store.bodies[family.key, value.meta.key] = body
@@ -137,11 +137,11 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
 
 def _vetted(name: str, body: Json, kind: _Kind, profile: SchedulerProfile) -> Any:
     """Read an object that the API server would keep. Raises MalformedObjectError with all that is wrong with it."""
-    found = validation.flaws(name, body, profile)
+    found = validation.problems(name, body, profile)
     try:
         value = kind.read(body)
     except MalformedObjectError as error:
-        raise MalformedObjectError(name, error.name, tuple(dict.fromkeys((*error.flaws, *found)))) from error
+        raise MalformedObjectError(name, error.name, tuple(dict.fromkeys((*error.problems, *found)))) from error
     if found:
         raise MalformedObjectError(name, meta.name_in(body), found)
     return value
@@ -195,8 +195,8 @@ def _created(obj: Json) -> datetime | None:
 def _version_error(obj: Json, kind: _Kind) -> MalformedObjectError:
     group = str(obj["apiVersion"]).rpartition("/")[0]
     readable = " or ".join(f"{group}/{version}".lstrip("/") for version in sorted(kind.versions))
-    flaw = Flaw("apiVersion", f"{obj['apiVersion']} is not read here; {readable} is")
-    return MalformedObjectError(str(obj["kind"]), meta.name_in(obj), (flaw,))
+    problem = Problem("apiVersion", f"{obj['apiVersion']} is not read here; {readable} is")
+    return MalformedObjectError(str(obj["kind"]), meta.name_in(obj), (problem,))
 
 
 def _completed(obj: Json, index: int, kind: _Kind, store: Store) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def _completed(obj: Json, index: int, kind: _Kind, store: Store) -> dict[str, An
     if not data.get("name") and isinstance(data.get("generateName"), str):
         data["name"] = f"{data['generateName']}{index:05}"
     if not data.get("name"):
-        raise MalformedObjectError(str(obj["kind"]), meta.name_in(obj), (Flaw("metadata.name", "is required"),))
+        raise MalformedObjectError(str(obj["kind"]), meta.name_in(obj), (Problem("metadata.name", "is required"),))
     if not kind.namespaced:
         data.pop("namespace", None)
     elif not data.get("namespace"):

@@ -70,9 +70,9 @@ class Outcome:
         return frozenset(gang.verdict for gang in self.gangs)
 
 
-async def simulate(world: Expanded, *, until_empty: bool = False, steps: int = 50_000) -> Outcome:
+async def simulate(cluster_state: Expanded, *, until_empty: bool = False, steps: int = 50_000) -> Outcome:
     """Run cycles until nothing more is admitted; with `until_empty`, until nothing waits or nothing helps."""
-    run = _Run(world, steps)
+    run = _Run(cluster_state, steps)
     await run.begin()
     while True:
         result = await run.cycle()
@@ -83,10 +83,10 @@ async def simulate(world: Expanded, *, until_empty: bool = False, steps: int = 5
 class _Run:
     """One simulation: its cluster and ledger, its clock, and what it has seen of each gang."""
 
-    def __init__(self, world: Expanded, steps: int) -> None:
-        self._world = world
-        self._now = world.now
-        self._cluster = in_memory.Cluster(protection.without_fences(world.snapshot))
+    def __init__(self, cluster_state: Expanded, steps: int) -> None:
+        self._cluster_state = cluster_state
+        self._now = cluster_state.now
+        self._cluster = in_memory.Cluster(protection.without_fences(cluster_state.snapshot))
         self._ledger = in_memory.Ledger()
         cluster = self._cluster
         ports = Ports(
@@ -96,8 +96,8 @@ class _Run:
             workloads=cluster,
             reports=cluster,
             ledger=self._ledger,
-            scheduler=admission_ports.FixedScheduler(world.profile),
-            fences=admission_ports.NoFences(fences(world.snapshot)),
+            scheduler=admission_ports.FixedScheduler(cluster_state.profile),
+            fences=admission_ports.NoFences(fences(cluster_state.snapshot)),
         )
         self._desk = LeaderState(ports=ports, actor=ACTOR, epoch=EPOCH, steps=steps)
         self._seen: dict[GangUid, GangReport] = {}
@@ -111,13 +111,13 @@ class _Run:
     async def begin(self) -> None:
         """Enter what runs already into the books."""
         await self._ledger.fence(EPOCH)
-        groups = gangs.groups(self._world.snapshot, {})
+        groups = gangs.groups(self._cluster_state.snapshot, {})
         self._keys = {group.uid: group.key for group in groups}
         running = sorted(
             (group for group in groups if opening_balance.placed(group)),
             key=lambda group: (group.first_queued, group.key),
         )
-        entries = opening_balance.entries(running, self._world.snapshot, at=self._now, actor=ACTOR)
+        entries = opening_balance.entries(running, self._cluster_state.snapshot, at=self._now, actor=ACTOR)
         await self._ledger.post_all([*entries], epoch=EPOCH)
         self._running = [group.uid for group in running]
         self._at_first = frozenset(self._running)
@@ -160,7 +160,7 @@ class _Run:
         return False
 
     def outcome(self, result: CycleResult) -> Outcome:
-        refused = self._world.refusals
+        refused = self._cluster_state.refusals
         known = _Names({report.key: self._key(report) for report in self._seen.values()})
         told = [self._told(report, known) for uid, report in self._seen.items() if uid not in refused]
         told += [_refused(refusal) for refusal in refused.values()]
@@ -170,7 +170,7 @@ class _Run:
     def _key(self, report: GangReport) -> str:
         """Return the gang's key; with the name of its workload where a made-up UID would stand behind it."""
         workload = report.workload
-        if workload is not None and workload.uid in self._world.invented:
+        if workload is not None and workload.uid in self._cluster_state.invented:
             return f"{report.namespace}/{workload.name}"
         return report.key
 

@@ -20,7 +20,7 @@ from admission.api.values.names import Uid
 from admission.dra.metering import device_meters, holdings
 from admission.dra.metering.device_meters import ChargeError, Meters, PricedDevice
 from admission.dra.requests import extended_resources
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.lifecycle import transitions
 from admission.workloads.gangs import Group
 
@@ -96,7 +96,7 @@ def _charge(claim: Claim, devices: Mapping[DeviceId, Device], meters: Meters) ->
     ]
     charge = device_meters.charge(meters, claim.spec, given)
     if isinstance(charge, ChargeError):
-        raise MendError(f"claim {claim.meta.key} is allocated but cannot be charged: {charge.message}")
+        raise FixError(f"claim {claim.meta.key} is allocated but cannot be charged: {charge.message}")
     return charge
 
 

@@ -15,7 +15,7 @@ from admission.api.kubernetes.owners import Parent
 from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import Held
-from admission.errors import Flaw, MalformedObjectError
+from admission.errors import MalformedObjectError, Problem
 from admission.simulation import in_memory
 from admission.simulation.manifests import Candidate, Store
 from admission.workloads import suspendable
@@ -101,7 +101,7 @@ class _Maker:
         """Yield the pods of some templates, or none where some of them cannot be made."""
         count = sum(template.pods for template in templates)
         if not 0 <= count <= LARGEST_SIZE:
-            self._refuse([Flaw(self.sizes, f"makes {count} pods at a time; a gang has 0 to {LARGEST_SIZE}")])
+            self._refuse([Problem(self.sizes, f"makes {count} pods at a time; a gang has 0 to {LARGEST_SIZE}")])
             return
         found: list[Json] = []
         for template in templates:
@@ -111,7 +111,7 @@ class _Maker:
                     pods.decode(body)
             except MalformedObjectError as error:
                 path = _path(template)
-                self._refuse(Flaw(f"{path}.{flaw.field}", flaw.message) for flaw in error.flaws)
+                self._refuse(Problem(f"{path}.{problem.field}", problem.message) for problem in error.problems)
                 return
             found += bodies
         self.store.invented.update(body["metadata"]["uid"] for body in found)
@@ -130,9 +130,9 @@ class _Maker:
             indexed=self.indexed,
         )
 
-    def _refuse(self, flaws: Iterable[Flaw]) -> None:
-        error = MalformedObjectError(self.kind.kind, self.meta.key, tuple(flaws))
-        self.store.flaws.append((self.index, error))
+    def _refuse(self, problems: Iterable[Problem]) -> None:
+        error = MalformedObjectError(self.kind.kind, self.meta.key, tuple(problems))
+        self.store.problems.append((self.index, error))
 
 
 def _path(template: PodTemplate) -> str:

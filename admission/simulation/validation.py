@@ -10,10 +10,10 @@ from admission.api.validation import claims, objects
 from admission.api.values.decoding import Json, Reader
 from admission.cel import environment, limits
 from admission.dra.compatibility import SchedulerProfile
-from admission.errors import Flaw
+from admission.errors import Problem
 
 
-def flaws(kind: str, obj: Json, profile: SchedulerProfile) -> tuple[Flaw, ...]:
+def problems(kind: str, obj: Json, profile: SchedulerProfile) -> tuple[Problem, ...]:
     """Return every flaw of an object of resource.k8s.io with its field; nothing for other kinds."""
     reader = Reader(obj)
     for selector in _selectors(kind, reader):
@@ -22,8 +22,8 @@ def flaws(kind: str, obj: Json, profile: SchedulerProfile) -> tuple[Flaw, ...]:
         if isinstance(text, str) and 0 < len(text.encode(errors="replace")) <= claims.LONGEST_EXPRESSION:
             objection = _objection(text, profile.cel)
             if objection is not None:
-                selector.flaw("cel.expression", f"is not CEL that Kubernetes takes: {objection.message}")
-    return tuple(dict.fromkeys((*objects.flaws(kind, obj), *reader.flaws)))
+                selector.problem("cel.expression", f"is not CEL that Kubernetes takes: {objection.message}")
+    return tuple(dict.fromkeys((*objects.problems(kind, obj), *reader.problems)))
 
 
 @lru_cache(maxsize=1024)

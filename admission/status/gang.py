@@ -57,7 +57,7 @@ class StatusInputs:
     book: Book
     tree: Tree
     meters: Meters
-    appraisal: MeterHealth = meter_health.NOTHING
+    health: MeterHealth = meter_health.NOTHING
     decisions: Mapping[GangUid, Decision] = field(default_factory=dict)
     backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
     evicted: Mapping[GangUid, Evicted] = field(default_factory=dict)
@@ -260,10 +260,10 @@ def _plan(placement: Placement | None) -> tuple[PlannedPod, ...]:
 
 
 def _ready(name: MeterName, classes: Iterable[str], facts: StatusInputs) -> Condition:
-    flaws = facts.meters.flaws.get(name)
-    if flaws:
-        return condition("Ready", "Malformed", f"meter {name}: {'; '.join(map(str, flaws))}", holds=False)
-    failure = facts.appraisal.failures.get(name)
+    problems = facts.meters.problems.get(name)
+    if problems:
+        return condition("Ready", "Malformed", f"meter {name}: {'; '.join(map(str, problems))}", holds=False)
+    failure = facts.health.failures.get(name)
     if failure is not None:
         return condition("Ready", "FailsOnDevices", failure.message, holds=False)
     missing = sorted(set(classes) - set(facts.snapshot.classes))

@@ -61,7 +61,7 @@ class _Sums:
     facts: StatusInputs
     uses: Mapping[QueueName, Mapping[MeterName, Use]]
     pending: Amounts
-    standing: QueueUsage
+    queue_usage: QueueUsage
     open: Mapping[QueueName, Sequence[str]]
     """The gangs for which the deletion of queues waits."""
 
@@ -75,7 +75,7 @@ def queues(tally: Tally, facts: StatusInputs) -> list[QueueReport]:
         facts=facts,
         uses=uses,
         pending=tally.pending,
-        standing=QueueUsage(facts.tree, totals),
+        queue_usage=QueueUsage(facts.tree, totals),
         open=deleted_queues.users(facts.tree.queues, facts.book.placements.values()) if deleted else {},
     )
     return [
@@ -107,19 +107,19 @@ def _uses(queue: Queue, sums: _Sums) -> dict[MeterName, MeterUse]:
             nominal=quotas.get(meter, 0),
             reserved=reserved,
             used=used,
-            borrowed=sums.standing.borrowed(queue.name, meter),
-            lent=sums.standing.lent(queue.name, meter),
+            borrowed=sums.queue_usage.borrowed(queue.name, meter),
+            lent=sums.queue_usage.lent(queue.name, meter),
             pending=pending.get(meter, 0),
         )
     return found
 
 
 def _conditions(queue: Queue, sums: _Sums) -> Iterator[Condition]:
-    flaw = sums.facts.tree.flaws.get(queue.name)
+    problem = sums.facts.tree.problems.get(queue.name)
     if queue.meta.deleted is not None:
         yield gang.condition("Active", Inactive.TERMINATING, _ending(queue, sums), holds=False)
-    elif flaw is not None:
-        yield gang.condition("Active", flaw.reason, flaw.message, holds=False)
+    elif problem is not None:
+        yield gang.condition("Active", problem.reason, problem.message, holds=False)
     else:
         yield gang.condition("Active", "Ready", "the queue admits gangs", holds=True)
     if queue.quotas:
@@ -156,7 +156,7 @@ def _quota_within(queue: Queue, sums: _Sums) -> Condition:
     if not over:
         return gang.condition("QuotaWithin", "Within", "no more is used than the quotas allow", holds=True)
     meter = min(over)
-    used, most = sums.standing.usage(queue.name, meter), sums.standing.potential(queue.name, meter)
+    used, most = sums.queue_usage.usage(queue.name, meter), sums.queue_usage.potential(queue.name, meter)
     message = (
         f"{quantities.render(used)} {meter} are used, more than the {quantities.render(most)} that the queue can have;"
         " nothing is evicted for it, and nothing that needs more starts until enough has ended or the quota is raised"
@@ -165,7 +165,9 @@ def _quota_within(queue: Queue, sums: _Sums) -> Condition:
 
 
 def _is_over(name: QueueName, meter: MeterName, sums: _Sums) -> bool:
-    return sums.standing.usage(name, meter) > sums.standing.potential(name, meter) and sums.facts.tree.active(name)
+    return sums.queue_usage.usage(name, meter) > sums.queue_usage.potential(name, meter) and sums.facts.tree.active(
+        name
+    )
 
 
 def _meters_known(queue: Queue, sums: _Sums) -> Condition:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import admission
 from admission.api.kubernetes.admission_review import Review, Verdict
 from admission.api.values import names
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.workloads.gangs import Group
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _provider(endpoint: str, sampled: float, roles: str) -> "TracerProvider":
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
         from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased  # noqa: PLC0415
     except ImportError as error:
-        raise MendError(
+        raise FixError(
             "settings: tracing.endpoint is set and OpenTelemetry is not installed: install Muster"
             " with its extra otel, as docs/install.md tells"
         ) from error

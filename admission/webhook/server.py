@@ -19,7 +19,7 @@ import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from admission.errors import MendError, RetryError
+from admission.errors import FixError, RetryError
 from admission.webhook import handler as webhook_handler
 from admission.webhook.handler import Answer, Judge, Outcome
 from admission.webhook.tls import certificate as tls_certificate
@@ -221,7 +221,7 @@ async def ensure_free(host: str, port: int) -> None:
     try:
         probe = await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port, start_serving=False)
     except OSError as error:
-        raise MendError(_unheard(host, port, error, "webhook")) from error
+        raise FixError(_unheard(host, port, error, "webhook")) from error
     probe.close()
 
 
@@ -261,7 +261,7 @@ async def _listen(site: web.TCPSite, runner: web.AppRunner, *, at: tuple[str, in
     try:
         await site.start()
     except OSError as error:
-        raise MendError(_unheard(*at, error, setting)) from error
+        raise FixError(_unheard(*at, error, setting)) from error
     return int(runner.addresses[0][1])
 
 
@@ -269,14 +269,14 @@ def _unheard(host: str, port: int, error: OSError, setting: str) -> str:
     """Say why nobody can be heard at this address, and what to do about it."""
     match error.errno:
         case errno.EADDRINUSE:
-            mend = f"another program listens there; stop it, or choose another {setting}.port"
+            fix = f"another program listens there; stop it, or choose another {setting}.port"
         case errno.EACCES:
-            mend = f"this user may not; choose a {setting}.port of 1024 or more"
+            fix = f"this user may not; choose a {setting}.port of 1024 or more"
         case _:
-            mend = f"set {setting}.host to an address of this machine"
+            fix = f"set {setting}.host to an address of this machine"
     # asyncio's own words repeat address and port; a host name without an address has no number of the system.
     reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
-    return f"cannot listen on {host} port {port}: {reason}; {mend}"
+    return f"cannot listen on {host} port {port}: {reason}; {fix}"
 
 
 def _reviews(server: Server) -> web.Application:

@@ -11,7 +11,7 @@ from typing import Self
 
 import msgspec
 
-from admission.errors import MendError, RetryError
+from admission.errors import FixError, RetryError
 
 REPORT_SECONDS = 1.0
 """Between two reports of a worker."""
@@ -105,7 +105,7 @@ class Link:
         task = await line.receive()
         if not isinstance(task, Task):
             line.close()
-            raise MendError("a worker is started by `muster serve --workers N` alone, which tells it what to do")
+            raise FixError("a worker is started by `muster serve --workers N` alone, which tells it what to do")
         return cls(line, task)
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ class GangCache:
     _gangs: dict[Uid, GangUid] = field(default_factory=dict)
     """The gang of every pod that is in one."""
     _members: dict[GangUid, dict[Uid, None]] = field(default_factory=dict)
-    _grounds: dict[Uid, tuple[str, ...]] = field(default_factory=dict)
+    _inputs: dict[Uid, tuple[str, ...]] = field(default_factory=dict)
     """What every such pod's gang depends on, as `Identity.grounds` says it."""
     _resting: dict[str, dict[Uid, None]] = field(default_factory=dict)
     """The pods whose gangs depend on something."""
@@ -122,7 +122,7 @@ class GangCache:
         if gang is None:
             return set()
         del self._members[gang][uid]
-        for ground in self._grounds.pop(uid, ()):
+        for ground in self._inputs.pop(uid, ()):
             self._resting[ground].pop(uid, None)
             if not self._resting[ground]:
                 del self._resting[ground]
@@ -134,9 +134,9 @@ class GangCache:
         left = self._leave(pod.meta.uid)
         identity = gang_key.identify(pod, snapshot)
         gang = self._seated.get(pod.meta.uid, identity.uid)
-        if identity.grounds:
-            self._grounds[pod.meta.uid] = identity.grounds
-            for ground in identity.grounds:
+        if identity.inputs:
+            self._inputs[pod.meta.uid] = identity.inputs
+            for ground in identity.inputs:
                 self._resting.setdefault(ground, {})[pod.meta.uid] = None
         self._gangs[pod.meta.uid] = gang
         self._members.setdefault(gang, {})[pod.meta.uid] = None

@@ -68,7 +68,7 @@ class Identity:
     parts: Mapping[str, Part] = field(default_factory=dict)
     grouping: Grouping | None = None
     elastic: bool = False
-    grounds: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
     line: str = ""
     named_by: str = ""
     deadline: timedelta | None = None
@@ -82,10 +82,10 @@ def identify(pod: Pod, snapshot: Snapshot) -> Identity:
     """Return the gang that a pod belongs to: a named one, that of what is above it, or one of its own."""
     lineage = owner_chain.build(pod, snapshot)
     found = _starting_with(_identified(pod, lineage, snapshot), declared_least(pod), f"{names.GANG_MIN} of its pods")
-    if found.grounds is lineage.grounds or not lineage.links:
+    if found.inputs is lineage.inputs or not lineage.links:
         return found if lineage.deadline is None else replace(found, deadline=lineage.deadline)
     # What is named otherwise than by what makes its pods depends on that as well: it says how long they may run.
-    return replace(found, deadline=lineage.deadline, grounds=tuple(dict.fromkeys((*found.grounds, *lineage.grounds))))
+    return replace(found, deadline=lineage.deadline, inputs=tuple(dict.fromkeys((*found.inputs, *lineage.inputs))))
 
 
 def _identified(pod: Pod, lineage: OwnerChain, snapshot: Snapshot) -> Identity:
@@ -226,7 +226,7 @@ def _of_pod_group(pod: Pod, family: WorkloadKind, name: str, snapshot: Snapshot)
         said=f"{names.GANG_SIZE} of its pods" if declared else f"{family.fields} of PodGroup {labels.shown(name)}",
         unknown=unknown,
         counts_ended=True,
-        grounds=(ground(family.key, key),),
+        inputs=(ground(family.key, key),),
     )
 
 
@@ -270,7 +270,7 @@ def _of_itself(pod: Pod, lineage: OwnerChain) -> Identity:
     # The next pod of a StatefulSet has the name of the one before; what others make has a name of its own.
     in_line = owner is not None and kind_of(owner) == owner_chain.STATEFUL_SET
     line = gang_uid(owner.uid, pod.meta.name) if owner is not None and in_line else ""
-    return replace(_alone(pod, lineage.grounds), line=line)
+    return replace(_alone(pod, lineage.inputs), line=line)
 
 
 def _of_parent(pod: Pod, parent: Parent, family: WorkloadKind, lineage: OwnerChain) -> Identity:
@@ -297,7 +297,7 @@ def _of_parent(pod: Pod, parent: Parent, family: WorkloadKind, lineage: OwnerCha
         counts_ended=True,
         parts=wave.parts if wave is not None else {},
         elastic=needed < size,
-        grounds=lineage.grounds,
+        inputs=lineage.inputs,
         line=gang_uid(parent.meta.uid, member.name, wave_name),
     )
 
@@ -319,7 +319,7 @@ def _of_driver(pod: Pod, driver: Pod, lineage: OwnerChain) -> Identity:
         size=declared_size(pod) or 0,
         needed=declared_size(pod) or 1,
         workload=lineage.links[-1].owner,
-        grounds=lineage.grounds,
+        inputs=lineage.inputs,
     )
 
 
@@ -347,7 +347,7 @@ def _held(pod: Pod, lineage: OwnerChain, why: str) -> Identity:
         needed=UNKNOWN_SIZE,
         workload=last,
         unknown=why,
-        grounds=lineage.grounds,
+        inputs=lineage.inputs,
     )
 
 
@@ -366,11 +366,11 @@ def _of_job(pod: Pod, job: Job | None, lineage: OwnerChain) -> Identity:
         size=size,
         needed=needed,
         workload=owner,
-        grounds=lineage.grounds,
+        inputs=lineage.inputs,
     )
 
 
-def _alone(pod: Pod, grounds: tuple[str, ...]) -> Identity:
+def _alone(pod: Pod, inputs: tuple[str, ...]) -> Identity:
     alone = Owner(api_version="v1", kind="Pod", name=pod.meta.name, uid=pod.meta.uid)
     return Identity(
         uid=GangUid(pod.meta.uid),
@@ -379,7 +379,7 @@ def _alone(pod: Pod, grounds: tuple[str, ...]) -> Identity:
         size=1,
         needed=1,
         workload=alone,
-        grounds=grounds,
+        inputs=inputs,
     )
 
 

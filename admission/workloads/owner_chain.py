@@ -40,7 +40,7 @@ class OwnerChain:
     links: tuple[Link, ...] = ()
     family: WorkloadKind | None = None
     endless: bool = False
-    grounds: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
     deadline: timedelta | None = None
 
     @property
@@ -57,7 +57,7 @@ def build(pod: Pod, snapshot: Snapshot) -> OwnerChain:
     if owner is None:
         return ALONE
     links: list[Link] = []
-    grounds: dict[str, None] = {pod.meta.uid: None}
+    inputs: dict[str, None] = {pod.meta.uid: None}
     while owner is not None:
         kind = kind_of(owner)
         family = catalog.OWNERS.get(kind)
@@ -65,24 +65,24 @@ def build(pod: Pod, snapshot: Snapshot) -> OwnerChain:
             family = catalog.PLANNED.get(kind)
         if family is None and kind not in (BATCH_JOB, POD):
             break
-        if owner.uid in grounds or len(links) == LONGEST:
-            return OwnerChain(links=(*links, Link(owner=owner, found=None)), endless=True, grounds=tuple(grounds)[1:])
-        grounds[owner.uid] = None
+        if owner.uid in inputs or len(links) == LONGEST:
+            return OwnerChain(links=(*links, Link(owner=owner, found=None)), endless=True, inputs=tuple(inputs)[1:])
+        inputs[owner.uid] = None
         seen = found(owner, snapshot)
         if "/" in owner.uid or (seen is not None and seen.meta.namespace != pod.meta.namespace):
             # The API server takes any text for a UID. One with a slash is that of a gang, and of no object.
             break
         links.append(Link(owner=owner, found=seen))
         if family is not None and not family.is_link:
-            above = _above(links[-1], grounds, snapshot)
+            above = _above(links[-1], inputs, snapshot)
             ends = _earliest(links if above is None else (*links, above[0]))
             # What is held as a whole speaks for its pods: they are planned before what it makes is there.
             if above is not None and above[0].found is not None and names.HELD in above[0].found.meta.annotations:
                 links.append(above[0])
                 family = above[1]
-            return OwnerChain(links=tuple(links), family=family, grounds=tuple(grounds)[1:], deadline=ends)
+            return OwnerChain(links=tuple(links), family=family, inputs=tuple(inputs)[1:], deadline=ends)
         owner = seen.meta.controller if seen is not None else None
-    return OwnerChain(links=tuple(links), grounds=tuple(grounds)[1:], deadline=_earliest(links))
+    return OwnerChain(links=tuple(links), inputs=tuple(inputs)[1:], deadline=_earliest(links))
 
 
 def _earliest(links: Iterable[Link]) -> timedelta | None:
@@ -91,13 +91,13 @@ def _earliest(links: Iterable[Link]) -> timedelta | None:
     return min((one for one in found if one is not None), default=None)
 
 
-def _above(below: Link, grounds: dict[str, None], snapshot: Snapshot) -> tuple[Link, WorkloadKind] | None:
+def _above(below: Link, inputs: dict[str, None], snapshot: Snapshot) -> tuple[Link, WorkloadKind] | None:
     """Return what has made an object that pods belong to, of a kind that may be held as a whole."""
     family, made = catalog.HOLDERS.get(kind_of(below.owner)), below.found
     owner = made.meta.controller if made is not None else None
     if family is None or made is None or owner is None or kind_of(owner) != family.key:
         return None
-    grounds[owner.uid] = None
+    inputs[owner.uid] = None
     above = snapshot.parents.get(family.key, NONE).get(owner.uid)
     if above is None or above.meta.namespace != made.meta.namespace:
         return None

@@ -52,7 +52,7 @@ YAML = [block for name in pages.names() for block in pages.blocks(name) if block
 def test_yaml_is_what_the_schemas_take(block: Block) -> None:
     for obj in yaml.safe_load_all(block.text):
         if obj.get("apiVersion") == names.API_VERSION:
-            assert crds.flaws(obj) == [], block.place
+            assert crds.problems(obj) == [], block.place
 
 
 def test_most_kinds_are_shown_in_yaml() -> None:

@@ -52,12 +52,12 @@ class Scene:
     """A cluster with something to ask of it."""
 
     snapshot: Snapshot
-    world: ClusterState
+    cluster: ClusterState
     selectors: Selectors
     question: Question
 
-    def allocator(self, world: ClusterState | None = None) -> Allocator:
-        return Allocator(world or self.world, selectors=self.selectors, steps=STEPS)
+    def allocator(self, cluster: ClusterState | None = None) -> Allocator:
+        return Allocator(cluster or self.cluster, selectors=self.selectors, steps=STEPS)
 
 
 def measure(*, rounds: int) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def table(result: dict[str, Any]) -> Table:
 def _numbers(scene: Scene, rounds: int) -> dict[str, float]:
     allocator = scene.allocator()
     first = _once(lambda: allocator.nodes(scene.question))
-    names = list(scene.world.nodes)
+    names = list(scene.cluster.nodes)
     found = {
         "fits_first_ms": first * 1e3,
         "fits_again_ms": _median(rounds, lambda _: allocator.nodes(scene.question)) * 1e3,
@@ -108,12 +108,12 @@ def _numbers(scene: Scene, rounds: int) -> dict[str, float]:
         * 1e4,
         "allocate_anew_us": _unseen(scene, rounds) * 1e6,
     }
-    after = [_taken(scene.world, scene.question, allocator, name) for name in names[:rounds]]
+    after = [_taken(scene.cluster, scene.question, allocator, name) for name in names[:rounds]]
     found["fits_after_claim_ms"] = _median(rounds, lambda at: scene.allocator(after[at]).nodes(scene.question)) * 1e3
     changed = [_changed(scene.snapshot, name) for name in names[:rounds]]
     renewed: list[ClusterState] = []
     found["world_after_slice_ms"] = (
-        _median(rounds, lambda at: renewed.append(cluster_state.build(changed[at], (), before=scene.world))) * 1e3
+        _median(rounds, lambda at: renewed.append(cluster_state.build(changed[at], (), before=scene.cluster))) * 1e3
     )
     found["fits_after_slice_ms"] = _median(rounds, lambda at: scene.allocator(renewed[at]).nodes(scene.question)) * 1e3
     fork = allocator.fork()
@@ -124,7 +124,7 @@ def _numbers(scene: Scene, rounds: int) -> dict[str, float]:
 
 def _unseen(scene: Scene, rounds: int) -> float:
     """Return the seconds of one allocation for which nothing is remembered of a search."""
-    allocator, names = scene.allocator(), list(scene.world.nodes)
+    allocator, names = scene.allocator(), list(scene.cluster.nodes)
     allocator.nodes(scene.question)
 
     def hundred(at: int) -> None:
@@ -141,10 +141,10 @@ def _ask_all(allocator: Allocator, question: Question, names: Iterable[NodeName]
         assert isinstance(found, Allocated)
 
 
-def _taken(world: ClusterState, question: Question, allocator: Allocator, name: NodeName) -> ClusterState:
+def _taken(cluster: ClusterState, question: Question, allocator: Allocator, name: NodeName) -> ClusterState:
     found = allocator.allocate(question, name)
     assert isinstance(found, Allocated)
-    return cluster_state.also(world, found.takings[0], Holder(claim="team/other"))
+    return cluster_state.also(cluster, found.uses[0], Holder(claim="team/other"))
 
 
 def _changed(snapshot: Snapshot, name: NodeName) -> Snapshot:
@@ -192,11 +192,11 @@ def _allocated(count: int) -> float:
 
 
 def _planned(count: int) -> float:
-    world = cluster_state.build(_snapshot(count // GPUS), ())
+    cluster = cluster_state.build(_snapshot(count // GPUS), ())
     demands = [_demand(f"pod-{at}") for at in range(count)]
-    selectors = Selectors(world.profile.cel)
+    selectors = Selectors(cluster.profile.cel)
     answer: list[object] = []
-    seconds = _once(lambda: answer.append(gang_planner.plan(demands, world, selectors=selectors, steps=STEPS)))
+    seconds = _once(lambda: answer.append(gang_planner.plan(demands, cluster, selectors=selectors, steps=STEPS)))
     assert isinstance(answer[0], Plan)
     return seconds
 
@@ -225,10 +225,10 @@ def _blow_ups() -> dict[str, str]:
     return {name: _blown(*case) for name, case in cases.items()}
 
 
-def _blown(world: ClusterState, requests: list[dict[str, Any]], constraints: list[dict[str, Any]]) -> str:
+def _blown(cluster: ClusterState, requests: list[dict[str, Any]], constraints: list[dict[str, Any]]) -> str:
     spec = {"devices": {"requests": requests, "constraints": constraints}}
     claim = claims.decode({"metadata": {"name": "c", "namespace": "team", "uid": "c"}, "spec": spec})
-    allocator = Allocator(world, selectors=Selectors(world.profile.cel), steps=STEPS)
+    allocator = Allocator(cluster, selectors=Selectors(cluster.profile.cel), steps=STEPS)
     question = allocator.ask([claim])
     assert isinstance(question, Question)
     answers: list[object] = []
@@ -253,12 +253,12 @@ def hold() -> None:
 
 def _scene(count: int) -> Scene:
     snapshot = _snapshot(count)
-    world = cluster_state.build(snapshot, ())
-    selectors = Selectors(world.profile.cel)
+    cluster = cluster_state.build(snapshot, ())
+    selectors = Selectors(cluster.profile.cel)
     question = _question(
-        Allocator(world, selectors=selectors, steps=STEPS), f"device.attributes['{DRIVER}'].model == 'h100'"
+        Allocator(cluster, selectors=selectors, steps=STEPS), f"device.attributes['{DRIVER}'].model == 'h100'"
     )
-    return Scene(snapshot, world, selectors, question)
+    return Scene(snapshot, cluster, selectors, question)
 
 
 def _question(allocator: Allocator, selector: str) -> Question:

@@ -14,50 +14,50 @@ ROOT = "resource.kubernetes.io/pcieRoot"
 
 def _odd_one_out() -> Scene:
     """Pods of 5 GPUs on nodes of 8 leave no room for two of 4: of these there is one too many."""
-    return Scene(shapes.world([shapes.whole(8)] * 20), lambda: shapes.sized([(5, 10), (4, 21)]))
+    return Scene(shapes.cluster([shapes.whole(8)] * 20), lambda: shapes.sized([(5, 10), (4, 21)]))
 
 
 def _more_than_half() -> Scene:
     """13 pods of several sizes, each more than half of a node, on 12 nodes; and small ones that would fit beside."""
     sizes = [(11, 4), (10, 4), (9, 5), (3, 8), (2, 8)]
-    return Scene(shapes.world([shapes.whole(16)] * 12), lambda: shapes.sized(sizes))
+    return Scene(shapes.cluster([shapes.whole(16)] * 12), lambda: shapes.sized(sizes))
 
 
 def _one_partition_too_many() -> Scene:
     """16 cards: ten with a 4g take one 2g each, the others three. One more leaves slices free, but in no one place."""
-    return Scene(shapes.world([shapes.cards(4)] * 4), lambda: shapes.partitioned([("4g", 10), ("2g", 29)]))
+    return Scene(shapes.cluster([shapes.cards(4)] * 4), lambda: shapes.partitioned([("4g", 10), ("2g", 29)]))
 
 
 def _one_slice_too_few() -> Scene:
     """16 cards: 4g and 3g on each take all compute, and leave memory for a 1g."""
-    return Scene(shapes.world([shapes.cards(8)] * 2), lambda: shapes.partitioned([("4g", 16), ("3g", 16), ("1g", 1)]))
+    return Scene(shapes.cluster([shapes.cards(8)] * 2), lambda: shapes.partitioned([("4g", 16), ("3g", 16), ("1g", 1)]))
 
 
 def _numa() -> Scene:
     """Pods of 3 GPUs of one NUMA node, on nodes with 4 in each: every node takes two, and there are one too many."""
     rule = [{"matchAttribute": f"{shapes.DRIVER}/numa"}]
-    return Scene(shapes.world([shapes.whole(8)] * 30), lambda: shapes.gang(61, shapes.request(3), constraints=rule))
+    return Scene(shapes.cluster([shapes.whole(8)] * 30), lambda: shapes.gang(61, shapes.request(3), constraints=rule))
 
 
 def _roots() -> Scene:
     """Pods with eight pairs of GPUs that share a root, on nodes with fourteen: seven of three GPUs, seven of one."""
     sizes = [3, 1] * 7
     node = ([_rooted(root, at) for root, size in enumerate(sizes) for at in range(size)], list[Json]())
-    return Scene(shapes.world([node] * 12), lambda: [_paired(f"pod-{at}", 8) for at in range(4)])
+    return Scene(shapes.cluster([node] * 12), lambda: [_paired(f"pod-{at}", 8) for at in range(4)])
 
 
 def _shared_claim() -> Scene:
     """Eight pods for one GPU each and one that they share need nine on one node; 40 nodes of 8 are partly in use."""
     random = Random(3)  # noqa: S311 - not for secrets
-    world = shapes.world([shapes.whole(8)] * 40)
-    taken = {device: Holder(claim="others/claim") for device in shapes.device_ids(world) if random.random() < 0.4}
+    cluster = shapes.cluster([shapes.whole(8)] * 40)
+    taken = {device: Holder(claim="others/claim") for device in shapes.device_ids(cluster) if random.random() < 0.4}
 
     def gang() -> list[PodDemand]:
         common = shapes.claim("common", {"devices": {"requests": [shapes.request(1)]}})
         own = [shapes.pod(f"pod-{at}", {"devices": {"requests": [shapes.request(1)]}}) for at in range(8)]
         return [replace(pod, claims=(common, *pod.claims)) for pod in own]
 
-    return Scene(replace(world, taken=taken), gang)
+    return Scene(replace(cluster, taken=taken), gang)
 
 
 def _alternatives() -> Scene:
@@ -70,14 +70,14 @@ def _alternatives() -> Scene:
         rules = [{"matchAttribute": f"{shapes.DRIVER}/numa", "requests": ["r-0", "last"]}]
         return [shapes.pod(f"pod-{at}", {"devices": {"requests": requests, "constraints": rules}}) for at in range(8)]
 
-    return Scene(shapes.world([shapes.whole(size) for size in (10, 11, 12) * 6]), gang)
+    return Scene(shapes.cluster([shapes.whole(size) for size in (10, 11, 12) * 6]), gang)
 
 
 def _bins() -> Scene:
     """Pods of 7, 5 and 3 GPUs that are as many as 16 nodes of seven sizes have, which they cannot fill."""
     sizes = [8, 8, 8, 9, 9, 9, 11, 11, 13, 13, 4, 4, 6, 6, 16, 16]
     return Scene(
-        shapes.world([shapes.whole(size) for size in sizes]), lambda: shapes.sized([(7, 10), (5, 10), (3, 10)])
+        shapes.cluster([shapes.whole(size) for size in sizes]), lambda: shapes.sized([(7, 10), (5, 10), (3, 10)])
     )
 
 
@@ -95,7 +95,7 @@ def _resources() -> Scene:
             for at in range(count)
         ]
 
-    return Scene(shapes.world([shapes.whole(8)] * 16, left), gang)
+    return Scene(shapes.cluster([shapes.whole(8)] * 16, left), gang)
 
 
 def _consumed() -> Scene:
@@ -112,7 +112,7 @@ def _shared_cards(wanted: Sequence[tuple[str, int, int]]) -> Scene:
     """Return 20 cards, and pods for shares of them. wanted: name, size and how many."""
 
     return Scene(
-        shapes.world([shapes.shareable(4)] * 5),
+        shapes.cluster([shapes.shareable(4)] * 5),
         lambda: [
             pod for name, size, count in wanted for pod in shapes.gang(count, shapes.share(f"{size}Gi"), name=name)
         ],
@@ -122,9 +122,9 @@ def _shared_cards(wanted: Sequence[tuple[str, int, int]]) -> Scene:
 def _one_short() -> Scene:
     """One pod for nine GPUs, and 5,000 nodes of eight, each with another use of them."""
     random = Random(5)  # noqa: S311 - not for secrets
-    world = shapes.world([shapes.whole(8)] * 5_000)
-    taken = {device: Holder(claim="others/claim") for device in shapes.device_ids(world) if random.random() < 0.5}
-    return Scene(replace(world, taken=taken), lambda: shapes.gang(1, shapes.request(9)))
+    cluster = shapes.cluster([shapes.whole(8)] * 5_000)
+    taken = {device: Holder(claim="others/claim") for device in shapes.device_ids(cluster) if random.random() < 0.5}
+    return Scene(replace(cluster, taken=taken), lambda: shapes.gang(1, shapes.request(9)))
 
 
 HARD = {

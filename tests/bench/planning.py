@@ -76,7 +76,7 @@ def _numbers(scenes: dict[str, Scene], choice: Choice, rounds: int) -> dict[str,
     for name, scene in scenes.items():
         seen = found.setdefault("large_seen_ms" if name == "large" else f"{name}_ms", [])
         for _ in range(rounds):
-            selectors = Selectors(scene.world.profile.cel)
+            selectors = Selectors(scene.cluster.profile.cel)
             first = _planned(scene, choice, selectors)
             if name == "large":
                 found["large_unseen_ms"].append(first)
@@ -88,16 +88,16 @@ def _planned(scene: Scene, choice: Choice, selectors: Selectors) -> float:
     gang = scene.gang()
     gc.collect()
     start = time.process_time()
-    answer = gang_planner.plan(gang, scene.world, selectors=selectors, steps=STEPS, choice=choice)
+    answer = gang_planner.plan(gang, scene.cluster, selectors=selectors, steps=STEPS, choice=choice)
     spent = time.process_time() - start
     assert isinstance(answer, Plan), answer
     return spent * 1e3
 
 
 def _refused(scene: Scene, choice: Choice) -> Json:
-    gang, selectors = scene.gang(), Selectors(scene.world.profile.cel)
+    gang, selectors = scene.gang(), Selectors(scene.cluster.profile.cel)
     start = time.process_time()
-    answer = gang_planner.plan(gang, scene.world, selectors=selectors, steps=STEPS, choice=choice)
+    answer = gang_planner.plan(gang, scene.cluster, selectors=selectors, steps=STEPS, choice=choice)
     spent = time.process_time() - start
     assert isinstance(answer, NoPlan), "it is feasible"
     return {"answer": answer.kind.value, "steps": answer.steps, "ms": spent * 1e3, "message": answer.message}
@@ -109,22 +109,22 @@ def _refused(scene: Scene, choice: Choice) -> Json:
 def large() -> Scene:
     """1,000 pods of 8 GPUs over 5,000 nodes of 8."""
     selector = f"device.attributes['{shapes.DRIVER}'].memory >= 40"
-    return Scene(shapes.world([shapes.whole(8)] * 5_000), lambda: shapes.gang(1_000, shapes.request(8, selector)))
+    return Scene(shapes.cluster([shapes.whole(8)] * 5_000), lambda: shapes.gang(1_000, shapes.request(8, selector)))
 
 
 def part_full() -> Scene:
     """64 pods of 2 GPUs over 1,000 nodes of 8, each with some in use."""
     random = Random(7)  # noqa: S311 - not for secrets
-    world = shapes.world([shapes.whole(8)] * 1_000)
-    taken = {device: Holder(claim="others/claim") for device in shapes.device_ids(world) if random.random() < 0.7}
-    return Scene(replace(world, taken=taken), lambda: shapes.gang(64, shapes.request(2)))
+    cluster = shapes.cluster([shapes.whole(8)] * 1_000)
+    taken = {device: Holder(claim="others/claim") for device in shapes.device_ids(cluster) if random.random() < 0.7}
+    return Scene(replace(cluster, taken=taken), lambda: shapes.gang(64, shapes.request(2)))
 
 
 def partitions() -> Scene:
     """100 pods for partitions of three sizes over 125 nodes of 4 cards, some of which have a partition in use."""
     random = Random(7)  # noqa: S311 - not for secrets
-    world = shapes.world([shapes.cards(4)] * 125)
-    first = [device for device in shapes.device_ids(world) if device.device.endswith("-1g-0")]
+    cluster = shapes.cluster([shapes.cards(4)] * 125)
+    first = [device for device in shapes.device_ids(cluster) if device.device.endswith("-1g-0")]
     taken = {device: Holder(claim="others/claim") for device in first if random.random() < 0.2}
 
     def gang() -> list[PodDemand]:
@@ -135,4 +135,4 @@ def partitions() -> Scene:
             for pod in shapes.gang(count, shapes.request(1, shapes.profile_is(size)), name=size)
         ]
 
-    return Scene(replace(world, taken=taken), gang)
+    return Scene(replace(cluster, taken=taken), gang)

@@ -96,40 +96,40 @@ def _queue(number: int, parent: QueueName | None) -> Queue:
 def _row(size: int, depth: int, rounds: int) -> dict[str, float]:
     made = queues(size, depth)
     usage: Usage = {queue.name: dict.fromkeys(METERS, USED) for queue in made}
-    standing = _made(made, usage)
+    queue_usage = _made(made, usage)
     last = made[-1].name
-    full = dict.fromkeys(METERS, standing.available(last, METERS[0]) + 1)
+    full = dict.fromkeys(METERS, queue_usage.available(last, METERS[0]) + 1)
     return {
         "make_ms": _median(rounds, lambda: _made(made, usage)) * 1e3,
         "tree_ms": _median(rounds, lambda: Tree.of(made)) * 1e3,
-        "copy_us": _median(rounds, standing.copy) * 1e6,
-        "decide_us": _median(rounds, lambda: _decisions(standing, last)) / REPEATED * 1e6,
-        "refuse_us": _median(rounds, lambda: _refusals(standing, last, full)) / REPEATED * 1e6,
+        "copy_us": _median(rounds, queue_usage.copy) * 1e6,
+        "decide_us": _median(rounds, lambda: _decisions(queue_usage, last)) / REPEATED * 1e6,
+        "refuse_us": _median(rounds, lambda: _refusals(queue_usage, last, full)) / REPEATED * 1e6,
     }
 
 
 def _made(made: list[Queue], usage: Usage) -> QueueUsage:
     """Return the standing, with every meter added up."""
-    standing = QueueUsage(Tree.of(made), usage)
+    queue_usage = QueueUsage(Tree.of(made), usage)
     for meter in METERS:
-        standing.available(made[0].name, meter)
-    return standing
+        queue_usage.available(made[0].name, meter)
+    return queue_usage
 
 
-def _decisions(standing: QueueUsage, queue: QueueName) -> None:
+def _decisions(queue_usage: QueueUsage, queue: QueueName) -> None:
     """Decide on gangs that fit, take what they are charged, and give it back, so that the next one fits too."""
     for _ in range(REPEATED):
-        if standing.charge_fits(queue, CHARGE) is None:
-            standing.take(queue, CHARGE)
-            standing.give_back(queue, CHARGE)
+        if queue_usage.charge_fits(queue, CHARGE) is None:
+            queue_usage.take(queue, CHARGE)
+            queue_usage.give_back(queue, CHARGE)
 
 
-def _refusals(standing: QueueUsage, queue: QueueName, charge: dict[MeterName, int]) -> None:
+def _refusals(queue_usage: QueueUsage, queue: QueueName, charge: dict[MeterName, int]) -> None:
     """Decide on gangs that do not fit, each after a change, and say why."""
     for _ in range(REPEATED):
-        standing.take(queue, CHARGE)
-        standing.give_back(queue, CHARGE)
-        short = standing.charge_fits(queue, charge)
+        queue_usage.take(queue, CHARGE)
+        queue_usage.give_back(queue, CHARGE)
+        short = queue_usage.charge_fits(queue, charge)
         assert short is not None
         assert short.message
 

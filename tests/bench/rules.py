@@ -59,7 +59,7 @@ def measure(rounds: int) -> dict[str, Any]:
     """Return the milliseconds of compiling the policy, of a claim's review and of a pod's."""
     decoded = claim_policies.decode(policy())
     compiled = match.compile_policy(decoded)
-    assert not compiled.flaws
+    assert not compiled.problems
     times = {
         "compile": _least(lambda: match.compile_policy(decoded), rounds, runs=3),
         "claim": _least(lambda: _claim_review(compiled), rounds),

@@ -21,11 +21,11 @@ Json = dict[str, Any]
 class Scene:
     """A cluster, and a gang for it. gang: made anew for each round, as it would be read from an API server."""
 
-    world: ClusterState
+    cluster: ClusterState
     gang: Callable[[], list[PodDemand]]
 
 
-def world(shapes: Sequence[tuple[list[Json], list[Json]]], allocatable: Sequence[Json] = ()) -> ClusterState:
+def cluster(shapes: Sequence[tuple[list[Json], list[Json]]], allocatable: Sequence[Json] = ()) -> ClusterState:
     """Return a cluster with a node of each shape: devices, and sets of shared counters."""
     given = [{"status": {"allocatable": {"pods": "110", **one}}} for one in allocatable] or [Json()] * len(shapes)
     made = [nodes.decode({"metadata": {"name": f"node-{at:05}"}, **one}) for at, one in enumerate(given)]
@@ -147,6 +147,11 @@ def claim(name: str, spec: Json) -> Claim:
     return claims.decode({"metadata": meta, "spec": spec})
 
 
-def device_ids(world: ClusterState) -> list[DeviceId]:
+def device_ids(cluster: ClusterState) -> list[DeviceId]:
     """Return all devices of a cluster."""
-    return [spot.id for shelf in world.shelves.values() for pool in shelf.pools for spot in pool.spots]
+    return [
+        spot.id
+        for node_inventory in cluster.node_inventories.values()
+        for pool in node_inventory.pools
+        for spot in pool.spots
+    ]

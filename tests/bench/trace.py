@@ -59,15 +59,15 @@ def town(shape: Shape) -> Expanded:
     Random(shape.seed).shuffle(cards)  # noqa: S311 - not for secrets
     for at, card in enumerate(cards):
         found += _node(f"node-{at:04}", card)
-    world = expand.expand(found)
-    assert not world.flaws, world.flaws
-    return world
+    cluster = expand.expand(found)
+    assert not cluster.problems, cluster.problems
+    return cluster
 
 
 def arrivals(shape: Shape) -> tuple[Arrival, ...]:
     """Return the trace."""
     trace = traces.decode(Row(at, row) for at, row in enumerate(rows(shape), 1))
-    assert not trace.flaws, trace.flaws
+    assert not trace.problems, trace.problems
     return trace.arrivals
 
 

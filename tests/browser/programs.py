@@ -36,5 +36,5 @@ def install() -> None:
             print(f"{missing}; without it, the dashboard's tests in a browser are skipped", file=sys.stderr)
             return
         print("installing Debian's chromium", flush=True)
-        packages.install("chromium", mend=MEND, failure=ProgramMissing)
+        packages.install("chromium", fix=MEND, failure=ProgramMissing)
         path()

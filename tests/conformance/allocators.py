@@ -46,12 +46,12 @@ def answer(record: Record, release: Release) -> dict[str, Any]:
     """Return the allocator's answer in the record's words."""
     try:
         claims: list[Claim] = [corpus.claim(obj, "pod") for obj in record["claims"]]
-        world = corpus.world(record, release)
+        cluster = corpus.cluster(record, release)
     except MalformedObjectError as error:
         return {"outcome": "malformed", "error": str(error)}
-    node = next(iter(world.nodes))
+    node = next(iter(cluster.nodes))
     try:
-        found = node_allocator.allocate(claims, node, world, selectors=Selectors(world.profile.cel), steps=STEPS)
+        found = node_allocator.allocate(claims, node, cluster, selectors=Selectors(cluster.profile.cel), steps=STEPS)
     except StepsEndedError:
         return UNDECIDED
     match found:

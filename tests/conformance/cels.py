@@ -60,7 +60,7 @@ def answer(record: Record, release: str) -> dict[str, Any]:
     text = record["expression"]
     result = dict.fromkeys(("compile", "result", "error", "maxCost", "cost"))
     inadmissible = limits.device(text, profile=profile)
-    result["admission"] = inadmissible.flaw.value if inadmissible else "ok"
+    result["admission"] = inadmissible.problem.value if inadmissible else "ok"
     program = programs.compile_device(text, profile=profile, always_counts=True)
     if isinstance(program, programs.CompileError):
         return result | {"compile": "error", "error": None}

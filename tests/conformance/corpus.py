@@ -65,7 +65,7 @@ def profile(record: Record, release: Release) -> SchedulerProfile:
     return compatibility.profile(release, features)
 
 
-def world(record: Record, release: Release = Release.V1_37) -> ClusterState:
+def cluster(record: Record, release: Release = Release.V1_37) -> ClusterState:
     made = [nodes.decode(node) for node in record.get("nodes") or [record["node"]]]
     snapshot = Snapshot(
         nodes={node.name: node for node in made},

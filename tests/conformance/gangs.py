@@ -37,19 +37,19 @@ HELD = (Kind.INFEASIBLE, Kind.BUSY)
 
 def difference(record: Record, release: Release, choice: Choice) -> str | None:
     """Return how the planner's answer differs from the recorded one; None where they agree."""
-    pods, world = corpus.gang(record), corpus.world(record, release)
-    selectors = Selectors(world.profile.cel)
-    answer = gang_planner.plan(pods, world, selectors=selectors, steps=STEPS, choice=choice)
+    pods, cluster = corpus.gang(record), corpus.cluster(record, release)
+    selectors = Selectors(cluster.profile.cel)
+    answer = gang_planner.plan(pods, cluster, selectors=selectors, steps=STEPS, choice=choice)
     if not is_feasible(record, choice):
         if isinstance(answer, Plan):
             return f"expected no plan ({record['expect']['reason']})\n       got {_told(answer)}"
-        found = gang_planner.diagnose(answer, pods, world, selectors=selectors, steps=STEPS, choice=choice)
+        found = gang_planner.diagnose(answer, pods, cluster, selectors=selectors, steps=STEPS, choice=choice)
         expected = _held(record)
         return None if found.kind in expected else f"expected {expected}\n       got {found.kind}: {found.message}"
     if isinstance(answer, NoPlan):
         return f"expected a plan ({record['expect']['reason']})\n       got {answer.kind}: {answer.message}"
-    flaw = flaw_of(answer, pods, world, choice, record)
-    return None if flaw is None else f"expected a plan\n       got {_told(answer)}: {flaw}"
+    problem = flaw_of(answer, pods, cluster, choice, record)
+    return None if problem is None else f"expected a plan\n       got {_told(answer)}: {problem}"
 
 
 def is_feasible(record: Record, choice: Choice) -> bool:
@@ -66,7 +66,7 @@ def _held(record: Record) -> Sequence[Kind]:
     return HELD if in_use else (Kind.INFEASIBLE,)
 
 
-def flaw_of(plan: Plan, pods: Sequence[PodDemand], world: ClusterState, choice: Choice, record: Record) -> str | None:
+def flaw_of(plan: Plan, pods: Sequence[PodDemand], cluster: ClusterState, choice: Choice, record: Record) -> str | None:
     """Carry a plan out, pod after pod in its order; return what is wrong with it."""
     demands = {demand.pod.meta.uid: demand for demand in pods}
     if sorted(demands) != sorted(planned.uid for planned in plan.pods):
@@ -78,47 +78,47 @@ def flaw_of(plan: Plan, pods: Sequence[PodDemand], world: ClusterState, choice: 
             return f"the claims of pod {planned.pod} are others"
         match choice:
             case Choice.FIRST_FIT:
-                after = _first_fit(planned, fresh, world)
+                after = _first_fit(planned, fresh, cluster)
             case Choice.FREE:
-                after = _accepted(planned, fresh, world, record)
+                after = _accepted(planned, fresh, cluster, record)
             case _:
                 assert_never(choice)
         if isinstance(after, str):
             return after
-        world = after
+        cluster = after
         allocated.update(claim.meta.uid for claim in fresh)
     return None
 
 
-def _first_fit(planned: PlannedPod, fresh: Sequence[Claim], world: ClusterState) -> ClusterState | str:
+def _first_fit(planned: PlannedPod, fresh: Sequence[Claim], cluster: ClusterState) -> ClusterState | str:
     """Return the world after a pod, if kube-scheduler gives it the planned devices."""
-    selectors = Selectors(world.profile.cel)
-    found = node_allocator.allocate(fresh, planned.node, world, selectors=selectors, steps=STEPS)
+    selectors = Selectors(cluster.profile.cel)
+    found = node_allocator.allocate(fresh, planned.node, cluster, selectors=selectors, steps=STEPS)
     if not isinstance(found, Allocated):
         return f"pod {planned.pod} gets nothing on node {planned.node}"
     if found.devices != tuple(claim.devices for claim in planned.claims):
         return f"pod {planned.pod} gets {found.devices}"
-    for claim, takings in zip(planned.claims, found.takings, strict=True):
-        world = cluster_state.also(world, takings, Holder(claim=claim.claim))
-    return world
+    for claim, uses in zip(planned.claims, found.uses, strict=True):
+        cluster = cluster_state.also(cluster, uses, Holder(claim=claim.claim))
+    return cluster
 
 
-def _accepted(planned: PlannedPod, fresh: Sequence[Claim], world: ClusterState, record: Record) -> ClusterState | str:
+def _accepted(planned: PlannedPod, fresh: Sequence[Claim], cluster: ClusterState, record: Record) -> ClusterState | str:
     """Return the world after a pod, if the checker accepts its devices, and they make an allocation."""
-    selectors = Selectors(world.profile.cel)
+    selectors = Selectors(cluster.profile.cel)
     for claim, given in zip(fresh, planned.claims, strict=True):
         chosen = [{"request": one.request, **_named(one.device)} for one in given.devices]
-        if said := checker.objections(_asked(record, claim, planned, world), [chosen]):
+        if said := checker.objections(_asked(record, claim, planned, cluster), [chosen]):
             return f"claim {claim.meta.name} of pod {planned.pod}: {said}"
-        result = prescribed.prescribed_allocation(claim, given.devices, planned.node, world, selectors=selectors)
+        result = prescribed.prescribed_allocation(claim, given.devices, planned.node, cluster, selectors=selectors)
         if not isinstance(result, AllocationResult):
             return f"pod {planned.pod}: {result}"
-        takings = (one.taking for one in result.given if one.taking is not None)
-        world = cluster_state.also(world, takings, Holder(claim=claim.meta.key))
-    return world
+        uses = (one.use for one in result.given if one.use is not None)
+        cluster = cluster_state.also(cluster, uses, Holder(claim=claim.meta.key))
+    return cluster
 
 
-def _asked(record: Record, claim: Claim, planned: PlannedPod, world: ClusterState) -> Record:
+def _asked(record: Record, claim: Claim, planned: PlannedPod, cluster: ClusterState) -> Record:
     """Return one claim on one node as a question about an allocation, beside what is in use by now."""
     return {
         "features": record["features"],
@@ -126,11 +126,11 @@ def _asked(record: Record, claim: Claim, planned: PlannedPod, world: ClusterStat
         "slices": record["slices"],
         "node": next(node for node in record["nodes"] if node["metadata"]["name"] == planned.node),
         "claims": [_written(claim, record)],
-        "allocated": [_named(device) for device in world.taken],
-        "sharedDevices": [_named(device) for device, shares in world.shares.items() for _ in shares],
+        "allocated": [_named(device) for device in cluster.taken],
+        "sharedDevices": [_named(device) for device, shares in cluster.shares.items() for _ in shares],
         "consumedCapacity": [
             {**_named(device), "capacity": _sum([dict(one.share) for one in shares if one.share is not None])}
-            for device, shares in world.shares.items()
+            for device, shares in cluster.shares.items()
         ],
     }
 

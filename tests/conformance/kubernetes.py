@@ -14,7 +14,7 @@ from typing import Any
 from admission.dra.compatibility import Release
 from tests.conformance import allocators
 from tests.controlplane.allocators import Oracle
-from tests.property import worlds
+from tests.property import clusters
 
 Record = dict[str, Any]
 
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
     for release in Release:
         with Oracle.of(release) as oracle:
             for seed in range(asked.first, asked.end):
-                found = difference(worlds.seeded(seed, gates=asked.gates), release, oracle)
+                found = difference(clusters.seeded(seed, gates=asked.gates), release, oracle)
                 counts[found is None] += 1
                 if found is not None:
                     print(f"{release} seed {seed}: {found}")

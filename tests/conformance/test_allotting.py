@@ -38,18 +38,18 @@ def test_the_devices_that_kubernetes_chose_make_the_allocation_that_it_wrote(nam
 def judge(record: Record, release: Release) -> str:
     """Allot the recorded devices, claim by claim, each with its devices in the opposite order."""
     expected = corpus.answer(record, release).get("results", ())
-    world, found = corpus.world(record, release), []
-    selectors, node = Selectors(world.profile.cel), next(iter(world.nodes))
+    cluster, found = corpus.cluster(record, release), []
+    selectors, node = Selectors(cluster.profile.cel), next(iter(cluster.nodes))
     for obj, wanted in zip(record["claims"], expected, strict=True):
         claim = corpus.claim(obj, "pod")
         given = [_given(entry) for entry in reversed(wanted["devices"].get("results", ()))]
-        result = prescribed.prescribed_allocation(claim, given, node, world, selectors=selectors)
+        result = prescribed.prescribed_allocation(claim, given, node, cluster, selectors=selectors)
         if isinstance(result, Misfit):
             assert checker.violations(record, expected, 37), (record["id"], result)
             return "refused"
         found.append(result.json(["<uuid>"] * 99))
-        takings = (one.taking for one in result.given if one.taking is not None)
-        world = cluster_state.also(world, takings, Holder(claim=claim.meta.key))
+        uses = (one.use for one in result.given if one.use is not None)
+        cluster = cluster_state.also(cluster, uses, Holder(claim=claim.meta.key))
     assert allocators.compared(record, allocators.as_allocated(found), release) is None, record["id"]
     return "as written"
 

@@ -158,15 +158,15 @@ def check_go(module: Path) -> None:
     """Refuse early and in one sentence; go's own error for an old toolchain speaks of a download that failed."""
     needed = _go_release(re.search(r"^go (\S+)$", (module / "go.mod").read_text(), re.MULTILINE))
     wanted = ".".join(map(str, needed[:2]))
-    mend = f"install Go {wanted} or newer from https://go.dev/dl/ and put it on PATH"
+    fix = f"install Go {wanted} or newer from https://go.dev/dl/ and put it on PATH"
     if shutil.which("go") is None:
-        msg = f"building {module.name} needs Go {wanted}, and there is no `go` on PATH: {mend}"
+        msg = f"building {module.name} needs Go {wanted}, and there is no `go` on PATH: {fix}"
         raise ToolMissing(msg)
     said = subprocess.run(
         ["go", "version"], capture_output=True, text=True, check=True, env={**os.environ, "GOTOOLCHAIN": "local"}
     ).stdout
     if _go_release(re.search(r"go(\d\S*)", said)) < needed:
-        msg = f"building {module.name} needs Go {wanted}, and `go version` says {said.strip()!r}: {mend}"
+        msg = f"building {module.name} needs Go {wanted}, and `go version` says {said.strip()!r}: {fix}"
         raise ToolMissing(msg)
 
 

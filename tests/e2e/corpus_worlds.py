@@ -60,10 +60,10 @@ def recorded(record: Record, kubernetes: str) -> Answer:
 def predicted(client: Client, version: str, claims: Sequence[str], *, node: str) -> Answer:
     """Return what Muster says of these claims, `namespace/name`, on a node, from what the API server serves now."""
     snapshot = snapshot_of(client)
-    world = cluster_state.build(snapshot, (), profile=compatibility.of_version(version))
-    selectors = Selectors(world.profile.cel)
+    cluster = cluster_state.build(snapshot, (), profile=compatibility.of_version(version))
+    selectors = Selectors(cluster.profile.cel)
     asked = [snapshot.claims[claim] for claim in claims]
-    found = node_allocator.allocate(asked, NodeName(node), world, selectors=selectors, steps=STEPS)
+    found = node_allocator.allocate(asked, NodeName(node), cluster, selectors=selectors, steps=STEPS)
     match found:
         case Allocated():
             shares = [SHARE] * MOST_RESULTS

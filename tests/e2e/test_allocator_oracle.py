@@ -10,7 +10,7 @@ from admission.dra.compatibility import Release
 from tests.conformance import corpus, kubernetes
 from tests.controlplane import building
 from tests.controlplane.allocators import Oracle, OracleEnded
-from tests.property import worlds
+from tests.property import clusters
 
 NO_PART_OF_AN_ANSWER = {"error", "invocations", "onlyConfig", "onlyQuantityText"}
 
@@ -43,7 +43,7 @@ def test_kubernetes_answers_as_the_corpus_recorded(oracle: Oracle, version: str)
     assert answers == {record["id"]: answer_of(recorded(record, version)) for record in records}
 
 
-@given(record=worlds.records(gates=True))
+@given(record=clusters.records(gates=True))
 @settings(max_examples=300, deadline=None)
 def test_we_answer_as_kubernetes_does(oracle: Oracle, version: str, record: Json) -> None:
     assert kubernetes.difference(record, Release(version), oracle) is None

@@ -144,7 +144,7 @@ def rights(queue: str) -> list[tuple[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def world(
+def cluster(
     control_plane: ControlPlane, muster: Muster, team: Team, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
     folder, signers = tmp_path_factory.mktemp("dashboard"), Signers()
@@ -178,55 +178,55 @@ def world(
 # What is seen.
 
 
-def test_who_has_the_rights_sees_the_queue_and_how_its_gangs_stand(world: World) -> None:
-    queue = world.team.queue
+def test_who_has_the_rights_sees_the_queue_and_how_its_gangs_stand(cluster: World) -> None:
+    queue = cluster.team.queue
 
-    world.see("/", f"{NAMESPACE}/more", "QuotaExceeded", queue, user="alice")
-    world.see("/queues", queue, user="alice")
-    world.see(f"/queues/{queue}", "3 of 4 taken", f"{NAMESPACE}/train", f"{NAMESPACE}/more", user="alice")
-    world.see("/gangs?reason=QuotaExceeded", f"{NAMESPACE}/more", user="alice")
+    cluster.see("/", f"{NAMESPACE}/more", "QuotaExceeded", queue, user="alice")
+    cluster.see("/queues", queue, user="alice")
+    cluster.see(f"/queues/{queue}", "3 of 4 taken", f"{NAMESPACE}/train", f"{NAMESPACE}/more", user="alice")
+    cluster.see("/gangs?reason=QuotaExceeded", f"{NAMESPACE}/more", user="alice")
 
 
-def test_a_gang_that_waits_says_for_what(world: World) -> None:
-    answer = world.see(f"/gangs/{gang(world, 'more')}", "Waits: QuotaExceeded", "1 gpus left", user="alice")
+def test_a_gang_that_waits_says_for_what(cluster: World) -> None:
+    answer = cluster.see(f"/gangs/{gang(cluster, 'more')}", "Waits: QuotaExceeded", "1 gpus left", user="alice")
 
     assert "The numbers behind it" in answer.text
 
 
-def test_a_gangs_life_is_shown_with_its_devices_and_its_entries(world: World) -> None:
-    answer = world.see(f"/gangs/{gang(world, 'train')}", "PCIe root pci0000:00", "kind-settle", user="alice")
+def test_a_gangs_life_is_shown_with_its_devices_and_its_entries(cluster: World) -> None:
+    answer = cluster.see(f"/gangs/{gang(cluster, 'train')}", "PCIe root pci0000:00", "kind-settle", user="alice")
 
     assert answer.text.count(f"held by {NAMESPACE}/") >= 3
     assert re.search(r'aria-current="step">(Admitted|Running)<', answer.text)
     assert "kind-reserve" in answer.text
 
 
-def test_a_part_of_a_gpu_is_drawn_as_a_part(world: World) -> None:
-    answer = world.see("/devices/parted-1", "PCIe root pci0000:07", user="alice")
+def test_a_part_of_a_gpu_is_drawn_as_a_part(cluster: World) -> None:
+    answer = cluster.see("/devices/parted-1", "PCIe root pci0000:07", user="alice")
 
     assert re.search(rf"gpu-0-half-[01]: held by {NAMESPACE}/", answer.text)
     assert "0 of 1 free" in answer.text
     assert re.search(r'<g class="piece piece-free"', answer.text), "the other half is free"
 
 
-def test_the_books_are_searched_and_stated(world: World) -> None:
-    queue = world.team.queue
+def test_the_books_are_searched_and_stated(cluster: World) -> None:
+    queue = cluster.team.queue
 
-    world.see(f"/ledger?queue={queue}", f"{NAMESPACE}/train", "kind-reserve", user="alice")
-    world.see(f"/ledger/statements/{queue}", f"Statement of {queue}", f"{NAMESPACE}/train", user="alice")
-    world.see(f"/ledger/use?queue={queue}", "Device-hours", user="alice")
+    cluster.see(f"/ledger?queue={queue}", f"{NAMESPACE}/train", "kind-reserve", user="alice")
+    cluster.see(f"/ledger/statements/{queue}", f"Statement of {queue}", f"{NAMESPACE}/train", user="alice")
+    cluster.see(f"/ledger/use?queue={queue}", "Device-hours", user="alice")
 
 
-def test_somebody_signs_in_with_a_browser_and_follows_a_gang_to_its_node(world: World) -> None:
+def test_somebody_signs_in_with_a_browser_and_follows_a_gang_to_its_node(cluster: World) -> None:
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=browser.path(), args=["--no-sandbox"])
         page = chromium.new_context(ignore_https_errors=True).new_page()
         refused: list[str] = []
         page.on("console", lambda said: refused.append(said.text) if said.type == "error" else None)
-        page.goto(f"{world.site.url}/gangs")
-        page.fill("#token", world.token("alice"))
+        page.goto(f"{cluster.site.url}/gangs")
+        page.fill("#token", cluster.token("alice"))
         page.get_by_role("button", name="Sign in").click()
-        page.get_by_role("link", name=gang(world, "train")).click()
+        page.get_by_role("link", name=gang(cluster, "train")).click()
         expect(page.get_by_role("heading", level=1)).to_contain_text("Gang train")
         page.get_by_role("link", name="whole-1").first.click()
         expect(page.get_by_role("heading", level=1)).to_contain_text("whole-1")
@@ -239,9 +239,9 @@ def test_somebody_signs_in_with_a_browser_and_follows_a_gang_to_its_node(world: 
     assert refused == []
 
 
-def gang(world: World, name: str) -> str:
+def gang(cluster: World, name: str) -> str:
     """Return `namespace/name` of a Job's gang."""
-    found = world.team.gang(name)
+    found = cluster.team.gang(name)
     assert found is not None
     return f"{NAMESPACE}/{found['metadata']['name']}"
 
@@ -249,72 +249,72 @@ def gang(world: World, name: str) -> str:
 # Who is refused.
 
 
-def test_who_has_no_right_is_told_which_one_is_missing(world: World) -> None:
+def test_who_has_no_right_is_told_which_one_is_missing(cluster: World) -> None:
     paths = {
         "/queues": "list queues.muster.dev",
-        f"/gangs/{gang(world, 'train')}": f"get gangs.muster.dev {gang(world, 'train').partition('/')[2]}",
+        f"/gangs/{gang(cluster, 'train')}": f"get gangs.muster.dev {gang(cluster, 'train').partition('/')[2]}",
         "/devices": "list resourceslices.resource.k8s.io",
         "/past": "list ledgers.muster.dev",
-        f"/ledger/statements/{world.team.queue}": f"get ledgers.muster.dev {world.team.queue}",
+        f"/ledger/statements/{cluster.team.queue}": f"get ledgers.muster.dev {cluster.team.queue}",
     }
     for path, right in paths.items():
-        answer = world.site.get(path, token=world.token("bob"))
+        answer = cluster.site.get(path, token=cluster.token("bob"))
         assert answer.status == 403, path
         assert right in answer.text
         assert "gpu-" not in answer.text
 
-    seen = world.site.get("/gangs", token=world.token("bob"))
+    seen = cluster.site.get("/gangs", token=cluster.token("bob"))
     assert "train" not in seen.text
 
 
-def test_a_member_sees_no_more_than_their_own(world: World) -> None:
-    assert world.site.get("/past", token=world.token("alice")).status == 403
-    assert world.site.get("/ledger", token=world.token("alice")).status == 403
+def test_a_member_sees_no_more_than_their_own(cluster: World) -> None:
+    assert cluster.site.get("/past", token=cluster.token("alice")).status == 403
+    assert cluster.site.get("/ledger", token=cluster.token("alice")).status == 403
 
 
-def test_whoever_brings_no_token_or_a_wrong_one_is_asked_in(world: World) -> None:
-    for token in ("", "wrong", world.token("alice")[:-1]):
-        answer = world.site.get("/gangs", token=token)
+def test_whoever_brings_no_token_or_a_wrong_one_is_asked_in(cluster: World) -> None:
+    for token in ("", "wrong", cluster.token("alice")[:-1]):
+        answer = cluster.site.get("/gangs", token=token)
         assert (answer.status, answer.headers["Location"]) == (303, "/login?next=/gangs")
 
 
-def test_a_proxy_is_believed_by_its_certificate_and_nobody_else_is(world: World, tmp_path: Path) -> None:
-    proxy = world.signers.proxies.leaf(tmp_path / "proxy", "oauth2-proxy")
-    other = world.signers.proxies.leaf(tmp_path / "other", "somebody")
+def test_a_proxy_is_believed_by_its_certificate_and_nobody_else_is(cluster: World, tmp_path: Path) -> None:
+    proxy = cluster.signers.proxies.leaf(tmp_path / "proxy", "oauth2-proxy")
+    other = cluster.signers.proxies.leaf(tmp_path / "other", "somebody")
     alice = {"X-Forwarded-User": "alice", "X-Forwarded-Groups": "team-a"}
 
-    believed = world.site.get("/gangs", shows=proxy, headers=alice)
-    forged = [world.site.get("/gangs", shows=shown, headers=alice) for shown in (None, other)]
+    believed = cluster.site.get("/gangs", shows=proxy, headers=alice)
+    forged = [cluster.site.get("/gangs", shows=shown, headers=alice) for shown in (None, other)]
 
-    assert (believed.status, gang(world, "train") in believed.text) == (200, True)
+    assert (believed.status, gang(cluster, "train") in believed.text) == (200, True)
     assert [answer.status for answer in forged] == [303, 303]
     foreign = Signer("foreign").leaf(tmp_path / "foreign", "oauth2-proxy")
     with pytest.raises((ssl.SSLError, OSError, http.client.HTTPException)):
-        world.site.get("/gangs", shows=foreign, headers=alice)
-    system = world.site.get("/gangs", shows=proxy, headers={"X-Forwarded-User": "system:admin"})
+        cluster.site.get("/gangs", shows=foreign, headers=alice)
+    system = cluster.site.get("/gangs", shows=proxy, headers={"X-Forwarded-User": "system:admin"})
     assert system.status == 403
 
 
-def test_nothing_is_served_in_the_clear_or_by_another_certificate(world: World) -> None:
-    plain = http.client.HTTPConnection(sites.HOST, world.site.port, timeout=30)
+def test_nothing_is_served_in_the_clear_or_by_another_certificate(cluster: World) -> None:
+    plain = http.client.HTTPConnection(sites.HOST, cluster.site.port, timeout=30)
     plain.request("GET", "/login")
     with pytest.raises((http.client.HTTPException, OSError)):
         plain.getresponse()
     trusting = ssl.create_default_context()
     with pytest.raises(ssl.SSLCertVerificationError):
-        http.client.HTTPSConnection(sites.HOST, world.site.port, context=trusting, timeout=30).connect()
+        http.client.HTTPSConnection(sites.HOST, cluster.site.port, context=trusting, timeout=30).connect()
 
 
 # What the account may do.
 
 
-def test_the_account_may_do_what_the_dashboard_needs_and_no_more(world: World) -> None:
+def test_the_account_may_do_what_the_dashboard_needs_and_no_more(cluster: World) -> None:
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectRulesReview",
         "spec": {"namespace": NAMESPACE},
     }
-    found = world.account.create(RULES, review)["status"]["resourceRules"]
+    found = cluster.account.create(RULES, review)["status"]["resourceRules"]
 
     every = {
         f"{verb} {name}.{group}"
@@ -345,17 +345,17 @@ FORBIDDEN: dict[str, Callable[[Client, str], object]] = {
 
 
 @pytest.mark.parametrize("call", FORBIDDEN.values(), ids=FORBIDDEN)
-def test_the_api_server_refuses_the_account(world: World, call: Callable[[Client, str], object]) -> None:
+def test_the_api_server_refuses_the_account(cluster: World, call: Callable[[Client, str], object]) -> None:
     with pytest.raises(ApiError) as refused:
-        call(world.account, world.team.queue)
+        call(cluster.account, cluster.team.queue)
 
     assert refused.value.code == 403
 
 
-def test_it_never_lacked_a_right(world: World) -> None:
-    world.see("/devices", "whole-1", "parted-1")
+def test_it_never_lacked_a_right(cluster: World) -> None:
+    cluster.see("/devices", "whole-1", "parted-1")
 
-    log = world.site.muster.log
+    log = cluster.site.muster.log
     assert "system:serviceaccount:muster-system:muster-dashboard" in log
     assert "; grant " not in log
     assert "orbidden" not in log
@@ -365,7 +365,7 @@ def test_it_never_lacked_a_right(world: World) -> None:
 # Its manifests.
 
 
-def test_the_api_server_takes_its_manifests_and_what_helm_renders(world: World, tmp_path: Path) -> None:
+def test_the_api_server_takes_its_manifests_and_what_helm_renders(cluster: World, tmp_path: Path) -> None:
     values = [
         "image.repository=registry.example.com/muster",
         "webDashboard.enabled=true",
@@ -386,18 +386,18 @@ def test_the_api_server_takes_its_manifests_and_what_helm_renders(world: World, 
     ).stdout
 
     for text in (sites.MANIFEST.read_text(), rendered):
-        said = world.control_plane.kubectl(*DRY, input=text)
+        said = cluster.control_plane.kubectl(*DRY, input=text)
         assert "deployment.apps/muster-dashboard serverside-applied (server dry run)" in said
         assert "networkpolicy.networking.k8s.io/muster-dashboard serverside-applied (server dry run)" in said
 
 
-def test_its_pods_keep_to_the_restricted_standard(world: World) -> None:
+def test_its_pods_keep_to_the_restricted_standard(cluster: World) -> None:
     [deployment] = [one for one in yaml.safe_load_all(sites.MANIFEST.read_text()) if one["kind"] == "Deployment"]
     template = deployment["spec"]["template"]
     pod = {"metadata": {"name": "standard", **template["metadata"]}, "spec": template["spec"]}
 
     # The namespace of deploy/manifests enforces the standard, so the API server is the judge.
-    made = world.control_plane.client().create("/api/v1/namespaces/muster-system/pods?dryRun=All", pod)
+    made = cluster.control_plane.client().create("/api/v1/namespaces/muster-system/pods?dryRun=All", pod)
 
     assert made["spec"]["serviceAccountName"] == "muster-dashboard"
 
@@ -405,21 +405,21 @@ def test_its_pods_keep_to_the_restricted_standard(world: World) -> None:
 # Time.
 
 
-def test_the_past_stays_as_it_was(world: World) -> None:
-    then = f"/past?at={world.running:%Y-%m-%dT%H:%M:%SZ}"
-    train = gang(world, "train")
-    world.see(then, train, "Who held what")
+def test_the_past_stays_as_it_was(cluster: World) -> None:
+    then = f"/past?at={cluster.running:%Y-%m-%dT%H:%M:%SZ}"
+    train = gang(cluster, "train")
+    cluster.see(then, train, "Who held what")
 
-    world.team.finish("train")
-    world.team.wait_running("more", 4)
+    cluster.team.finish("train")
+    cluster.team.wait_running("more", 4)
 
-    now = eventually(lambda: shown_now(world, without=train), what=f"{train} holds nothing any more")
+    now = eventually(lambda: shown_now(cluster, without=train), what=f"{train} holds nothing any more")
     assert f"{NAMESPACE}/more" in now.text
-    past = world.see(then, train)
+    past = cluster.see(then, train)
     assert f"{NAMESPACE}/more" not in past.text
-    world.see(f"/ledger?queue={world.team.queue}&gang=train", "kind-release")
+    cluster.see(f"/ledger?queue={cluster.team.queue}&gang=train", "kind-release")
 
 
-def shown_now(world: World, *, without: str) -> Answer | None:
-    answer = world.site.get(f"/past?at={datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", token=world.token("admin"))
+def shown_now(cluster: World, *, without: str) -> Answer | None:
+    answer = cluster.site.get(f"/past?at={datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", token=cluster.token("admin"))
     return answer if answer.status == 200 and without not in answer.text else None

@@ -64,7 +64,7 @@ def node(control_plane: ControlPlane) -> Iterator[str]:
 
 
 @pytest.fixture
-def world(namespace: Namespace, barrier: Barrier, node: str) -> Namespace:
+def cluster(namespace: Namespace, barrier: Barrier, node: str) -> Namespace:
     """A namespace, once kube-scheduler knows the classes and has got the devices of earlier tests back."""
     barrier.wait(namespace)
     return namespace
@@ -88,10 +88,10 @@ def pod(name: str, containers: Containers, **more: Any) -> Manifest:
     return {**made, "spec": {**made["spec"], **spec}}
 
 
-def claim_made_for(world: Namespace, name: str) -> Any:
+def claim_made_for(cluster: Namespace, name: str) -> Any:
     """Return the claim that the status of a bound pod names."""
-    status = world.bound(name)["status"]["extendedResourceClaimStatus"]
-    return world.claim(status["resourceClaimName"])
+    status = cluster.bound(name)["status"]["extendedResourceClaimStatus"]
+    return cluster.claim(status["resourceClaimName"])
 
 
 def requests_of(claim: Any) -> list[tuple[str, str, int]]:
@@ -104,10 +104,10 @@ def devices_of(claim: Any) -> list[tuple[str, str]]:
     return [(one["request"], one["device"]) for one in results]
 
 
-def predicted_requests(world: Namespace, name: str) -> Requests:
+def predicted_requests(cluster: Namespace, name: str) -> Requests:
     """Return what Muster says that kube-scheduler asks for on behalf of a pod."""
-    classes = [devices.decode_class(one) for one in world.client.items(CLASSES)]
-    claim = extended_resources.claim_of(pods.decode(world.pod(name)), {one.meta.name: one for one in classes})
+    classes = [devices.decode_class(one) for one in cluster.client.items(CLASSES)]
+    claim = extended_resources.claim_of(pods.decode(cluster.pod(name)), {one.meta.name: one for one in classes})
     assert claim is not None
     asked = [(request.name, request.alternatives[0]) for request in claim.spec.requests]
     return [(name, only.device_class, only.count) for name, only in asked]
@@ -164,24 +164,24 @@ CASES: dict[str, tuple[Containers, Requests]] = {
 
 @pytest.mark.parametrize(("containers", "requests"), CASES.values(), ids=CASES)
 def test_kube_scheduler_makes_a_claim_of_a_pods_extended_resources(
-    world: Namespace, containers: Containers, requests: Requests
+    cluster: Namespace, containers: Containers, requests: Requests
 ) -> None:
-    world.create(pod("worker", containers))
+    cluster.create(pod("worker", containers))
 
-    claim = claim_made_for(world, "worker")
+    claim = claim_made_for(cluster, "worker")
 
     assert requests_of(claim) == requests
-    assert predicted_requests(world, "worker") == requests
+    assert predicted_requests(cluster, "worker") == requests
     asked = [name for name, _, count in requests for _ in range(count)]
     assert devices_of(claim) == [(name, f"gpu-{number}") for number, name in enumerate(asked)]
 
 
-def test_the_claim_is_the_pods_own_and_goes_with_it(world: Namespace) -> None:
-    world.create(pod("worker", [("init", {GPU: "2"}), ("main", {GPU: "1"})]))
+def test_the_claim_is_the_pods_own_and_goes_with_it(cluster: Namespace) -> None:
+    cluster.create(pod("worker", [("init", {GPU: "2"}), ("main", {GPU: "1"})]))
 
-    claim = claim_made_for(world, "worker")
+    claim = claim_made_for(cluster, "worker")
 
-    seen = world.pod("worker")
+    seen = cluster.pod("worker")
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "worker", "uid": seen["metadata"]["uid"], "controller": True}
     assert claim["metadata"]["generateName"] == "worker-extended-resources-"
     assert claim["metadata"]["annotations"] == {ANNOTATION: "true"}
@@ -194,42 +194,44 @@ def test_the_claim_is_the_pods_own_and_goes_with_it(world: Namespace) -> None:
         ("init-0", GPU, "container-1-request-0"),
         ("init-0", GPU, "container-0-request-0"),
     ]
-    world.client.delete(f"{world.pods}/worker?gracePeriodSeconds=0")
-    eventually(lambda: not made_claims(world), what="the claim is collected")
+    cluster.client.delete(f"{cluster.pods}/worker?gracePeriodSeconds=0")
+    eventually(lambda: not made_claims(cluster), what="the claim is collected")
 
 
-def made_claims(world: Namespace) -> list[Any]:
+def made_claims(cluster: Namespace) -> list[Any]:
     return [
-        claim for claim in world.client.items(world.claims) if ANNOTATION in claim["metadata"].get("annotations", {})
+        claim
+        for claim in cluster.client.items(cluster.claims)
+        if ANNOTATION in claim["metadata"].get("annotations", {})
     ]
 
 
-def test_a_gated_pod_has_no_such_claim_yet(world: Namespace) -> None:
-    world.create(workloads.claim_template("one-gpu"))
-    world.create(pod("worker", [("main", {GPU: "1"})], template="one-gpu", gates=[GATE]))
-    world.claim_of("worker")
+def test_a_gated_pod_has_no_such_claim_yet(cluster: Namespace) -> None:
+    cluster.create(workloads.claim_template("one-gpu"))
+    cluster.create(pod("worker", [("main", {GPU: "1"})], template="one-gpu", gates=[GATE]))
+    cluster.claim_of("worker")
 
-    holds_for(SECONDS_OF_NOTHING, lambda: not made_claims(world), what="only the template's claim is there")
-
-
-def test_a_pods_own_claims_choose_first(world: Namespace) -> None:
-    world.create(workloads.claim("own"), pod("worker", [("main", {GPU: "1"})], claim="own"))
-
-    assert devices_of(claim_made_for(world, "worker")) == [("container-0-request-0", "gpu-1")]
-    assert devices_of(world.claim("own")) == [("gpu", "gpu-0")]
+    holds_for(SECONDS_OF_NOTHING, lambda: not made_claims(cluster), what="only the template's claim is there")
 
 
-def test_a_pod_waits_when_its_own_claims_leave_too_little(world: Namespace) -> None:
-    world.create(pod("first", [("main", {GPU: str(GPUS - 8)})]))
-    world.bound("first")
-    world.create(
+def test_a_pods_own_claims_choose_first(cluster: Namespace) -> None:
+    cluster.create(workloads.claim("own"), pod("worker", [("main", {GPU: "1"})], claim="own"))
+
+    assert devices_of(claim_made_for(cluster, "worker")) == [("container-0-request-0", "gpu-1")]
+    assert devices_of(cluster.claim("own")) == [("gpu", "gpu-0")]
+
+
+def test_a_pod_waits_when_its_own_claims_leave_too_little(cluster: Namespace) -> None:
+    cluster.create(pod("first", [("main", {GPU: str(GPUS - 8)})]))
+    cluster.bound("first")
+    cluster.create(
         workloads.claim("own", workloads.device_request(count=7)), pod("worker", [("main", {GPU: "2"})], claim="own")
     )
 
-    refusal = eventually(lambda: world.refusal("worker"), what="kube-scheduler says why")
+    refusal = eventually(lambda: cluster.refusal("worker"), what="kube-scheduler says why")
 
     assert "cannot allocate all claims" in refusal
-    assert reason_of(world, "worker") == "Unschedulable"
+    assert reason_of(cluster, "worker") == "Unschedulable"
 
 
 REFUSED: dict[str, tuple[Containers, str, str]] = {
@@ -244,135 +246,135 @@ REFUSED: dict[str, tuple[Containers, str, str]] = {
 
 
 @pytest.mark.parametrize(("containers", "reason", "said"), REFUSED.values(), ids=REFUSED)
-def test_kube_scheduler_refuses(world: Namespace, containers: Containers, reason: str, said: str) -> None:
-    world.create(pod("worker", containers))
+def test_kube_scheduler_refuses(cluster: Namespace, containers: Containers, reason: str, said: str) -> None:
+    cluster.create(pod("worker", containers))
 
-    refusal = eventually(lambda: world.refusal("worker"), what="kube-scheduler says why")
+    refusal = eventually(lambda: cluster.refusal("worker"), what="kube-scheduler says why")
 
     assert said in refusal
-    assert reason_of(world, "worker") == reason
+    assert reason_of(cluster, "worker") == reason
 
 
-def reason_of(world: Namespace, name: str) -> str:
-    conditions = world.pod(name)["status"]["conditions"]
+def reason_of(cluster: Namespace, name: str) -> str:
+    conditions = cluster.pod(name)["status"]["conditions"]
     found: str = next(one["reason"] for one in conditions if one["type"] == "PodScheduled")
     return found
 
 
 @pytest.fixture
-def plugin(world: Namespace, barrier: Barrier) -> Iterator[None]:
+def plugin(cluster: Namespace, barrier: Barrier) -> Iterator[None]:
     """One GPU of the same name from a device plugin on the node."""
     path = f"{fleet.COLLECTIONS['Node']}/extended/status"
 
     def publish(amount: str | None) -> None:
-        world.client.merge_patch(path, {"status": {"allocatable": {GPU: amount}, "capacity": {GPU: amount}}})
-        barrier.wait(world)
+        cluster.client.merge_patch(path, {"status": {"allocatable": {GPU: amount}, "capacity": {GPU: amount}}})
+        barrier.wait(cluster)
 
     publish("1")
     yield
-    world.empty()
+    cluster.empty()
     publish(None)
 
 
 @pytest.mark.usefixtures("plugin")
-def test_what_a_device_plugin_has_on_a_node_is_not_claimed(world: Namespace) -> None:
-    world.create(pod("worker", [("main", {GPU: "1", NIC: "1"})]))
+def test_what_a_device_plugin_has_on_a_node_is_not_claimed(cluster: Namespace) -> None:
+    cluster.create(pod("worker", [("main", {GPU: "1", NIC: "1"})]))
 
-    assert requests_of(claim_made_for(world, "worker")) == [("container-0-request-1", NIC_CLASS, 1)]
+    assert requests_of(claim_made_for(cluster, "worker")) == [("container-0-request-1", NIC_CLASS, 1)]
 
 
 @pytest.mark.usefixtures("plugin")
-def test_a_device_plugin_and_devices_never_make_up_one_resource_together(world: Namespace) -> None:
-    world.create(pod("one", [("main", {GPU: "1"})]), pod("two", [("main", {GPU: "2"})]))
+def test_a_device_plugin_and_devices_never_make_up_one_resource_together(cluster: Namespace) -> None:
+    cluster.create(pod("one", [("main", {GPU: "1"})]), pod("two", [("main", {GPU: "2"})]))
 
-    world.bound("one")
-    refusal = eventually(lambda: world.refusal("two"), what="kube-scheduler says why")
+    cluster.bound("one")
+    refusal = eventually(lambda: cluster.refusal("two"), what="kube-scheduler says why")
     assert f"Insufficient {GPU}" in refusal
-    assert made_claims(world) == []
+    assert made_claims(cluster) == []
 
 
 @pytest.mark.usefixtures("plugin")
-def test_a_pod_with_a_claim_of_its_own_is_never_bound_where_a_device_plugin_has_all_else(world: Namespace) -> None:
+def test_a_pod_with_a_claim_of_its_own_is_never_bound_where_a_device_plugin_has_all_else(cluster: Namespace) -> None:
     """A defect: kube-scheduler makes an empty claim for nothing, and then fails for want of anything to write of it."""
-    world.create(workloads.claim("own"), pod("worker", [("main", {GPU: "1"})], claim="own"))
+    cluster.create(workloads.claim("own"), pod("worker", [("main", {GPU: "1"})], claim="own"))
 
-    refusal = eventually(lambda: world.refusal("worker"), what="kube-scheduler says why")
+    refusal = eventually(lambda: cluster.refusal("worker"), what="kube-scheduler says why")
 
     assert "nil or empty request mappings" in refusal
-    assert reason_of(world, "worker") == "SchedulerError"
-    holds_for(SECONDS_OF_NOTHING, lambda: world.node_of("worker") is None, what="the pod is not bound")
+    assert reason_of(cluster, "worker") == "SchedulerError"
+    holds_for(SECONDS_OF_NOTHING, lambda: cluster.node_of("worker") is None, what="the pod is not bound")
 
 
-def test_nobody_else_can_allocate_it(world: Namespace, kubernetes: str) -> None:
+def test_nobody_else_can_allocate_it(cluster: Namespace, kubernetes: str) -> None:
     """kube-scheduler takes such a claim for a remnant of its own and deletes it; 1.36 forgets the pod after that."""
-    world.create(pod("worker", [("main", {GPU: "1"})], gates=[GATE]))
+    cluster.create(pod("worker", [("main", {GPU: "1"})], gates=[GATE]))
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "worker", "controller": True}
-    owner["uid"] = world.pod("worker")["metadata"]["uid"]
+    owner["uid"] = cluster.pod("worker")["metadata"]["uid"]
     prepared = workloads.claim("prepared", workloads.device_request("container-0-request-0", device_class=GPU_CLASS))
     prepared["metadata"].update({"annotations": {ANNOTATION: "true"}, "ownerReferences": [owner]})
-    world.create(prepared)
-    placements.protect(world, "prepared")
+    cluster.create(prepared)
+    placements.protect(cluster, "prepared")
     wanted = placements.allocation(node="extended", device="gpu-7", request="container-0-request-0")
-    placements.write_allocation(world, "prepared", wanted)
+    placements.write_allocation(cluster, "prepared", wanted)
 
-    placements.open_gate(world, "worker", pin_to="extended")
+    placements.open_gate(cluster, "worker", pin_to="extended")
 
-    eventually(lambda: world.client.find(f"{world.claims}/prepared") is None, what="the prepared claim is deleted")
+    eventually(lambda: cluster.client.find(f"{cluster.claims}/prepared") is None, what="the prepared claim is deleted")
     if kubernetes == "1.36":
-        refusal = eventually(lambda: world.refusal("worker"), what="kube-scheduler says why")
+        refusal = eventually(lambda: cluster.refusal("worker"), what="kube-scheduler says why")
         assert "cannot schedule extended resource claim" in refusal
     else:
-        assert devices_of(claim_made_for(world, "worker")) == [("container-0-request-0", "gpu-0")]
+        assert devices_of(claim_made_for(cluster, "worker")) == [("container-0-request-0", "gpu-0")]
 
 
 @pytest.fixture
-def rivals(world: Namespace, barrier: Barrier) -> Iterator[tuple[str, str, str]]:
+def rivals(cluster: Namespace, barrier: Barrier) -> Iterator[tuple[str, str, str]]:
     """Two classes that claim one extended resource, the older and the newer, and its name."""
     number = next(numbers)
     resource, older, newer = f"test.muster.dev/disputed-{number}", f"disputed-a-{number}", f"disputed-b-{number}"
-    made = world.client.create(CLASSES, extended_class(older, resource))["metadata"]["creationTimestamp"]
+    made = cluster.client.create(CLASSES, extended_class(older, resource))["metadata"]["creationTimestamp"]
     eventually(lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") > made, what="the next second begins")
-    world.client.create(CLASSES, extended_class(newer, resource))
-    barrier.wait(world)
+    cluster.client.create(CLASSES, extended_class(newer, resource))
+    barrier.wait(cluster)
     yield older, newer, resource
     for name in (older, newer):
-        world.client.delete(f"{CLASSES}/{name}")
+        cluster.client.delete(f"{CLASSES}/{name}")
 
 
-def test_of_two_classes_the_newer_one_is_meant(world: Namespace, rivals: tuple[str, str, str]) -> None:
+def test_of_two_classes_the_newer_one_is_meant(cluster: Namespace, rivals: tuple[str, str, str]) -> None:
     _, newer, resource = rivals
-    world.create(pod("worker", [("main", {resource: "1"})]))
+    cluster.create(pod("worker", [("main", {resource: "1"})]))
 
-    assert requests_of(claim_made_for(world, "worker")) == [("container-0-request-0", newer, 1)]
-    assert predicted_requests(world, "worker") == [("container-0-request-0", newer, 1)]
+    assert requests_of(claim_made_for(cluster, "worker")) == [("container-0-request-0", newer, 1)]
+    assert predicted_requests(cluster, "worker") == [("container-0-request-0", newer, 1)]
 
 
 @pytest.mark.parametrize("deleted", [0, 1], ids=["the older", "the newer"])
 def test_once_one_of_two_classes_is_deleted_the_resource_is_unknown_until_the_other_changes(
-    world: Namespace, barrier: Barrier, rivals: tuple[str, str, str], deleted: int
+    cluster: Namespace, barrier: Barrier, rivals: tuple[str, str, str], deleted: int
 ) -> None:
     """A defect: kube-scheduler forgets the resource with either class. A restart helps as well."""
     resource, left = rivals[2], rivals[1 - deleted]
-    world.client.delete(f"{CLASSES}/{rivals[deleted]}")
-    barrier.wait(world)
-    world.create(pod("worker", [("main", {resource: "1"})]))
+    cluster.client.delete(f"{CLASSES}/{rivals[deleted]}")
+    barrier.wait(cluster)
+    cluster.create(pod("worker", [("main", {resource: "1"})]))
 
-    refusal = eventually(lambda: world.refusal("worker"), what="kube-scheduler says why")
+    refusal = eventually(lambda: cluster.refusal("worker"), what="kube-scheduler says why")
     assert f"Insufficient {resource}" in refusal
-    world.client.merge_patch(f"{CLASSES}/{left}", {"metadata": {"labels": {"changed": "true"}}})
-    barrier.wait(world)
-    world.create(pod("later", [("main", {resource: "1"})]))
-    assert requests_of(claim_made_for(world, "later")) == [("container-0-request-0", left, 1)]
+    cluster.client.merge_patch(f"{CLASSES}/{left}", {"metadata": {"labels": {"changed": "true"}}})
+    barrier.wait(cluster)
+    cluster.create(pod("later", [("main", {resource: "1"})]))
+    assert requests_of(claim_made_for(cluster, "later")) == [("container-0-request-0", left, 1)]
 
 
-def test_only_a_class_asked_for_by_its_own_name_may_be_asked_for_without_a_limit(world: Namespace) -> None:
+def test_only_a_class_asked_for_by_its_own_name_may_be_asked_for_without_a_limit(cluster: Namespace) -> None:
     def unlimited(name: str, resource: str) -> Manifest:
         made = pod(name, [("main", {})])
         made["spec"]["containers"][0]["resources"] = {"requests": {resource: "1"}}
         return made
 
-    world.create(unlimited("implicit", IMPLICIT))
+    cluster.create(unlimited("implicit", IMPLICIT))
 
-    assert requests_of(claim_made_for(world, "implicit")) == [("container-0-request-0", GPU_CLASS, 1)]
+    assert requests_of(claim_made_for(cluster, "implicit")) == [("container-0-request-0", GPU_CLASS, 1)]
     with pytest.raises(ApiError, match="Limit must be set for non overcommitable resources"):
-        world.create(unlimited("explicit", GPU))
+        cluster.create(unlimited("explicit", GPU))

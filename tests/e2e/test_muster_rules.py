@@ -203,8 +203,8 @@ def ours(bench: Bench, claim: Mapping[str, Any]) -> dict[str, str]:
         place = bench.namespaces[case]
         path = f"/apis/resource.k8s.io/v1/namespaces/{place}/resourceclaims?dryRun=All"
         rule = Rule(cel=cel, message=MESSAGE, message_expression=message, action=Action.WARN)
-        book, flaws = rules.compile_rules(case, VARIABLES, [rule])
-        assert not flaws, flaws
+        book, problems = rules.compile_rules(case, VARIABLES, [rule])
+        assert not problems, problems
         subject = Subject(
             bench.client.create(path, claim), namespace=bench.client.get(f"/api/v1/namespaces/{place}"), user=user
         )
@@ -243,8 +243,8 @@ def test_rules_say_what_the_api_server_says(bench: Bench, claim: Mapping[str, An
 
 @pytest.mark.parametrize("cel", REFUSED)
 def test_rules_are_refused_that_the_api_server_refuses(control_plane: ControlPlane, cel: str) -> None:
-    _, flaws = rules.compile_rules("p", VARIABLES, [Rule(cel=cel, message=MESSAGE)])
-    assert flaws
+    _, problems = rules.compile_rules("p", VARIABLES, [Rule(cel=cel, message=MESSAGE)])
+    assert problems
 
     with pytest.raises(ApiError) as refused:
         control_plane.client().create(f"{POLICIES}?dryRun=All", a_policy("refused", Case(cel)))

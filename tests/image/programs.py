@@ -31,5 +31,5 @@ def install() -> None:
         if not packages.may_be_installed():
             raise
         print(f"installing Debian's {', '.join(PACKAGES.values())}", flush=True)
-        packages.install(*PACKAGES.values(), mend=MEND, failure=ProgramsMissing)
+        packages.install(*PACKAGES.values(), fix=MEND, failure=ProgramsMissing)
         look()

@@ -14,7 +14,7 @@ from admission.api.muster.ledger_entries import Bucket, Kind
 from admission.api.values.names import QueueName
 from admission.dashboard.ledger_queries import Extent, Grouping, Search, Step, Window
 from admission.dashboard_app import Ledger
-from admission.errors import LedgerAwayError, LedgerCorruptError, MendError
+from admission.errors import FixError, LedgerAwayError, LedgerCorruptError
 from admission.ledger.db import migrations
 from admission.ledger.journal import base
 from admission.ledger.reports import usage_report
@@ -202,7 +202,7 @@ async def test_a_user_who_may_only_read_is_shown_the_books_and_changes_nothing(
         assert await reading.use(*use) == await books.use(*use)
 
     async with SqlLedger.open(theirs, CLUSTER) as ledger:
-        with pytest.raises(MendError, match="permission denied"):
+        with pytest.raises(FixError, match="permission denied"):
             await ledger.post_all([ledgers.a_grant(at=minutes(9))], epoch=1)
 
 

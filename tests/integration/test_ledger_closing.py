@@ -16,7 +16,7 @@ from admission.accounting.accruals import QueueMeter
 from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Entry, Kind
 from admission.api.values.names import GangUid
-from admission.errors import ConflictError, LedgerCorruptError, MendError
+from admission.errors import ConflictError, FixError, LedgerCorruptError
 from admission.ledger.audit import archive, close_period
 from admission.ledger.audit.close_period import Order
 from admission.ledger.audit.verify import What
@@ -217,7 +217,7 @@ async def test_a_folder_that_cannot_be_written_is_told(office: Office) -> None:
     await office.post(a_long_history())
     office.folder.write_text("a file")
 
-    with pytest.raises(MendError, match="--archive"):
+    with pytest.raises(FixError, match="--archive"):
         await office.close(minutes(90))
 
 

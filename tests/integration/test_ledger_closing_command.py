@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from admission.accounting import books
 from admission.api.values.names import QueueName
 from admission.cli.ledger import command as ledger_command
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.ledger.audit import close_period
 from admission.ledger.audit.close_period import Order
 from admission.ledger.db import database_url, engines
@@ -37,7 +37,7 @@ def order(folder: Path) -> Order:
 
 def command(*words: str) -> tuple[int, str]:
     result = CliRunner().invoke(ledger_command.app, list(words))
-    if isinstance(result.exception, MendError):
+    if isinstance(result.exception, FixError):
         raise result.exception
     return result.exit_code, result.stdout
 
@@ -85,7 +85,7 @@ def test_an_archive_that_is_lost_is_named(url: str, tmp_path: Path, capsys: pyte
 def test_a_time_that_cannot_be_closed_is_refused(url: str, tmp_path: Path, days: int | None, message: str) -> None:
     before = "soon" if days is None else (datetime.now(UTC) - timedelta(days=days)).isoformat()
 
-    with pytest.raises(MendError, match=message):
+    with pytest.raises(FixError, match=message):
         command("close", "--before", before, "--archive", str(tmp_path / "archive"), *of(url))
 
     assert not (tmp_path / "archive").exists()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from admission.errors import LedgerAwayError, LedgerCorruptError, LedgerVersionError, MendError
+from admission.errors import FixError, LedgerAwayError, LedgerCorruptError, LedgerVersionError
 from admission.ledger import sql_ledger
 from admission.ledger.db import database_url, engines, errors, tables
 from admission.ledger.sql_ledger import SqlLedger
@@ -108,9 +108,9 @@ FAILURES = {
     "too many connections": ("53300", LedgerAwayError),
     "a lock that is not to be had": ("55P03", LedgerAwayError),
     "a shutdown": ("57P01", LedgerAwayError),
-    "no such database": ("3D000", MendError),
-    "a wrong password": ("28P01", MendError),
-    "no permission": ("42501", MendError),
+    "no such database": ("3D000", FixError),
+    "a wrong password": ("28P01", FixError),
+    "no permission": ("42501", FixError),
 }
 
 

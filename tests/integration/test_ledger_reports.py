@@ -13,7 +13,7 @@ from admission.accounting import accruals, books
 from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Placement
 from admission.api.values.names import MeterName, QueueName
-from admission.errors import LedgerCorruptError, MendError
+from admission.errors import FixError, LedgerCorruptError
 from admission.ledger.audit.close_period import Order
 from admission.ledger.journal.base import Window
 from admission.ledger.reports import allocation_intervals, usage_report
@@ -212,7 +212,7 @@ async def test_reports_and_statements_are_the_same_after_a_closing(ledger: SqlLe
         report(ledger, KEYS, Window(minutes(19), minutes(60))),
         ledger.statement(QUEUE, minutes(19), minutes(60)),
     ):
-        with pytest.raises(MendError, match=f"begin at 2026-03-01T12:20:00Z, .* {closed.archive}; begin at that time"):
+        with pytest.raises(FixError, match=f"begin at 2026-03-01T12:20:00Z, .* {closed.archive}; begin at that time"):
             await ask
 
 

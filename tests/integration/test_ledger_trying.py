@@ -4,7 +4,7 @@ import pytest
 
 from admission.cli.doctor import command
 from admission.cli.doctor.findings import Finding, Verdict
-from admission.errors import LedgerAwayError, MendError
+from admission.errors import FixError, LedgerAwayError
 from admission.ledger.db import engines
 from admission.ledger.sql_ledger import SqlLedger
 from admission.settings import Ledger, Settings
@@ -47,7 +47,7 @@ async def test_a_database_that_only_reads_is_told(url: str) -> None:
     found = await looked(url)
 
     assert found.verdict is Verdict.FAILED
-    assert "no standby" in found.mend
+    assert "no standby" in found.fix
 
 
 @ON_POSTGRESQL
@@ -56,7 +56,7 @@ async def test_a_user_who_may_only_read_is_told(url: str, postgres: Server) -> N
         postgres.query("CREATE ROLE reader LOGIN")
     ledgers.run(url, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
 
-    with pytest.raises(MendError, match="permission denied for table clusters: grant it"):
+    with pytest.raises(FixError, match="permission denied for table clusters: grant it"):
         await engines.write(url.replace("muster@", "reader@"))
 
 

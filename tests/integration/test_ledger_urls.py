@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from admission.errors import LedgerAwayError, LedgerCorruptError, LedgerVersionError, MendError
+from admission.errors import FixError, LedgerAwayError, LedgerCorruptError, LedgerVersionError
 from admission.ledger.db import database_url, engines, errors, migrations
 from admission.ledger.sql_ledger import SqlLedger
 from tests.integration import ledgers
@@ -50,7 +50,7 @@ NO_LEDGER = {
 @pytest.mark.parametrize(("bad", "said"), NO_LEDGER.values(), ids=NO_LEDGER)
 async def test_a_url_that_names_no_ledger_is_refused(bad: str, said: str) -> None:
     for work in (opened, migrations.migrate):
-        with pytest.raises(MendError, match=said) as raised:
+        with pytest.raises(FixError, match=said) as raised:
             await work(bad)
         assert raised.value.__cause__ is None or "secret" not in str(raised.value.__cause__)
 
@@ -92,7 +92,7 @@ async def test_a_password_with_special_characters_is_quoted(url: str, stranger: 
 async def test_a_wrong_password_is_named_and_not_shown(url: str, stranger: str) -> None:
     wrong = as_user(url, stranger, "se%2Fcret")
     for work in (opened, migrations.migrate):
-        with pytest.raises(MendError, match='authentication failed for user "stranger": correct the user') as raised:
+        with pytest.raises(FixError, match='authentication failed for user "stranger": correct the user') as raised:
             await work(wrong)
         assert "cret" not in str(raised.value)
 
@@ -100,7 +100,7 @@ async def test_a_wrong_password_is_named_and_not_shown(url: str, stranger: str) 
 @ON_POSTGRESQL
 async def test_a_database_that_is_not_there_is_named(url: str) -> None:
     for work in (opened, migrations.migrate):
-        with pytest.raises(MendError, match='database "nowhere" does not exist: create the database'):
+        with pytest.raises(FixError, match='database "nowhere" does not exist: create the database'):
             await work(url.rpartition("/")[0] + "/nowhere")
 
 
@@ -117,21 +117,21 @@ async def test_a_role_that_may_not_make_tables_is_told_so(postgres: Server, stra
         url = made()
         ledgers.run(url, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
 
-        with pytest.raises(MendError, match="permission denied for schema public: grant it, or make the URL's user"):
+        with pytest.raises(FixError, match="permission denied for schema public: grant it, or make the URL's user"):
             await migrations.migrate(as_user(url, stranger, QUOTED))
 
 
 @ON_POSTGRESQL
 async def test_a_role_that_may_not_read_is_told_so(url: str, stranger: str) -> None:
-    with pytest.raises(MendError, match="permission denied for table alembic_version: grant it"):
+    with pytest.raises(FixError, match="permission denied for table alembic_version: grant it"):
         await opened(as_user(url, stranger, QUOTED))
 
 
 @ON_POSTGRESQL
 async def test_a_parameter_that_nobody_knows_is_named(url: str) -> None:
-    with pytest.raises(MendError, match='parameter "sslmod": correct the parameters'):
+    with pytest.raises(FixError, match='parameter "sslmod": correct the parameters'):
         await opened(f"{url}?sslmod=require")
-    with pytest.raises(MendError, match="`sslmode` parameter must be one of: disable"):
+    with pytest.raises(FixError, match="`sslmode` parameter must be one of: disable"):
         await opened(f"{url}?sslmode=please")
 
 
@@ -226,13 +226,11 @@ async def test_a_server_whose_certificate_is_not_for_its_name_is_not_trusted(
     tls_url: str, authority: tuple[Path, Path]
 ) -> None:
     url = tls_url.replace("localhost", "127.0.0.1")
-    with pytest.raises(
-        MendError, match=r"certificate that is not trusted .*: give the authority's file as sslrootcert"
-    ):
+    with pytest.raises(FixError, match=r"certificate that is not trusted .*: give the authority's file as sslrootcert"):
         await opened(f"{url}?sslmode=verify-full&sslrootcert={authority[0]}")
 
 
 @ON_POSTGRESQL
 async def test_a_server_that_speaks_no_tls_is_not_taken_instead(url: str) -> None:
-    with pytest.raises(MendError, match="rejected SSL upgrade"):
+    with pytest.raises(FixError, match="rejected SSL upgrade"):
         await opened(f"{url}?sslmode=require")

@@ -59,6 +59,6 @@ def _install_quietly() -> None:
     NO_CLUSTER.parent.mkdir(parents=True, exist_ok=True)
     NO_CLUSTER.write_text("create_main_cluster = false\n")
     try:
-        packages.install("postgresql", mend=MEND, failure=ProgramsMissing)
+        packages.install("postgresql", fix=MEND, failure=ProgramsMissing)
     finally:
         NO_CLUSTER.unlink()

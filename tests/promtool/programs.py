@@ -64,4 +64,4 @@ def _fetch() -> None:
 
 
 def _run(*command: str, cwd: str) -> None:
-    packages.run(*command, mend=MEND, failure=ProgramMissing, cwd=cwd)
+    packages.run(*command, fix=MEND, failure=ProgramMissing, cwd=cwd)

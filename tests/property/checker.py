@@ -23,22 +23,24 @@ DEFECTS = {
 
 def violations(record: Json, results: Sequence[Json], release: int = 37) -> list[str]:
     """Say what is wrong with these allocations of the record's claims; nothing if they are right."""
-    world = World(record, release)
+    cluster_state = World(record, release)
     if len(results) != len(record["claims"]):
         return [f"{len(results)} allocations for {len(record['claims'])} claims"]
     uses: list[Use] = []
     said: list[str] = []
     for claim, result in enumerate(results):
         given = result.get("devices", {}).get("results") or []
-        found = [answers.use_of(world, claim, entry) for entry in given]
+        found = [answers.use_of(cluster_state, claim, entry) for entry in given]
         said += [each for each in found if isinstance(each, str)]
         mine = [each for each in found if isinstance(each, Use)]
         if len(mine) == len(given):
-            said += answers.wrong_counts(world, claim, mine)
-            said += itertools.chain(*(answers.wrong_entry(world, *pair) for pair in zip(mine, given, strict=True)))
-            said += answers.wrong_node_selector(world, mine, result.get("nodeSelector"))
+            said += answers.wrong_counts(cluster_state, claim, mine)
+            said += itertools.chain(
+                *(answers.wrong_entry(cluster_state, *pair) for pair in zip(mine, given, strict=True))
+            )
+            said += answers.wrong_node_selector(cluster_state, mine, result.get("nodeSelector"))
         uses += mine
-    return [*said, *broken(world, uses)]
+    return [*said, *broken(cluster_state, uses)]
 
 
 def objections(record: Json, chosen: Sequence[Sequence[Json]], release: int = 37) -> list[str]:
@@ -46,16 +48,16 @@ def objections(record: Json, chosen: Sequence[Sequence[Json]], release: int = 37
 
     chosen: for every claim entries of request, driver, pool and device.
     """
-    world = World(record, release)
+    cluster_state = World(record, release)
     uses: list[Use] = []
     said: list[str] = []
     for claim, entries in enumerate(chosen):
-        found = [answers.use_of(world, claim, entry) for entry in entries]
+        found = [answers.use_of(cluster_state, claim, entry) for entry in entries]
         mine = [each for each in found if isinstance(each, Use)]
         said += [each for each in found if isinstance(each, str)]
-        said += answers.wrong_counts(world, claim, mine)
+        said += answers.wrong_counts(cluster_state, claim, mine)
         uses += mine
-    return [*said, *broken(world, uses)]
+    return [*said, *broken(cluster_state, uses)]
 
 
 def exists(record: Json, release: int = 37, *, steps: int = 20_000) -> bool | None:
@@ -66,9 +68,9 @@ def exists(record: Json, release: int = 37, *, steps: int = 20_000) -> bool | No
     a device in use, since All means every matching device, used or not. The break-off at 32 results loses nothing
     either: what it depends on are the alternatives chosen, never the devices. Not judged here: fatal errors.
     """
-    world = World(record, release)
+    cluster_state = World(record, release)
     try:
-        return _can_go_on(world, list(itertools.chain(*world.asks)), (), _Budget(steps))
+        return _can_go_on(cluster_state, list(itertools.chain(*cluster_state.asks)), (), _Budget(steps))
     except _TooManySteps:
         return None
 
@@ -83,10 +85,10 @@ _RULES = (
 )
 
 
-def broken(world: World, uses: Sequence[Use]) -> Iterator[str]:
+def broken(cluster_state: World, uses: Sequence[Use]) -> Iterator[str]:
     """Name the rules that these uses together break. What is broken stays broken if more uses are added."""
     for rule in _RULES:
-        yield from rule(world, uses)
+        yield from rule(cluster_state, uses)
 
 
 class _TooManySteps(Exception):  # noqa: N818
@@ -103,34 +105,36 @@ class _Budget:
         self._left -= 1
 
 
-def _can_go_on(world: World, requests: Sequence[Sequence[Ask]], uses: tuple[Use, ...], budget: _Budget) -> bool:
+def _can_go_on(cluster_state: World, requests: Sequence[Sequence[Ask]], uses: tuple[Use, ...], budget: _Budget) -> bool:
     if not requests:
         return True
     for ask in requests[0]:
-        for chosen in _choices(world, ask, uses, budget):
-            if _can_go_on(world, requests[1:], (*uses, *chosen), budget):
+        for chosen in _choices(cluster_state, ask, uses, budget):
+            if _can_go_on(cluster_state, requests[1:], (*uses, *chosen), budget):
                 return True
     return False
 
 
-def _choices(world: World, ask: Ask, uses: tuple[Use, ...], budget: _Budget) -> Iterator[tuple[Use, ...]]:
+def _choices(cluster_state: World, ask: Ask, uses: tuple[Use, ...], budget: _Budget) -> Iterator[tuple[Use, ...]]:
     """Yield every set of devices for the request that breaks no rule together with these uses."""
     if ask.wants_all:
-        matching = [Use(ask, device) for device in all_mode.wanted(world, ask)]
-        if matching and not all_mode.blocked(world) and not any(broken(world, [*uses, *matching])):
+        matching = [Use(ask, device) for device in all_mode.wanted(cluster_state, ask)]
+        if matching and not all_mode.blocked(cluster_state) and not any(broken(cluster_state, [*uses, *matching])):
             yield tuple(matching)
         return
-    fits = [use for device in world.candidates() if not any(fitting.unfit(world, [use := Use(ask, device)]))]
-    yield from _sets(world, fits, ask.spec.get("count", 0), uses, budget)
+    fits = [
+        use for device in cluster_state.candidates() if not any(fitting.unfit(cluster_state, [use := Use(ask, device)]))
+    ]
+    yield from _sets(cluster_state, fits, ask.spec.get("count", 0), uses, budget)
 
 
 def _sets(
-    world: World, fits: Sequence[Use], count: int, uses: tuple[Use, ...], budget: _Budget
+    cluster_state: World, fits: Sequence[Use], count: int, uses: tuple[Use, ...], budget: _Budget
 ) -> Iterator[tuple[Use, ...]]:
     if count <= 0:
         yield ()
     for at, use in enumerate(fits[: len(fits) - count + 1] if count > 0 else ()):
         budget.spend()
-        if not any(broken(world, [*uses, use])):
-            for rest in _sets(world, fits[at + 1 :], count - 1, (*uses, use), budget):
+        if not any(broken(cluster_state, [*uses, use])):
+            for rest in _sets(cluster_state, fits[at + 1 :], count - 1, (*uses, use), budget):
                 yield (use, *rest)

@@ -35,7 +35,7 @@ class Gang:
     """A gang and the world that it comes to, made from a snapshot."""
 
     snapshot: Snapshot
-    world: ClusterState
+    cluster: ClusterState
     pods: tuple[PodDemand, ...]
     limit: int
     """How many devices and slots together the gang may be charged for."""
@@ -87,11 +87,11 @@ class _Gangs:
             classes={name: devices.decode_class(_class(name, text)) for name, text in CLASSES.items()},
             claims={claim.meta.key: claim for claim in self.others(slices)},
         )
-        world = cluster_state.build(snapshot, (), profile=compatibility.profile(release))
+        cluster = cluster_state.build(snapshot, (), profile=compatibility.profile(release))
         pods_, limit = tuple(self.pods()), self._integer(0, 8)
         classes = [_class(name, text) for name, text in CLASSES.items()]
         objects = {"nodes": made, "slices": slices, "classes": classes, "claims": self._claims}
-        return Gang(snapshot, world, pods_, limit, objects)
+        return Gang(snapshot, cluster, pods_, limit, objects)
 
     def node(self, name: str) -> Json:
         allocatable = {"cpu": str(self._integer(1, 4)), "pods": "10"} if self.chance(20) else None

@@ -11,7 +11,7 @@ from admission.dra.allocator.results import StepsEndedError
 from admission.dra.compatibility import Release
 from admission.dra.inventory.selectors import Selectors
 from tests.conformance import allocators, corpus
-from tests.property import checker, worlds
+from tests.property import checker, clusters
 
 LONGEST_SEARCH = 2_000
 """Steps of brute force, so that an example takes no longer than half a second."""
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 @pytest.mark.parametrize("release", list(Release))
-@given(record=worlds.records(gates=True))
+@given(record=clusters.records(gates=True))
 def test_what_is_allocated_breaks_no_rule_and_else_nothing_could_be(record: Json, release: Release) -> None:
     """The latter by brute force, where that ends. Fatal errors and searches cut short answer neither question."""
     answer = allocators.answer(record, release)
@@ -38,15 +38,15 @@ def test_what_is_allocated_breaks_no_rule_and_else_nothing_could_be(record: Json
             exists = checker.exists(record, _minor(release), steps=LONGEST_SEARCH)
             event(f"exists: {exists}")
             # 1.36 takes the counters of two drivers' pools of one name for each other's, and may find nothing for that.
-            assert not exists or (release is Release.V1_36 and worlds.two_drivers_count_in_one_name(record))
+            assert not exists or (release is Release.V1_36 and clusters.two_drivers_count_in_one_name(record))
         case _:
             assert answer in ({"outcome": "error", "fatal": True}, allocators.UNDECIDED)
 
 
 @pytest.mark.parametrize("release", list(Release))
-@given(record=worlds.records())
+@given(record=clusters.records())
 def test_what_is_promised_is_what_is_answered_and_rests_on_no_defect(record: Json, release: Release) -> None:
-    promised, answered = (_allocated(record, release, promise=promise) for promise in (True, False))
+    promised, answered = (_allocated(record, release, nomination=nomination) for nomination in (True, False))
 
     event("promised" if promised is not None else "not promised" if answered is not None else "nothing to promise")
     if promised is not None:
@@ -54,13 +54,13 @@ def test_what_is_promised_is_what_is_answered_and_rests_on_no_defect(record: Jso
         assert checker.violations(record, promised, 37) == []
 
 
-def _allocated(record: Json, release: Release, *, promise: bool) -> list[Json] | None:
-    world = corpus.world(record, release)
+def _allocated(record: Json, release: Release, *, nomination: bool) -> list[Json] | None:
+    cluster_state = corpus.cluster(record, release)
     claims = [corpus.claim(obj, "pod") for obj in record["claims"]]
-    selectors, node = Selectors(world.profile.cel), next(iter(world.nodes))
+    selectors, node = Selectors(cluster_state.profile.cel), next(iter(cluster_state.nodes))
     try:
         found = node_allocator.allocate(
-            claims, node, world, selectors=selectors, steps=allocators.STEPS, promise=promise
+            claims, node, cluster_state, selectors=selectors, steps=allocators.STEPS, promise=nomination
         )
     except StepsEndedError:
         reject()

@@ -12,38 +12,38 @@ from admission.dra.allocator.prescribed import Misfit
 from admission.dra.compatibility import Release
 from admission.dra.inventory.selectors import Selectors
 from tests.conformance import allocators, corpus
-from tests.property import checker, worlds
+from tests.property import checker, clusters
 
 Json = dict[str, Any]
 Pick = Callable[[int, int], int]
 """Draws an integer between two bounds."""
 
 
-@given(record=worlds.records(), data=st.data())
+@given(record=clusters.records(), data=st.data())
 def test_devices_are_refused_where_a_rule_is_broken_and_nowhere_else(record: Json, data: st.DataObject) -> None:
     event(judge(record, lambda least, most: data.draw(st.integers(least, most))))
 
 
 def test_many_more_worlds_say_the_same() -> None:
-    said = [judge(worlds.seeded(seed), Random(seed).randint) for seed in range(400)]  # noqa: S311 - not for secrets
+    said = [judge(clusters.seeded(seed), Random(seed).randint) for seed in range(400)]  # noqa: S311 - not for secrets
 
     assert min(said.count("taken"), said.count("refused")) > 50
 
 
 def judge(record: Json, pick: Pick) -> str:
     record = {**record, "claims": record["claims"][:1]}
-    world = corpus.world(record, Release.V1_37)
+    cluster_state = corpus.cluster(record, Release.V1_37)
     chosen = list(_chosen(record, pick))
     claim = corpus.claim(record["claims"][0], "pod")
     given_ = [RequestDevice(request=one["request"], device=_device(one)) for one in chosen]
-    selectors, node = Selectors(world.profile.cel), next(iter(world.nodes))
+    selectors, node = Selectors(cluster_state.profile.cel), next(iter(cluster_state.nodes))
 
-    result = prescribed.prescribed_allocation(claim, given_, node, world, selectors=selectors)
+    result = prescribed.prescribed_allocation(claim, given_, node, cluster_state, selectors=selectors)
 
     said = checker.objections(record, [chosen])
     if isinstance(result, Misfit):
         # The checker, as kube-scheduler, believes that what a device drew which no slice has any more is free again.
-        assert said or world.vanished, result
+        assert said or cluster_state.vanished, result
         return "refused"
     # As kube-scheduler it wants counters and capacity for administrators, who take nothing (kubernetes #140729).
     free = "adminAccess" in repr(record["claims"])

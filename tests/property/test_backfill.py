@@ -31,9 +31,9 @@ def towns(draw: st.DrawFn) -> Cluster:
     strategy = draw(st.sampled_from(["BestEffortFIFO", "BestEffortFIFO", "StrictFIFO"]))
     quota = {"meter": "gpus", "nominal": draw(st.integers(2, 12))}
     objects.append(queue("x", namespaceSelector={}, queueingStrategy=strategy, quotas=[quota]))
-    world = expand.expand(objects)
-    assert world.flaws == ()
-    return cluster.build_cluster(world, steps=50_000)
+    cluster_state = expand.expand(objects)
+    assert cluster_state.problems == ()
+    return cluster.build_cluster(cluster_state, steps=50_000)
 
 
 @st.composite
@@ -52,7 +52,7 @@ def jobs(draw: st.DrawFn, priorities: Sequence[int] = (0,)) -> tuple[Arrival, ..
         for at in range(draw(st.integers(4, 16)))
     ]
     trace = traces.decode(Row(at, row) for at, row in enumerate(rows, 1))
-    assert trace.flaws == ()
+    assert trace.problems == ()
     return trace.arrivals
 
 
@@ -75,7 +75,7 @@ class Promises:
                 self.decider.arrive(Waiting(arrival, town.rules.now + arrival.at))
             for running in self.decider.settle(freed=freed):
                 self.started[running.waiting.key] = self.stage.time
-            self.stage.reserve.look(self.stage.rules, self.stage.ward.world, self.stage.standing)
+            self.stage.reserve.look(self.stage.rules, self.stage.ward.cluster, self.stage.queue_usage)
             for uid, estimate in self.stage.reserve.estimates.items():
                 if estimate.at is not None:
                     self.promised.setdefault(uid, estimate.at)

@@ -17,7 +17,7 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests.device_use import DeviceUse, Holder
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
-from tests.unit.dra.clusters import DRIVER, a_claim, a_request, a_world
+from tests.unit.dra.clusters import DRIVER, a_claim, a_cluster, a_request
 
 STEPS = 5_000
 HOLDER = Holder(claim="team/other")
@@ -35,7 +35,7 @@ ASKS = {
 
 def cluster() -> Snapshot:
     """Plain devices on a, partitions on b, a shared one on c, and one that a and b can both reach."""
-    builder = a_world()
+    builder = a_cluster()
     for name in NODES:
         builder.node(name, labels={"rack": "1" if name < "c" else "2"})
     builder.slice("a", 3, nodeName="a").slice("b", [DRAWING] * 3, count=2, nodeName="b")
@@ -55,42 +55,44 @@ class Move:
     kind: str
     at: int
 
-    def __call__(self, world: ClusterState, snapshot: Snapshot) -> tuple[ClusterState, Snapshot]:
-        return MOVES[self.kind](world, snapshot, self.at)
+    def __call__(self, snapshot_state: ClusterState, snapshot: Snapshot) -> tuple[ClusterState, Snapshot]:
+        return MOVES[self.kind](snapshot_state, snapshot, self.at)
 
 
-def take(world: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
-    return cluster_state.also(world, [DeviceUse(DEVICES[at % len(DEVICES)])], HOLDER), snapshot
+def take(snapshot_state: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
+    return cluster_state.also(snapshot_state, [DeviceUse(DEVICES[at % len(DEVICES)])], HOLDER), snapshot
 
 
-def share(world: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
+def share(snapshot_state: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
     return cluster_state.also(
-        world, [DeviceUse(DeviceId(DRIVER, "c", f"gpu-{at % 2}"), shared=True, share={"memory": 2**32})], HOLDER
+        snapshot_state,
+        [DeviceUse(DeviceId(DRIVER, "c", f"gpu-{at % 2}"), shared=True, share={"memory": 2**32})],
+        HOLDER,
     ), snapshot
 
 
-def renewed(world: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
+def renewed(snapshot_state: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
     """Everything that was only taken is free again, as after a cycle in which nothing of it came true."""
-    return cluster_state.build(snapshot, (), before=world), snapshot
+    return cluster_state.build(snapshot, (), before=snapshot_state), snapshot
 
 
-def shrunk(world: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
+def shrunk(snapshot_state: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
     name = sorted(snapshot.slices)[at % len(snapshot.slices)]
     before = snapshot.slices[name]
     version = str(int(before.meta.resource_version or "0") + 1)
     after = replace(before, devices=before.devices[1:], meta=replace(before.meta, resource_version=version))
     changed = replace(snapshot, slices={**snapshot.slices, name: after})
-    return cluster_state.build(changed, (), before=world), changed
+    return cluster_state.build(changed, (), before=snapshot_state), changed
 
 
-def without_node(world: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
+def without_node(snapshot_state: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
     kept = {name: node for name, node in snapshot.nodes.items() if name != NODES[at % 3] or len(snapshot.nodes) == 1}
     changed = replace(snapshot, nodes=kept)
-    return cluster_state.build(changed, (), before=world), changed
+    return cluster_state.build(changed, (), before=snapshot_state), changed
 
 
-def whole(world: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
-    return cluster_state.build(cluster(), (), before=world), cluster()
+def whole(snapshot_state: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
+    return cluster_state.build(cluster(), (), before=snapshot_state), cluster()
 
 
 MOVES: dict[str, Callable[[ClusterState, Snapshot, int], tuple[ClusterState, Snapshot]]] = {
@@ -108,24 +110,28 @@ moves = st.lists(st.builds(Move, kind=st.sampled_from(sorted(MOVES)), at=st.inte
 @settings(max_examples=150)
 def test_what_is_remembered_is_what_is_there(steps: list[Move], ask: str, looks: int) -> None:
     snapshot = cluster()
-    world = cluster_state.build(snapshot, ())
-    known = Selectors(world.profile.cel)
+    snapshot_state = cluster_state.build(snapshot, ())
+    known = Selectors(snapshot_state.profile.cel)
     for number, step in enumerate(steps):
-        world, snapshot = step(world, snapshot)
+        snapshot_state, snapshot = step(snapshot_state, snapshot)
         if number % looks == 0:
-            assert answers(world, known, ask) == answers(world, Selectors(world.profile.cel), ask)
-            known.keep(world.shelves)
-    assert answers(world, known, ask) == answers(replace(world), Selectors(world.profile.cel), ask)
+            assert answers(snapshot_state, known, ask) == answers(
+                snapshot_state, Selectors(snapshot_state.profile.cel), ask
+            )
+            known.keep(snapshot_state.node_inventories)
+    assert answers(snapshot_state, known, ask) == answers(
+        replace(snapshot_state), Selectors(snapshot_state.profile.cel), ask
+    )
 
 
-def answers(world: ClusterState, selectors: Selectors, ask: str) -> object:
+def answers(snapshot_state: ClusterState, selectors: Selectors, ask: str) -> object:
     """Return which nodes take the pod, and what it gets on each."""
-    allocator = Allocator(world, selectors=selectors, steps=STEPS)
+    allocator = Allocator(snapshot_state, selectors=selectors, steps=STEPS)
     question = asked(allocator, ask)
     found = allocator.nodes(question)
     given_ = {
         name: answer.devices if isinstance(answer := allocator.allocate(question, name), Allocated) else type(answer)
-        for name in world.nodes
+        for name in snapshot_state.nodes
     }
     assert {name for name, answer in given_.items() if isinstance(answer, tuple)} == found.nodes
     return given_
@@ -139,16 +145,16 @@ def asked(allocator: Allocator, ask: str) -> Question:
 
 @given(taken=st.lists(st.sampled_from(DEVICES), max_size=4), more=st.lists(st.sampled_from(DEVICES), max_size=3))
 def test_a_fork_is_a_world_of_its_own_until_it_is_committed(taken: list[DeviceId], more: list[DeviceId]) -> None:
-    world = cluster_state.build(cluster(), ())
-    selectors = Selectors(world.profile.cel)
-    allocator = Allocator(world, selectors=selectors, steps=STEPS)
+    snapshot_state = cluster_state.build(cluster(), ())
+    selectors = Selectors(snapshot_state.profile.cel)
+    allocator = Allocator(snapshot_state, selectors=selectors, steps=STEPS)
     allocator.take(map(DeviceUse, taken))
     before = allocator.nodes(asked(allocator, "two"))
     fork = allocator.fork()
     fork.take(map(DeviceUse, more))
     expected = Allocator(
-        cluster_state.also(world, map(DeviceUse, [*taken, *more]), HOLDER),
-        selectors=Selectors(world.profile.cel),
+        cluster_state.also(snapshot_state, map(DeviceUse, [*taken, *more]), HOLDER),
+        selectors=Selectors(snapshot_state.profile.cel),
         steps=STEPS,
     )
 
@@ -164,16 +170,16 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inventory_selectors, "MOST_PROGRAMS", 8)
     monkeypatch.setattr(node_signature, "MOST_FACES", 4)
     monkeypatch.setattr(device_signature, "MOST_SORTS", 1)
-    world = cluster_state.build(cluster(), ())
-    selectors = Selectors(world.profile.cel)
+    snapshot_state = cluster_state.build(cluster(), ())
+    selectors = Selectors(snapshot_state.profile.cel)
     for at in range(200):
-        moved = cluster_state.also(world, [DeviceUse(DEVICES[at % len(DEVICES)])], HOLDER)
+        moved = cluster_state.also(snapshot_state, [DeviceUse(DEVICES[at % len(DEVICES)])], HOLDER)
         allocator = Allocator(moved, selectors=selectors, steps=STEPS)
         question = allocator.ask([a_claim("c", a_request("r", 1, f"size(device.driver) != {at + 100}"))])
         assert isinstance(question, Question)
         assert allocator.nodes(question).nodes
-        assert answers(moved, selectors, "memory") == answers(moved, Selectors(world.profile.cel), "memory")
-        selectors.keep(world.shelves)
+        assert answers(moved, selectors, "memory") == answers(moved, Selectors(snapshot_state.profile.cel), "memory")
+        selectors.keep(snapshot_state.node_inventories)
 
     # 64 needs are remembered, and what they ask about; the class's selector is in each of them.
     assert len(selectors.memory) == device_signature.MOST_REMEMBERED

@@ -171,7 +171,7 @@ def node_selector(claim: int, selector: Json | None) -> Wrong:
     return lambda _, answer: answer[claim].update(nodeSelector=selector)
 
 
-def world(change: Callable[[Json], object]) -> Wrong:
+def cluster_state(change: Callable[[Json], object]) -> Wrong:
     return lambda record, _: change(record)
 
 
@@ -194,16 +194,20 @@ WRONG: dict[str, tuple[Wrong, str]] = {
     "a device of a pool for all is another node's": (given(3, 0, device="gpu-away"), "gpu-away is not for this node"),
     "a device is of an incomplete pool": (given(0, 0, pool="half", device="gpu-half"), "half is incomplete"),
     "a pool is being replaced": (
-        world(lambda record: record["slices"][0]["spec"]["pool"].update(generation=2)),
+        cluster_state(lambda record: record["slices"][0]["spec"]["pool"].update(generation=2)),
         "node-1/gpu-0 is not there. gpu.example.com/node-1 is incomplete",
     ),
     "a device is of an invalid pool": (given(0, 0, pool="double", device="gpu-double"), "two devices of one name"),
     "a counter set is there twice": (
-        world(lambda record: record["slices"][1]["spec"]["sharedCounters"].append({"name": "card-7", "counters": {}})),
+        cluster_state(
+            lambda record: record["slices"][1]["spec"]["sharedCounters"].append({"name": "card-7", "counters": {}})
+        ),
         "two counter sets of one name",
     ),
     "a device of the pool consumes an unknown counter": (
-        world(lambda record: devices(record, 0)[5]["consumesCounters"][0].update(counters={"x": {"value": "1"}})),
+        cluster_state(
+            lambda record: devices(record, 0)[5]["consumesCounters"][0].update(counters={"x": {"value": "1"}})
+        ),
         "consumes counters that are not there",
     ),
     "a device is in use": (given(0, 0, device="gpu-taken"), "gpu-taken is in use"),
@@ -236,21 +240,21 @@ WRONG: dict[str, tuple[Wrong, str]] = {
         f"not what the selector asks for: device.driver == '{NIC}'",
     ),
     "a selector fails": (
-        world(lambda record: devices(record, 0)[0]["attributes"].pop("kind")),
+        cluster_state(lambda record: devices(record, 0)[0]["attributes"].pop("kind")),
         "gpu-0 makes a selector fail",
     ),
-    "a class is not there": (world(lambda record: record["classes"].pop()), "which is not there"),
+    "a class is not there": (cluster_state(lambda record: record["classes"].pop()), "which is not there"),
     "devices that must match differ": (given(0, 1, device="gpu-2"), f"matchAttribute {GPU}/numa of claim 0"),
     "values that must match are of two types": (
-        world(lambda record: devices(record, 0)[1]["attributes"].update(numa={"string": "0"})),
+        cluster_state(lambda record: devices(record, 0)[1]["attributes"].update(numa={"string": "0"})),
         f"matchAttribute {GPU}/numa of claim 0",
     ),
     "a device of a constraint lacks the attribute": (
-        world(lambda record: devices(record, 0)[5]["attributes"].pop("numa")),
+        cluster_state(lambda record: devices(record, 0)[5]["attributes"].pop("numa")),
         "a device does not have it",
     ),
     "devices that must differ match": (
-        world(
+        cluster_state(
             lambda record: record["claims"][0]["spec"]["devices"].update(
                 constraints=[{"distinctAttribute": f"{GPU}/numa", "requests": ["pair"]}]
             )
@@ -258,15 +262,15 @@ WRONG: dict[str, tuple[Wrong, str]] = {
         f"distinctAttribute {GPU}/numa of claim 0",
     ),
     "counters are used up": (
-        world(lambda record: devices(record, 0)[5].update(consumesCounters=compute("4"))),
+        cluster_state(lambda record: devices(record, 0)[5].update(consumesCounters=compute("4"))),
         "counters of pool gpu.example.com/node-1 exceeded: card-7.compute by 1",
     ),
     "counters are used up by what is in use": (
-        world(lambda record: devices(record, 0)[7].update(consumesCounters=compute("5500m"))),
+        cluster_state(lambda record: devices(record, 0)[7].update(consumesCounters=compute("5500m"))),
         "exceeded: card-7.compute by 1/2",
     ),
     "a shared device is full": (
-        world(lambda record: record["consumedCapacity"][0]["capacity"].update(bandwidth="6")),
+        cluster_state(lambda record: record["consumedCapacity"][0]["capacity"].update(bandwidth="6")),
         "nic-0 has 10 bandwidth, 11.0 would be used",
     ),
     "two shares of a device are too much": (
@@ -284,7 +288,9 @@ WRONG: dict[str, tuple[Wrong, str]] = {
         "nic-1 has 1 bandwidth, 4.0 would be used",
     ),
     "more is asked for than a request may have": (
-        world(lambda record: request(record, 1, 0)["exactly"].update(capacity={"requests": {"bandwidth": "8"}})),
+        cluster_state(
+            lambda record: request(record, 1, 0)["exactly"].update(capacity={"requests": {"bandwidth": "8"}})
+        ),
         "9.0 bandwidth is more than a request may have",
     ),
     "a default lies between two steps of a range": (
@@ -296,13 +302,13 @@ WRONG: dict[str, tuple[Wrong, str]] = {
         "6.0 bandwidth is between two steps",
     ),
     "a value is not one of those that are valid": (
-        world(
+        cluster_state(
             lambda record: devices(record, 2)[0]["capacity"]["bandwidth"].update(requestPolicy={"validValues": ["3"]})
         ),
         "4.0 bandwidth is no value that a request may have",
     ),
     "a capacity is asked for that the device lacks": (
-        world(lambda record: request(record, 1, 0)["exactly"].update(capacity={"requests": {"memory": "1"}})),
+        cluster_state(lambda record: request(record, 1, 0)["exactly"].update(capacity={"requests": {"memory": "1"}})),
         "has no capacity ['memory']",
     ),
     "a request was not rounded up": (given(1, 0, consumedCapacity={"bandwidth": "4"}), "consumedCapacity is"),
@@ -330,7 +336,7 @@ WRONG: dict[str, tuple[Wrong, str]] = {
         "claim 0 has 34 results",
     ),
     "all are asked for while a pool is incomplete": (
-        world(lambda record: request(record, 3, 0)["exactly"].update(allocationMode="All")),
+        cluster_state(lambda record: request(record, 3, 0)["exactly"].update(allocationMode="All")),
         "asks for all devices, but gpu.example.com/double is invalid",
     ),
     "one of all devices is missing": (
@@ -346,11 +352,11 @@ WRONG: dict[str, tuple[Wrong, str]] = {
     "tolerations are not written down": (given(3, 0, tolerations=None), "tolerations is []"),
     "binding conditions are not written down": (given(3, 0, bindingConditions=None), "bindingConditions is None"),
     "binding conditions are not understood": (
-        world(lambda record: record["features"].update(DeviceBindingAndStatus=False)),
+        cluster_state(lambda record: record["features"].update(DeviceBindingAndStatus=False)),
         "has binding conditions, and the feature is off",
     ),
     "counters are not understood": (
-        world(lambda record: record["features"].update(PartitionableDevices=False)),
+        cluster_state(lambda record: record["features"].update(PartitionableDevices=False)),
         "consumes counters, and the feature is off",
     ),
     "an allocation is not bound to the node of its device": (node_selector(0, None), "the node selector is None"),
@@ -359,7 +365,7 @@ WRONG: dict[str, tuple[Wrong, str]] = {
         "the node selector is",
     ),
     "an allocation of a device that binds is not bound": (
-        world(lambda record: devices(record, 2)[0].update(bindsToNode=True)),
+        cluster_state(lambda record: devices(record, 2)[0].update(bindsToNode=True)),
         "the node selector is",
     ),
 }

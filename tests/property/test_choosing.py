@@ -29,9 +29,9 @@ from admission.dra.requests.gang_request import Choice, Plan, PodDemand, anythin
 from admission.dra.state import cluster_state, what_if
 from admission.dra.state.cluster_state import ClusterState, Left
 from tests.property import checker
+from tests.property.clusters import FEATURES
 from tests.property.gangs import SLOT, Gang, gangs
 from tests.property.test_gangs import DEVICES, METERS
-from tests.property.worlds import FEATURES
 from tests.unit.dra.test_gang_planner import Upto
 
 STEPS = 20_000
@@ -76,9 +76,9 @@ def judge(gang: Gang, *, limited: bool = False) -> str:
 def _planned(gang: Gang, choice: Choice, *, limited: bool) -> Plan | NoPlan:
     return gang_planner.plan(
         gang.pods,
-        gang.world,
+        gang.cluster,
         meters=METERS if limited else device_meters.NONE,
-        selectors=Selectors(gang.world.profile.cel),
+        selectors=Selectors(gang.cluster.profile.cel),
         steps=STEPS,
         affordable=Upto(DEVICES, gang.limit) if limited else anything,
         choice=choice,
@@ -89,7 +89,7 @@ def _replayed(plan: Plan, gang: Gang) -> int:
     """Judge every claim of a plan beside those before it, by our judge and by another; return what the gang costs."""
     demands = {demand.pod.meta.uid: demand for demand in gang.pods}
     assert sorted(demands) == sorted(planned.uid for planned in plan.pods)
-    scene, selectors = _start(gang), Selectors(gang.world.profile.cel)
+    scene, selectors = _start(gang), Selectors(gang.cluster.profile.cel)
     for planned in plan.pods:
         demand = demands[planned.uid]
         assert scene.lets(demand, planned.node)
@@ -97,34 +97,34 @@ def _replayed(plan: Plan, gang: Gang) -> int:
         assert [claim.uid for claim in planned.claims] == [claim.meta.uid for claim in fresh]
         scene = scene.with_pod(demand, planned.node)
         for claim, given_ in zip(fresh, planned.claims, strict=True):
-            assert _objections(claim, given_.devices, planned.node, scene.world, gang) == []
+            assert _objections(claim, given_.devices, planned.node, scene.cluster, gang) == []
             result = prescribed.prescribed_allocation(
-                claim, given_.devices, planned.node, scene.world, selectors=selectors
+                claim, given_.devices, planned.node, scene.cluster, selectors=selectors
             )
             assert isinstance(result, AllocationResult), result
             assert tuple(one.request_device for one in result.given) == given_.devices
-            assert tuple(one.taking for one in result.given if one.taking) == plan.takings[claim.meta.uid]
+            assert tuple(one.use for one in result.given if one.use) == plan.uses[claim.meta.uid]
             scene = scene.with_claim(claim, result)
     return scene.paid
 
 
 def _objections(
-    claim: Claim, given_: Sequence[RequestDevice], node: NodeName, world: ClusterState, gang: Gang
+    claim: Claim, given_: Sequence[RequestDevice], node: NodeName, cluster: ClusterState, gang: Gang
 ) -> list[str]:
     """Return what the checker has against devices for a claim; what it wants of administrators does not count."""
     objects = gang.objects
-    shares = [(_named(device), shared) for device, found in world.shares.items() for shared in found]
+    shares = [(_named(device), shared) for device, found in cluster.shares.items() for shared in found]
     record = {
         "features": dict.fromkeys(FEATURES, True) | {"ListTypeAttributes": False},
         "node": next(one for one in objects["nodes"] if one["metadata"]["name"] == node),
         "classes": objects["classes"],
         "slices": objects["slices"],
         "claims": [one for one in objects["claims"] if one["metadata"]["name"] == claim.meta.name],
-        "allocated": [_named(device) for device in world.taken],
+        "allocated": [_named(device) for device in cluster.taken],
         "sharedDevices": [named for named, _ in shares],
         "consumedCapacity": [
             {**_named(device), "capacity": {"memory": str(sum((one.share or {}).get("memory", 0) for one in found))}}
-            for device, found in world.shares.items()
+            for device, found in cluster.shares.items()
         ],
     }
     said = checker.objections(record, [[{"request": one.request, **_named(one.device)} for one in given_]])
@@ -137,23 +137,23 @@ def _named(device: DeviceId) -> dict[str, str]:
 
 
 def _start(gang: Gang) -> "Scene":
-    return Scene(world=gang.world, left={name: node.allocatable for name, node in gang.world.nodes.items()})
+    return Scene(cluster=gang.cluster, left={name: node.allocatable for name, node in gang.cluster.nodes.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
     """Where brute force has come to. usable: where allocated claims may be used. left: resources. paid: see METERS."""
 
-    world: ClusterState
+    cluster: ClusterState
     left: Left
     usable: Mapping[Uid, NodeSelector | None] = field(default_factory=dict)
     paid: int = 0
 
     @property
     def key(self) -> object:
-        shares = sorted((device, sorted(map(repr, found))) for device, found in self.world.shares.items())
+        shares = sorted((device, sorted(map(repr, found))) for device, found in self.cluster.shares.items())
         return (
-            frozenset(self.world.taken),
+            frozenset(self.cluster.taken),
             repr(shares),
             repr(self.left),
             repr(sorted(self.usable.items())),
@@ -162,7 +162,7 @@ class Scene:
 
     def lets(self, demand: PodDemand, node: NodeName) -> bool:
         """Return whether nothing but devices keeps a pod off a node."""
-        labels, room = self.world.nodes[node].meta.labels, self.left[node]
+        labels, room = self.cluster.nodes[node].meta.labels, self.left[node]
         selectors = [self.usable[claim.meta.uid] for claim in demand.claims if claim.meta.uid in self.usable]
         return (
             all(labels.get(key) == value for key, value in demand.pod.node_selector.items())
@@ -180,10 +180,10 @@ class Scene:
         return replace(self, left={**self.left, node: room}, paid=self.paid + wanted.get(SLOT, 0))
 
     def with_claim(self, claim: Claim, result: AllocationResult) -> "Scene":
-        takings = [one.taking for one in result.given if one.taking is not None]
+        uses = [one.use for one in result.given if one.use is not None]
         return replace(
             self,
-            world=cluster_state.also(self.world, takings, Holder(claim=claim.meta.key)),
+            cluster=cluster_state.also(self.cluster, uses, Holder(claim=claim.meta.key)),
             usable={**self.usable, claim.meta.uid: result.node_selector},
             paid=self.paid + sum(not one.option.admin for one in result.given),
         )
@@ -199,7 +199,7 @@ class _Force:
     def __init__(self, gang: Gang, limit: int | None) -> None:
         self._gang = gang
         self._limit = limit
-        self._selectors = Selectors(gang.world.profile.cel)
+        self._selectors = Selectors(gang.cluster.profile.cel)
         self._seen: set[object] = set()
         self._matching: dict[object, list[DeviceId]] = {}
         self._looks = 0
@@ -223,7 +223,7 @@ class _Force:
         return any(
             self._goes_on(after, [other for other in rest if other is not demand])
             for demand in nexts
-            for node in scene.world.nodes
+            for node in scene.cluster.nodes
             if scene.lets(demand, node)
             for after in self._served(scene.with_pod(demand, node), scene.fresh(demand), node)
         )
@@ -238,7 +238,7 @@ class _Force:
             self._looks += 1
             if self._looks > LARGEST:
                 raise _TooLargeError
-            result = prescribed.prescribed_allocation(claims[0], chosen, node, scene.world, selectors=self._selectors)
+            result = prescribed.prescribed_allocation(claims[0], chosen, node, scene.cluster, selectors=self._selectors)
             if isinstance(result, AllocationResult):
                 yield from self._served(scene.with_claim(claims[0], result), claims[1:], node)
 
@@ -257,7 +257,7 @@ class _Force:
         """Return the devices that do for an option where nothing is in use, and whose pod is let live."""
         key = (repr(option), node)
         if key not in self._matching:
-            free = what_if.without(self._gang.world)
+            free = what_if.without(self._gang.cluster)
             single = replace(option, name="r", count=1, mode="ExactCount")
             claim = Claim(
                 meta=self._gang.pods[0].pod.meta,
@@ -265,16 +265,16 @@ class _Force:
             )
             self._matching[key] = [
                 spot.id
-                for pool in free.shelves[node].pools
+                for pool in free.node_inventories[node].pools
                 for spot in pool.spots
                 if not _evicts(option, spot.device.taints) and self._does(claim, spot.id, node, free)
             ]
         return self._matching[key]
 
-    def _does(self, claim: Claim, device: DeviceId, node: NodeName, world: ClusterState) -> bool:
+    def _does(self, claim: Claim, device: DeviceId, node: NodeName, cluster: ClusterState) -> bool:
         one = RequestDevice(request="r", device=device)
-        found = prescribed.prescribed_allocation(claim, [one], node, world, selectors=self._selectors)
-        return not isinstance(found, Misfit) or found.flaw in PASSING
+        found = prescribed.prescribed_allocation(claim, [one], node, cluster, selectors=self._selectors)
+        return not isinstance(found, Misfit) or found.problem in PASSING
 
 
 def _evicts(option: DeviceRequest, taints: Sequence[Taint]) -> bool:

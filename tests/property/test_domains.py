@@ -18,7 +18,7 @@ from tests.property import test_planning
 from tests.property.gangs import Gang, gangs
 from tests.property.test_choosing import STEPS
 from tests.property.test_planning import Node, Pod, demanded, feasible
-from tests.unit.dra.clusters import WorldBuilder, a_world
+from tests.unit.dra.clusters import ClusterBuilder, a_cluster
 
 RACK = "rack"
 RACKS = ("a", "b", "c")
@@ -26,40 +26,40 @@ RACKS = ("a", "b", "c")
 racks = st.lists(st.tuples(test_planning.nodes, st.sampled_from((*RACKS, None))), min_size=1, max_size=4)
 
 
-def built(world: Sequence[tuple[Node, str | None]]) -> WorldBuilder:
-    builder = a_world()
-    for at, (node, rack) in enumerate(world):
+def built(cluster: Sequence[tuple[Node, str | None]]) -> ClusterBuilder:
+    builder = a_cluster()
+    for at, (node, rack) in enumerate(cluster):
         gpus = [{"attributes": {"model": {"string": model}}} for model in node.models]
         labels = {RACK: rack} if rack is not None else {}
         builder.node(f"n-{at}", gpus=gpus, allocatable={"cpu": str(node.cpu)}, labels=labels)
     return builder
 
 
-def _free(world: Sequence[tuple[Node, str | None]], rack: str) -> list[tuple[list[str | None], int]]:
-    return [([*node.models], node.cpu) for node, own in world if own == rack]
+def _free(cluster: Sequence[tuple[Node, str | None]], rack: str) -> list[tuple[list[str | None], int]]:
+    return [([*node.models], node.cpu) for node, own in cluster if own == rack]
 
 
 def planned(
-    pods: Sequence[PodDemand], world: ClusterState, choice: Choice, topology: Topology | None = None
+    pods: Sequence[PodDemand], cluster: ClusterState, choice: Choice, topology: Topology | None = None
 ) -> Plan | NoPlan:
-    selectors = Selectors(world.profile.cel)
-    return gang_planner.plan(pods, world, selectors=selectors, steps=STEPS, choice=choice, topology=topology)
+    selectors = Selectors(cluster.profile.cel)
+    return gang_planner.plan(pods, cluster, selectors=selectors, steps=STEPS, choice=choice, topology=topology)
 
 
-def domains_of(plan: Plan, world: ClusterState) -> set[str | None]:
-    return {world.nodes[pod.node].meta.labels.get(RACK) for pod in plan.pods}
+def domains_of(plan: Plan, cluster: ClusterState) -> set[str | None]:
+    return {cluster.nodes[pod.node].meta.labels.get(RACK) for pod in plan.pods}
 
 
 @given(racks, test_planning.gangs)
 @settings(max_examples=150, deadline=None)
 def test_a_gang_is_placed_together_where_some_rack_takes_all_of_it(
-    world: list[tuple[Node, str | None]], gang: list[Pod]
+    cluster: list[tuple[Node, str | None]], gang: list[Pod]
 ) -> None:
-    known = built(world).world()
+    known = built(cluster).cluster()
 
     answer = planned(demanded(gang), known, Choice.FIRST_FIT, Topology(gang=Colocation(required=RACK)))
 
-    assert isinstance(answer, Plan) is any(feasible(_free(world, rack), gang) for rack in RACKS)
+    assert isinstance(answer, Plan) is any(feasible(_free(cluster, rack), gang) for rack in RACKS)
     event("together" if isinstance(answer, Plan) else answer.kind.value)
     if isinstance(answer, Plan):
         (rack,) = domains_of(answer, known)
@@ -78,18 +78,18 @@ def test_whatever_devices_can_do_it_is_as_if_each_pod_selected_the_rack(
     gang = data.draw(gangs(release))
     topology = Topology(gang=Colocation(required=RACK))
 
-    required = planned(gang.pods, gang.world, choice, topology)
-    preferred = planned(gang.pods, gang.world, choice, Topology(gang=Colocation(preferred=RACK)))
+    required = planned(gang.pods, gang.cluster, choice, topology)
+    preferred = planned(gang.pods, gang.cluster, choice, Topology(gang=Colocation(preferred=RACK)))
 
     possible = {rack for rack in RACKS if isinstance(_in_rack(gang, gang.pods, rack, choice), Plan)}
-    anywhere = planned(gang.pods, gang.world, choice)
+    anywhere = planned(gang.pods, gang.cluster, choice)
     assert isinstance(required, Plan) is bool(possible), (required, possible)
     assert isinstance(preferred, Plan) is isinstance(anywhere, Plan)
     if isinstance(required, Plan):
-        assert domains_of(required, gang.world) <= possible
+        assert domains_of(required, gang.cluster) <= possible
         assert isinstance(preferred, Plan)
         assert not preferred.apart
-        assert domains_of(preferred, gang.world) == domains_of(required, gang.world)
+        assert domains_of(preferred, gang.cluster) == domains_of(required, gang.cluster)
     elif isinstance(preferred, Plan):
         assert preferred.apart == required.message
     event(f"{len(possible)} racks, {'a' if isinstance(anywhere, Plan) else 'no'} plan anywhere")
@@ -100,13 +100,15 @@ def test_whatever_devices_can_do_it_is_as_if_each_pod_selected_the_rack(
 @settings(deadline=None, max_examples=25)
 def test_who_comes_later_is_placed_where_the_others_are_or_not_at_all(choice: Choice, data: st.DataObject) -> None:
     gang = data.draw(gangs(Release.V1_37))
-    home = NodeName(data.draw(st.sampled_from(sorted(gang.world.nodes))))
-    rack = gang.world.nodes[home].meta.labels[RACK]
+    home = NodeName(data.draw(st.sampled_from(sorted(gang.cluster.nodes))))
+    rack = gang.cluster.nodes[home].meta.labels[RACK]
 
-    answer = planned(gang.pods, gang.world, choice, Topology(gang=Colocation(required=RACK, beside=frozenset({home}))))
+    answer = planned(
+        gang.pods, gang.cluster, choice, Topology(gang=Colocation(required=RACK, beside=frozenset({home})))
+    )
 
     assert isinstance(answer, Plan) is isinstance(_in_rack(gang, gang.pods, rack, choice), Plan)
-    assert not isinstance(answer, Plan) or domains_of(answer, gang.world) == {rack}
+    assert not isinstance(answer, Plan) or domains_of(answer, gang.cluster) == {rack}
 
 
 @pytest.mark.parametrize("choice", list(Choice))
@@ -116,16 +118,16 @@ def test_a_gang_waits_for_a_rack_where_one_would_take_it_if_nothing_were_in_use(
     choice: Choice, data: st.DataObject
 ) -> None:
     gang, topology = data.draw(gangs(Release.V1_37)), Topology(gang=Colocation(required=RACK))
-    answer = planned(gang.pods, gang.world, choice, topology)
+    answer = planned(gang.pods, gang.cluster, choice, topology)
     if not isinstance(answer, NoPlan) or answer.kind is not Kind.INFEASIBLE:
         return
-    unused = what_if.without(gang.world)
+    unused = what_if.without(gang.cluster)
 
     found = gang_planner.diagnose(
         answer,
         gang.pods,
-        gang.world,
-        selectors=Selectors(gang.world.profile.cel),
+        gang.cluster,
+        selectors=Selectors(gang.cluster.profile.cel),
         steps=STEPS,
         choice=choice,
         topology=topology,
@@ -135,7 +137,7 @@ def test_a_gang_waits_for_a_rack_where_one_would_take_it_if_nothing_were_in_use(
     assert (found.kind is Kind.BUSY) is isinstance(later, Plan)
     if isinstance(later, Plan):
         (rack,) = {str(found.details["domain"])}
-        assert isinstance(_in_rack(replace(gang, world=unused), gang.pods, rack, choice), Plan)
+        assert isinstance(_in_rack(replace(gang, cluster=unused), gang.pods, rack, choice), Plan)
     event(found.kind.value)
 
 
@@ -147,5 +149,5 @@ def _in_rack(gang: Gang, pods: Sequence[PodDemand], rack: str, choice: Choice) -
         replace(demand, pod=replace(demand.pod, node_selector={**demand.pod.node_selector, RACK: rack}))
         for demand in pods
     ]
-    answer = planned(there, gang.world, choice)
+    answer = planned(there, gang.cluster, choice)
     return answer if isinstance(answer, Plan) else None

@@ -42,9 +42,13 @@ thorough = settings(max_examples=MANY, suppress_health_check=[HealthCheck.too_sl
 
 def a_snapshot() -> Snapshot:
     """Return a cluster with queues, templates, and a policy that gives every claim something, converts and forbids."""
-    world = World().queue("team-a", quotas=[{"meter": "gpus", "nominal": 8}]).queue("team-b", team="b")
-    world.queue("research", team=None).queue("any", default=True)
-    made = world.template("t", exactly("gpu", "gpu.example.com")).template("big", exactly("gpu", "other", 40)).build()
+    cluster_state = World().queue("team-a", quotas=[{"meter": "gpus", "nominal": 8}]).queue("team-b", team="b")
+    cluster_state.queue("research", team=None).queue("any", default=True)
+    made = (
+        cluster_state.template("t", exactly("gpu", "gpu.example.com"))
+        .template("big", exactly("gpu", "other", 40))
+        .build()
+    )
     policy = {
         "metadata": {"name": "p"},
         "spec": {
@@ -203,7 +207,7 @@ def gates_of(pod: dict[str, Any]) -> list[str]:
 
 def test_the_door_that_is_tried_mutates_and_converts() -> None:
     """Check that what is drawn gets as far as to be judged, so that the laws above are not about refusals alone."""
-    assert [one.flaws for one in Policies.of(VIEW.known.policies, VIEW.known.namespaces).compiled.values()] == [()]
+    assert [one.problems for one in Policies.of(VIEW.known.policies, VIEW.known.namespaces).compiled.values()] == [()]
     pod = cases.a_pod(labels={names.QUEUE: "team-a"})
 
     assert len(DOORS["mutate"](_asked("pods", pod)).patch) == 2

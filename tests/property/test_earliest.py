@@ -66,8 +66,8 @@ def played(town: Cluster, arrivals: Sequence[Arrival]) -> tuple[Clock, Sequence[
 
 
 def asked(stage: Clock, waiting: Waiting) -> Inputs:
-    inputs = chain.asked(stage.inputs(waiting, stage.standing))
-    return replace(inputs, rules=replace(inputs.rules, recall=PlanCache()))
+    inputs = chain.asked(stage.inputs(waiting, stage.queue_usage))
+    return replace(inputs, rules=replace(inputs.rules, plans=PlanCache()))
 
 
 @given(towns(), jobs(), st.none() | st.integers(0, 25))
@@ -86,12 +86,14 @@ def test_the_first_time_is_that_of_who_plans_for_one_after_the_other(
         expected = None
         for at in dict.fromkeys(present.ends):
             gone = present.gone(at)
-            world = later.world(inputs.world, gone=[one.stay for one in gone])
-            plan = earliest_start.planned(inputs, reservations.moment(world, inputs.standing, at, gone), PlanCache())
+            cluster_state = later.cluster(inputs.cluster, gone=[one.stay for one in gone])
+            plan = earliest_start.planned(
+                inputs, reservations.moment(cluster_state, inputs.queue_usage, at, gone), PlanCache()
+            )
             if plan is not None:
-                expected = at, plan.pods, plan.takings
+                expected = at, plan.pods, plan.uses
                 break
-        assert (found and (found[0].at, found[1].pods, found[1].takings)) == expected
+        assert (found and (found[0].at, found[1].pods, found[1].uses)) == expected
 
 
 @given(towns(), jobs())
@@ -104,7 +106,7 @@ def test_nobody_has_a_plan_for_whom_counting_says_that_there_is_none(
         inputs = asked(stage, waiting)
         lack = chain.capacity_bound(inputs)
         assert lack is not None
-        assert not (lack.is_felt(inputs.world) and isinstance(chain.decide(inputs).outcome, Grant))
+        assert not (lack.is_felt(inputs.cluster) and isinstance(chain.decide(inputs).outcome, Grant))
 
 
 @given(towns(), jobs())

@@ -146,7 +146,7 @@ async def rest(play: Play) -> None:
             else 0
         )
         if calm > 2:
-            assert not play.desk.preempting.promises
+            assert not play.desk.preempting.nominations
             assert not play.desk.ending
             return
     pytest.fail(f"{play.evicted[-10:]} goes on for ever")

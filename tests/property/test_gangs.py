@@ -59,10 +59,10 @@ def judge(gang: Gang, *, limited: bool = False) -> str:
         expected = any(_scenes(gang, limit))
     except StepsEndedError:
         return "too large"
-    selectors = Selectors(gang.world.profile.cel)
+    selectors = Selectors(gang.cluster.profile.cel)
     answer = gang_planner.plan(
         gang.pods,
-        gang.world,
+        gang.cluster,
         meters=METERS if limited else device_meters.NONE,
         selectors=selectors,
         steps=STEPS,
@@ -71,7 +71,7 @@ def judge(gang: Gang, *, limited: bool = False) -> str:
     if isinstance(answer, NoPlan):
         assert answer.kind is not Kind.STEPS_ENDED
         assert not expected, answer
-        gang_planner.diagnose(answer, gang.pods, gang.world, selectors=selectors, steps=STEPS)
+        gang_planner.diagnose(answer, gang.pods, gang.cluster, selectors=selectors, steps=STEPS)
         return answer.kind.value
     assert expected
     scene = replay(answer, gang)
@@ -84,14 +84,14 @@ def replay(plan: Plan, gang: Gang) -> "Scene":
     """Place the pods in planned order: each must be given the very devices that the plan says."""
     demands = {demand.pod.meta.uid: demand for demand in gang.pods}
     assert sorted(demands) == sorted(planned.uid for planned in plan.pods)
-    scene, selectors = _start(gang), Selectors(gang.world.profile.cel)
+    scene, selectors = _start(gang), Selectors(gang.cluster.profile.cel)
     for planned in plan.pods:
         placed = _placed(demands[planned.uid], planned.node, scene, selectors)
         assert placed is not None
         scene, fresh, found = placed
         assert [claim.uid for claim in planned.claims] == [claim.meta.uid for claim in fresh]
         assert tuple(claim.devices for claim in planned.claims) == found.devices
-        assert [plan.takings[claim.uid] for claim in planned.claims] == list(found.takings)
+        assert [plan.uses[claim.uid] for claim in planned.claims] == list(found.uses)
     return scene
 
 
@@ -102,7 +102,7 @@ class Scene:
     usable: where allocated claims may be used. left: resources. paid: for devices, and for what device plugins serve.
     """
 
-    world: ClusterState
+    cluster: ClusterState
     left: Left
     usable: Mapping[Uid, NodeSelector | None] = field(default_factory=dict)
     paid: int = 0
@@ -110,9 +110,9 @@ class Scene:
     @property
     def key(self) -> object:
         """Return what everything that may follow depends on."""
-        shares = sorted((device, sorted(map(repr, found))) for device, found in self.world.shares.items())
+        shares = sorted((device, sorted(map(repr, found))) for device, found in self.cluster.shares.items())
         return (
-            frozenset(self.world.taken),
+            frozenset(self.cluster.taken),
             repr(shares),
             repr(self.left),
             repr(sorted(self.usable.items())),
@@ -121,19 +121,19 @@ class Scene:
 
 
 def _start(gang: Gang) -> Scene:
-    return Scene(world=gang.world, left={name: node.allocatable for name, node in gang.world.nodes.items()})
+    return Scene(cluster=gang.cluster, left={name: node.allocatable for name, node in gang.cluster.nodes.items()})
 
 
 def _scenes(gang: Gang, limit: int | None) -> Collection[Scene]:
     """Return what the cluster looks like after all pods, for every order and all nodes. Raises StepsEndedError."""
-    selectors = Selectors(gang.world.profile.cel)
+    selectors = Selectors(gang.cluster.profile.cel)
     reached: dict[object, tuple[Scene, tuple[PodDemand, ...]]] = {None: (_start(gang), gang.pods)}
     for _ in gang.pods:
         found: dict[object, tuple[Scene, tuple[PodDemand, ...]]] = {}
         for scene, rest in reached.values():
             for demand in rest:
                 others = tuple(other for other in rest if other is not demand)
-                for node in scene.world.nodes:
+                for node in scene.cluster.nodes:
                     placed = _placed(demand, node, scene, selectors)
                     if placed is not None and (limit is None or placed[0].paid <= limit):
                         found[placed[0].key, tuple(other.pod.meta.uid for other in others)] = (placed[0], others)
@@ -145,7 +145,7 @@ def _placed(
     demand: PodDemand, name: NodeName, scene: Scene, selectors: Selectors
 ) -> tuple[Scene, list[Claim], Allocated] | None:
     """Return what a pod makes of the cluster on a node, the claims allocated for it, and what they are given."""
-    labels, room, wanted = scene.world.nodes[name].meta.labels, scene.left[name], demand.pod.requests
+    labels, room, wanted = scene.cluster.nodes[name].meta.labels, scene.left[name], demand.pod.requests
     if any(labels.get(key) != value for key, value in demand.pod.node_selector.items()):
         return None
     if room is not None and any(amount > room.get(resource, 0) for resource, amount in wanted.items()):
@@ -154,15 +154,15 @@ def _placed(
     if not all(selector is None or selector.matches(name, labels) for selector in chosen):
         return None
     fresh = [claim for claim in demand.claims if claim.meta.uid not in scene.usable]
-    found = node_allocator.allocate(fresh, name, scene.world, selectors=selectors, steps=STEPS, promise=True)
+    found = node_allocator.allocate(fresh, name, scene.cluster, selectors=selectors, steps=STEPS, promise=True)
     if not isinstance(found, Allocated):
         return None
-    world = cluster_state.also(scene.world, [t for takings in found.takings for t in takings], Holder(claim="gang"))
+    cluster = cluster_state.also(scene.cluster, [t for uses in found.uses for t in uses], Holder(claim="gang"))
     usable = {claim.meta.uid: one.node_selector for claim, one in zip(fresh, found.claims, strict=True)}
     if room is not None:
         room = {resource: amount - wanted.get(resource, 0) for resource, amount in room.items()}
     after = Scene(
-        world=world,
+        cluster=cluster,
         left={**scene.left, name: room},
         usable={**scene.usable, **usable},
         paid=scene.paid
@@ -183,39 +183,39 @@ def test_a_plan_takes_the_same_when_granted_when_booked_and_while_it_is_allocate
 
 def judge_books(gang: Gang) -> str:
     """Compare what is in use after a grant with what the ledger's placement says, claim after claim allocated."""
-    selectors = Selectors(gang.world.profile.cel)
-    plan = gang_planner.plan(gang.pods, gang.world, selectors=selectors, steps=STEPS)
+    selectors = Selectors(gang.cluster.profile.cel)
+    plan = gang_planner.plan(gang.pods, gang.cluster, selectors=selectors, steps=STEPS)
     if not isinstance(plan, Plan):
         return "no plan"
     pods_ = {demand.pod.meta.uid: demand.pod for demand in gang.pods}
     wanted = {demand.pod.meta.uid: demand.claims for demand in gang.pods}
-    granted = cluster_state.granted(gang.world, plan, pods_, "g/gang")
+    granted = cluster_state.granted(gang.cluster, plan, pods_, "g/gang")
     booked = _booked(plan, wanted)
     known = {claim.meta.key: claim for claims_ in wanted.values() for claim in claims_}
-    before = world = gang.world
+    before = cluster = gang.cluster
     for place in [None, *plan.pods]:
         fresh = [c for c in wanted[place.uid] if known[c.meta.key].allocation is None] if place is not None else []
         if place is not None:
-            found = node_allocator.allocate(fresh, place.node, world, selectors=selectors, steps=STEPS)
+            found = node_allocator.allocate(fresh, place.node, cluster, selectors=selectors, steps=STEPS)
             assert isinstance(found, Allocated)
-            for claim, one, takings in zip(fresh, found.claims, found.takings, strict=True):
+            for claim, one, uses in zip(fresh, found.claims, found.uses, strict=True):
                 known[claim.meta.key] = replace(claim, allocation=_allocation(claim, one))
-                world = cluster_state.also(world, takings, Holder(claim=claim.meta.key))
+                cluster = cluster_state.also(cluster, uses, Holder(claim=claim.meta.key))
         snapshot = replace(gang.snapshot, claims={**gang.snapshot.claims, **known}, pods=pods_)
-        before = cluster_state.build(snapshot, [booked], profile=gang.world.profile, before=before)
+        before = cluster_state.build(snapshot, [booked], profile=gang.cluster.profile, before=before)
         assert in_use(before) == in_use(granted)
         assert before.left == granted.left
-        assert before.displaced == ()
-    assert in_use(before) == in_use(world)
+        assert before.conflicted == ()
+    assert in_use(before) == in_use(cluster)
     return "planned"
 
 
-def in_use(world: ClusterState) -> object:
+def in_use(cluster: ClusterState) -> object:
     shares = {
         device: sorted(repr(sorted((shared.share or {}).items())) for shared in found)
-        for device, found in world.shares.items()
+        for device, found in cluster.shares.items()
     }
-    return set(world.taken), shares
+    return set(cluster.taken), shares
 
 
 def _booked(plan: Plan, wanted: Mapping[Uid, Sequence[Claim]]) -> Placement:

@@ -37,9 +37,9 @@ def towns(draw: st.DrawFn) -> Cluster:
         preemption = draw(st.sampled_from(preemptions))
         spec: dict[str, Any] = {"namespaceSelector": {}, "parent": "top", "quotas": quotas, "preemption": preemption}
         objects.append(queue(name, **spec))
-    world = expand.expand(objects)
-    assert world.flaws == ()
-    return cluster.build_cluster(world, steps=50_000)
+    cluster_state = expand.expand(objects)
+    assert cluster_state.problems == ()
+    return cluster.build_cluster(cluster_state, steps=50_000)
 
 
 @st.composite
@@ -58,7 +58,7 @@ def jobs(draw: st.DrawFn) -> tuple[Arrival, ...]:
         for at in range(draw(st.integers(4, 14)))
     ]
     trace = traces.decode(Row(at, row) for at, row in enumerate(rows, 1))
-    assert trace.flaws == ()
+    assert trace.problems == ()
     return trace.arrivals
 
 
@@ -80,7 +80,7 @@ class Watched(preempt.Preempting):
         started = super()._start(line, starter, found)
         stage = self._stage
         stage.reserve.advance(stage.time)
-        stage.reserve.look(stage.rules, stage.ward.world, stage.standing)
+        stage.reserve.look(stage.rules, stage.ward.cluster, stage.queue_usage)
         after = dict(self._promised())
         self.evictions += 1
         for key, at in before.items():

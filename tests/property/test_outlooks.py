@@ -13,7 +13,7 @@ from admission.dra.state.change_log import ChangeLog
 from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.simulation import Arrival, Interval, Simulation
 from admission.dra.state.virtual_time import RunningGang, VirtualCluster
-from tests.unit.dra.clusters import DRIVER, a_world
+from tests.unit.dra.clusters import DRIVER, a_cluster
 
 NODES = ("a", "b", "c")
 GPUS = 2
@@ -21,11 +21,11 @@ CPUS = 20_000
 
 
 def empty() -> ClusterState:
-    builder = a_world()
+    builder = a_cluster()
     for name in NODES:
         builder.node(name, gpus=GPUS, allocatable={"cpu": "20"})
     builder.slice("fabric", 2, allNodes=True)
-    return builder.world()
+    return builder.cluster()
 
 
 DEVICES = [DeviceId(DRIVER, pool, f"gpu-{at}") for pool in (*NODES, "fabric") for at in range(GPUS)]
@@ -40,10 +40,10 @@ class Gangs:
     running: dict[str, tuple[Interval, RunningGang]] = field(default_factory=dict)
 
     def start(self, name: str, devices: Sequence[DeviceId], node: str, cpu: int) -> None:
-        free = tuple(device for device in devices if device not in self.ward.world.taken)
+        free = tuple(device for device in devices if device not in self.ward.cluster.taken)
         requests = ((NodeName(node), {"cpu": cpu}),)
         holder = Holder(claim=f"team/{name}", gang=name)
-        tenancy = RunningGang(takings=((holder, tuple(map(DeviceUse, free))),), requests=requests)
+        tenancy = RunningGang(uses=((holder, tuple(map(DeviceUse, free))),), requests=requests)
         stay = Interval(gang=name, requests=requests, devices=free if self.knows else None)
         self.ward.move(came=[tenancy])
         self.running[name] = stay, tenancy
@@ -52,23 +52,23 @@ class Gangs:
         self.ward.move(went=[self.running.pop(name)[1]])
 
 
-def in_use(world: ClusterState) -> dict[DeviceId, str]:
-    return {device: world.taken[device].gang for device in DEVICES if device in world.taken}
+def in_use(cluster: ClusterState) -> dict[DeviceId, str]:
+    return {device: cluster.taken[device].gang for device in DEVICES if device in cluster.taken}
 
 
-def left(world: ClusterState) -> dict[str, int]:
-    return {node: (world.left[NodeName(node)] or {})["cpu"] for node in NODES}
+def left(cluster: ClusterState) -> dict[str, int]:
+    return {node: (cluster.left[NodeName(node)] or {})["cpu"] for node in NODES}
 
 
-def imagined(
+def is_simulated(
     now: ClusterState, gone: Sequence[Interval], came: Sequence[Arrival], kept: Sequence[Arrival]
 ) -> tuple[object, object]:
     """Return what is in use, and left, as somebody finds who copies everything."""
     names = {stay.gang for stay in gone}
     used = {device: gang for device, gang in in_use(now).items() if gang not in names}
     for visit in (*came, *kept):
-        for taking in visit.takings:
-            used.setdefault(taking.device, visit.gang)
+        for use in visit.uses:
+            used.setdefault(use.device, visit.gang)
     cpus = left(now)
     moved = [(one.requests, 1) for one in gone] + [(one.requests, -1) for one in came]
     for requests, sign in moved:
@@ -87,8 +87,8 @@ some_devices = st.lists(st.sampled_from(DEVICES), max_size=3, unique=True)
 def visits(draw: st.DrawFn) -> Arrival:
     node, cpu = NodeName(draw(st.sampled_from(NODES))), draw(st.integers(0, 3))
     room: Mapping[NodeName, Mapping[str, int]] = {node: {"cpu": draw(st.integers(0, CPUS))}}
-    takings = tuple(map(DeviceUse, draw(some_devices)))
-    return Arrival(gang=draw(st.sampled_from(["v", "w"])), takings=takings, requests=((node, {"cpu": cpu}),), room=room)
+    uses = tuple(map(DeviceUse, draw(some_devices)))
+    return Arrival(gang=draw(st.sampled_from(["v", "w"])), uses=uses, requests=((node, {"cpu": cpu}),), room=room)
 
 
 @given(st.data(), st.booleans())
@@ -108,19 +108,19 @@ def test_an_imagined_world_is_what_a_copy_would_be_and_knows_where_it_differs(
         gone = data.draw(st.lists(st.sampled_from(stays), unique=True))
         came = data.draw(st.lists(st.sampled_from(coming), unique=True)) if coming else []
         kept = [visit for visit in coming if visit not in came]
-        now = gangs.ward.world
+        now = gangs.ward.cluster
 
-        world = outlook.world(now, gone=gone, came=came, kept=kept)
+        cluster = outlook.cluster(now, gone=gone, came=came, kept=kept)
 
-        used, cpus = imagined(now, gone, came, kept)
-        assert (in_use(world), left(world)) == (used, cpus)
-        assert {device: holder.gang for device, holder in world.taken.items()} == used
-        assert len(world.taken) == len(in_use(world))
+        used, cpus = is_simulated(now, gone, came, kept)
+        assert (in_use(cluster), left(cluster)) == (used, cpus)
+        assert {device: holder.gang for device, holder in cluster.taken.items()} == used
+        assert len(cluster.taken) == len(in_use(cluster))
         if before is not None:
-            told = cluster_state.changed(before[0], world)
+            told = cluster_state.changed(before[0], cluster)
             assert told is not None
             assert {node for node in NODES if _of(node, used, cpus) != _of(node, *before[1:])} <= told
-        before = world, used, cpus
+        before = cluster, used, cpus
 
 
 def _of(node: str, used: object, cpus: object) -> object:

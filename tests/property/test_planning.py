@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from admission.dra.planner.no_plan import Kind
 from admission.dra.requests.gang_request import Plan, PodDemand
-from tests.unit.dra.clusters import DRIVER, STEPS, WorldBuilder, a_claim, a_pod, a_request, a_world
+from tests.unit.dra.clusters import DRIVER, STEPS, ClusterBuilder, a_claim, a_cluster, a_pod, a_request
 from tests.unit.quota.trees import GPU, TreeBuilder, a_tree
 
 MODELS = ("a100", "h100")
@@ -42,13 +42,13 @@ class Node:
 requests = st.builds(Request, count=st.integers(1, 2), model=st.sampled_from((None, *MODELS)))
 pods = st.builds(Pod, requests=st.lists(requests, min_size=1, max_size=2).map(tuple), cpu=st.integers(1, 2))
 nodes = st.builds(Node, models=st.lists(st.sampled_from(MODELS), max_size=4).map(tuple), cpu=st.integers(1, 4))
-worlds = st.lists(nodes, min_size=1, max_size=3)
+cluster_states = st.lists(nodes, min_size=1, max_size=3)
 gangs = st.lists(pods, min_size=1, max_size=4)
 
 
-def built(world: Sequence[Node]) -> WorldBuilder:
-    builder = a_world()
-    for at, node in enumerate(world):
+def built(cluster_state: Sequence[Node]) -> ClusterBuilder:
+    builder = a_cluster()
+    for at, node in enumerate(cluster_state):
         gpus = [{"attributes": {"model": {"string": model}}} for model in node.models]
         builder.node(f"n-{at}", gpus=gpus, allocatable={"cpu": str(node.cpu)})
     return builder
@@ -66,10 +66,10 @@ def demand(name: str, pod: Pod) -> PodDemand:
     return a_pod(name, a_claim(f"{name}-c", *asked), requests={"cpu": str(pod.cpu)})
 
 
-@given(worlds, gangs)
+@given(cluster_states, gangs)
 @settings(max_examples=150, deadline=None)
-def test_a_plan_gives_every_pod_what_it_asks_for(world: list[Node], gang: list[Pod]) -> None:
-    plan = built(world).plan(*demanded(gang))
+def test_a_plan_gives_every_pod_what_it_asks_for(cluster_state: list[Node], gang: list[Pod]) -> None:
+    plan = built(cluster_state).plan(*demanded(gang))
     if not isinstance(plan, Plan):
         return
 
@@ -84,31 +84,31 @@ def test_a_plan_gives_every_pod_what_it_asks_for(world: list[Node], gang: list[P
         for each in planned.claims[0].devices:
             assert each.device.pool == planned.node
             request = pod.requests[int(each.request.removeprefix("r-"))]
-            assert request.takes(world[node].models[int(each.device.device.removeprefix("gpu-"))])
+            assert request.takes(cluster_state[node].models[int(each.device.device.removeprefix("gpu-"))])
             counted[each.request] += 1
         assert counted == {f"r-{at}": request.count for at, request in enumerate(pod.requests)}
-    assert all(amount <= world[node].cpu for node, amount in used.items())
+    assert all(amount <= cluster_state[node].cpu for node, amount in used.items())
 
 
-@given(worlds, gangs)
+@given(cluster_states, gangs)
 @settings(max_examples=150, deadline=None)
-def test_a_gang_is_feasible_where_some_order_and_choice_of_nodes_is(world: list[Node], gang: list[Pod]) -> None:
-    answer = built(world).plan(*demanded(gang))
+def test_a_gang_is_feasible_where_some_order_and_choice_of_nodes_is(cluster_state: list[Node], gang: list[Pod]) -> None:
+    answer = built(cluster_state).plan(*demanded(gang))
 
-    assert isinstance(answer, Plan) is feasible([(list(node.models), node.cpu) for node in world], gang)
+    assert isinstance(answer, Plan) is feasible([(list(node.models), node.cpu) for node in cluster_state], gang)
     assert isinstance(answer, Plan) or answer.kind is Kind.INFEASIBLE
 
 
-def feasible(world: list[tuple[list[str | None], int]], gang: Sequence[Pod]) -> bool:
+def feasible(cluster_state: list[tuple[list[str | None], int]], gang: Sequence[Pod]) -> bool:
     """Try every order and every node; a pod gets the first fit. A taken device is None."""
     if not gang:
         return True
     for at, pod in enumerate(gang):
-        for number, (models, cpu) in enumerate(world):
+        for number, (models, cpu) in enumerate(cluster_state):
             taken = next(first_fits(models, [r for r in pod.requests for _ in range(r.count)]), None)
             if cpu >= pod.cpu and taken is not None:
                 rest = [None if place in taken else model for place, model in enumerate(models)]
-                after = [*world[:number], (rest, cpu - pod.cpu), *world[number + 1 :]]
+                after = [*cluster_state[:number], (rest, cpu - pod.cpu), *cluster_state[number + 1 :]]
                 if feasible(after, [*gang[:at], *gang[at + 1 :]]):
                     return True
     return False
@@ -133,11 +133,11 @@ def first_fits(models: Sequence[str | None], wanted: Sequence[Request]) -> Itera
 def test_more_devices_never_make_a_gang_infeasible(sizes: list[int], counts: list[int], data: st.DataObject) -> None:
     """Where every pod has one request for any device."""
     gang = [Pod((Request(count, None),), 1) for count in counts]
-    world = [Node(("a100",) * size, 8) for size in sizes]
+    cluster_state = [Node(("a100",) * size, 8) for size in sizes]
     grown = data.draw(st.integers(0, len(sizes) - 1))
-    larger = [Node((*n.models, "a100"), n.cpu) if at == grown else n for at, n in enumerate(world)]
+    larger = [Node((*n.models, "a100"), n.cpu) if at == grown else n for at, n in enumerate(cluster_state)]
 
-    if isinstance(built(world).plan(*demanded(gang), steps=STEPS), Plan):
+    if isinstance(built(cluster_state).plan(*demanded(gang), steps=STEPS), Plan):
         assert isinstance(built(larger).plan(*demanded(gang), steps=STEPS), Plan)
 
 

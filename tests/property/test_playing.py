@@ -77,9 +77,9 @@ def towns(draw: st.DrawFn) -> Expanded:
             quota["borrowingLimit"] = 1
         spec: Json = {"parent": "all", "namespaceSelector": {}, "queueingStrategy": strategy, "quotas": [quota]}
         objects.append(queue(name, **spec, **({"fairSharing": {"weight": 1}} if fair else {})))
-    world = expand.expand(objects)
-    assert world.flaws == ()
-    return world
+    cluster_state = expand.expand(objects)
+    assert cluster_state.problems == ()
+    return cluster_state
 
 
 @st.composite
@@ -98,7 +98,7 @@ def jobs(draw: st.DrawFn) -> tuple[Arrival, ...]:
         for at in range(draw(st.integers(3, 10)))
     ]
     trace = traces.decode(Row(at, row) for at, row in enumerate(rows, 1))
-    assert trace.flaws == ()
+    assert trace.problems == ()
     return trace.arrivals
 
 
@@ -110,15 +110,15 @@ def _claim(count: int, card: str) -> Json:
 class Controlled:
     """The same jobs as pods and claims in a cluster, and the controller."""
 
-    def __init__(self, world: Expanded) -> None:
-        self.cluster = in_memory.Cluster(world.snapshot)
+    def __init__(self, cluster_state: Expanded) -> None:
+        self.cluster = in_memory.Cluster(cluster_state.snapshot)
         self.ledger = in_memory.Ledger()
         cluster = self.cluster
         ports = Ports(
             view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=self.ledger
         )
         self.desk = LeaderState(ports=ports, actor="test", epoch=1)
-        self.begun = world.now
+        self.begun = cluster_state.now
 
     async def starts(self, arrivals: tuple[Arrival, ...]) -> dict[str, float]:
         """Return when every job that starts does."""
@@ -177,9 +177,11 @@ class Controlled:
 
 
 @given(towns(), jobs())
-def test_a_trace_is_played_as_the_controller_would_decide(world: Expanded, arrivals: tuple[Arrival, ...]) -> None:
-    played = player.play(cluster.build_cluster(world, steps=50_000), arrivals, Policy.MUSTER)
+def test_a_trace_is_played_as_the_controller_would_decide(
+    cluster_state: Expanded, arrivals: tuple[Arrival, ...]
+) -> None:
+    played = player.play(cluster.build_cluster(cluster_state, steps=50_000), arrivals, Policy.MUSTER)
 
     found = {job.arrival.name: job.start.total_seconds() for job in played.jobs if job.start is not None}
 
-    assert found == asyncio.run(Controlled(world).starts(arrivals))
+    assert found == asyncio.run(Controlled(cluster_state).starts(arrivals))

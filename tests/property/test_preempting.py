@@ -248,8 +248,8 @@ def test_brute_force_finds_the_same_for_many_seeds() -> None:
 def check_within(scene: Scene, bounds: Bounds) -> Victims | NoVictims:
     """Return the answer of few questions: it may miss the fewest, but claims nothing that is wrong."""
     asked = Asked(scene)
-    standing = QueueUsage(scene.tree, scene.usage)
-    answer = preemption.choose(standing, scene.incoming, scene.gangs, asked, bounds)
+    queue_usage = QueueUsage(scene.tree, scene.usage)
+    answer = preemption.choose(queue_usage, scene.incoming, scene.gangs, asked, bounds)
 
     assert len(asked.questions) <= bounds.fits
     if isinstance(answer, Victims):
@@ -283,14 +283,14 @@ def test_a_bound_that_ends_at_any_moment_costs_no_more_for_many_seeds() -> None:
 @given(scenes(), st.data())
 @settings(max_examples=100, deadline=None)
 def test_the_order_of_the_candidates_does_not_matter_and_the_standing_stays(scene: Scene, data: st.DataObject) -> None:
-    standing = QueueUsage(scene.tree, scene.usage)
+    queue_usage = QueueUsage(scene.tree, scene.usage)
     answers = [
-        preemption.choose(standing, scene.incoming, gangs, scene.fits)
+        preemption.choose(queue_usage, scene.incoming, gangs, scene.fits)
         for gangs in (scene.gangs, data.draw(st.permutations(scene.gangs)))
     ]
 
     assert answers[0] == answers[1]
     for meter, model in scene.models().items():
         for queue in scene.tree.order:
-            assert standing.own(queue, meter) == model.own(queue)
-            assert standing.usage(queue, meter) == model.usage(queue)
+            assert queue_usage.own(queue, meter) == model.own(queue)
+            assert queue_usage.usage(queue, meter) == model.usage(queue)

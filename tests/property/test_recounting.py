@@ -18,13 +18,13 @@ from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.dra.requests import extended_resources
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
-from tests.unit.dra.clusters import DRIVER, a_claim, a_pod, a_request, a_world
+from tests.unit.dra.clusters import DRIVER, a_claim, a_cluster, a_pod, a_request
 from tests.unit.quota.test_tree import NOON
 
 NODES = ("a", "b")
 GPUS = 2
 ALLOCATABLE = {"cpu": "8", "memory": "8Gi", "pods": "10"}
-SAYS = ("profile", "nodes", "classes", "taken", "shares", "left", "pinned", "users", "displaced", "awaited")
+SAYS = ("profile", "nodes", "classes", "taken", "shares", "left", "pinned", "users", "conflicted", "awaited")
 
 NAMES = ("p", "q")
 GATE = {"name": "muster.dev/admission"}
@@ -90,7 +90,7 @@ STAYS = 0.8
 
 
 def _played(changes: Iterable[tuple[str, str, Any]]) -> Iterator[tuple[Snapshot, tuple[Placement, ...]]]:
-    builder = a_world()
+    builder = a_cluster()
     for node in NODES:
         builder.node(node, gpus=GPUS, allocatable=ALLOCATABLE)
     snapshot, placements = builder.snapshot(), dict[str, Placement]()
@@ -113,20 +113,20 @@ def _played(changes: Iterable[tuple[str, str, Any]]) -> Iterator[tuple[Snapshot,
 def test_a_world_made_from_the_one_before_is_that_made_anew(seed: int) -> None:
     before: ClusterState | None = None
     for snapshot, placements in _played(_changes(Random(seed))):  # noqa: S311 - a seed for choices
-        world, anew = (
+        cluster, anew = (
             cluster_state.build(snapshot, placements, before=before),
             cluster_state.build(snapshot, placements),
         )
 
-        assert {name: getattr(world, name) for name in SAYS} == {name: getattr(anew, name) for name in SAYS}
+        assert {name: getattr(cluster, name) for name in SAYS} == {name: getattr(anew, name) for name in SAYS}
         if before is not None:
             # Of a copy nobody knows where it came from: everything is compared.
-            assert cluster_state.changed(before, world) == cluster_state.changed(before, replace(world))
-        before = world
+            assert cluster_state.changed(before, cluster) == cluster_state.changed(before, replace(cluster))
+        before = cluster
 
 
 def test_what_did_not_change_is_not_counted_again() -> None:
-    builder = a_world().node("a", gpus=2, allocatable=ALLOCATABLE).node("b", gpus=2, allocatable=ALLOCATABLE)
+    builder = a_cluster().node("a", gpus=2, allocatable=ALLOCATABLE).node("b", gpus=2, allocatable=ALLOCATABLE)
     for name, node in (("p", "a"), ("q", "b")):
         builder.pods.append(a_pod(name, nodeName=node, requests={"cpu": "1"}).pod)
         results = [{"request": "gpu", "driver": DRIVER, "pool": node, "device": "gpu-0"}]

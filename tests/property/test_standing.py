@@ -37,49 +37,49 @@ def added(usage: Usage, moves: Sequence[Move]) -> Usage:
     return {queue: dict(amounts) for queue, amounts in total.items()}
 
 
-def numbers(standing: QueueUsage) -> list[tuple[int, ...]]:
+def numbers(queue_usage: QueueUsage) -> list[tuple[int, ...]]:
     asked = (
-        standing.available,
-        standing.potential,
-        standing.own,
-        standing.usage,
-        standing.quota,
-        standing.borrowed,
-        standing.lent,
+        queue_usage.available,
+        queue_usage.potential,
+        queue_usage.own,
+        queue_usage.usage,
+        queue_usage.quota,
+        queue_usage.borrowed,
+        queue_usage.lent,
     )
-    return [tuple(ask(queue, meter) for ask in asked) for queue in standing.tree.order for meter in METERS]
+    return [tuple(ask(queue, meter) for ask in asked) for queue in queue_usage.tree.order for meter in METERS]
 
 
 @given(histories())
 @settings(max_examples=100, deadline=None)
 def test_a_standing_says_what_the_rules_say(history: tuple[Tree, Usage, list[Move]]) -> None:
     tree, usage, moves = history
-    standing = QueueUsage(tree, usage)
+    queue_usage = QueueUsage(tree, usage)
     for queue, charge in moves:
-        standing.take(queue, charge)
+        queue_usage.take(queue, charge)
 
     for meter in METERS:
         model = Model(tree, added(usage, moves), meter)
         for queue in tree.order:
-            assert standing.margin(queue, meter) == model.available(queue)
-            assert standing.available(queue, meter) == max(0, model.available(queue))
-            assert standing.potential(queue, meter) == model.potential(queue)
-            assert standing.own(queue, meter) == model.own(queue)
-            assert standing.usage(queue, meter) == model.usage(queue)
-            assert standing.quota(queue, meter) == model.subtree(queue)
-            assert standing.borrowed(queue, meter) == model.borrowed(queue)
+            assert queue_usage.margin(queue, meter) == model.available(queue)
+            assert queue_usage.available(queue, meter) == max(0, model.available(queue))
+            assert queue_usage.potential(queue, meter) == model.potential(queue)
+            assert queue_usage.own(queue, meter) == model.own(queue)
+            assert queue_usage.usage(queue, meter) == model.usage(queue)
+            assert queue_usage.quota(queue, meter) == model.subtree(queue)
+            assert queue_usage.borrowed(queue, meter) == model.borrowed(queue)
 
 
 @given(histories())
 @settings(max_examples=100, deadline=None)
 def test_a_standing_that_was_told_equals_one_that_was_made_later(history: tuple[Tree, Usage, list[Move]]) -> None:
     tree, usage, moves = history
-    standing = QueueUsage(tree, usage)
-    numbers(standing)
+    queue_usage = QueueUsage(tree, usage)
+    numbers(queue_usage)
     for queue, charge in moves:
-        standing.take(queue, charge)
+        queue_usage.take(queue, charge)
 
-    assert numbers(standing) == numbers(QueueUsage(tree, added(usage, moves)))
+    assert numbers(queue_usage) == numbers(QueueUsage(tree, added(usage, moves)))
 
 
 @given(histories(), st.randoms(use_true_random=False))
@@ -88,68 +88,68 @@ def test_what_is_given_back_in_any_order_leaves_no_trace(
     history: tuple[Tree, Usage, list[Move]], chance: Random
 ) -> None:
     tree, usage, moves = history
-    standing = QueueUsage(tree, usage)
-    before = numbers(standing)
+    queue_usage = QueueUsage(tree, usage)
+    before = numbers(queue_usage)
     for queue, charge in moves:
-        standing.take(queue, charge)
+        queue_usage.take(queue, charge)
     chance.shuffle(moves)
     for queue, charge in moves:
-        standing.give_back(queue, charge)
+        queue_usage.give_back(queue, charge)
 
-    assert numbers(standing) == before
+    assert numbers(queue_usage) == before
 
 
 @given(histories())
 @settings(max_examples=100, deadline=None)
 def test_a_copy_and_its_origin_do_not_know_of_each_other(history: tuple[Tree, Usage, list[Move]]) -> None:
     tree, usage, moves = history
-    standing = QueueUsage(tree, usage)
-    before = numbers(standing)
-    copied = standing.copy()
+    queue_usage = QueueUsage(tree, usage)
+    before = numbers(queue_usage)
+    copied = queue_usage.copy()
     for queue, charge in moves:
         copied.take(queue, charge)
 
-    assert numbers(standing) == before
+    assert numbers(queue_usage) == before
     assert numbers(copied.copy()) == numbers(QueueUsage(tree, added(usage, moves)))
 
 
 @given(stands())
 @settings(max_examples=100, deadline=None)
 def test_no_more_is_available_than_there_could_ever_be(stand: tuple[Tree, Usage]) -> None:
-    standing = QueueUsage(*stand)
+    queue_usage = QueueUsage(*stand)
 
-    for queue in standing.tree.order:
+    for queue in queue_usage.tree.order:
         for meter in METERS:
-            assert 0 <= standing.available(queue, meter) <= standing.potential(queue, meter)
+            assert 0 <= queue_usage.available(queue, meter) <= queue_usage.potential(queue, meter)
 
 
 @given(stands())
 @settings(max_examples=100, deadline=None)
 def test_what_is_used_counts_at_the_root_or_against_what_a_queue_keeps(stand: tuple[Tree, Usage]) -> None:
     tree, usage = stand
-    standing = QueueUsage(tree, usage)
+    queue_usage = QueueUsage(tree, usage)
 
     for meter in METERS:
         model = Model(tree, usage, meter)
         roots = [queue for queue in tree.order if queue not in tree.parents]
-        inside = sum(min(model.kept(queue), standing.usage(queue, meter)) for queue in tree.parents)
+        inside = sum(min(model.kept(queue), queue_usage.usage(queue, meter)) for queue in tree.parents)
         used = sum(amounts.get(meter, 0) for amounts in usage.values())
-        assert inside + sum(standing.usage(root, meter) for root in roots) == used
+        assert inside + sum(queue_usage.usage(root, meter) for root in roots) == used
 
 
 @given(stands(), st.data())
 @settings(max_examples=100, deadline=None)
 def test_a_charge_fits_if_every_meter_of_it_is_available(stand: tuple[Tree, Usage], data: st.DataObject) -> None:
-    standing = QueueUsage(*stand)
-    queue, charge = data.draw(st.sampled_from(standing.tree.order)), data.draw(charges())
-    short = standing.charge_fits(queue, charge)
+    queue_usage = QueueUsage(*stand)
+    queue, charge = data.draw(st.sampled_from(queue_usage.tree.order)), data.draw(charges())
+    short = queue_usage.charge_fits(queue, charge)
 
-    exceeded = [meter for meter, needed in sorted(charge.items()) if needed > standing.available(queue, meter)]
+    exceeded = [meter for meter, needed in sorted(charge.items()) if needed > queue_usage.available(queue, meter)]
     assert (short.meter if short else None) == (exceeded[0] if exceeded else None)
-    assert standing.fits(queue, charge) == (short is None)
+    assert queue_usage.fits(queue, charge) == (short is None)
     if short is not None and short.meter is not None:
-        assert (short.left, short.needed) == (standing.available(queue, short.meter), charge[short.meter])
-        assert short.potential == standing.potential(queue, short.meter)
+        assert (short.left, short.needed) == (queue_usage.available(queue, short.meter), charge[short.meter])
+        assert short.potential == queue_usage.potential(queue, short.meter)
         assert short.message
         assert short.details
 
@@ -157,27 +157,27 @@ def test_a_charge_fits_if_every_meter_of_it_is_available(stand: tuple[Tree, Usag
 @given(stands(), st.data())
 @settings(max_examples=100, deadline=None)
 def test_a_loan_that_explains_a_shortage_is_one(stand: tuple[Tree, Usage], data: st.DataObject) -> None:
-    standing = QueueUsage(*stand)
-    queue = data.draw(st.sampled_from(standing.tree.order))
-    short = standing.charge_fits(queue, {METERS[0]: data.draw(st.integers(1, 10))})
+    queue_usage = QueueUsage(*stand)
+    queue = data.draw(st.sampled_from(queue_usage.tree.order))
+    short = queue_usage.charge_fits(queue, {METERS[0]: data.draw(st.integers(1, 10))})
 
     if short is not None and short.loan is not None:
         loan = short.loan
-        siblings = standing.tree.children[standing.tree.parents[loan.lender]]
-        assert loan.lender in standing.tree.path(queue)
-        assert loan.amount == standing.lent(loan.lender, METERS[0]) > 0
+        siblings = queue_usage.tree.children[queue_usage.tree.parents[loan.lender]]
+        assert loan.lender in queue_usage.tree.path(queue)
+        assert loan.amount == queue_usage.lent(loan.lender, METERS[0]) > 0
         assert loan.borrowers
-        assert all(standing.borrowed(borrower, METERS[0]) for borrower in loan.borrowers)
+        assert all(queue_usage.borrowed(borrower, METERS[0]) for borrower in loan.borrowers)
         assert len(loan.borrowers) + loan.others <= len(set(siblings) - {loan.lender})
 
 
 @given(trees(), st.data())
 @settings(max_examples=100, deadline=None)
 def test_charges_that_fit_break_no_limit(tree: Tree, data: st.DataObject) -> None:
-    standing, admitted = QueueUsage(tree, {}), []
+    queue_usage, admitted = QueueUsage(tree, {}), []
     for move in data.draw(st.lists(st.tuples(st.sampled_from(tree.order), charges()), max_size=12)):
-        if standing.charge_fits(*move) is None:
-            standing.take(*move)
+        if queue_usage.charge_fits(*move) is None:
+            queue_usage.take(*move)
             admitted.append(move)
 
     for meter in METERS:
@@ -205,11 +205,11 @@ def test_where_more_is_used_than_there_is_no_charge_makes_it_worse(
     stand: tuple[Tree, Usage], data: st.DataObject
 ) -> None:
     tree, usage = stand
-    standing = QueueUsage(tree, usage)
+    queue_usage = QueueUsage(tree, usage)
     move = data.draw(st.tuples(st.sampled_from(tree.order), charges()))
-    if standing.charge_fits(*move) is not None:
+    if queue_usage.charge_fits(*move) is not None:
         return
-    standing.take(*move)
+    queue_usage.take(*move)
 
     for meter in METERS:
         before, after = Model(tree, usage, meter), Model(tree, added(usage, [move]), meter)
@@ -224,17 +224,17 @@ def test_where_more_is_used_than_there_is_no_charge_makes_it_worse(
 @settings(max_examples=100, deadline=None)
 def test_a_single_question_is_answered_as_by_a_standing(stand: tuple[Tree, Usage]) -> None:
     tree, usage = stand
-    standing = QueueUsage(tree, usage)
+    queue_usage = QueueUsage(tree, usage)
 
     for meter in METERS:
         loans = Loans(tree, usage, meter)
         for queue in tree.order:
-            assert available.available(tree, usage, queue, meter) == standing.available(queue, meter)
-            assert available.potential(tree, queue, meter) == standing.potential(queue, meter)
+            assert available.available(tree, usage, queue, meter) == queue_usage.available(queue, meter)
+            assert available.potential(tree, queue, meter) == queue_usage.potential(queue, meter)
             assert (loans.borrowed(queue), loans.lent(queue)) == (
-                standing.borrowed(queue, meter),
-                standing.lent(queue, meter),
+                queue_usage.borrowed(queue, meter),
+                queue_usage.lent(queue, meter),
             )
             for amount in (0, 1, 5):
                 charge = {meter: amount}
-                assert available.charge_fits(tree, usage, queue, charge) == standing.charge_fits(queue, charge)
+                assert available.charge_fits(tree, usage, queue, charge) == queue_usage.charge_fits(queue, charge)

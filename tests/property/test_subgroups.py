@@ -19,7 +19,7 @@ from tests.property.gangs import gangs
 from tests.property.test_choosing import STEPS
 from tests.property.test_domains import RACK, planned
 from tests.property.test_planning import Node, Pod, demanded, first_fits
-from tests.unit.dra.clusters import a_world
+from tests.unit.dra.clusters import a_cluster
 
 ZONE = "zone"
 
@@ -63,16 +63,16 @@ def questions(draw: st.DrawFn, pods: int) -> Question:
     return Question(parts=parts, required={name: draw(labels) for name in set(parts) if name}, zone=draw(st.booleans()))
 
 
-def built(world: Sequence[Place], taken: Sequence[Collection[int]] = ()) -> ClusterState:
+def built(cluster: Sequence[Place], taken: Sequence[Collection[int]] = ()) -> ClusterState:
     """Build a world. taken: the devices of each node that others have."""
-    builder = a_world()
-    for at, place in enumerate(world):
+    builder = a_cluster()
+    for at, place in enumerate(cluster):
         gpus = [{"attributes": {"model": {"string": model}}} for model in place.node.models]
         labels = {ZONE: place.zone} | ({RACK: place.rack} if place.rack is not None else {})
         builder.node(f"n-{at}", gpus=gpus, allocatable={"cpu": str(place.node.cpu)}, labels=labels)
     for at, numbers in enumerate(taken):
         builder.taken(f"n-{at}", *sorted(numbers))
-    return builder.world()
+    return builder.cluster()
 
 
 def parted(pods: Sequence[PodDemand], parts: Sequence[str]) -> list[PodDemand]:
@@ -82,29 +82,29 @@ def parted(pods: Sequence[PodDemand], parts: Sequence[str]) -> list[PodDemand]:
 @given(st.data(), places, test_planning.gangs)
 @settings(max_examples=150, deadline=None)
 def test_a_gang_is_placed_where_some_choice_of_domains_takes_all_of_its_parts(
-    data: st.DataObject, world: list[Place], gang: list[Pod]
+    data: st.DataObject, cluster: list[Place], gang: list[Pod]
 ) -> None:
     asked = data.draw(questions(len(gang)))
-    known = built(world)
+    known = built(cluster)
 
     answer = planned(parted(demanded(gang), asked.parts), known, Choice.FIRST_FIT, asked.topology)
 
-    possible = any(feasible(world, gang, allowed) for allowed in every_choice(world, asked))
+    possible = any(feasible(cluster, gang, allowed) for allowed in every_choice(cluster, asked))
     assert isinstance(answer, Plan) is possible, answer
     event(f"{'a plan' if isinstance(answer, Plan) else answer.kind.value}, {len(asked.required)} parts")
     if isinstance(answer, Plan):
-        assert is_kept(answer, asked, world)
+        assert is_kept(answer, asked, cluster)
     else:
         assert answer.kind in {Kind.INFEASIBLE, Kind.NO_DOMAIN}
 
 
-def every_choice(world: Sequence[Place], asked: Question) -> Iterator[list[set[int]]]:
+def every_choice(cluster: Sequence[Place], asked: Question) -> Iterator[list[set[int]]]:
     """Yield, for every choice of domains, the nodes where each pod may go."""
     domains = {
-        RACK: [{at for at, place in enumerate(world) if place.rack == rack} for rack in "abc"],
-        ZONE: [{at for at, place in enumerate(world) if place.zone == zone} for zone in "xy"],
+        RACK: [{at for at, place in enumerate(cluster) if place.rack == rack} for rack in "abc"],
+        ZONE: [{at for at, place in enumerate(cluster) if place.zone == zone} for zone in "xy"],
     }
-    everywhere = {*range(len(world))}
+    everywhere = {*range(len(cluster))}
     names = sorted(asked.required)
     for zone in domains[ZONE] if asked.zone else [everywhere]:
         for chosen in product(*(domains[asked.required[name]] for name in names)):
@@ -112,30 +112,30 @@ def every_choice(world: Sequence[Place], asked: Question) -> Iterator[list[set[i
             yield [homes.get(part, everywhere) & zone for part in asked.parts]
 
 
-def feasible(world: Sequence[Place], gang: Sequence[Pod], allowed: Sequence[set[int]]) -> bool:
+def feasible(cluster: Sequence[Place], gang: Sequence[Pod], allowed: Sequence[set[int]]) -> bool:
     """Try every order and every node that is allowed; a pod gets the first fit."""
-    state = [(list[str | None](place.node.models), place.node.cpu) for place in world]
+    state = [(list[str | None](place.node.models), place.node.cpu) for place in cluster]
     return _feasible(state, [*zip(gang, allowed, strict=True)])
 
 
-def _feasible(world: list[tuple[list[str | None], int]], gang: Sequence[tuple[Pod, set[int]]]) -> bool:
+def _feasible(cluster: list[tuple[list[str | None], int]], gang: Sequence[tuple[Pod, set[int]]]) -> bool:
     if not gang:
         return True
     for at, (pod, nodes) in enumerate(gang):
         for number in nodes:
-            models, cpu = world[number]
+            models, cpu = cluster[number]
             taken = next(first_fits(models, [r for r in pod.requests for _ in range(r.count)]), None)
             if cpu >= pod.cpu and taken is not None:
                 rest = [None if place in taken else model for place, model in enumerate(models)]
-                after = [*world[:number], (rest, cpu - pod.cpu), *world[number + 1 :]]
+                after = [*cluster[:number], (rest, cpu - pod.cpu), *cluster[number + 1 :]]
                 if _feasible(after, [*gang[:at], *gang[at + 1 :]]):
                     return True
     return False
 
 
-def is_kept(plan: Plan, asked: Question, world: Sequence[Place]) -> bool:
+def is_kept(plan: Plan, asked: Question, cluster: Sequence[Place]) -> bool:
     """Return whether a plan is what was asked for."""
-    where = {planned.pod: world[int(planned.node.removeprefix("n-"))] for planned in plan.pods}
+    where = {planned.pod: cluster[int(planned.node.removeprefix("n-"))] for planned in plan.pods}
     zones = {place.zone for place in where.values()}
     homes: dict[str, set[str | None]] = {}
     for at, part in enumerate(asked.parts):
@@ -158,21 +158,21 @@ def test_whatever_devices_can_do_it_is_as_if_the_pods_of_each_part_selected_its_
     topology = Topology(subgroups=tuple((name, Colocation(required=RACK)) for name in names))
     pods = parted(gang.pods, parts)
 
-    required = planned(pods, gang.world, choice, topology)
+    required = planned(pods, gang.cluster, choice, topology)
     preferred = planned(
-        pods, gang.world, choice, Topology(subgroups=tuple((name, Colocation(preferred=RACK)) for name in names))
+        pods, gang.cluster, choice, Topology(subgroups=tuple((name, Colocation(preferred=RACK)) for name in names))
     )
 
     possible = [
         chosen
         for racks in product("ab", repeat=len(names))
-        if isinstance(selecting(pods, chosen := dict(zip(names, racks, strict=True)), gang.world, choice), Plan)
+        if isinstance(selecting(pods, chosen := dict(zip(names, racks, strict=True)), gang.cluster, choice), Plan)
     ]
-    anywhere = planned(gang.pods, gang.world, choice)
+    anywhere = planned(gang.pods, gang.cluster, choice)
     assert isinstance(required, Plan) is bool(possible), (required, possible)
     assert isinstance(preferred, Plan) is isinstance(anywhere, Plan)
     if isinstance(required, Plan):
-        assert racks_of(required, pods, gang.world) in possible
+        assert racks_of(required, pods, gang.cluster) in possible
         assert isinstance(preferred, Plan)
         assert not preferred.apart
     elif isinstance(preferred, Plan):
@@ -181,7 +181,7 @@ def test_whatever_devices_can_do_it_is_as_if_the_pods_of_each_part_selected_its_
 
 
 def selecting(
-    pods: Sequence[PodDemand], chosen: Mapping[str, str], world: ClusterState, choice: Choice
+    pods: Sequence[PodDemand], chosen: Mapping[str, str], cluster: ClusterState, choice: Choice
 ) -> Plan | NoPlan:
     """Plan as if the pods of every part selected a rack."""
     there = []
@@ -191,29 +191,29 @@ def selecting(
             return NoPlan(kind=Kind.NO_DOMAIN, message="a pod selects another rack")
         pod = replace(demand.pod, node_selector={**demand.pod.node_selector, RACK: rack})
         there.append(replace(demand, pod=pod, subgroup=""))
-    return planned(there, world, choice)
+    return planned(there, cluster, choice)
 
 
-def racks_of(plan: Plan, pods: Sequence[PodDemand], world: ClusterState) -> dict[str, str]:
+def racks_of(plan: Plan, pods: Sequence[PodDemand], cluster: ClusterState) -> dict[str, str]:
     node_of = {planned.uid: planned.node for planned in plan.pods}
     found = {demand.subgroup: set[str]() for demand in pods}
     for demand in pods:
-        found[demand.subgroup].add(world.nodes[node_of[demand.pod.meta.uid]].meta.labels[RACK])
+        found[demand.subgroup].add(cluster.nodes[node_of[demand.pod.meta.uid]].meta.labels[RACK])
     assert all(len(racks) == 1 for racks in found.values())
     return {name: racks.pop() for name, racks in sorted(found.items())}
 
 
 @pytest.mark.parametrize("choice", list(Choice))
-@given(data=st.data(), world=places, gang=test_planning.gangs)
+@given(data=st.data(), cluster=places, gang=test_planning.gangs)
 @settings(deadline=None, max_examples=50)
 def test_a_gang_waits_for_domains_that_would_take_its_parts_if_nothing_were_in_use(
-    choice: Choice, data: st.DataObject, world: list[Place], gang: list[Pod]
+    choice: Choice, data: st.DataObject, cluster: list[Place], gang: list[Pod]
 ) -> None:
     asked = data.draw(questions(len(gang)))
     taken = [
-        data.draw(st.sets(st.sampled_from(range(len(one.node.models))))) if one.node.models else () for one in world
+        data.draw(st.sets(st.sampled_from(range(len(one.node.models))))) if one.node.models else () for one in cluster
     ]
-    known, pods = built(world, taken), parted(demanded(gang), asked.parts)
+    known, pods = built(cluster, taken), parted(demanded(gang), asked.parts)
     answer = planned(pods, known, choice, asked.topology)
     if not isinstance(answer, NoPlan) or answer.kind is not Kind.INFEASIBLE:
         return

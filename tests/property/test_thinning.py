@@ -24,14 +24,16 @@ def answers(
     pods: tuple[PodDemand, ...], ward: VirtualCluster, choice: Choice, selectors: Selectors
 ) -> tuple[Plan | NoPlan, Plan | NoPlan]:
     """Return the answer of who asks shortly, and of who asks for everything with nothing remembered."""
-    brief = gang_planner.plan(pods, ward.world, selectors=selectors, steps=STEPS, choice=choice, mute=True)
-    full = gang_planner.plan(pods, ward.world, selectors=Selectors(ward.world.profile.cel), steps=STEPS, choice=choice)
+    brief = gang_planner.plan(pods, ward.cluster, selectors=selectors, steps=STEPS, choice=choice, mute=True)
+    full = gang_planner.plan(
+        pods, ward.cluster, selectors=Selectors(ward.cluster.profile.cel), steps=STEPS, choice=choice
+    )
     return brief, full
 
 
 def same(brief: Plan | NoPlan, full: Plan | NoPlan) -> bool:
     if isinstance(brief, Plan) and isinstance(full, Plan):
-        return (brief.pods, brief.holdings, brief.takings) == (full.pods, full.holdings, full.takings)
+        return (brief.pods, brief.holdings, brief.uses) == (full.pods, full.holdings, full.uses)
     return isinstance(brief, NoPlan) and isinstance(full, NoPlan)
 
 
@@ -41,9 +43,9 @@ def same(brief: Plan | NoPlan, full: Plan | NoPlan) -> bool:
 @settings(deadline=None, max_examples=30)
 def test_any_gang_gets_the_same_plan(release: Release, choice: Choice, data: st.DataObject) -> None:
     gang = data.draw(gangs(release))
-    world = gang.world
+    cluster_state = gang.cluster
 
-    brief, full = answers(gang.pods, VirtualCluster(world), choice, Selectors(world.profile.cel))
+    brief, full = answers(gang.pods, VirtualCluster(cluster_state), choice, Selectors(cluster_state.profile.cel))
 
     assert same(brief, full), (brief, full)
 
@@ -69,8 +71,8 @@ def test_gangs_that_come_and_go_get_the_same_plans(
     choice: Choice, sizes: list[int], cpus: list[int], jobs: list[tuple[tuple[int, int, Resources], bool]]
 ) -> None:
     allocatable = [{"cpu": str(cpu)} for cpu in cpus[: len(sizes)]]
-    ward = VirtualCluster(shapes.world([shapes.whole(size) for size in sizes], allocatable))
-    selectors, running = Selectors(ward.world.profile.cel), list[RunningGang]()
+    ward = VirtualCluster(shapes.cluster([shapes.whole(size) for size in sizes], allocatable))
+    selectors, running = Selectors(ward.cluster.profile.cel), list[RunningGang]()
 
     for at, ((count, devices, requests), ends) in enumerate(jobs):
         if ends and running:
@@ -83,8 +85,8 @@ def test_gangs_that_come_and_go_get_the_same_plans(
             ward.move(came=[running[-1]])
 
     ward.move(went=running)
-    assert not ward.world.taken
-    assert all(left == ward.world.nodes[name].allocatable for name, left in ward.world.left.items())
+    assert not ward.cluster.taken
+    assert all(left == ward.cluster.nodes[name].allocatable for name, left in ward.cluster.left.items())
 
 
 def _pod(name: str, devices: int, requests: Resources) -> PodDemand:
@@ -95,22 +97,22 @@ def _pod(name: str, devices: int, requests: Resources) -> PodDemand:
 
 def _tenancy(plan: Plan, requests: Resources) -> RunningGang:
     return RunningGang(
-        takings=tuple((Holder(claim=str(uid)), taken) for uid, taken in plan.takings.items()),
+        uses=tuple((Holder(claim=str(uid)), taken) for uid, taken in plan.uses.items()),
         requests=tuple((place.node, requests) for place in plan.pods),
     )
 
 
 def test_a_share_of_a_device_comes_and_goes() -> None:
-    ward = VirtualCluster(shapes.world([shapes.whole(1)]))
-    (device,) = shapes.device_ids(ward.world)
+    ward = VirtualCluster(shapes.cluster([shapes.whole(1)]))
+    (device,) = shapes.device_ids(ward.cluster)
     one, two = (
-        RunningGang(takings=((Holder(claim=name), (DeviceUse(device, shared=True, share={"memory": 4}),)),))
+        RunningGang(uses=((Holder(claim=name), (DeviceUse(device, shared=True, share={"memory": 4}),)),))
         for name in "ab"
     )
 
     ward.move(came=[one, two])
-    assert [str(share.holder) for share in ward.world.shares[device]] == ["claim a", "claim b"]
+    assert [str(share.holder) for share in ward.cluster.shares[device]] == ["claim a", "claim b"]
     ward.move(went=[one])
-    assert [str(share.holder) for share in ward.world.shares[device]] == ["claim b"]
+    assert [str(share.holder) for share in ward.cluster.shares[device]] == ["claim b"]
     ward.move(went=[two])
-    assert ward.world.shares == {}
+    assert ward.cluster.shares == {}

@@ -77,7 +77,7 @@ def decode(body: Any) -> Review:
     """Read an AdmissionReview. Raises MalformedObjectError, also when it is of another kind or version."""
     reader = Reader(body)
     if reader.text("kind") != "AdmissionReview" or reader.text("apiVersion") != API_VERSION:
-        reader.flaw("", f"is not an AdmissionReview of {API_VERSION}")
+        reader.problem("", f"is not an AdmissionReview of {API_VERSION}")
     request = reader.child("request")
     kind, resource, user = request.child("kind"), request.child("resource"), request.child("userInfo")
     result = Review(
@@ -130,7 +130,7 @@ def _extra(user: Reader) -> dict[str, tuple[str, ...]]:
 def _object(request: Reader, name: str) -> Json | None:
     value = request.raw(name)
     if value is not None and not isinstance(value, Mapping):
-        request.flaw(name, "is not an object")
+        request.problem(name, "is not an object")
         return None
     return value
 

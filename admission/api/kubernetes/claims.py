@@ -219,7 +219,7 @@ def _request(reader: Reader) -> Request:
         alternatives = tuple(replace(alternative, admin_access=None) for alternative in found)
         return Request(name=name, alternatives=alternatives, first_available=True)
     if "exactly" not in reader:
-        reader.flaw("", "needs `exactly` or `firstAvailable`")
+        reader.problem("", "needs `exactly` or `firstAvailable`")
     return Request(name=name, alternatives=(_device_request(reader.child("exactly"), name),))
 
 

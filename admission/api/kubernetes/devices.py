@@ -226,7 +226,7 @@ def _attribute(reader: Reader) -> AttributeValue | None:
 
 def _capacity(reader: Reader) -> Capacity:
     if "value" not in reader:
-        reader.flaw("value", "is required")
+        reader.problem("value", "is required")
     return Capacity(
         value=reader.parsed("value", quantities.measure, Fraction(0)),
         text=str(reader.raw("value")),
@@ -269,5 +269,5 @@ def _counters(reader: Reader) -> dict[str, Fraction]:
 
 def _counter(reader: Reader) -> Fraction:
     if "value" not in reader:
-        reader.flaw("value", "is required")
+        reader.problem("value", "is required")
     return reader.parsed("value", quantities.measure, Fraction(0))

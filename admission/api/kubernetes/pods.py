@@ -147,7 +147,7 @@ def _claim(reader: Reader) -> PodClaim:
         template=reader.optional("resourceClaimTemplateName"),
     )
     if (claim.claim is None) == (claim.template is None):
-        reader.flaw("", "needs exactly one of resourceClaimName and resourceClaimTemplateName")
+        reader.problem("", "needs exactly one of resourceClaimName and resourceClaimTemplateName")
     return claim
 
 

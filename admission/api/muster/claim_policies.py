@@ -115,9 +115,9 @@ def _default(reader: Reader) -> Default:
     )
     given = ("deviceClassName", "count", "selectors", "tolerations", "capacity", "config", "labels")
     if not any(reader.raw(name) for name in given):
-        reader.flaw("", f"gives nothing; write at least one of {', '.join(given)}")
+        reader.problem("", f"gives nothing; write at least one of {', '.join(given)}")
     if result.device_class is not None and not result.classes:
-        reader.flaw("deviceClasses", "is required beside deviceClassName, which replaces the aliases that it names")
+        reader.problem("deviceClasses", "is required beside deviceClassName, which replaces the aliases that it names")
     return result
 
 
@@ -126,7 +126,7 @@ def _count(reader: Reader) -> int | None:
         return None
     found = reader.integer("count", 1)
     if not 1 <= found <= MOST_DEVICES:
-        reader.flaw("count", f"is {found}; write 1 to {MOST_DEVICES}, as many as one claim can hold")
+        reader.problem("count", f"is {found}; write 1 to {MOST_DEVICES}, as many as one claim can hold")
     return found
 
 
@@ -148,9 +148,9 @@ def _templates(spec: Reader) -> tuple[Template, ...]:
     for reader in spec.children("templates"):
         template = Template(name=reader.required("name"), spec=reader.object("spec"))
         if "spec" not in reader:
-            reader.flaw("spec", "is required: what the claims ask for")
+            reader.problem("spec", "is required: what the claims ask for")
         if template.name in found:
-            reader.flaw("name", f"{template.name} stands twice; keep one template of the name")
+            reader.problem("name", f"{template.name} stands twice; keep one template of the name")
         found[template.name] = template
     return tuple(found.values())
 
@@ -164,6 +164,6 @@ def _conversions(spec: Reader) -> tuple[Conversion, ...]:
             selectors=_selectors(reader),
         )
         if conversion.resource in found:
-            reader.flaw("extendedResource", f"{conversion.resource} stands twice; keep one entry per resource")
+            reader.problem("extendedResource", f"{conversion.resource} stands twice; keep one entry per resource")
         found[conversion.resource] = conversion
     return tuple(found.values())

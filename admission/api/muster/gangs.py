@@ -225,7 +225,7 @@ def decode_topology(reader: Reader) -> TopologyWish | None:
     wish = TopologyWish(gang=decode_wish(wanted), subgroups=decode_wish(wanted.child("subgroups")))
     if wish.gang or wish.subgroups:
         return wish
-    reader.flaw("topology", "needs required, preferred or subgroups")
+    reader.problem("topology", "needs required, preferred or subgroups")
     return None
 
 
@@ -250,7 +250,7 @@ def decode_evicted(reader: Reader) -> Evicted | None:
 def _placement(spec: Reader) -> PlacementMode | None:
     text = spec.text("placement")
     if text and text not in set(PlacementMode):
-        spec.flaw("placement", f"{text!r} is not one of {', '.join(PlacementMode)}")
+        spec.problem("placement", f"{text!r} is not one of {', '.join(PlacementMode)}")
         return None
     return PlacementMode(text) if text else None
 

@@ -64,7 +64,7 @@ def decode(obj: Json) -> Meter:
     spec = reader.child("spec")
     admin = spec.text("adminAccess", AdminAccess.FREE)
     if admin not in set(AdminAccess):
-        spec.flaw("adminAccess", f"{admin!r} is not one of {', '.join(AdminAccess)}")
+        spec.problem("adminAccess", f"{admin!r} is not one of {', '.join(AdminAccess)}")
         admin = AdminAccess.FREE
     result = Meter(
         meta=meta.decode(reader),
@@ -82,15 +82,15 @@ def _extended_resources(spec: Reader) -> tuple[str, ...]:
     listed = spec.texts("extendedResources")
     for at, name in enumerate(listed):
         if "/" not in name or "kubernetes.io/" in name:
-            mend = "write a vendor's domain and a name, as in nvidia.com/gpu; devices of a class are counted by sources"
-            spec.flaw(f"extendedResources[{at}]", f"{name!r} is not the name of an extended resource; {mend}")
+            fix = "write a vendor's domain and a name, as in nvidia.com/gpu; devices of a class are counted by sources"
+            spec.problem(f"extendedResources[{at}]", f"{name!r} is not the name of an extended resource; {fix}")
     return listed
 
 
 def _source(reader: Reader) -> Source:
     given = [measure for measure in Measure if measure in reader]
     if len(given) != 1:
-        reader.flaw("", f"needs exactly one of {', '.join(Measure)}, has {', '.join(given) or 'none'}")
+        reader.problem("", f"needs exactly one of {', '.join(Measure)}, has {', '.join(given) or 'none'}")
     measure = given[0] if given else Measure.COUNT
     settings = reader.child(measure)
     named = measure in (Measure.CAPACITY, Measure.COUNTER)

@@ -52,7 +52,7 @@ def _variables(spec: Reader) -> Iterator[Variable]:
     for reader in spec.children("variables"):
         found = Variable(name=reader.required("name"), expression=reader.required("expression"))
         if found.name in seen:
-            reader.flaw("name", f"{found.name!r} stands twice; give each variable a name of its own")
+            reader.problem("name", f"{found.name!r} stands twice; give each variable a name of its own")
         seen.add(found.name)
         yield found
 
@@ -60,7 +60,7 @@ def _variables(spec: Reader) -> Iterator[Variable]:
 def _rule(reader: Reader) -> Rule:
     action = reader.text("action", Action.DENY)
     if action not in set(Action):
-        reader.flaw("action", f"{action!r} is not one of {', '.join(Action)}")
+        reader.problem("action", f"{action!r} is not one of {', '.join(Action)}")
         action = Action.DENY
     return Rule(
         cel=reader.required("cel"),

@@ -227,7 +227,7 @@ def _quotas(spec: Reader) -> tuple[Quota, ...]:
             lending_limit=_limit(reader, "lendingLimit"),
         )
         if quota.meter in found:
-            reader.flaw("meter", f"{quota.meter} is named twice; keep one entry per meter")
+            reader.problem("meter", f"{quota.meter} is named twice; keep one entry per meter")
         found[quota.meter] = quota
     return tuple(found.values())
 
@@ -242,7 +242,7 @@ def _budgets(spec: Reader) -> tuple[Budget, ...]:
     for reader in spec.children("budgets"):
         budget = _budget(reader)
         if any(replace(other, seconds=budget.seconds) == budget for other in found):
-            reader.flaw(
+            reader.problem(
                 "meter",
                 f"{budget.meter} has two budgets of the same span, scope and onExhausted, of which only the smaller"
                 " could ever bind; keep one of them, or let the smaller one Warn and the larger one Hold",
@@ -255,11 +255,11 @@ def _budget(reader: Reader) -> Budget:
     start, end = _moment(reader, "start"), _moment(reader, "end")
     periodic = "period" in reader
     if periodic == ("start" in reader or "end" in reader) or ("start" in reader) != ("end" in reader):
-        reader.flaw(
+        reader.problem(
             "period", "a budget has either a period or both start and end; remove the one or complete the other"
         )
     elif start is not None and end is not None and end <= start:
-        reader.flaw("end", f"{reader.text('end')} is not later than start, {reader.text('start')}")
+        reader.problem("end", f"{reader.text('end')} is not later than start, {reader.text('start')}")
     return Budget(
         meter=MeterName(reader.required("meter")),
         seconds=_seconds(reader),
@@ -274,7 +274,7 @@ def _budget(reader: Reader) -> Budget:
 
 def _seconds(reader: Reader) -> int:
     if "hours" not in reader:
-        reader.flaw("hours", "is required: the meter-hours that may be spent, such as 5000")
+        reader.problem("hours", "is required: the meter-hours that may be spent, such as 5000")
     return reader.parsed("hours", quantities.parse_hours, 0)
 
 
@@ -286,9 +286,9 @@ def _moment(reader: Reader, name: str) -> datetime | None:
     try:
         if time.utcoffset() is not None:
             return time.astimezone(UTC).replace(microsecond=0)
-        reader.flaw(name, "has no time zone; end it with Z for UTC, or with an offset such as +01:00")
+        reader.problem(name, "has no time zone; end it with Z for UTC, or with an offset such as +01:00")
     except OverflowError:
-        reader.flaw(name, "is outside of the years 1 to 9999")
+        reader.problem(name, "is outside of the years 1 to 9999")
     return None
 
 
@@ -297,8 +297,8 @@ def _time_zone(reader: Reader) -> str:
     if time_zones.find(name) is not None:
         return name
     near = time_zones.near(name)
-    mend = f"did you mean {' or '.join(near)}?" if near else "use an IANA name such as Europe/Berlin"
-    reader.flaw("timeZone", f"{name[: time_zones.LONGEST]!r} is not a known time zone; {mend}")
+    fix = f"did you mean {' or '.join(near)}?" if near else "use an IANA name such as Europe/Berlin"
+    reader.problem("timeZone", f"{name[: time_zones.LONGEST]!r} is not a known time zone; {fix}")
     return time_zones.UTC
 
 
@@ -321,7 +321,7 @@ def _runtimes(spec: Reader) -> tuple[timedelta | None, timedelta | None]:
     longest = spec.parsed("maxRuntime", durations.parse_positive, None)
     default = spec.parsed("defaultRuntime", durations.parse_positive, None)
     if longest is not None and default is not None and default > longest:
-        spec.flaw("defaultRuntime", "is longer than maxRuntime; shorten the one or raise the other")
+        spec.problem("defaultRuntime", "is longer than maxRuntime; shorten the one or raise the other")
     return longest, default
 
 
@@ -339,5 +339,5 @@ def _choice(reader: Reader, name: str, default: E) -> E:
     try:
         return kind(text)
     except ValueError:
-        reader.flaw(name, f"{text!r} is not one of {', '.join(kind)}")
+        reader.problem(name, f"{text!r} is not one of {', '.join(kind)}")
         return default

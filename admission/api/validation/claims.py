@@ -82,9 +82,9 @@ def _request(request: Reader) -> None:
     fields.text(request, "name", formats.label)
     alternatives = list(request.children("firstAvailable"))
     if alternatives and "exactly" in request:
-        request.flaw("", "has both exactly and firstAvailable; exactly one of them is required")
+        request.problem("", "has both exactly and firstAvailable; exactly one of them is required")
     if not alternatives and "exactly" not in request:
-        request.flaw("", "needs `exactly` or `firstAvailable`")
+        request.problem("", "needs `exactly` or `firstAvailable`")
     if "exactly" in request:
         _asked(request.child("exactly"))
     fields.sized(request, "firstAvailable", len(alternatives), MOST_ALTERNATIVES)
@@ -93,7 +93,7 @@ def _request(request: Reader) -> None:
     for each in alternatives:
         fields.text(each, "name", formats.label)
         if "adminAccess" in each:
-            each.flaw("adminAccess", "is not possible in firstAvailable; use exactly")
+            each.problem("adminAccess", "is not possible in firstAvailable; use exactly")
         _asked(each)
 
 
@@ -112,9 +112,9 @@ def _asked(asked: Reader) -> None:
 def _count(asked: Reader) -> None:
     mode = fields.one_of(asked, "allocationMode", (EXACT_COUNT, ALL))
     if mode == ALL and fields.integer(asked, "count") != 0:
-        asked.flaw("count", "must be left out, since allocationMode is All")
+        asked.problem("count", "must be left out, since allocationMode is All")
     if mode in ("", EXACT_COUNT) and fields.integer(asked, "count", least=1, default=1) > LARGEST_COUNT:
-        asked.flaw("count", f"is {asked.raw('count')}; a claim holds at most {MAX_RESULTS} devices")
+        asked.problem("count", f"is {asked.raw('count')}; a claim holds at most {MAX_RESULTS} devices")
 
 
 def _selectors(reader: Reader) -> None:
@@ -125,7 +125,7 @@ def _selectors(reader: Reader) -> None:
         length = len(text.encode(errors="surrogatepass"))
         if length > LONGEST_EXPRESSION:
             message = f"is {length} bytes long, at most {LONGEST_EXPRESSION} are allowed"
-            selector.flaw("cel.expression", message)
+            selector.problem("cel.expression", message)
 
 
 def _constraint(constraint: Reader, known: Names) -> None:
@@ -134,7 +134,7 @@ def _constraint(constraint: Reader, known: Names) -> None:
     given = [name for name in names if name in constraint]
     if len(given) != 1:
         found = f"has {' and '.join(given)}" if given else "names no attribute"
-        constraint.flaw("", f"{found}; exactly one of {' and '.join(names)} is required")
+        constraint.problem("", f"{found}; exactly one of {' and '.join(names)} is required")
     for name in given:
         fields.text(constraint, name, formats.fully_qualified)
 
@@ -145,7 +145,7 @@ def _configs(reader: Reader, most: int) -> list[Reader]:
     fields.sized(reader, "config", len(configs), most)
     for config in configs:
         if "opaque" not in config:
-            config.flaw("opaque", "is required")
+            config.problem("opaque", "is required")
             continue
         opaque = config.child("opaque")
         fields.text(opaque, "driver", formats.driver)
@@ -155,12 +155,12 @@ def _configs(reader: Reader, most: int) -> list[Reader]:
 
 def _parameters(opaque: Reader) -> None:
     if "parameters" not in opaque:
-        opaque.flaw("parameters", "is required")
+        opaque.problem("parameters", "is required")
         return
     found = opaque.object("parameters")
     length = len(json.dumps(found, separators=(",", ":"), ensure_ascii=False, default=str).encode(errors="replace"))
     if length > LONGEST_PARAMETERS:
-        opaque.flaw("parameters", f"is {length} bytes of JSON, at most {LONGEST_PARAMETERS} are allowed")
+        opaque.problem("parameters", f"is {length} bytes of JSON, at most {LONGEST_PARAMETERS} are allowed")
 
 
 def _references(reader: Reader, known: Names) -> None:
@@ -177,7 +177,7 @@ def _reference(reader: Reader, field: str, name: str, known: Names) -> None:
     if request in known and (not slash or alternative in known[request]):
         return
     there = [*known, *(f"{one}/{sub}" for one, subs in known.items() for sub in sorted(subs))]
-    reader.flaw(field, f"{name!r} is no request of the claim; it has {', '.join(there) or 'none'}")
+    reader.problem(field, f"{name!r} is no request of the claim; it has {', '.join(there) or 'none'}")
 
 
 def _result(result: Reader, known: Names) -> None:

@@ -48,7 +48,7 @@ def one_of(reader: Reader, name: str, known: Iterable[str]) -> str:
     """Judge a text that has to be one of those known, or be left out; return it."""
     found = reader.text(name)
     if found and found not in known:
-        reader.flaw(name, f"is {found!r}, one of {', '.join(known)} is expected")
+        reader.problem(name, f"is {found!r}, one of {', '.join(known)} is expected")
     return found
 
 
@@ -56,10 +56,10 @@ def integer(reader: Reader, name: str, *, least: int = SMALLEST_INTEGER, default
     """Return a whole number that is not too small, and not more than 64 bits hold; the default where it is a flaw."""
     found = reader.integer(name, default)
     if not SMALLEST_INTEGER <= found <= LARGEST_INTEGER:
-        reader.flaw(name, f"is {found}, more than 64 bits hold")
+        reader.problem(name, f"is {found}, more than 64 bits hold")
         return default
     if found < least:
-        reader.flaw(name, f"is {found}, at least {least} is expected")
+        reader.problem(name, f"is {found}, at least {least} is expected")
         return default
     return found
 
@@ -68,7 +68,7 @@ def quantity(reader: Reader, name: str) -> Fraction | None:
     """Return a quantity that is not negative; None when absent, or when it is a flaw."""
     found: Fraction | None = reader.parsed(name, quantities.parse, None)
     if found is not None and found < 0:
-        reader.flaw(name, f"is {reader.raw(name)}, which is negative; at least 0 is expected")
+        reader.problem(name, f"is {reader.raw(name)}, which is negative; at least 0 is expected")
         return None
     return found
 
@@ -76,7 +76,7 @@ def quantity(reader: Reader, name: str) -> Fraction | None:
 def sized(reader: Reader, name: str, count: int, most: int) -> None:
     """Note that a list or mapping is too long."""
     if count > most:
-        reader.flaw(name, f"holds {count} entries, at most {most} are allowed")
+        reader.problem(name, f"holds {count} entries, at most {most} are allowed")
 
 
 def unique(reader: Reader, names: Sequence[str], place: Callable[[int], str]) -> None:
@@ -84,10 +84,10 @@ def unique(reader: Reader, names: Sequence[str], place: Callable[[int], str]) ->
     first: dict[str, int] = {}
     for index, name in enumerate(names):
         if name in first:
-            reader.flaw(place(index), f"{name!r} stands twice: at {place(first[name])} too")
+            reader.problem(place(index), f"{name!r} stands twice: at {place(first[name])} too")
         first.setdefault(name, index)
 
 
 def _judge(reader: Reader, name: str, found: str, rule: Rule) -> None:
     if message := rule(found):
-        reader.flaw(name, message)
+        reader.problem(name, message)

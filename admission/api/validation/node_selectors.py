@@ -13,7 +13,7 @@ def node_selector(reader: Reader) -> int:
     """Judge a v1.NodeSelector, and return how many terms it has."""
     terms = list(reader.children("nodeSelectorTerms"))
     if not terms:
-        reader.flaw("nodeSelectorTerms", "needs at least one term")
+        reader.problem("nodeSelectorTerms", "needs at least one term")
     for term in terms:
         for expression in term.children("matchExpressions"):
             _expression(expression)
@@ -35,7 +35,7 @@ def toleration(reader: Reader) -> None:
     if reader.text("key"):
         fields.text(reader, "key", formats.key)
     if fields.one_of(reader, "operator", OPERATORS) == "Exists" and reader.text("value"):
-        reader.flaw("value", "must be left out, since the operator is Exists")
+        reader.problem("value", "must be left out, since the operator is Exists")
     _value(reader)
     fields.one_of(reader, "effect", EFFECTS)
     fields.integer(reader, "tolerationSeconds")
@@ -51,32 +51,32 @@ def _expression(reader: Reader) -> None:
     values = reader.texts("values")
     match reader.required("operator"):
         case "In" | "NotIn" as operator if not values:
-            reader.flaw("values", f"needs at least one value, since the operator is {operator}")
+            reader.problem("values", f"needs at least one value, since the operator is {operator}")
         case "Exists" | "DoesNotExist" as operator if values:
-            reader.flaw("values", f"must be left out, since the operator is {operator}")
+            reader.problem("values", f"must be left out, since the operator is {operator}")
         case "Gt" | "Lt" as operator if len(values) != 1:
-            reader.flaw("values", f"needs exactly one value, since the operator is {operator}")
+            reader.problem("values", f"needs exactly one value, since the operator is {operator}")
         case "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" | "":
             pass
         case unknown:
-            reader.flaw("operator", f"is {unknown!r}, one of In, NotIn, Exists, DoesNotExist, Gt, Lt is expected")
+            reader.problem("operator", f"is {unknown!r}, one of In, NotIn, Exists, DoesNotExist, Gt, Lt is expected")
     for index, value in enumerate(values):
         if message := formats.value(value):
-            reader.flaw(f"values[{index}]", message)
+            reader.problem(f"values[{index}]", message)
 
 
 def _field(reader: Reader) -> None:
     key = reader.required("key")
     if key and key != NODE_NAME:
-        reader.flaw("key", f"is {key!r}, {NODE_NAME} is expected: nodes have no other field to select by")
+        reader.problem("key", f"is {key!r}, {NODE_NAME} is expected: nodes have no other field to select by")
     values = reader.texts("values")
     match reader.required("operator"):
         case "In" | "NotIn" as operator if len(values) != 1:
-            reader.flaw("values", f"needs exactly one value, since the operator is {operator}")
+            reader.problem("values", f"needs exactly one value, since the operator is {operator}")
         case "In" | "NotIn" | "":
             pass
         case unknown:
-            reader.flaw("operator", f"is {unknown!r}, In or NotIn is expected")
+            reader.problem("operator", f"is {unknown!r}, In or NotIn is expected")
     for index, value in enumerate(values):
         if message := formats.subdomain(value):
-            reader.flaw(f"values[{index}]", message)
+            reader.problem(f"values[{index}]", message)

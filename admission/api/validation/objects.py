@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from admission.api.validation import claims, fields, node_selectors, slices
 from admission.api.values import formats
 from admission.api.values.decoding import Json, Reader
-from admission.errors import Flaw
+from admission.errors import Problem
 
 
-def flaws(kind: str, obj: Json) -> tuple[Flaw, ...]:
+def problems(kind: str, obj: Json) -> tuple[Problem, ...]:
     """Return what the API server would refuse of an object, with the field's path; nothing for other kinds.
 
     The object is one of `resource.k8s.io/v1`, or of another version of the same shape.
@@ -19,7 +19,7 @@ def flaws(kind: str, obj: Json) -> tuple[Flaw, ...]:
     reader = Reader(obj)
     fields.text(reader.child("metadata"), "name", formats.subdomain)
     judge(reader)
-    return reader.flaws
+    return reader.problems
 
 
 def _slice(reader: Reader) -> None:

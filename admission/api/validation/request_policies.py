@@ -13,7 +13,7 @@ def judge(reader: Reader, whole: Fraction | None) -> None:
     default = fields.quantity(reader, "default")
     ranged = "validRange" in reader
     if reader.raw("validValues") and ranged:
-        reader.flaw("", "has both validValues and validRange, only one of them is allowed")
+        reader.problem("", "has both validValues and validRange, only one of them is allowed")
         return
     if reader.raw("validValues"):
         _values(reader, default, whole)
@@ -31,13 +31,13 @@ def _values(reader: Reader, default: Fraction | None, whole: Fraction | None) ->
         if value is None:
             continue
         if before is not None and value <= before:
-            reader.flaw(f"validValues[{index}]", "is not larger than the value before it; sort them, each once")
+            reader.problem(f"validValues[{index}]", "is not larger than the value before it; sort them, each once")
         if whole is not None and value > whole:
-            reader.flaw(f"validValues[{index}]", "is more than the whole capacity")
+            reader.problem(f"validValues[{index}]", "is more than the whole capacity")
     if "default" not in reader:
-        reader.flaw("default", "is required beside validValues")
+        reader.problem("default", "is required beside validValues")
     elif default is not None and None not in values and default not in values:
-        reader.flaw("default", "is none of validValues")
+        reader.problem("default", "is none of validValues")
 
 
 def _entry(reader: Reader, index: int, value: object) -> Fraction | None:
@@ -49,19 +49,19 @@ def _range(reader: Reader, default: Fraction | None, whole: Fraction | None) -> 
     span = reader.child("validRange")
     least, most = fields.quantity(span, "min"), fields.quantity(span, "max")
     if "default" not in reader:
-        reader.flaw("default", "is required beside validRange")
+        reader.problem("default", "is required beside validRange")
     if "min" not in span:
-        span.flaw("min", "is required")
+        span.problem("min", "is required")
     if least is None:
         return
     if whole is not None and least > whole:
-        span.flaw("min", "is more than the whole capacity")
+        span.problem("min", "is more than the whole capacity")
     if most is not None and most < least:
-        span.flaw("max", "is less than min")
+        span.problem("max", "is less than min")
     if most is not None and whole is not None and most > whole:
-        span.flaw("max", "is more than the whole capacity")
+        span.problem("max", "is more than the whole capacity")
     if default is not None and (default < least or (most is not None and least <= most < default)):
-        reader.flaw("default", "is outside validRange")
+        reader.problem("default", "is outside validRange")
     _step(reader, span, (default, least, most), whole)
 
 
@@ -74,17 +74,17 @@ def _step(
     if step is None:
         return
     if step == 0:
-        span.flaw("step", "must be more than 0; leave it out to allow every amount")
+        span.problem("step", "must be more than 0; leave it out to allow every amount")
         return
     if whole is not None and least + step > whole:
-        span.flaw("step", "is so large that min and one step are more than the whole capacity")
+        span.problem("step", "is so large that min and one step are more than the whole capacity")
     if not _are_whole(default, least, most, step):
         # What fractions do depends on a feature gate: either rounded up to whole numbers, or counted in thousandths.
         return
     if default is not None and (default - least) % step:
-        reader.flaw("default", "cannot be reached from validRange.min in steps of validRange.step")
+        reader.problem("default", "cannot be reached from validRange.min in steps of validRange.step")
     if most is not None and (most - least) % step:
-        span.flaw("max", "cannot be reached from min in steps of step")
+        span.problem("max", "cannot be reached from min in steps of step")
 
 
 def _are_whole(*amounts: Fraction | None) -> bool:

@@ -28,9 +28,9 @@ def judge(spec: Reader) -> None:
     _pool(spec.child("pool"))
     _place(spec, _PLACES)
     if "nodeSelector" in spec and node_selectors.node_selector(spec.child("nodeSelector")) > 1:
-        spec.flaw("nodeSelector.nodeSelectorTerms", "must have exactly one term")
+        spec.problem("nodeSelector.nodeSelectorTerms", "must have exactly one term")
     if "sharedCounters" in spec and "devices" in spec:
-        spec.flaw("", "has both sharedCounters and devices; a slice holds one or the other")
+        spec.problem("", "has both sharedCounters and devices; a slice holds one or the other")
     _counter_sets(spec)
     devices = list(spec.children("devices"))
     advanced = any(map(_is_advanced, devices))
@@ -46,7 +46,7 @@ def _pool(pool: Reader) -> None:
     fields.text(pool, "name", formats.pool)
     fields.integer(pool, "generation", least=0)
     if "resourceSliceCount" not in pool:
-        pool.flaw("resourceSliceCount", "is required: how many slices the pool has")
+        pool.problem("resourceSliceCount", "is required: how many slices the pool has")
     fields.integer(pool, "resourceSliceCount", least=1, default=1)
 
 
@@ -55,12 +55,12 @@ def _place(reader: Reader, places: tuple[str, ...]) -> None:
     fields.optional(reader, "nodeName", formats.subdomain)
     for name in ("allNodes", "perDeviceNodeSelection"):
         if name in places and name in reader and not reader.flag(name, default=True):
-            reader.flaw(name, "must be true or left out")
+            reader.problem(name, "must be true or left out")
     present = [name for name in places if name in reader]
     given = [name for name in present if reader.raw(name) not in (False, "")]
     if len(given) > 1 or not present:
         found = f"has {' and '.join(given)}" if given else "says nowhere on which nodes its devices are"
-        reader.flaw("", f"{found}; exactly one of {', '.join(places)} is required")
+        reader.problem("", f"{found}; exactly one of {', '.join(places)} is required")
 
 
 def _counter_sets(spec: Reader) -> None:
@@ -75,10 +75,10 @@ def _counter_sets(spec: Reader) -> None:
 def _counters(reader: Reader) -> None:
     fields.keys(reader, "counters", formats.label, most=MOST_COUNTERS)
     if not reader.keys("counters"):
-        reader.flaw("counters", "needs at least one counter")
+        reader.problem("counters", "needs at least one counter")
     for _, counter in reader.entries("counters"):
         if "value" not in counter:
-            counter.flaw("value", "is required")
+            counter.problem("value", "is required")
         fields.quantity(counter, "value")
 
 
@@ -106,7 +106,7 @@ def _device_place(device: Reader, *, per_device: bool) -> None:
         _place(device, places)
     for name in places:
         if not per_device and name in device:
-            device.flaw(name, "is only allowed where the slice sets perDeviceNodeSelection: true")
+            device.problem(name, "is only allowed where the slice sets perDeviceNodeSelection: true")
     if per_device and "nodeSelector" in device:
         node_selectors.node_selector(device.child("nodeSelector"))
 
@@ -117,7 +117,7 @@ def _attributes(device: Reader) -> None:
     fields.sized(device, "attributes", values, MOST_VALUES)
     named = len(device.keys("attributes")) + len(device.keys("capacity"))
     if named > MOST_ATTRIBUTES:
-        device.flaw("", f"has {named} attributes and capacities, at most {MOST_ATTRIBUTES} are allowed together")
+        device.problem("", f"has {named} attributes and capacities, at most {MOST_ATTRIBUTES} are allowed together")
 
 
 def _attribute(attribute: Reader) -> int:
@@ -125,7 +125,7 @@ def _attribute(attribute: Reader) -> int:
     given = [name for name in (*_SCALARS, *_LISTS) if name in attribute]
     if len(given) != 1:
         found = f"has {' and '.join(given)}" if given else "has no value"
-        attribute.flaw("", f"{found}; exactly one of {', '.join((*_SCALARS, *_LISTS))} is required")
+        attribute.problem("", f"{found}; exactly one of {', '.join((*_SCALARS, *_LISTS))} is required")
     _scalars(attribute)
     listed = [name for name in _LISTS if name in attribute]
     return sum(_listed(attribute, name) for name in listed) or 1
@@ -136,17 +136,17 @@ def _scalars(attribute: Reader) -> None:
     fields.integer(attribute, "int")
     for name, rule in (("string", formats.attribute), ("version", formats.version)):
         if name in attribute and (message := rule(attribute.text(name))):
-            attribute.flaw(name, message)
+            attribute.problem(name, message)
 
 
 def _listed(attribute: Reader, name: str) -> int:
     """Judge each entry as if it stood alone, and return how many there are."""
     entries = attribute.raw(name)
     if not isinstance(entries, list):
-        attribute.flaw(name, "must be a list")
+        attribute.problem(name, "must be a list")
         return 0
     if not entries:
-        attribute.flaw(name, "must not be empty")
+        attribute.problem(name, "must not be empty")
     for index, entry in enumerate(entries):
         place = f"{name}[{index}]"
         _scalar(attribute, place, name.removesuffix("s"), entry)
@@ -163,7 +163,7 @@ def _scalar(attribute: Reader, place: str, kind: str, entry: object) -> None:
         case _:
             rule = formats.version if kind == "version" else formats.attribute
             if message := rule(one.text("")):
-                one.flaw("", message)
+                one.problem("", message)
 
 
 def _capacities(device: Reader) -> None:
@@ -172,14 +172,14 @@ def _capacities(device: Reader) -> None:
     device.flag("allowMultipleAllocations")
     for _, capacity in device.entries("capacity"):
         if "value" not in capacity:
-            capacity.flaw("value", "is required")
+            capacity.problem("value", "is required")
         whole = fields.quantity(capacity, "value")
         if "requestPolicy" not in capacity:
             continue
         if shared:
             request_policies.judge(capacity.child("requestPolicy"), whole)
         else:
-            capacity.flaw("requestPolicy", "is only allowed where the device sets allowMultipleAllocations: true")
+            capacity.problem("requestPolicy", "is only allowed where the device sets allowMultipleAllocations: true")
 
 
 def _consumption(device: Reader) -> None:
@@ -197,7 +197,7 @@ def _conditions(device: Reader) -> None:
     failures = fields.texts(device, "bindingFailureConditions", formats.key, most=MOST_CONDITIONS)
     for index, condition in enumerate(failures):
         if condition in wanted:
-            device.flaw(f"bindingFailureConditions[{index}]", f"{condition!r} is one of bindingConditions too")
+            device.problem(f"bindingFailureConditions[{index}]", f"{condition!r} is one of bindingConditions too")
     if bool(wanted) != bool(failures):
         missing = "bindingFailureConditions" if wanted else "bindingConditions"
-        device.flaw(missing, "is required: bindingConditions and bindingFailureConditions are used together")
+        device.problem(missing, "is required: bindingConditions and bindingFailureConditions are used together")

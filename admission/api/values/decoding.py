@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
-from admission.errors import AmountError, Flaw, MalformedObjectError
+from admission.errors import AmountError, MalformedObjectError, Problem
 
 Json = Mapping[str, Any]
 T = TypeVar("T")
@@ -17,15 +17,15 @@ T = TypeVar("T")
 class Reader:
     """One mapping of an object being decoded, its path, and the flaws found so far in the whole object."""
 
-    __slots__ = ("_above", "_flaws", "_key", "_name", "_value")
+    __slots__ = ("_above", "_key", "_name", "_problems", "_value")
 
     def __init__(self, value: Any, name: str = "", above: "Reader | None" = None, key: Any = None) -> None:
         """name, and key of a list or mapping: where it stands in the object above it. A path is written when needed."""
         self._name, self._key, self._above = name, key, above
-        self._flaws: list[Flaw] = [] if above is None else above._flaws  # noqa: SLF001 - of the same object
+        self._problems: list[Problem] = [] if above is None else above._problems  # noqa: SLF001 - of the same object
         # Most are what msgspec has made.
         if value is not None and type(value) is not dict and not isinstance(value, Mapping):
-            self.flaw("", f"is {_kind_of(value)}, an object is expected")
+            self.problem("", f"is {_kind_of(value)}, an object is expected")
             value = None
         self._value: Json = value or {}
 
@@ -42,9 +42,9 @@ class Reader:
         """Return the field's JSON as it is; None when absent."""
         return self._value.get(name)
 
-    def flaw(self, name: str, message: str) -> None:
+    def problem(self, name: str, message: str) -> None:
         """Note what is wrong with a field of this mapping."""
-        self._flaws.append(Flaw(self._at(name) or ".", message))
+        self._problems.append(Problem(self._at(name) or ".", message))
 
     def child(self, name: str) -> "Reader":
         """Return a reader of a nested object; of an empty one when the field is absent."""
@@ -80,7 +80,7 @@ class Reader:
         """Return the objects of a list as they are, for what is passed on unread."""
         items = self._list(name)
         if not all(isinstance(item, Mapping) for item in items):
-            self.flaw(name, "must hold objects only")
+            self.problem(name, "must hold objects only")
             return ()
         return tuple(dict(item) for item in items)
 
@@ -90,8 +90,8 @@ class Reader:
     def required(self, name: str) -> str:
         """Return a string that must be there and not be empty."""
         value = self.text(name)
-        if not value and not any(flaw.field == self._at(name) for flaw in self._flaws):
-            self.flaw(name, "is required")
+        if not value and not any(problem.field == self._at(name) for problem in self._problems):
+            self.problem(name, "is required")
         return value
 
     def optional(self, name: str) -> str | None:
@@ -100,7 +100,7 @@ class Reader:
     def integer(self, name: str, default: int = 0) -> int:
         value = self._typed(name, int, "an integer", default)
         if isinstance(value, bool):
-            self.flaw(name, "is a boolean, an integer is expected")
+            self.problem(name, "is a boolean, an integer is expected")
             return default
         return value
 
@@ -111,7 +111,7 @@ class Reader:
         """Return a list of strings; empty when absent."""
         items = self._list(name)
         if not all(isinstance(item, str) for item in items):
-            self.flaw(name, "must hold strings only")
+            self.problem(name, "must hold strings only")
             return ()
         return tuple(items)
 
@@ -119,7 +119,7 @@ class Reader:
         """Return a mapping of strings to strings, as labels and annotations are; empty when absent."""
         items = self._mapping(name)
         if not all(isinstance(text, str) for pair in items.items() for text in pair):
-            self.flaw(name, "must map strings to strings")
+            self.problem(name, "must map strings to strings")
             return {}
         return dict(items)
 
@@ -129,12 +129,12 @@ class Reader:
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            self.flaw(name, f"is {_kind_of(value)}, a string is expected")
+            self.problem(name, f"is {_kind_of(value)}, a string is expected")
             return default
         try:
             return parse(str(value))
         except (AmountError, ValueError) as error:
-            self.flaw(name, str(error))
+            self.problem(name, str(error))
             return default
 
     def all_parsed(self, name: str, parse: Callable[[str], T]) -> tuple[T, ...]:
@@ -151,14 +151,14 @@ class Reader:
         return self.parsed(name, datetime.fromisoformat, None)
 
     @property
-    def flaws(self) -> tuple[Flaw, ...]:
+    def problems(self) -> tuple[Problem, ...]:
         """Every flaw noted so far anywhere in the object, each once."""
-        return tuple(dict.fromkeys(self._flaws))
+        return tuple(dict.fromkeys(self._problems))
 
     def finish(self, kind: str, name: str) -> None:
         """Raise MalformedObjectError if any flaw was noted anywhere in the object."""
-        if self._flaws:
-            raise MalformedObjectError(kind, name, tuple(self._flaws))
+        if self._problems:
+            raise MalformedObjectError(kind, name, tuple(self._problems))
 
     def _at(self, name: str) -> str:
         path = self.path
@@ -169,7 +169,7 @@ class Reader:
         if value is None:
             return default
         if not isinstance(value, kind):
-            self.flaw(name, f"is {_kind_of(value)}, {wanted} is expected")
+            self.problem(name, f"is {_kind_of(value)}, {wanted} is expected")
             return default
         return value
 
@@ -181,7 +181,7 @@ class Reader:
         if value is None:
             return {}
         if type(value) is not dict and not isinstance(value, Mapping):
-            self.flaw(name, f"is {_kind_of(value)}, an object is expected")
+            self.problem(name, f"is {_kind_of(value)}, an object is expected")
             return {}
         return value
 

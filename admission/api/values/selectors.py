@@ -137,20 +137,20 @@ def _checked(reader: Reader) -> Requirement:
     found = _requirement(reader)
     operator, values = found.operator, found.values
     if operator and operator not in OPERATORS:
-        reader.flaw("operator", f"{operator!r} is not one of {', '.join(OPERATORS)}")
+        reader.problem("operator", f"{operator!r} is not one of {', '.join(OPERATORS)}")
     elif operator in ("In", "NotIn") and not values:
-        reader.flaw("values", f"needs at least one value, since the operator is {operator}")
+        reader.problem("values", f"needs at least one value, since the operator is {operator}")
     elif operator in ("Exists", "DoesNotExist") and values:
-        reader.flaw("values", f"must be left out, since the operator is {operator}")
+        reader.problem("values", f"must be left out, since the operator is {operator}")
     _check(reader, "key", formats.key(found.key) if found.key else None)
     for index, value in enumerate(values):
         _check(reader, f"values[{index}]", formats.value(value))
     return found
 
 
-def _check(reader: Reader, field: str, flaw: str | None) -> None:
-    if flaw is not None:
-        reader.flaw(field, flaw)
+def _check(reader: Reader, field: str, problem: str | None) -> None:
+    if problem is not None:
+        reader.problem(field, problem)
 
 
 def decode_nodes(reader: Reader) -> NodeSelector:

@@ -18,7 +18,7 @@ class CompileError:
         return f"{self.line}:{self.column}: {self.message}" if self.line else self.message
 
 
-class EvaluationError(errors.MendError):
+class EvaluationError(errors.FixError):
     """The evaluation of one program on one device failed; the text is short and worded as cel-go's."""
 
 

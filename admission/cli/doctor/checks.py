@@ -64,8 +64,8 @@ async def version(exam: Exam) -> list[Finding]:
     if seen.own < OLDEST:
         return [findings.wrong("version", f"{said} has no resource.k8s.io/v1", "upgrade it to 1.36 or 1.37")]
     if compatibility.of_version(str(seen)) is None and exam.settings.controller.profile == "auto":
-        mend = "upgrade it to 1.36 or 1.37; until then gangs that need devices wait"
-        return [findings.odd("version", f"{said}: what its kube-scheduler does with devices is not predicted", mend)]
+        fix = "upgrade it to 1.36 or 1.37; until then gangs that need devices wait"
+        return [findings.odd("version", f"{said}: what its kube-scheduler does with devices is not predicted", fix)]
     return [findings.fine("version", said)]
 
 
@@ -74,13 +74,13 @@ async def apis(exam: Exam) -> list[Finding]:
     found = []
     for kind in (watched_resources.CLAIMS, watched_resources.SLICES, watched_resources.CLASSES):
         if not await _is_served(exam.connection, kind.path):
-            mend = "serve resource.k8s.io/v1 (API server: --runtime-config=resource.k8s.io/v1=true)"
-            found.append(findings.wrong("apis", f"the API server does not serve {kind}", mend))
+            fix = "serve resource.k8s.io/v1 (API server: --runtime-config=resource.k8s.io/v1=true)"
+            found.append(findings.wrong("apis", f"the API server does not serve {kind}", fix))
     own = (watched_resources.QUEUES, watched_resources.METERS, watched_resources.POLICIES, watched_resources.GANGS)
     absent = [str(kind) for kind in own if not await _is_served(exam.connection, kind.path)]
     if absent:
-        mend = "start Muster with install_crds, or `kubectl apply --server-side --force-conflicts -f config/crds`"
-        found.append(findings.wrong("apis", f"these CRDs are not installed: {', '.join(absent)}", mend))
+        fix = "start Muster with install_crds, or `kubectl apply --server-side --force-conflicts -f config/crds`"
+        found.append(findings.wrong("apis", f"these CRDs are not installed: {', '.join(absent)}", fix))
     return found or [findings.fine("apis", "resource.k8s.io/v1 and muster.dev/v1alpha1 are served")]
 
 
@@ -90,8 +90,8 @@ async def gates(exam: Exam) -> list[Finding]:
     wanted = (*GATES, *(FENCE_GATES if exam.settings.fence else ()))
     off = [name for name in wanted if seen.get(name) is False]
     if off:
-        mend = f"switch it on in API server, controller manager and kube-scheduler: --feature-gates={off[0]}=true"
-        return [findings.wrong("feature gates", f"off: {', '.join(off)}", mend)]
+        fix = f"switch it on in API server, controller manager and kube-scheduler: --feature-gates={off[0]}=true"
+        return [findings.wrong("feature gates", f"off: {', '.join(off)}", fix)]
     if not seen:
         return [findings.unknown("feature gates", "the API server's metrics do not tell them")]
     on = sorted(name for name, is_on in seen.items() if is_on and name.startswith("DRA"))
@@ -110,13 +110,13 @@ async def webhooks(exam: Exam) -> list[Finding]:
         try:
             body = await exam.connection.get(paths.of(f"{_REGISTRATION}/{plural}", "muster"))
         except GoneError:
-            mend = "start a Muster with the role webhook; its log says why it does not register"
-            return [findings.wrong("webhook", f"there is no {plural} muster: no pod is held", mend)]
+            fix = "start a Muster with the role webhook; its log says why it does not register"
+            return [findings.wrong("webhook", f"there is no {plural} muster: no pod is held", fix)]
         found += _trust(plural, body)
     trouble = await dry_run_probe.look(exam.connection, exam.settings.lease.namespace)
     if trouble:
-        mend = "mend what is named; see docs/webhook.md: Service, NetworkPolicy (networkPolicy.apiServer), certificates"
-        return [*found, findings.wrong("webhook", f"the API server does not reach it: {trouble}", mend)]
+        fix = "mend what is named; see docs/webhook.md: Service, NetworkPolicy (networkPolicy.apiServer), certificates"
+        return [*found, findings.wrong("webhook", f"the API server does not reach it: {trouble}", fix)]
     return [
         *found,
         findings.fine("webhook", "a dry run came back through it: address, certificate and answer are right"),
@@ -131,11 +131,11 @@ def _trust(plural: str, body: Json) -> Iterator[Finding]:
         last = max(x509.load_pem_x509_certificates(base64.b64decode(bundle)), key=lambda one: one.not_valid_after_utc)
         ends = last.not_valid_after_utc
         if ends - now < (ends - last.not_valid_before_utc) / LATE:
-            mend = "see why Muster, or who makes them, does not renew them: its log, the Secret muster-webhook"
+            fix = "see why Muster, or who makes them, does not renew them: its log, the Secret muster-webhook"
             yield findings.wrong(
                 "certificates",
                 f"the authority of {plural} {'ended' if ends < now else 'ends'} at {ends:%Y-%m-%d %H:%MZ}",
-                mend,
+                fix,
             )
     if not any(bundles):
         yield findings.wrong(
@@ -149,17 +149,17 @@ async def leader(exam: Exam) -> list[Finding]:
     """Look at whether a controller leads."""
     lease = exam.settings.lease
     path = paths.of(paths.within("/apis/coordination.k8s.io/v1", lease.namespace, "leases"), lease.name)
-    mend = f"see why no controller leads: `kubectl -n {lease.namespace} logs deployment/muster-controller`"
+    fix = f"see why no controller leads: `kubectl -n {lease.namespace} logs deployment/muster-controller`"
     try:
         spec = (await exam.connection.get(path)).get("spec") or {}
     except GoneError:
-        return [findings.wrong("leader", f"there is no Lease {lease.namespace}/{lease.name}: none ever led", mend)]
+        return [findings.wrong("leader", f"there is no Lease {lease.namespace}/{lease.name}: none ever led", fix)]
     holder, renewed = spec.get("holderIdentity"), _time(spec.get("renewTime"))
     if not holder or renewed is None:
-        return [findings.wrong("leader", "nobody holds the lease", mend)]
+        return [findings.wrong("leader", "nobody holds the lease", fix)]
     silent = (await _now(exam.connection) or datetime.now(UTC)) - renewed
     if silent > timedelta(seconds=float(spec.get("leaseDurationSeconds") or lease.duration)) + SKEW:
-        return [findings.wrong("leader", f"{holder} was last heard of {silent.total_seconds():.0f} s ago", mend)]
+        return [findings.wrong("leader", f"{holder} was last heard of {silent.total_seconds():.0f} s ago", fix)]
     return [findings.fine("leader", f"{holder} leads")]
 
 
@@ -186,15 +186,15 @@ async def drivers(exam: Exam) -> list[Finding]:
     slices = await exam.cluster.every(watched_resources.SLICES)
     known = sorted({str(one["spec"]["driver"]) for one in slices})
     if not known:
-        mend = "install a DRA driver, or see why it publishes no ResourceSlices"
-        return [findings.odd("devices", "no DRA driver has published a device", mend)]
+        fix = "install a DRA driver, or see why it publishes no ResourceSlices"
+        return [findings.odd("devices", "no DRA driver has published a device", fix)]
     standing = await fence_controller.standing(exam.connection)
     fenced = {driver for driver, _ in standing.fences}
     found = [_driver(driver, fenced, exam.settings) for driver in known]
     for driver in exam.settings.fence:
         if driver not in known:
-            mend = f"name one of {', '.join(known)}, or start the driver"
-            found.append(findings.odd("devices", f"the settings fence {driver}, which has published no device", mend))
+            fix = f"name one of {', '.join(known)}, or start the driver"
+            found.append(findings.odd("devices", f"the settings fence {driver}, which has published no device", fix))
     return found
 
 
@@ -204,8 +204,8 @@ def _driver(driver: str, fenced: set[str], settings: Settings) -> Finding:
             "devices", f"{driver}: the settings ask for a fence, and none stands", "see the leader's log"
         )
     if driver in fenced and driver not in settings.fence:
-        mend = f"name it in the setting fence, or `muster fence lift {driver}`: while it stands, nobody else gets them"
-        return findings.odd("devices", f"{driver}: a fence stands that the settings do not ask for", mend)
+        fix = f"name it in the setting fence, or `muster fence lift {driver}`: while it stands, nobody else gets them"
+        return findings.odd("devices", f"{driver}: a fence stands that the settings do not ask for", fix)
     if driver in fenced:
         return findings.fine("devices", f"{driver}: fenced; Muster may allocate")
     if settings.coverage:
@@ -225,8 +225,8 @@ async def queues(exam: Exam) -> list[Finding]:
     for obj in await exam.cluster.every(watched_resources.METERS):
         found += _meter(obj)
     if not reports:
-        mend = "make one: docs/install.md, config/examples"
-        return [*found, findings.odd("queues", "there is no queue: Muster holds nothing", mend)]
+        fix = "make one: docs/install.md, config/examples"
+        return [*found, findings.odd("queues", "there is no queue: Muster holds nothing", fix)]
     return found or [findings.fine("queues", f"all {len(reports)} are active, and every Meter is ready")]
 
 

@@ -63,11 +63,11 @@ def doctor(
     found = asyncio.run(_looked(place, settings, account))
     if output is Format.JSON:
         told = [
-            {"check": one.check, "verdict": str(one.verdict), "message": one.message, "mend": one.mend} for one in found
+            {"check": one.check, "verdict": str(one.verdict), "message": one.message, "mend": one.fix} for one in found
         ]
         terminal.as_json({"findings": told})
     else:
-        rows = [(one.check, one.verdict, one.message, one.mend) for one in found]
+        rows = [(one.check, one.verdict, one.message, one.fix) for one in found]
         terminal.table("Findings", ("check", "verdict", "what was seen", "mend"), rows)
     raise typer.Exit(UNWELL if any(one.verdict is Verdict.FAILED for one in found) else 0)
 
@@ -129,8 +129,8 @@ async def _written(url: str, fine: Finding) -> Finding:
     try:
         await engines.write(url)
     except RetryError as error:
-        mend = "see that it takes writes: that it is no standby, has room on its disk, and is locked by nobody"
-        return findings.wrong("ledger", str(error), mend)
+        fix = "see that it takes writes: that it is no standby, has room on its disk, and is locked by nobody"
+        return findings.wrong("ledger", str(error), fix)
     except MusterError as error:
         return findings.wrong("ledger", str(error), "give its user the right to write all tables, or name another one")
     return fine
@@ -138,12 +138,12 @@ async def _written(url: str, fine: Finding) -> Finding:
 
 def _revision(named: str, revision: str | None, known: Sequence[str]) -> Finding:
     if revision is None:
-        mend = "ask where the controller runs; or `muster ledger migrate`, if this is a new one"
-        return findings.unknown("ledger", f"there are no books in {named}", mend)
+        fix = "ask where the controller runs; or `muster ledger migrate`, if this is a new one"
+        return findings.unknown("ledger", f"there are no books in {named}", fix)
     if revision not in known:
-        mend = "run the Muster that upgraded it, or a later one"
-        return findings.wrong("ledger", f"{named} is at revision {revision}, which this Muster does not know", mend)
+        fix = "run the Muster that upgraded it, or a later one"
+        return findings.wrong("ledger", f"{named} is at revision {revision}, which this Muster does not know", fix)
     if revision != known[-1]:
-        mend = "`muster ledger migrate`, or start a controller with ledger.migrate"
-        return findings.wrong("ledger", f"{named} is at revision {revision}, and not at {known[-1]}", mend)
+        fix = "`muster ledger migrate`, or start a controller with ledger.migrate"
+        return findings.wrong("ledger", f"{named} is at revision {revision}, and not at {known[-1]}", fix)
     return findings.fine("ledger", f"{named} answers, at revision {revision}, and takes a write")

@@ -20,7 +20,7 @@ class Finding:
     check: str
     verdict: Verdict
     message: str
-    mend: str = ""
+    fix: str = ""
 
 
 def fine(check: str, message: str) -> Finding:
@@ -28,16 +28,16 @@ def fine(check: str, message: str) -> Finding:
     return Finding(check=check, verdict=Verdict.OK, message=message)
 
 
-def odd(check: str, message: str, mend: str) -> Finding:
+def odd(check: str, message: str, fix: str) -> Finding:
     """Return that something may be meant so, or not."""
-    return Finding(check=check, verdict=Verdict.WARNING, message=message, mend=mend)
+    return Finding(check=check, verdict=Verdict.WARNING, message=message, fix=fix)
 
 
-def wrong(check: str, message: str, mend: str) -> Finding:
+def wrong(check: str, message: str, fix: str) -> Finding:
     """Return that something has to be mended."""
-    return Finding(check=check, verdict=Verdict.FAILED, message=message, mend=mend)
+    return Finding(check=check, verdict=Verdict.FAILED, message=message, fix=fix)
 
 
-def unknown(check: str, message: str, mend: str = "") -> Finding:
+def unknown(check: str, message: str, fix: str = "") -> Finding:
     """Return that something could not be looked at."""
-    return Finding(check=check, verdict=Verdict.SKIPPED, message=message, mend=mend)
+    return Finding(check=check, verdict=Verdict.SKIPPED, message=message, fix=fix)

@@ -65,8 +65,8 @@ async def look(connection: Connection, settings: Settings, account: str) -> list
         return [findings.fine(CHECK, f"{meant} may do all {len(wanted)} things that Muster does")]
     named = ", ".join(map(str, missing[:MOST_NAMED]))
     more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
-    mend = "apply the roles of the chart again (deploy/manifests/rbac.yaml, `muster install --print`)"
-    return [findings.wrong(CHECK, f"{meant} may not {named}{more}", f"{mend}, or name Muster's user in --account")]
+    fix = "apply the roles of the chart again (deploy/manifests/rbac.yaml, `muster install --print`)"
+    return [findings.wrong(CHECK, f"{meant} may not {named}{more}", f"{fix}, or name Muster's user in --account")]
 
 
 def rights(settings: Settings) -> Iterator[Right]:

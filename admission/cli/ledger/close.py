@@ -13,7 +13,7 @@ from admission.cli.config_command import ConfigOption
 from admission.cli.ledger import options
 from admission.cli.ledger.options import ClusterOption, DatabaseOption, ZoneOption
 from admission.cli.terminal import Format
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.ledger.audit.close_period import Order
 from admission.ledger.journal.carry_forward import Carried
 from admission.ledger.sql_ledger import SqlLedger
@@ -75,9 +75,9 @@ def close(
 def _allowed(before: datetime, settings: Ledger, now: datetime) -> datetime:
     latest = now - timedelta(days=settings.open_days)
     if before > now:
-        raise MendError(f"--before: {options.instant(before)} is not over yet")
+        raise FixError(f"--before: {options.instant(before)} is not over yet")
     if before > latest:
-        raise MendError(
+        raise FixError(
             f"--before: {options.instant(before)} is too young: the settings keep {settings.open_days} days open"
             f" (ledger.open_days), so close what is before {options.instant(latest.replace(microsecond=0))}"
         )

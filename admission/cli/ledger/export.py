@@ -25,7 +25,7 @@ from admission.cli.ledger.options import (
     ToOption,
     ZoneOption,
 )
-from admission.errors import AmountError, MendError
+from admission.errors import AmountError, FixError
 from admission.ledger.journal.base import Window
 from admission.ledger.reports import export as reports_export, focus
 from admission.ledger.reports.allocation_intervals import Watch
@@ -155,7 +155,7 @@ _SINKS: Mapping[Format, Callable[[Sequence[Column], IO[bytes]], Sink]] = {
 
 def _focus(terms: Terms, what: What | None) -> Export:
     if what is not None:
-        raise MendError(f"--what {what}: focus has rows of its own; leave it out")
+        raise FixError(f"--what {what}: focus has rows of its own; leave it out")
     return Export(
         columns=[Column(name) for name in focus.columns(terms)],
         rows=lambda connection, cluster, window, watch: focus.rows(connection, cluster, window, terms, watch),
@@ -168,9 +168,9 @@ def _terms(
 ) -> Terms:
     code = CURRENCY if currency is None else currency
     if not _CODE.fullmatch(code):
-        raise MendError(f"--currency: {code!r} is no code of ISO 4217 such as USD or EUR")
+        raise FixError(f"--currency: {code!r} is no code of ISO 4217 such as USD or EUR")
     if provider is not None and not provider.strip():
-        raise MendError("--provider: may not be empty; leave it out for Muster")
+        raise FixError("--provider: may not be empty; leave it out for Muster")
     return Terms(
         granularity=granularity or Granularity.DAY,
         zone=zone,
@@ -185,20 +185,20 @@ def _prices(texts: Sequence[str]) -> dict[MeterName, Price]:
     for text in texts:
         meter, equals, value = text.rpartition("=")
         if not meter or not equals:
-            raise MendError(f"--price: {text!r} is not METER=PRICE such as gpu=2.25")
+            raise FixError(f"--price: {text!r} is not METER=PRICE such as gpu=2.25")
         if meter in found:
-            raise MendError(f"--price: names {meter} twice")
+            raise FixError(f"--price: names {meter} twice")
         try:
             found[MeterName(meter)] = focus.price(value)
         except AmountError as error:
-            raise MendError(f"--price {meter}: {error}") from error
+            raise FixError(f"--price {meter}: {error}") from error
     return found
 
 
 def _refuse(format_: Format, options: Mapping[str, object]) -> None:
     for name, value in options.items():
         if value:
-            raise MendError(f"{name}: belongs to --format focus, not to {format_}")
+            raise FixError(f"{name}: belongs to --format focus, not to {format_}")
 
 
 async def _written(rows: AsyncIterator[Row], sink: Sink, output: str) -> None:

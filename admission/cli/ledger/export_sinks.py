@@ -15,7 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.ledger.reports.export import Column, Row, Type
 
 
@@ -41,7 +41,7 @@ def stream(output: str, *, binary_for: str = "") -> Iterator[IO[bytes]]:
     """
     if output == "-":
         if binary_for and sys.stdout.isatty():
-            raise MendError(f"--output: {binary_for} is not for a terminal; name a file")
+            raise FixError(f"--output: {binary_for} is not for a terminal; name a file")
         with told(output):
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
@@ -71,7 +71,7 @@ def told(output: str) -> Iterator[None]:
         raise ReaderGoneError from error
     except OSError as error:
         name = "the standard output" if output == "-" else output
-        raise MendError(f"--output: {name} cannot be written: {error.strerror or error}") from error
+        raise FixError(f"--output: {name} cannot be written: {error.strerror or error}") from error
 
 
 class Csv:
@@ -152,7 +152,7 @@ def _arrow() -> tuple[Any, Any]:
         import pyarrow as pa  # noqa: PLC0415
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError as error:
-        raise MendError(
+        raise FixError(
             "--format parquet needs the Python package pyarrow: in a checkout of Muster, `uv tool install '.[parquet]'`"
         ) from error
     return pa, parquet

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api.values import time_zones
 from admission.cli import config_command
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.ledger.journal import base
 from admission.ledger.journal.base import Window
 from admission.ledger.sql_ledger import SqlLedger
@@ -61,7 +61,7 @@ def zone(name: str) -> tzinfo:
     found = time_zones.find(name)
     if found is None:
         meant = " or ".join(time_zones.near(name))
-        raise MendError(
+        raise FixError(
             f"--time-zone: there is no time zone {name[: time_zones.LONGEST]!r};"
             f" {f'did you mean {meant}?' if meant else 'use an IANA name such as Europe/Berlin'}"
         )
@@ -74,10 +74,10 @@ def window(start: str | None, end: str | None, in_zone: tzinfo) -> Window:
     try:
         since = time("--from", start, in_zone) if start else until - _USUAL
     except OverflowError as error:
-        raise MendError(f"--to: {end!r} has no 30 days before it; say --from too") from error
+        raise FixError(f"--to: {end!r} has no 30 days before it; say --from too") from error
     if since >= until:
         stated = f"--to {end}" if end else "now"
-        raise MendError(f"--from {start or _written(since)} is not before {stated}: a period ends after it starts")
+        raise FixError(f"--from {start or _written(since)} is not before {stated}: a period ends after it starts")
     return Window(since, until)
 
 
@@ -85,7 +85,7 @@ def past(asked: Window) -> Window:
     """Return a time without what of it has not come yet. Raises MendError when none of it has."""
     found = Window(asked.start, min(asked.end, datetime.now(UTC)))
     if found.start >= found.end:
-        raise MendError(f"--from {_written(found.start)} has not come yet: nothing can have been used")
+        raise FixError(f"--from {_written(found.start)} has not come yet: nothing can have been used")
     return found
 
 
@@ -95,7 +95,7 @@ def time(option: str, text: str, in_zone: tzinfo) -> datetime:
         said = datetime.fromisoformat(text)
         return (said if said.tzinfo else said.replace(tzinfo=in_zone)).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise MendError(f"{option}: {text!r} is no date or time such as 2026-01-31 or 2026-01-31T12:00Z") from error
+        raise FixError(f"{option}: {text!r} is no date or time such as 2026-01-31 or 2026-01-31T12:00Z") from error
 
 
 async def opened(connection: AsyncConnection, names: Sequence[str], asked: Window, *, start: str | None) -> Window:
@@ -113,7 +113,7 @@ async def clusters(connection: AsyncConnection, names: Sequence[str], *, all_of_
         return known
     for name in names:
         if known and name not in known:
-            raise MendError(f"--cluster: the ledger has no books of cluster {name!r}; it has those of {listed(known)}")
+            raise FixError(f"--cluster: the ledger has no books of cluster {name!r}; it has those of {listed(known)}")
     return list(dict.fromkeys(names))
 
 

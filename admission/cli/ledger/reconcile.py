@@ -21,7 +21,7 @@ from admission.cli.ledger.options import ClusterOption, DatabaseOption
 from admission.cli.terminal import Format
 from admission.cycle import reconcile as cycle_reconcile
 from admission.cycle.reconcile import Outcome
-from admission.errors import ClusterAwayError, MendError
+from admission.errors import ClusterAwayError, FixError
 from admission.kube.cache import reflector, watched_resources
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
@@ -87,12 +87,12 @@ def reconcile(
 ) -> None:
     """Compare the ledger with the cluster's claims, pods and queues; with --fix, post what mends the differences."""
     if fix and not reason.strip():
-        raise MendError("--fix: say with --reason why the books are corrected; it stands in every entry")
+        raise FixError("--fix: say with --reason why the books are corrected; it stands in every entry")
     settings = options.settings(config, database, cluster)
 
     async def compared(ledger: SqlLedger, seen: _Watched) -> Outcome:
         found = await cycle_reconcile.compare(ledger, seen, lambda: asyncio.sleep(grace))
-        wanted = [one for one in found if one.mendable]
+        wanted = [one for one in found if one.fixable]
         if not fix or not wanted:
             return Outcome(differences=found, left=found)
         author = _author(await seen.connection.who_am_i(), reason.strip())
@@ -100,7 +100,7 @@ def reconcile(
         return Outcome(
             differences=found,
             posted=outcome.posted,
-            left=(*outcome.left, *(one for one in found if not one.mendable)),
+            left=(*outcome.left, *(one for one in found if not one.fixable)),
         )
 
     async def opened(seen: _Watched) -> Outcome:
@@ -157,8 +157,8 @@ def _show(cluster: str, outcome: Outcome, *, fix: bool) -> None:
 
 
 def _row(one: Difference, left: Iterable[Difference], *, fix: bool) -> tuple[object, ...]:
-    mend = "not yet" if fix and one.mendable and one in left else one.mend
-    return (one.what, one.subject, one.gang or "-", one.books, one.cluster, mend)
+    done = "not yet" if fix and one.fixable and one in left else one.fix
+    return (one.what, one.subject, one.gang or "-", one.books, one.cluster, done)
 
 
 def _numbers(outcome: Outcome) -> str:
@@ -179,7 +179,7 @@ def _json(cluster: str, outcome: Outcome) -> dict[str, Any]:
                 "meter": one.meter or None,
                 "books": one.books,
                 "cluster": one.cluster,
-                "fix": one.mend,
+                "fix": one.fix,
                 "fixed": one not in outcome.left,
             }
             for one in outcome.differences

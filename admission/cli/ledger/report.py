@@ -24,7 +24,7 @@ from admission.cli.ledger.options import (
     ZoneOption,
 )
 from admission.cli.terminal import Number
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.ledger.journal import base
 from admission.ledger.reports import time_series, usage_report
 from admission.ledger.reports.usage_report import Key, Report, Use
@@ -98,9 +98,9 @@ def _keys(by: str) -> tuple[Key, ...]:
     names = [name.strip() for name in by.split(",")]
     for name in names:
         if name not in BY:
-            raise MendError(f"--by: there is no {name!r} to group by; use one or more of {','.join(BY)}")
+            raise FixError(f"--by: there is no {name!r} to group by; use one or more of {','.join(BY)}")
         if names.count(name) > 1:
-            raise MendError(f"--by: names {name} twice")
+            raise FixError(f"--by: names {name} twice")
     return tuple(map(Key, names))
 
 
@@ -109,7 +109,7 @@ async def _check_meters(connection: AsyncConnection, clusters: Sequence[str], as
     for name in asked:
         if name not in known:
             there = f"there are {options.listed(known)}" if known else "there are none yet"
-            raise MendError(f"--meter: the books know no meter {name!r}; {there}")
+            raise FixError(f"--meter: the books know no meter {name!r}; {there}")
 
 
 def _meters(found: Report, asked: Sequence[str]) -> list[MeterName]:

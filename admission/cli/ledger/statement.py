@@ -14,7 +14,7 @@ from admission.cli.config_command import ConfigOption
 from admission.cli.ledger import options
 from admission.cli.ledger.options import ClusterOption, DatabaseOption, FromOption, ToOption, ZoneOption
 from admission.cli.terminal import Format, Number
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.ledger.journal import base
 from admission.ledger.reports import statement as reports_statement, time_series
 from admission.ledger.reports.statement import Amounts, Statement, StatementLine
@@ -53,7 +53,7 @@ def statement(
             await options.clusters(connection, [chosen.cluster])
             known = {of for of, _ in await base.accounts(connection, [chosen.cluster])}
             if name is not None and name not in known:
-                raise MendError(_unknown(name, chosen.cluster, known))
+                raise FixError(_unknown(name, chosen.cluster, known))
             window = await options.opened(connection, [chosen.cluster], asked, start=start)
             return await reports_statement.statement(connection, chosen.cluster, name, *window)
 

@@ -10,7 +10,7 @@ from admission.api.muster.queues import Queue, StopPolicy
 from admission.api.values.names import QueueName
 from admission.cli import apps, completion, terminal
 from admission.cli.cluster_options import Cluster
-from admission.errors import GoneError, MendError
+from admission.errors import FixError, GoneError
 from admission.kube.cache import watched_resources
 from admission.kube.client import paths
 from admission.kube.client.connection import PatchKind
@@ -55,10 +55,10 @@ async def change(cluster: Cluster, name: str, wanted: StopPolicy) -> None:
         terminal.note(line)
 
 
-def absent(name: str, known: Iterable[Queue]) -> MendError:
+def absent(name: str, known: Iterable[Queue]) -> FixError:
     """Return the error of a queue that there is not."""
     names = ", ".join(sorted(queue.name for queue in known)) or "none"
-    return MendError(f"there is no queue {name}; there are: {names}")
+    return FixError(f"there is no queue {name}; there are: {names}")
 
 
 def _remarks(queue: Queue, wanted: StopPolicy, known: Iterable[Queue]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from admission.cli import config_command
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.settings import Settings
 from admission.settings.live import Held
 from admission.settings.schema import value
@@ -49,7 +49,7 @@ class News:
             self._seen = seen
             try:
                 wanted = await asyncio.to_thread(self._read)
-            except MendError as error:
+            except FixError as error:
                 log.error("new settings cannot be used; the old ones hold on", error=str(error))  # noqa: TRY400 - a mistake
                 continue
             self._take(held, wanted, asked=asked)

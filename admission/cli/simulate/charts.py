@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.simulation.replay.player import Moment, Play
 
 POINTS = 500
@@ -28,7 +28,7 @@ def write(path: Path, plays: Sequence[Play]) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise MendError(f"--chart {path}: cannot be written: {error}") from error
+        raise FixError(f"--chart {path}: cannot be written: {error}") from error
 
 
 def svg(plays: Sequence[Play]) -> str:
@@ -91,7 +91,7 @@ def _library() -> Any:
     try:
         import pygal  # noqa: PLC0415
     except ImportError as error:
-        raise MendError(
+        raise FixError(
             "--chart needs the Python package pygal: in a checkout of Muster, `uv tool install '.[charts]'`"
         ) from error
     # It hooks itself into every later import, by an interface that Python has dropped, for old names of its plug-ins.

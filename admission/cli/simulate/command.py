@@ -14,7 +14,7 @@ from admission.cli.simulate import replay
 from admission.cli.terminal import Format, Number
 from admission.dra import compatibility
 from admission.dra.compatibility import Release
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.simulation import expand, offline
 from admission.simulation.claim_defaults import Act, Effect
 from admission.simulation.expand import Expanded
@@ -77,38 +77,38 @@ def simulate(
     _refuse_options(arrivals, compare, chart, until_empty=until_empty)
     found = [*manifest_reader.read(paths), *_policies(policy or [])]
     bodies = [manifest.body for manifest in found]
-    world = expand.expand(bodies, now=_time(now), namespace=namespace, profile=compatibility.profile(profile))
-    _refuse_flaws(world, found)
+    cluster_state = expand.expand(bodies, now=_time(now), namespace=namespace, profile=compatibility.profile(profile))
+    _refuse_flaws(cluster_state, found)
 
     if arrivals is not None:
-        raise typer.Exit(_play(world, arrivals, compare, chart, output, steps))
-    outcome = asyncio.run(offline.simulate(world, until_empty=until_empty, steps=steps))
+        raise typer.Exit(_play(cluster_state, arrivals, compare, chart, output, steps))
+    outcome = asyncio.run(offline.simulate(cluster_state, until_empty=until_empty, steps=steps))
 
-    for text in (*world.notes, *_warnings(outcome)):
+    for text in (*cluster_state.notes, *_warnings(outcome)):
         terminal.note(text)
     if output is Format.JSON:
-        terminal.as_json(as_json(outcome, world.effects))
+        terminal.as_json(as_json(outcome, cluster_state.effects))
     else:
-        show(outcome, world.effects)
-    raise typer.Exit(exit_code(outcome, world.effects))
+        show(outcome, cluster_state.effects)
+    raise typer.Exit(exit_code(outcome, cluster_state.effects))
 
 
 def _refuse_options(arrivals: str | None, compare: Policy | None, chart: str | None, *, until_empty: bool) -> None:
     for option, value in (("--compare", compare), ("--chart", chart)):
         if value is not None and arrivals is None:
-            raise MendError(f"{option} is about a trace; add --arrivals FILE")
+            raise FixError(f"{option} is about a trace; add --arrivals FILE")
     if until_empty and arrivals is not None:
-        raise MendError("--until-empty is without times; a trace that --arrivals plays says when its jobs end")
+        raise FixError("--until-empty is without times; a trace that --arrivals plays says when its jobs end")
 
 
 def _play(  # noqa: PLR0917 - as the command has them
-    world: Expanded, path: str, compare: Policy | None, chart: str | None, output: Format, steps: int
+    cluster_state: Expanded, path: str, compare: Policy | None, chart: str | None, output: Format, steps: int
 ) -> int:
     """Play a trace and show what it comes to; return the exit code."""
-    for text in world.notes:
+    for text in cluster_state.notes:
         terminal.note(text)
     policies = dict.fromkeys(one for one in (Policy.MUSTER, compare) if one is not None)
-    plays = replay.play(world, path, list(policies), steps=steps)
+    plays = replay.play(cluster_state, path, list(policies), steps=steps)
     if chart is not None:
         replay.draw(chart, plays)
     if output is Format.JSON:
@@ -187,18 +187,18 @@ def _time(text: str | None) -> datetime | None:
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
-        raise MendError(f"--now: {text!r} is not a time such as 2026-01-31T12:00:00Z") from error
+        raise FixError(f"--now: {text!r} is not a time such as 2026-01-31T12:00:00Z") from error
     if time.tzinfo is None:
-        raise MendError(f"--now: {text!r} has no time zone; add Z or an offset such as +02:00")
+        raise FixError(f"--now: {text!r} has no time zone; add Z or an offset such as +02:00")
     if not MINYEAR < time.year < MAXYEAR:
-        raise MendError(
+        raise FixError(
             f"--now: {text!r} leaves no time before or after it; name a year from {MINYEAR + 1} to {MAXYEAR - 1}"
         )
     return time
 
 
-def _refuse_flaws(world: Expanded, found: Sequence[Manifest]) -> None:
-    problems = [found[index].problem(flaw) for index, error in world.flaws for flaw in error.flaws]
+def _refuse_flaws(cluster_state: Expanded, found: Sequence[Manifest]) -> None:
+    problems = [found[index].problem(fault) for index, error in cluster_state.problems for fault in error.problems]
     if problems:
         raise BadInputError(problems)
 

@@ -12,7 +12,7 @@ from admission.api.values.reasons import Denial
 from admission.cli import terminal
 from admission.cli.simulate import charts, trace_reader
 from admission.cli.terminal import Number
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.simulation.expand import Expanded
 from admission.simulation.replay import cluster, figures, player
 from admission.simulation.replay.cluster import Cluster
@@ -23,9 +23,9 @@ MOST_TOLD = 20
 """Jobs that never start that a table lists."""
 
 
-def play(world: Expanded, path: str, policies: Sequence[Policy], *, steps: int) -> list[Play]:
+def play(cluster_state: Expanded, path: str, policies: Sequence[Policy], *, steps: int) -> list[Play]:
     """Play the trace of a file under each policy. Raises MendError and BadInputError."""
-    town = cluster.build_cluster(world, steps=steps)
+    town = cluster.build_cluster(cluster_state, steps=steps)
     arrivals = trace_reader.read(path)
     trace_reader.check(path, arrivals, town)
     for text in notes(town):
@@ -45,7 +45,7 @@ def _played(town: Cluster, arrivals: Sequence[Arrival], policy: Policy, watch: W
     try:
         return player.play(town, arrivals, policy, watch)
     except OverflowError as error:
-        raise MendError(
+        raise FixError(
             "--arrivals: the trace goes on beyond the year 9999, where time ends; make it shorter"
         ) from error
 
@@ -118,7 +118,7 @@ def unstarted(play: Play) -> list[Played]:
 
 def _show_promises(found: Sequence[tuple[Play, Figures]]) -> None:
     """Write what became of reservations where some job ran longer than it said, or said nothing."""
-    told = [(play, figures.promises) for play, figures in found]
+    told = [(play, figures.nominations) for play, figures in found]
     if any(one.overran or one.silent or one.late for _, one in told):
         terminal.table(
             "Reservations",
@@ -185,11 +185,11 @@ def _result(play: Play) -> dict[str, Any]:
         "all": _tally(found.whole),
         "queues": {str(name): _tally(tally) for name, tally in found.queues.items()},
         "reservations": {
-            "overran": found.promises.overran,
-            "silent": found.promises.silent,
-            "promised": found.promises.promised,
-            "late": found.promises.late,
-            "delaySeconds": {"mean": found.promises.delay, "longest": found.promises.longest},
+            "overran": found.nominations.overran,
+            "silent": found.nominations.silent,
+            "promised": found.nominations.promised,
+            "late": found.nominations.late,
+            "delaySeconds": {"mean": found.nominations.delay, "longest": found.nominations.longest},
         },
         "unstarted": [
             {

@@ -10,7 +10,7 @@ import msgspec
 from admission.api import traces
 from admission.api.traces import Arrival, Row
 from admission.cli.manifest_reader import BadInputError
-from admission.errors import Flaw, MendError
+from admission.errors import FixError, Problem
 from admission.simulation.replay import cluster
 from admission.simulation.replay.cluster import Cluster
 
@@ -23,13 +23,13 @@ def read(path: str) -> tuple[Arrival, ...]:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise MendError(f"--arrivals {path}: cannot be read: {error}") from error
-    broken: list[tuple[int, Flaw]] = []
+        raise FixError(f"--arrivals {path}: cannot be read: {error}") from error
+    broken: list[tuple[int, Problem]] = []
     rows = _csv(text, broken) if path.endswith(".csv") else _lines(text, broken)
     trace = traces.decode(rows)
-    _refuse(path, sorted([*broken, *trace.flaws], key=lambda one: one[0]))
+    _refuse(path, sorted([*broken, *trace.problems], key=lambda one: one[0]))
     if not trace.arrivals:
-        raise MendError(f"--arrivals {path}: has no jobs; docs/simulation.md says how one is written")
+        raise FixError(f"--arrivals {path}: has no jobs; docs/simulation.md says how one is written")
     return trace.arrivals
 
 
@@ -38,15 +38,15 @@ def check(path: str, arrivals: tuple[Arrival, ...], town: Cluster) -> None:
     _refuse(path, cluster.lacks(town, arrivals))
 
 
-def _refuse(path: str, flaws: list[tuple[int, Flaw]]) -> None:
-    problems = [f"{path}:{line}: {flaw}" for line, flaw in flaws[:MOST_TOLD]]
-    if len(flaws) > MOST_TOLD:
-        problems.append(f"{path}: and {len(flaws) - MOST_TOLD} more")
+def _refuse(path: str, found: list[tuple[int, Problem]]) -> None:
+    problems = [f"{path}:{line}: {fault}" for line, fault in found[:MOST_TOLD]]
+    if len(found) > MOST_TOLD:
+        problems.append(f"{path}: and {len(found) - MOST_TOLD} more")
     if problems:
         raise BadInputError(problems)
 
 
-def _lines(text: str, broken: list[tuple[int, Flaw]]) -> Iterator[Row]:
+def _lines(text: str, broken: list[tuple[int, Problem]]) -> Iterator[Row]:
     """Yield the objects of a file of JSON lines; lines that are empty are left out."""
     decoder = msgspec.json.Decoder()
     # Not splitlines(): strings of JSON may hold what else Unicode ends lines with.
@@ -55,19 +55,19 @@ def _lines(text: str, broken: list[tuple[int, Flaw]]) -> Iterator[Row]:
             try:
                 yield Row(number, decoder.decode(line))
             except (msgspec.DecodeError, RecursionError) as error:
-                broken.append((number, Flaw(".", f"is no JSON: {error}")))
+                broken.append((number, Problem(".", f"is no JSON: {error}")))
 
 
-def _csv(text: str, broken: list[tuple[int, Flaw]]) -> Iterator[Row]:
+def _csv(text: str, broken: list[tuple[int, Problem]]) -> Iterator[Row]:
     """Yield the lines of a table up to the first that is none."""
     reader = csv.DictReader(io.StringIO(text), restkey="(cells without a heading)", restval="")
     try:
         headings = reader.fieldnames or ()
         twice = dict.fromkeys(name for name in headings if name and headings.count(name) > 1)
-        broken += ((1, Flaw(name, "is the heading of more than one column")) for name in twice)
+        broken += ((1, Problem(name, "is the heading of more than one column")) for name in twice)
         for columns in reader:
             given = {str(name): cell if isinstance(cell, str) else ",".join(cell) for name, cell in columns.items()}
             if any(given.values()):
                 yield Row(reader.line_num, traces.from_columns(given))
     except csv.Error as error:
-        broken.append((reader.line_num, Flaw(".", f"is no line of a table: {error}")))
+        broken.append((reader.line_num, Problem(".", f"is no line of a table: {error}")))

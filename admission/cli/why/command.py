@@ -17,7 +17,7 @@ from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOpti
 from admission.cli.terminal import Format
 from admission.cli.why import advice, gang_lookup
 from admission.cli.why.gang_lookup import Belonging
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.kube.cache import watched_resources
 
 app = apps.single()
@@ -99,7 +99,7 @@ async def _find(cluster: Cluster, namespace: str, name: str) -> GangReport | Pod
         return meant
     pod = await _pod(cluster, namespace, name)
     if pod is None:
-        raise MendError(
+        raise FixError(
             f"there is no gang, workload of a gang, or pod {name} in namespace {namespace}; try `muster gang list`"
         )
     meant = _gang_of(await gang_lookup.of(pod, cluster), known)
@@ -107,7 +107,7 @@ async def _find(cluster: Cluster, namespace: str, name: str) -> GangReport | Pod
         return meant
     if not pod.queue:
         return pod
-    raise MendError(f"pod {pod.meta.key} is in queue {pod.queue}, but its gang is not known yet: is Muster running?")
+    raise FixError(f"pod {pod.meta.key} is in queue {pod.queue}, but its gang is not known yet: is Muster running?")
 
 
 async def _pod(cluster: Cluster, namespace: str, name: str) -> Pod | None:

@@ -77,7 +77,7 @@ class Ports:
 class QueueStatusCache:
     """The statuses of all queues, and what they were made of."""
 
-    grounds: tuple[object, ...]
+    inputs: tuple[object, ...]
     reports: tuple[QueueReport, ...]
 
 
@@ -160,25 +160,25 @@ class LeaderState:
     """Queues that are deleted and unused, and that the finalizer could not be taken from."""
     kept: dict[QueueName, str] = field(default_factory=dict)
     """Queues that the finalizer was put on, or would not take, with the version that they had then."""
-    world: ClusterState | None = None
+    cluster: ClusterState | None = None
     """The world of the last cycle; what has not changed since is taken from it."""
-    appraisal: MeterHealth = meter_health.NOTHING
+    health: MeterHealth = meter_health.NOTHING
     """What the meters' CEL says of the devices that are there, as far as they have been looked at."""
     census: GangCache = field(default_factory=GangCache)
     """The gangs as they were last counted."""
     recalled: tuple[Group, ...] = ()
     """The gangs whose records were last looked at for what an earlier leader wrote there."""
-    sight: ObservedAllocations | None = None
+    observed: ObservedAllocations | None = None
     """What was last seen of what the books are about."""
-    stir: DirtyGangs = field(default_factory=DirtyGangs)
+    dirty: DirtyGangs = field(default_factory=DirtyGangs)
     """The gangs in the books about which something changed."""
     users: Users = field(default_factory=Users)
     """The pods with a seat that use each claim."""
-    recall: PlanCache = field(default_factory=PlanCache)
+    plans: PlanCache = field(default_factory=PlanCache)
     """The planner's holds that may still stand."""
     rest: VerdictCache = field(default_factory=VerdictCache)
     """What was found of the gangs that wait, as far as it may still stand."""
-    tenures: ExpectedEnds = field(default_factory=ExpectedEnds)
+    expected_ends: ExpectedEnds = field(default_factory=ExpectedEnds)
     """Who has devices, and until when."""
     reserve: Backfill = field(default_factory=lambda: Backfill(RunningGangs(EPOCH)))
     """What the heads of the queues are promised."""
@@ -259,7 +259,7 @@ class CycleInputs:
     """
 
     snapshot: Snapshot
-    sight: ObservedAllocations
+    observed: ObservedAllocations
     tree: Tree
     meters: Meters
     now: datetime

@@ -52,9 +52,9 @@ class _Yield:
     """
 
     found: object
-    grounds: tuple[object, ...]
+    inputs: tuple[object, ...]
     pods: Mapping[Uid, Pod]
-    flaw: Hold | Denial | None = None
+    problem: Hold | Denial | None = None
     named: tuple[str, ...] = field(init=False)
     claims: Mapping[str, Claim] = field(default_factory=dict)
     _templates: tuple[ClaimTemplate | None, ...] = ()
@@ -89,7 +89,7 @@ class PendingPods:
     loses the lease meanwhile and leads again goes on from there.
     """
 
-    flaws: dict[GangUid, Hold | Denial] = field(default_factory=dict)
+    problems: dict[GangUid, Hold | Denial] = field(default_factory=dict)
     """Why workloads cannot be planned from their templates, by the gang that stands for them."""
     loose: tuple[Workload, ...] = ()
     """Workloads that somebody has resumed who may not."""
@@ -119,10 +119,10 @@ class PendingPods:
         parts = list(self._found(workloads, snapshot, book))
         self._yields = {names.workload_of(uid): found for found, _ in parts for uid in islice(found.pods, 1)}
         self._kept = {uid for _, kept in parts for uid in kept or ()}
-        self.flaws = {}
+        self.problems = {}
         for found, kept in parts:
-            if found.flaw is not None and kept is None:
-                self.flaws |= {gang_key.identify(pod, snapshot).uid: found.flaw for pod in found.pods.values()}
+            if found.problem is not None and kept is None:
+                self.problems |= {gang_key.identify(pod, snapshot).uid: found.problem for pod in found.pods.values()}
         self._lay(parts, snapshot)
         if not self._pods:
             return snapshot
@@ -143,21 +143,21 @@ class PendingPods:
     def _found(self, workloads: Sequence[Workload], snapshot: Snapshot, book: Book) -> Iterator[Part]:
         """Yield what workloads yield of which pods are expected: those that wait, and those with places."""
         seats, busy = _seated(book), _busy(snapshot, book) if workloads else set[Uid]()
-        grounds = self._grounds(snapshot) if workloads else ()
+        inputs = self._inputs(snapshot) if workloads else ()
         for workload in workloads:
             uid = workload.meta.uid
             kept = seats.get(uid)
             waits = workload.is_waiting and uid not in busy
             if workload.over or not (waits or (kept and (workload.is_waiting or workload.is_started))):
                 continue
-            found = self._yielded(workload, snapshot, grounds)
+            found = self._yielded(workload, snapshot, inputs)
             if found is not None and found.pods and (waits or _is_of_now(found, kept or (), snapshot, book)):
                 yield found, None if waits else kept
 
-    def _yielded(self, workload: Workload, snapshot: Snapshot, grounds: tuple[object, ...]) -> _Yield | None:
+    def _yielded(self, workload: Workload, snapshot: Snapshot, inputs: tuple[object, ...]) -> _Yield | None:
         """Return what a workload yields; None while its namespace is not seen."""
         known = self._yields.get(workload.meta.uid)
-        if known is not None and known.found is workload.found and known.grounds is grounds:
+        if known is not None and known.found is workload.found and known.inputs is inputs:
             return known
         try:
             made = _made(workload, snapshot, self._memory)
@@ -166,11 +166,11 @@ class PendingPods:
         except MalformedObjectError as error:
             made = f"nobody can say what pods would come of it: {error}"
         if isinstance(made, dict):
-            return _Yield(found=workload.found, grounds=grounds, pods=made)
-        flaw = Hold(HoldReason.NOT_HOLDABLE, made) if isinstance(made, str) else made
-        return _Yield(found=workload.found, grounds=grounds, pods=_sign(workload), flaw=flaw)
+            return _Yield(found=workload.found, inputs=inputs, pods=made)
+        problem = Hold(HoldReason.NOT_HOLDABLE, made) if isinstance(made, str) else made
+        return _Yield(found=workload.found, inputs=inputs, pods=_sign(workload), problem=problem)
 
-    def _grounds(self, snapshot: Snapshot) -> tuple[object, ...]:
+    def _inputs(self, snapshot: Snapshot) -> tuple[object, ...]:
         """Return what the webhook completes pods by, beside the pods."""
         now = (snapshot.queues, snapshot.policies, snapshot.namespaces, snapshot.priorities)
         if not all(map(operator.is_, now, self._seen)):

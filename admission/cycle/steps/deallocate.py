@@ -15,7 +15,7 @@ from admission.api.values.reasons import Hold, HoldReason
 from admission.cycle import fencing
 from admission.cycle.bulk_writes import concurrently
 from admission.cycle.state.leader import CycleInputs, LeaderState
-from admission.errors import GoneError, MendError, RetryError
+from admission.errors import FixError, GoneError, RetryError
 from admission.lifecycle import transitions
 from admission.lifecycle.transitions import ObservedAllocations
 from admission.workloads.gangs import Group
@@ -37,7 +37,7 @@ def _revocable(facts: CycleInputs, holdings: Iterable[Holding]) -> Iterator[Clai
     have been Muster's to give when it was sent. And what kube-scheduler has just allocated may not be seen yet.
     """
     for holding in holdings:
-        claim = facts.sight.claims.get(holding.claim_uid)
+        claim = facts.observed.claims.get(holding.claim_uid)
         if claim is None or _is_nothing_yet(holding.claim_uid) or _is_in_use(claim):
             continue
         if holding.devices or claim.allocation is not None or names.PLACEMENT in claim.meta.annotations:
@@ -78,7 +78,7 @@ async def deallocate(desk: LeaderState, claims: Sequence[Claim]) -> list[tuple[C
             desk.assumed.note(await desk.ports.claims.deallocate(claim))
         except GoneError:
             return
-        except (RetryError, MendError) as error:
+        except (RetryError, FixError) as error:
             failed.append((claim, error))
 
     await concurrently(desk, claims, take_back)
@@ -91,7 +91,7 @@ async def collect(desk: LeaderState, facts: CycleInputs) -> CycleInputs:
     A leader that did not know of its successor has written them, or their pods went away before any of them was bound.
     Return the facts as they are then; gangs whose claims keep devices so are not to be planned in this cycle.
     """
-    orphans = _orphans(desk, facts.sight)
+    orphans = _orphans(desk, facts.observed)
     if not orphans or not await fencing.holds(desk):
         return facts
     failed = await deallocate(desk, orphans)
@@ -101,15 +101,15 @@ async def collect(desk: LeaderState, facts: CycleInputs) -> CycleInputs:
         message = f"claim {claim.meta.key} has devices that are to be taken back before it is planned anew: {error}"
         hold = Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"claim": claim.meta.key})
         unready |= dict.fromkeys((group.uid for group in facts.groups if _uses(group, claim)), hold)
-    return replace(facts, snapshot=snapshot, sight=ObservedAllocations.of(snapshot, facts.meters), unready=unready)
+    return replace(facts, snapshot=snapshot, observed=ObservedAllocations.of(snapshot, facts.meters), unready=unready)
 
 
-def _orphans(desk: LeaderState, sight: ObservedAllocations) -> list[Claim]:
+def _orphans(desk: LeaderState, observed: ObservedAllocations) -> list[Claim]:
     # Of most one look at who has reserved them is enough.
-    given = [claim for claim in sight.snapshot.claims.values() if not claim.reserved_for and is_given(claim)]
+    given = [claim for claim in observed.snapshot.claims.values() if not claim.reserved_for and is_given(claim)]
     if not given:
         return []
-    wanted = transitions.wanted_claims(desk.book.placements.values(), sight)
+    wanted = transitions.wanted_claims(desk.book.placements.values(), observed)
     return [claim for claim in given if claim.meta.uid not in wanted]
 
 

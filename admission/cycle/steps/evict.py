@@ -24,7 +24,7 @@ from admission.api.values.reasons import EvictionReason
 from admission.cycle import bulk_writes, events, fencing
 from admission.cycle.state.leader import CycleInputs, LeaderState
 from admission.cycle.steps import deallocate, ledger_sync
-from admission.errors import GoneError, MendError, RetryError
+from admission.errors import FixError, GoneError, RetryError
 from admission.lifecycle import limits, requeue_backoff, transitions
 from admission.lifecycle.requeue_backoff import Backoff
 from admission.lifecycle.transitions import Eviction
@@ -86,7 +86,7 @@ def _due(desk: LeaderState, facts: CycleInputs, group: Group, limiting: Collecti
     queue, begun = facts.snapshot.queues.get(group.queue), desk.halfway.get(group.uid, "")
     timeout = queue.start_timeout if queue is not None else START_TIMEOUT
     had = desk.had.get(group.uid, sys.maxsize)
-    found = transitions.eviction(group, facts.sight, start_timeout=timeout, now=facts.now, begun=begun, had=had)
+    found = transitions.eviction(group, facts.observed, start_timeout=timeout, now=facts.now, begun=begun, had=had)
     if found is None and group.placement is not None and group.placement.queue in limiting:
         return limits.due(group, facts.tree, facts.now)
     return found
@@ -104,7 +104,7 @@ async def _take_back(desk: LeaderState, facts: CycleInputs, eviction: Eviction) 
     # Nothing of what follows is refused when it comes late: a pod may have started under a successor meanwhile.
     if placement is None or not await fencing.holds(desk) or not await _delete(desk, facts, eviction):
         return
-    keep = transitions.wanted_claims(_others(desk, group), facts.sight)
+    keep = transitions.wanted_claims(_others(desk, group), facts.observed)
     if not await deallocate.withdraw(desk, facts, placement, keep=keep):
         return
     await ledger_sync.record(
@@ -167,7 +167,7 @@ async def give_back(desk: LeaderState, facts: CycleInputs, group: Group, reason:
         return
     gone = {pod.meta.uid for pod in gated}
     left = replace(placement, seats={uid: seat for uid, seat in placement.seats.items() if uid not in gone})
-    keep = transitions.wanted_claims([left, *_others(desk, group)], facts.sight)
+    keep = transitions.wanted_claims([left, *_others(desk, group)], facts.observed)
     if not await deallocate.withdraw(desk, facts, placement, keep=keep):
         return
     at, actor = facts.now, desk.actor
@@ -214,7 +214,7 @@ async def _remember(desk: LeaderState, facts: CycleInputs, group: Group) -> None
         backoffs=desk.backoffs,
         evicted=desk.evicted,
     )
-    with contextlib.suppress(RetryError, MendError, GoneError):
+    with contextlib.suppress(RetryError, FixError, GoneError):
         await desk.ports.reports.gang(gang.gang(group, basis))
         await desk.ports.reports.flush()
 
@@ -288,7 +288,7 @@ async def _suspended(desk: LeaderState, eviction: Eviction, suspend: Suspend, po
     """Suspend what makes some pods. Return whether that is done."""
     try:
         await suspend()
-    except (RetryError, MendError) as error:
+    except (RetryError, FixError) as error:
         for pod in eviction.pods[:1]:
             await events.gang_failed(desk.ports.reports, pod, error)
         return False
@@ -306,7 +306,7 @@ async def resume_jobs(desk: LeaderState, facts: CycleInputs) -> None:
     owners = {pod.meta.controller.uid for pod in pods if _is_left(pod) and pod.meta.controller}
     for job in jobs:
         if job.meta.uid not in owners:
-            with contextlib.suppress(RetryError, MendError, GoneError):
+            with contextlib.suppress(RetryError, FixError, GoneError):
                 await desk.ports.workloads.resume(job)
 
 

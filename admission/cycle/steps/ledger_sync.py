@@ -74,17 +74,17 @@ async def catch_up(desk: LeaderState, facts: CycleInputs) -> None:
 
     followed: list[Entry] = []
     if desk.caught_up:
-        desk.stir.look(desk.book, facts.sight, desk.users.of(desk.book.placements))
+        desk.dirty.look(desk.book, facts.observed, desk.users.of(desk.book.placements))
         followed = _allocated(desk, facts)
     await record(desk, [*_quota_changes(desk, facts), *followed])
 
 
 def look_ahead(desk: LeaderState, facts: CycleInputs) -> None:
     """Find the gangs of which nothing follows, so that the first cycle need not look at them. Nothing is written."""
-    desk.stir.look(desk.book, facts.sight, desk.users.of(desk.book.placements))
+    desk.dirty.look(desk.book, facts.observed, desk.users.of(desk.book.placements))
     _allocated(desk, facts)
     _gone(desk, facts)
-    desk.stir.rest()
+    desk.dirty.rest()
 
 
 def _allocated(desk: LeaderState, facts: CycleInputs) -> list[Entry]:
@@ -92,10 +92,10 @@ def _allocated(desk: LeaderState, facts: CycleInputs) -> list[Entry]:
     at, actor = facts.now, desk.actor
 
     def settled(placement: Placement) -> Entry | None:
-        return transitions.settlement(placement, facts.sight, at=at, actor=actor)
+        return transitions.settlement(placement, facts.observed, at=at, actor=actor)
 
     def adjusted(placement: Placement) -> Entry | None:
-        return transitions.adjustment(placement, facts.sight, at=at, actor=actor)
+        return transitions.adjustment(placement, facts.observed, at=at, actor=actor)
 
     return [*_of_each(desk, settled), *_of_each(desk, adjusted)]
 
@@ -105,23 +105,23 @@ async def release(desk: LeaderState, facts: CycleInputs) -> None:
 
     A gang that is to be taken back and could not be yet stays as it is: that pods of it are gone is why it has to be.
     """
-    desk.stir.look(desk.book, facts.sight, desk.users.of(desk.book.placements))
+    desk.dirty.look(desk.book, facts.observed, desk.users.of(desk.book.placements))
     entries = _gone(desk, facts)
-    desk.stir.rest()
+    desk.dirty.rest()
     secured = await deallocate.secured(desk, facts, entries)
     desk.vacant = replacement_slots.after(desk.vacant, desk.book.placements, secured)
     await record(desk, secured)
 
 
 def _gone(desk: LeaderState, facts: CycleInputs) -> list[Entry]:
-    wanted = transitions.Wanted(desk.users.of(desk.book.placements), desk.book, facts.sight)
+    wanted = transitions.Wanted(desk.users.of(desk.book.placements), desk.book, facts.observed)
     at, actor = facts.now, desk.actor
 
     def gone(placement: Placement) -> Entry | None:
         if placement.gang_uid in facts.taken_back and placement.seats:
-            desk.stir.follows(placement.gang_uid)
+            desk.dirty.follows(placement.gang_uid)
             return None
-        return transitions.release(placement, facts.sight, wanted, at=at, actor=actor)
+        return transitions.release(placement, facts.observed, wanted, at=at, actor=actor)
 
     return _of_each(desk, gone)
 
@@ -129,13 +129,13 @@ def _gone(desk: LeaderState, facts: CycleInputs) -> list[Entry]:
 def _of_each(desk: LeaderState, follow: Callable[[Placement], Entry | None]) -> list[Entry]:
     """Return the entries that follow for every gang; one that Muster fails of stays as it is in the books."""
     entries: list[Entry] = []
-    for placement in desk.stir.placements(desk.book):
+    for placement in desk.dirty.placements(desk.book):
         failed = len(desk.defects)
         found = faults.spared(During.FOLLOWING, placement.gang, partial(follow, placement), desk.defects)
         if found is not None:
             entries.append(found)
         if found is not None or len(desk.defects) > failed:
-            desk.stir.follows(placement.gang_uid)
+            desk.dirty.follows(placement.gang_uid)
     return entries
 
 

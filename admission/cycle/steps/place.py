@@ -25,7 +25,7 @@ from admission.dra.allocator.allocation import AllocationResult
 from admission.dra.allocator.prescribed import Misfit
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
-from admission.errors import ConflictError, GoneError, MendError, RetryError
+from admission.errors import ConflictError, FixError, GoneError, RetryError
 from admission.lifecycle import placement_check, placement_progress, transitions
 from admission.lifecycle.placement_progress import Missing
 from admission.scheduling.checks import faults
@@ -88,7 +88,7 @@ async def finish(desk: LeaderState, facts: CycleInputs) -> CycleInputs:
 
 
 def _is_unfinished(desk: LeaderState, facts: CycleInputs, start: Start) -> bool:
-    return bool(start.gates) or bool(placement_progress.missing(start.group, desk.book, facts.sight))
+    return bool(start.gates) or bool(placement_progress.missing(start.group, desk.book, facts.observed))
 
 
 async def place(desk: LeaderState, facts: CycleInputs, starts: Iterable[Start]) -> dict[GangUid, Hold]:
@@ -121,8 +121,8 @@ def _spared(desk: LeaderState, facts: CycleInputs, start: Start) -> _Work:
 def _work(desk: LeaderState, facts: CycleInputs, start: Start) -> _Work:
     """Return what is to be done for a gang; what it lacks is kube-scheduler's to give where it is pinned or counted."""
     group, work = start.group, _Work(start=start)
-    missing = placement_progress.missing(group, desk.book, facts.sight)
-    unread = placement_progress.unread(group, desk.book, facts.sight)
+    missing = placement_progress.missing(group, desk.book, facts.observed)
+    unread = placement_progress.unread(group, desk.book, facts.observed)
     if unread is not None:
         work.hold = _waits(f"claim {unread} cannot be read", unread)
         return work
@@ -147,7 +147,7 @@ def _choose(
 ) -> None:
     if mode is PlacementMode.ALLOCATE:
         work.missing = missing
-        trouble = placement_progress.trouble(work.group, desk.book, facts.sight)
+        trouble = placement_progress.trouble(work.group, desk.book, facts.observed)
         if trouble is not None:
             work.errors.append(ConflictError(trouble))
     elif missing and _is_begun(desk, facts, work.group):
@@ -156,7 +156,7 @@ def _choose(
 
 def _is_begun(desk: LeaderState, facts: CycleInputs, group: Group) -> bool:
     """Whether Muster has given some of a gang's claims their devices, and no pod of it was let in yet."""
-    claims = (facts.sight.claims.get(holding.claim_uid) for holding in placement_progress.holdings(group, desk.book))
+    claims = (facts.observed.claims.get(holding.claim_uid) for holding in placement_progress.holdings(group, desk.book))
     return not _let_in(desk, group) and any(deallocate.is_given(claim) for claim in claims if claim is not None)
 
 
@@ -172,12 +172,12 @@ async def _doubt(desk: LeaderState, facts: CycleInputs, works: Sequence[_Work]) 
         and work.start.gates
         and _is_pinned(desk, work.group)
         and not _let_in(desk, work.group)
-        and (missing := placement_progress.missing(work.group, desk.book, facts.sight))
+        and (missing := placement_progress.missing(work.group, desk.book, facts.observed))
     ]
     if not doubtful:
         return
-    world = await desk.aside.run(_world, desk, facts)
-    tries = placement_check.Fitting(world=world, selectors=desk.selectors, steps=desk.steps)
+    cluster = await desk.aside.run(_cluster, desk, facts)
+    tries = placement_check.Fitting(cluster=cluster, selectors=desk.selectors, steps=desk.steps)
     for work, missing in doubtful:
         if not await desk.aside.run(placement_check.holds, work.group, work.start.gates, missing, tries):
             work.errors.append(ConflictError("kube-scheduler would not take the devices that it was planned on"))
@@ -196,8 +196,8 @@ async def _allocate(desk: LeaderState, facts: CycleInputs, works: Sequence[_Work
     works = [work for work in works if not work.errors]
     if not works:
         return
-    world = await desk.aside.run(_world, desk, facts)
-    writes = await desk.aside.run(_writes, works, world, desk)
+    cluster = await desk.aside.run(_cluster, desk, facts)
+    writes = await desk.aside.run(_writes, works, cluster, desk)
     # The ledger has answered since it was judged, and gangs were taken back: that may have taken seconds.
     protection.judge_again(desk)
     for work in works:
@@ -210,7 +210,7 @@ async def _allocate(desk: LeaderState, facts: CycleInputs, works: Sequence[_Work
             with desk.ports.traces.write("allocate claim", write.works[0].group.uid, write.claim.meta.key):
                 written = await desk.ports.claims.allocate(write.claim, _written(write.result, facts.now))
             desk.assumed.note(written)
-        except (RetryError, MendError, GoneError) as error:
+        except (RetryError, FixError, GoneError) as error:
             for work in write.works:
                 work.errors.append(error)
 
@@ -226,21 +226,21 @@ def _secure(desk: LeaderState, facts: CycleInputs, work: _Work) -> None:
         work.hold = work.hold or _waits(f"its devices are not safe from kube-scheduler any more: {chosen.reason}")
 
 
-def _world(desk: LeaderState, facts: CycleInputs) -> ClusterState:
+def _cluster(desk: LeaderState, facts: CycleInputs) -> ClusterState:
     """Return the world in which everything that was granted is planned."""
-    placed, claims = desk.book.placements.values(), facts.sight.claims
-    desk.world = cluster_state.build(facts.snapshot, placed, profile=desk.profile, before=desk.world, claims=claims)
-    return desk.world
+    placed, claims = desk.book.placements.values(), facts.observed.claims
+    desk.cluster = cluster_state.build(facts.snapshot, placed, profile=desk.profile, before=desk.cluster, claims=claims)
+    return desk.cluster
 
 
-def _writes(works: Sequence[_Work], world: ClusterState, desk: LeaderState) -> list[_Write]:
+def _writes(works: Sequence[_Work], cluster: ClusterState, desk: LeaderState) -> list[_Write]:
     """Return what to write, each claim once; gangs whose claim cannot have its devices any more get that as error."""
     found: dict[Uid, _Write | Misfit | Hold] = {}
     for work in works:
         for one in work.missing:
             uid = one.claim.meta.uid
             if uid not in found:
-                answer = _allotted(desk, work, one, world)
+                answer = _allotted(desk, work, one, cluster)
                 found[uid] = _Write(claim=one.claim, result=answer) if isinstance(answer, AllocationResult) else answer
             write = found[uid]
             if isinstance(write, Hold):
@@ -252,8 +252,8 @@ def _writes(works: Sequence[_Work], world: ClusterState, desk: LeaderState) -> l
     return [write for write in found.values() if isinstance(write, _Write)]
 
 
-def _allotted(desk: LeaderState, work: _Work, one: Missing, world: ClusterState) -> AllocationResult | Misfit | Hold:
-    ask = partial(prescribed.prescribed_allocation, one.claim, one.devices, one.node, world, selectors=desk.selectors)
+def _allotted(desk: LeaderState, work: _Work, one: Missing, cluster: ClusterState) -> AllocationResult | Misfit | Hold:
+    ask = partial(prescribed.prescribed_allocation, one.claim, one.devices, one.node, cluster, selectors=desk.selectors)
     found = faults.spared(During.PLACING, work.group.key, ask, desk.defects)
     return faults.hold(desk.defects[-1]) if found is None else found
 
@@ -282,12 +282,12 @@ async def _resolve(desk: LeaderState, facts: CycleInputs, work: _Work) -> None:
     if _let_in(desk, group) and not any(pod.phase == "Running" for pod in group.pods):
         await evict.take_back_started(desk, facts, group, str(error))
     elif work.start.gates:
-        await evict.give_back(desk, facts, group, str(error), wait=isinstance(error, MendError))
+        await evict.give_back(desk, facts, group, str(error), wait=isinstance(error, FixError))
 
 
 def _is_final(error: Exception) -> bool:
     """Whether trying the same again is in vain: the claim is not what it was, or the API server refuses it."""
-    return isinstance(error, (ConflictError, GoneError, MendError))
+    return isinstance(error, (ConflictError, GoneError, FixError))
 
 
 def _let_in(desk: LeaderState, group: Group) -> list[Pod]:

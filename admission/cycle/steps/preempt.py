@@ -31,27 +31,27 @@ MOST_TRIES = 4
 
 
 def decide(
-    desk: LeaderState, facts: CycleInputs, rules: Rules, world: ClusterState, usage: Usage
+    desk: LeaderState, facts: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage
 ) -> tuple[CycleDecisions, tuple[PreemptionTargets, ...]]:
     """Decide about the gangs that wait, and who is evicted for those that are held."""
     memory = desk.preempting
-    if not memory.promises and not any(map(targets.may_preempt, facts.snapshot.queues.values())):
+    if not memory.nominations and not any(map(targets.may_preempt, facts.snapshot.queues.values())):
         memory.begun = True
-        return cycle.decide_all(facts.groups, rules, world, usage, desk.reserve), ()
+        return cycle.decide_all(facts.groups, rules, cluster, usage, desk.reserve), ()
     if not memory.begun:
-        _recall(desk, facts, rules, world, usage)
+        _plans(desk, facts, rules, cluster, usage)
     memory.begun = True
     _forget_others(desk, facts)
-    decided = nominations.decide_all(facts.groups, rules, world, usage, memory, reserve=desk.reserve)
+    decided = nominations.decide_all(facts.groups, rules, cluster, usage, memory, reserve=desk.reserve)
     found = {decision.group.uid: decision for decision in decided.anew}
     dropped = _dropped(desk, facts, found)
     sacrifices: tuple[PreemptionTargets, ...] = ()
     if rules.beyond is None and rules.balances is not None and desk.caught_up and not rules.anew:
-        promised = {*memory.promises}
+        promised = {*memory.nominations}
         sacrifices = tuple(
-            _sacrifices(desk, facts, found, lambda: _scene(desk, facts, rules, world, usage, decided=decided))
+            _sacrifices(desk, facts, found, lambda: _scene(desk, facts, rules, cluster, usage, decided=decided))
         )
-        dropped += promised - {*memory.promises}
+        dropped += promised - {*memory.nominations}
     return replace(decided, anew=_told(desk, found, dropped)), sacrifices
 
 
@@ -62,7 +62,7 @@ async def evict(desk: LeaderState, facts: CycleInputs, sacrifices: Sequence[Pree
     groups = {group.uid: group for group in desk.census.groups(facts.snapshot, desk.book.placements, desk.leaving)}
     for one in sacrifices:
         if desk.away:
-            desk.preempting.promises.pop(one.group.uid, None)
+            desk.preempting.nominations.pop(one.group.uid, None)
             desk.rest.lines.drop(one.group.queue)
             continue
         for victim in one.victims:
@@ -76,22 +76,24 @@ async def evict(desk: LeaderState, facts: CycleInputs, sacrifices: Sequence[Pree
 def _forget_others(desk: LeaderState, facts: CycleInputs) -> None:
     """Forget the promises of gangs that do not wait for them any more."""
     memory = desk.preempting
-    if memory.promises:
-        known = {group.uid: group for group in facts.groups if group.uid in memory.promises}
-        memory.promises = {
-            uid: promise for uid, promise in memory.promises.items() if uid in known and promise.is_for(known[uid])
+    if memory.nominations:
+        known = {group.uid: group for group in facts.groups if group.uid in memory.nominations}
+        memory.nominations = {
+            uid: nomination
+            for uid, nomination in memory.nominations.items()
+            if uid in known and nomination.is_for(known[uid])
         }
 
 
 def _dropped(desk: LeaderState, facts: CycleInputs, found: dict[GangUid, Decision]) -> list[GangUid]:
     """Forget the promises that were in vain, and return whose they were."""
     memory, dropped = desk.preempting, []
-    for uid, promise in [*memory.promises.items()]:
+    for uid, nomination in [*memory.nominations.items()]:
         decision = found.get(uid) or desk.decisions.get(uid)
         outcome = decision.outcome if decision is not None else None
-        is_awaited = promise.is_awaited(desk.book.placements, facts.snapshot, facts.now)
+        is_awaited = nomination.is_awaited(desk.book.placements, facts.snapshot, facts.now)
         if not isinstance(outcome, Grant) and not (is_awaited and targets.may_help(outcome)):
-            del memory.promises[uid]
+            del memory.nominations[uid]
             dropped.append(uid)
     return dropped
 
@@ -103,36 +105,37 @@ def _told(desk: LeaderState, found: dict[GangUid, Decision], dropped: Iterable[G
         raw, before = memory.told.pop(uid, None), desk.decisions.get(uid)
         if raw is not None and before is not None and uid not in found:
             found[uid] = replace(before, outcome=raw[0])
-    for uid, promise in memory.promises.items():
+    for uid, nomination in memory.nominations.items():
         decision = found.get(uid) or desk.decisions.get(uid)
         known = memory.told.get(uid)
         if decision is None or not isinstance(decision.outcome, Hold) or (known and decision.outcome is known[1]):
             continue
         if known is None or known[0] != decision.outcome:
-            known = memory.told[uid] = decision.outcome, promise.told(decision.outcome)
+            known = memory.told[uid] = decision.outcome, nomination.told(decision.outcome)
         found[uid] = replace(decision, outcome=known[1])
-    memory.told = {uid: told for uid, told in memory.told.items() if uid in memory.promises}
+    memory.told = {uid: told for uid, told in memory.told.items() if uid in memory.nominations}
     return tuple(found.values())
 
 
 def _scene(
-    desk: LeaderState, facts: CycleInputs, rules: Rules, world: ClusterState, usage: Usage, *, decided: CycleDecisions
+    desk: LeaderState, facts: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage, *, decided: CycleDecisions
 ) -> "_Stage":
     """Return the world and the quotas after what was decided, with what is promised taken, and who is there."""
     memory = desk.preempting
     grants = [(one.group, one.outcome) for one in decided.anew if isinstance(one.outcome, Grant)]
     started = {group.uid for group, _ in grants}
-    left = [promise for uid, promise in memory.promises.items() if uid not in started]
+    left = [nomination for uid, nomination in memory.nominations.items() if uid not in started]
     charges = [(one.group.queue, one.grant.plan.charge) for one in left]
     charges += [(group.queue, grant.plan.charge) for group, grant in grants]
-    world = memory.laid.over(world, left)
+    cluster = memory.laid.over(cluster, left)
     for group, grant in grants:
-        world = nominations.granted(world, group, grant)
-    standing = QueueUsage(rules.tree, nominations.charged(usage, charges))
+        cluster = nominations.granted(cluster, group, grant)
+    queue_usage = QueueUsage(rules.tree, nominations.charged(usage, charges))
     staying, going = _tenants(desk, facts)
-    staying += (promise.tenant() for promise in left if _may_be_taken_over(desk, promise, going))
+    staying += (nomination.tenant() for nomination in left if _may_be_taken_over(desk, nomination, going))
     return _Stage(
-        PreemptionScope(rules=rules, world=world, standing=standing, reserve=desk.reserve, going=going), staying
+        PreemptionScope(rules=rules, cluster=cluster, queue_usage=queue_usage, reserve=desk.reserve, going=going),
+        staying,
     )
 
 
@@ -146,12 +149,12 @@ class _Stage:
     def take(self, found: PreemptionTargets) -> None:
         """Let a gang have what it was planned to get, and the victims go."""
         scene, plan = self.scene, found.grant.plan
-        standing = scene.standing.copy()
-        standing.take(found.group.queue, plan.charge)
+        queue_usage = scene.queue_usage.copy()
+        queue_usage.take(found.group.queue, plan.charge)
         self.scene = replace(
             scene,
-            world=nominations.promised(scene.world, found.group, found.grant),
-            standing=standing,
+            cluster=nominations.promised(scene.cluster, found.group, found.grant),
+            queue_usage=queue_usage,
             going=[*scene.going, *found.victims],
         )
         gone = {victim.uid for victim in found.victims}
@@ -160,7 +163,9 @@ class _Stage:
 
 def _tenants(desk: LeaderState, facts: CycleInputs) -> tuple[list[PreemptionCandidate], list[PreemptionCandidate]]:
     """Return who could be evicted, and who goes anyway; an eviction that does not get on is not waited for."""
-    seen = candidates.Seen(placements=desk.book.placements, sight=facts.sight, leaving=desk.leaving, now=facts.now)
+    seen = candidates.Seen(
+        placements=desk.book.placements, observed=facts.observed, leaving=desk.leaving, now=facts.now
+    )
     staying, going = candidates.candidates(facts.groups, seen)
     soon = {uid for uid in desk.ending if facts.now <= desk.evicted[uid].at + nominations.LONGEST}
     going += [tenant for tenant in staying if tenant.uid in soon]
@@ -168,10 +173,10 @@ def _tenants(desk: LeaderState, facts: CycleInputs) -> tuple[list[PreemptionCand
     return [tenant for tenant in staying if tenant.uid not in busy], going
 
 
-def _may_be_taken_over(desk: LeaderState, promise: Nomination, going: Iterable[PreemptionCandidate]) -> bool:
+def _may_be_taken_over(desk: LeaderState, nomination: Nomination, going: Iterable[PreemptionCandidate]) -> bool:
     """Return whether all that is promised will be free."""
     goes = {tenant.uid for tenant in going}
-    return all(uid in goes for uid in promise.victims if uid in desk.book.placements)
+    return all(uid in goes for uid in nomination.victims if uid in desk.book.placements)
 
 
 def _sacrifices(
@@ -179,14 +184,14 @@ def _sacrifices(
 ) -> Iterator[PreemptionTargets]:
     """Yield who is evicted for whom, and promise these what they are planned to get."""
     memory = desk.preempting
-    grounds = (
+    inputs = (
         desk.book.placements,
         facts.tree,
         facts.meters,
-        *memory.promises.values(),
+        *memory.nominations.values(),
         *desk.reserve.estimates.values(),
     )
-    if desk.world is None or not memory.begin(facts.groups, desk.world, *grounds):
+    if desk.cluster is None or not memory.begin(facts.groups, desk.cluster, *inputs):
         return
     asking = _asking(desk, facts, found)
     chosen = memory.next([*asking], MOST_TRIES)
@@ -216,7 +221,7 @@ def _asking(
         for uid, decision in {**desk.decisions, **found}.items()
         if uid in waiting
         and decision.group.queue in queues
-        and uid not in desk.preempting.promises
+        and uid not in desk.preempting.nominations
         and uid not in facts.unready
         and targets.may_help(decision.outcome)
         and not decision.group.started
@@ -239,7 +244,7 @@ def _promised(
 
     Of those that it goes before some may not run yet: they lose what they were promised, and keep their places.
     """
-    promises_ = desk.preempting.promises
+    promises_ = desk.preempting.nominations
     before = [promises_.pop(victim.uid) for victim in answer.victims if victim.uid in promises_]
     running = tuple(victim for victim in answer.victims if victim.uid not in {one.uid for one in before})
     _promise(desk, facts, replace(answer, victims=running), going, before)
@@ -260,7 +265,7 @@ def _promise(
     victims = {uid: at for one in before for uid, at in one.victims.items()}
     victims |= {tenant.uid: tenant.candidate.reserved_at for tenant in gone}
     named = {name for one in before for name in one.names}.union(tenant.key for tenant in gone)
-    desk.preempting.promises[group.uid] = Nomination(
+    desk.preempting.nominations[group.uid] = Nomination(
         group=group,
         grant=answer.grant,
         victims=victims,
@@ -277,12 +282,12 @@ def _is_gone_for(desk: LeaderState, facts: CycleInputs, tenant: PreemptionCandid
     return evicted is not None and evicted.made_room_for == group.key
 
 
-def _recall(desk: LeaderState, facts: CycleInputs, rules: Rules, world: ClusterState, usage: Usage) -> None:
+def _plans(desk: LeaderState, facts: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage) -> None:
     """Promise anew what an earlier leader had promised to gangs for which others go."""
     _, going = _tenants(desk, facts)
     waiting = {group.key: group for group in facts.groups if group.waiting} if going else {}
     scene = PreemptionScope(
-        rules=rules, world=world, standing=QueueUsage(rules.tree, usage), reserve=desk.reserve, going=going
+        rules=rules, cluster=cluster, queue_usage=QueueUsage(rules.tree, usage), reserve=desk.reserve, going=going
     )
     stage = _Stage(scene, [])
     for group in sorted(waiting.values(), key=queue_order.rank):

@@ -13,7 +13,7 @@ from admission.api.values.names import QueueName
 from admission.cycle import events
 from admission.cycle.bulk_writes import concurrently
 from admission.cycle.state.leader import CycleInputs, LeaderState
-from admission.errors import GoneError, MendError, RetryError
+from admission.errors import FixError, GoneError, RetryError
 from admission.lifecycle import deleted_queues
 from admission.lifecycle.deleted_queues import Refusal
 
@@ -76,7 +76,7 @@ async def _each(desk: LeaderState, write: Write, queues: Iterable[Meta]) -> _Fai
             failures.later.add(queue.name)
         except GoneError:
             return
-        except MendError as error:
+        except FixError as error:
             failures.refused[queue.name] = str(error)
 
     await concurrently(desk, queues, run)

@@ -18,7 +18,7 @@ from admission.cycle import events
 from admission.cycle.bulk_writes import concurrently
 from admission.cycle.state.leader import CycleInputs, LeaderState
 from admission.cycle.steps import ledger_sync
-from admission.errors import GoneError, MendError, MusterError, RetryError
+from admission.errors import FixError, GoneError, MusterError, RetryError
 from admission.scheduling.checks import faults
 from admission.scheduling.checks.faults import During
 from admission.workloads import pod_replacement, suspendable
@@ -47,7 +47,7 @@ async def resume(desk: LeaderState, facts: CycleInputs, groups: Sequence[Group])
             desk.started[workload.meta.uid] = workload.found
         except GoneError:
             return
-        except (RetryError, MendError) as error:
+        except (RetryError, FixError) as error:
             holds[group.uid] = _cannot(workload, error)
 
     await concurrently(desk, wanted, start)
@@ -77,7 +77,7 @@ async def hold_again(desk: LeaderState, facts: CycleInputs) -> None:
     async def hold(workload: Workload) -> None:
         try:
             await desk.ports.workloads.hold(workload.kind.suspendable(workload.meta))
-        except (RetryError, MendError, GoneError):
+        except (RetryError, FixError, GoneError):
             return
 
     await concurrently(desk, [one for one in desk.expecting.loose if one.meta.uid not in placed], hold)

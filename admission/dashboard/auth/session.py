@@ -14,7 +14,7 @@ from pathlib import Path
 from aiohttp import web
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
-from admission.errors import MendError
+from admission.errors import FixError
 
 COOKIE = "__Host-muster-session"
 """The prefix has browsers refuse it unless it is Secure and of this host alone (RFC 6265bis, 4.1.3.2). They take such a
@@ -83,10 +83,10 @@ def read_secrets(path: Path) -> list[str]:
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        raise MendError(f"{setting}: {getattr(error, 'strerror', None) or error}") from error
+        raise FixError(f"{setting}: {getattr(error, 'strerror', None) or error}") from error
     found = [line for line in lines if line]
     if not found or min(map(len, found)) < SHORTEST_SECRET:
-        raise MendError(
+        raise FixError(
             f"{setting}: needs at least one line of {SHORTEST_SECRET} characters or more: `openssl rand -base64 32`"
         )
     return found

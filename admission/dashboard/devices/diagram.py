@@ -105,7 +105,7 @@ def drawn(node: str, units: Sequence[Unit], holders: Holders, *, seen: Seen, min
     for heading, group in itertools.groupby(units, key=_heading):
         boxes: list[Box] = []
         for at, unit in enumerate(group):
-            taken = takings(unit, holders, mine=mine)
+            taken = uses(unit, holders, mine=mine)
             rows += [(unit.name, one.part, one.state, shown(one.holder, seen)) for one in taken]
             free += all(one.state is State.FREE for one in taken)
             boxes.append(_box(unit, taken, seen, at=at, top=y + HEAD + PAD))
@@ -124,7 +124,7 @@ def drawn(node: str, units: Sequence[Unit], holders: Holders, *, seen: Seen, min
     )
 
 
-def takings(unit: Unit, holders: Holders, *, mine: str = "") -> list[Taken]:
+def uses(unit: Unit, holders: Holders, *, mine: str = "") -> list[Taken]:
     """Return the parts of a unit that somebody holds, and what is left of it, if anything."""
     found = [
         Taken(part=part.id.device, share=part.share, state=_state(holder, mine), holder=holder)

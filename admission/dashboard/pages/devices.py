@@ -60,7 +60,7 @@ async def nodes(request: web.Request) -> web.StreamResponse:
 def _row(scene: Scene, node: str, units: Sequence[Unit]) -> Row:
     free = partly = 0
     for unit in units:
-        taken = diagram.takings(unit, scene.holders)
+        taken = diagram.uses(unit, scene.holders)
         free += all(one.state is State.FREE for one in taken)
         partly += any(one.state is State.FREE for one in taken) and len(taken) > 1
     return Row(

@@ -18,7 +18,7 @@ from admission.dashboard.ledger_queries import Search, Transaction, Window
 from admission.dashboard.pages import overview
 from admission.dashboard.request_context import DESK, RIGHTS
 from admission.dashboard.view_model import Scene
-from admission.errors import MendError, RetryError
+from admission.errors import FixError, RetryError
 
 MOST_NODES = 32
 """Nodes of a plan that are drawn; the table has all of it."""
@@ -141,5 +141,5 @@ async def _journal(request: web.Request, sight: GangSight) -> Journal:
         window = Window(extent.start or EPOCH, extent.end + timedelta(seconds=1))
         search = Search(window=window, gang_uid=sight.report.uid, limit=ENTRIES)
         return Journal(entries=await desk.ledger.search(search))
-    except (MendError, RetryError) as error:
+    except (FixError, RetryError) as error:
         return Journal(trouble=str(error))

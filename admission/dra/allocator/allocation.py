@@ -36,7 +36,7 @@ class AllocatedRequest:
         return RequestDevice(request=self.option.name, device=self.spot.id)
 
     @property
-    def taking(self) -> DeviceUse | None:
+    def use(self) -> DeviceUse | None:
         """Return what it makes unavailable to others: nothing under admin access."""
         if self.option.admin:
             return None

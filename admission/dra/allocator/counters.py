@@ -17,12 +17,12 @@ class Counters:
     mixed: whether pools are taken for each other because they have one name, so that the order of devices matters.
     """
 
-    def __init__(self, stocks: Sequence[LeftCapacity], quirks: KnownBugs) -> None:
+    def __init__(self, stocks: Sequence[LeftCapacity], known_bugs: KnownBugs) -> None:
         self._stocks = stocks
-        self._quirks = quirks
+        self._known_bugs = known_bugs
         self._available: dict[int, dict[CounterId, Amount] | None] = {}
         self._drawn: dict[int, dict[CounterId, Amount]] = {}
-        self.mixed = quirks.counters_by_pool_name and any(left.namesake != at for at, left in enumerate(stocks))
+        self.mixed = known_bugs.counters_by_pool_name and any(left.namesake != at for at, left in enumerate(stocks))
 
     def draw(self, unit: DeviceGroup) -> bool:
         """Draw what a device needs; False, and nothing changes, if there is not enough."""
@@ -34,7 +34,7 @@ class Counters:
         available, drawn = self._available[place], self._drawn[place]
         if available is None:
             return False
-        draw = unit.trait.draw or ()
+        draw = unit.signature.draw or ()
         for counter, amount in draw:
             if counter in available and available[counter] < drawn.get(counter, 0) + amount:
                 return False
@@ -45,7 +45,7 @@ class Counters:
     def put_back(self, unit: DeviceGroup) -> None:
         """Give back what a device drew."""
         drawn = self._drawn[self._place(unit)]
-        for counter, amount in unit.trait.draw or ():
+        for counter, amount in unit.signature.draw or ():
             drawn[counter] -= amount
 
     def state(self) -> Hashable:
@@ -59,9 +59,9 @@ class Counters:
 
     def _counted(self, left: LeftCapacity) -> dict[CounterId, Amount] | None:
         """Return what is available of every counter; None where the pool has nothing to give any more."""
-        if any(amount < 0 for amount in left.available) or (left.vanished and not self._quirks.vanished_are_free):
+        if any(amount < 0 for amount in left.available) or (left.vanished and not self._known_bugs.vanished_are_free):
             return None
         return dict(zip(left.counters, left.available, strict=True))
 
     def _place(self, unit: DeviceGroup) -> int:
-        return self._stocks[unit.stock].namesake if self._quirks.counters_by_pool_name else unit.stock
+        return self._stocks[unit.stock].namesake if self._known_bugs.counters_by_pool_name else unit.stock

@@ -38,9 +38,9 @@ class Allocated:
         return tuple(tuple(given.request_device for given in result.given) for result in self.claims)
 
     @property
-    def takings(self) -> tuple[tuple[DeviceUse, ...], ...]:
+    def uses(self) -> tuple[tuple[DeviceUse, ...], ...]:
         """Return what every claim makes unavailable to others."""
-        return tuple(tuple(t for given in result.given if (t := given.taking) is not None) for result in self.claims)
+        return tuple(tuple(t for given in result.given if (t := given.use) is not None) for result in self.claims)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ Outcome = Allocated | NotHere | Refusal
 def allocate(
     claims: Sequence[Claim],
     node: NodeName,
-    world: ClusterState,
+    cluster: ClusterState,
     *,
     selectors: Selectors,
     steps: int,
@@ -93,39 +93,39 @@ def allocate(
 
     promise: only an answer that rests on no known defect of kube-scheduler.
     """
-    return beside(AllocatedOverlay(world), claims, node, world, selectors=selectors, steps=steps, promise=promise)
+    return beside(AllocatedOverlay(cluster), claims, node, cluster, selectors=selectors, steps=steps, promise=promise)
 
 
 def beside(
     usage: AllocatedOverlay,
     claims: Sequence[Claim],
     node: NodeName,
-    world: ClusterState,
+    cluster: ClusterState,
     *,
     selectors: Selectors,
     steps: int,
     promise: bool = False,
 ) -> Outcome:
     """Do the same beside other devices in use than those of the world."""
-    asked = compile_claims(claims, world)
+    asked = compile_claims(claims, cluster)
     if isinstance(asked, Fatal):
         return asked
     need = device_signature.Need(
-        requests_requests.asks(asked), requests_requests.attributes(asked), profile=world.profile
+        requests_requests.asks(asked), requests_requests.attributes(asked), profile=cluster.profile
     )
     known = device_signature.build(need, selectors)
-    seen = Seen(world, node, known, usage)
+    seen = Seen(cluster, node, known, usage)
     units = Units(known)
-    contents = node_usage.contents_of(seen.layout, units, seen.usage, world)
-    found = search(asked, contents, units, world.profile, Budget(steps), promise=promise)
+    contents = node_usage.contents_of(seen.layout, units, seen.usage, cluster)
+    found = search(asked, contents, units, cluster.profile, Budget(steps), promise=promise)
     return outcome(found, claims, asked, seen)
 
 
-def compile_claims(claims: Sequence[Claim], world: ClusterState) -> tuple[ParsedClaim, ...] | Fatal:
+def compile_claims(claims: Sequence[Claim], cluster: ClusterState) -> tuple[ParsedClaim, ...] | Fatal:
     """Return what a pod's claims ask for."""
     asked: list[ParsedClaim] = []
     for claim in claims:
-        found = requests_requests.parse(claim.spec, world.classes, f"claim {claim.meta.name}", world.profile)
+        found = requests_requests.parse(claim.spec, cluster.classes, f"claim {claim.meta.name}", cluster.profile)
         if isinstance(found, Fatal):
             return found
         asked.append(found)
@@ -137,18 +137,18 @@ class Seen:
 
     def __init__(
         self,
-        world: ClusterState,
+        cluster: ClusterState,
         node: NodeName,
         known: DeviceSignatures,
         usage: AllocatedOverlay,
         shown: Sequence[int] | None = None,
     ) -> None:
         self.node = node
-        self.world = world
-        self.traits = known
+        self.cluster = cluster
+        self.device_signatures = known
         self.usage = usage
-        self.shelf = world.shelves.get(node, NodeInventory())
-        self.layout: Layout = known.layout(self.shelf)
+        self.node_inventory = cluster.node_inventories.get(node, NodeInventory())
+        self.layout: Layout = known.layout(self.node_inventory)
         self.spots, self.numbers = self.layout.spots, self.layout.numbers
         self.shown: Sequence[int] = range(len(self.spots)) if shown is None else shown
 
@@ -164,23 +164,23 @@ def outcome(
 
 def _result(claim: Claim, asked: ParsedClaim, picks: Sequence[Pick], seen: Seen) -> AllocationResult:
     given = [_given(asked.requests[pick.request].options[pick.option], seen.shown[pick.at], seen) for pick in picks]
-    return allocation.build(claim, asked, given, seen.node, seen.world.classes, seen.world.profile)
+    return allocation.build(claim, asked, given, seen.node, seen.cluster.classes, seen.cluster.profile)
 
 
 def _given(option: Option, at: int, seen: Seen) -> allocation.AllocatedRequest:
-    spot, trait = seen.spots[at], _trait(at, seen)
+    spot, signature = seen.spots[at], _signature(at, seen)
     return allocation.AllocatedRequest(
-        option, spot, shared=trait.shared, consumed=trait.consumed(seen.traits.asks[option.ask])
+        option, spot, shared=signature.shared, consumed=signature.consumed(seen.device_signatures.asks[option.ask])
     )
 
 
 def _not_here(stuck: DeadEnd, claims: Sequence[Claim], asked: Sequence[ParsedClaim], seen: Seen) -> NotHere:
     requests = asked[stuck.claim].requests if asked else ()
     option = requests[stuck.request].options[0] if requests else Option("", requests_requests.ParsedRequest("", ()), 0)
-    ask = seen.traits.asks[option.ask] if requests else None
-    answers = [_trait(at, seen).answers[ask] for at in range(len(seen.spots))] if ask is not None else []
+    ask = seen.device_signatures.asks[option.ask] if requests else None
+    answers = [_signature(at, seen).answers[ask] for at in range(len(seen.spots))] if ask is not None else []
     matching = [at for at, answer in enumerate(answers) if answer is Answer.YES]
-    trouble = troubles(seen.shelf)[seen.world.profile.quirks.foreign_counters]
+    trouble = troubles(seen.node_inventory)[seen.cluster.profile.known_bugs.foreign_counters]
     return NotHere(
         claim=claims[stuck.claim].meta.name if claims else "",
         request=option.name,
@@ -196,5 +196,5 @@ def _not_here(stuck: DeadEnd, claims: Sequence[Claim], asked: Sequence[ParsedCla
     )
 
 
-def _trait(at: int, seen: Seen) -> DeviceSignature:
-    return seen.traits.known[seen.numbers[at]]
+def _signature(at: int, seen: Seen) -> DeviceSignature:
+    return seen.device_signatures.known[seen.numbers[at]]

@@ -38,43 +38,43 @@ class Prediction:
         )
 
 
-def predict(world: ClusterState, *, selectors: Selectors, steps: int) -> ClusterState:
+def predict(cluster: ClusterState, *, selectors: Selectors, steps: int) -> ClusterState:
     """Return the world with a first fit taken for every claim that will not get, or keep, what it was planned on.
 
     A claim that finds nothing takes nothing: its gang does not start in time and is evicted. steps: for each pod.
     """
-    really = _really(world)
-    for displaced in world.displaced:
-        world = _landed(world, displaced, really, selectors, steps)
-    for node, pods in world.awaited.items():
-        if _may_shift(node, pods, world):
-            world = _shifted(node, pods, world, selectors, steps)
-    return world
+    really = _really(cluster)
+    for conflicted in cluster.conflicted:
+        cluster = _landed(cluster, conflicted, really, selectors, steps)
+    for node, pods in cluster.awaited.items():
+        if _may_shift(node, pods, cluster):
+            cluster = _shifted(node, pods, cluster, selectors, steps)
+    return cluster
 
 
 def first_fit_holds(
-    node: NodeName, pods: Sequence[PendingAllocation], world: ClusterState, *, selectors: Selectors, steps: int
+    node: NodeName, pods: Sequence[PendingAllocation], cluster: ClusterState, *, selectors: Selectors, steps: int
 ) -> bool:
     """Return whether each of these pods gets the devices booked for it, if kube-scheduler takes them in this order.
 
     Raises StepsEndedError. pods: all that wait for devices of the node, in the order in which their gates were opened.
     """
-    return all(landing.holds for landing in replayed(node, pods, world, selectors=selectors, steps=steps))
+    return all(landing.holds for landing in replayed(node, pods, cluster, selectors=selectors, steps=steps))
 
 
 def replayed(
-    node: NodeName, pods: Sequence[PendingAllocation], world: ClusterState, *, selectors: Selectors, steps: int
+    node: NodeName, pods: Sequence[PendingAllocation], cluster: ClusterState, *, selectors: Selectors, steps: int
 ) -> tuple[Prediction, ...]:
     """Return what pods get one after the other beside all that is in use but what is booked for them.
 
     Raises StepsEndedError.
     """
-    usage = AllocatedOverlay(CombinedOverlay(world, {claim.meta.key for pod in pods for claim in pod.claims}))
+    usage = AllocatedOverlay(CombinedOverlay(cluster, {claim.meta.key for pod in pods for claim in pod.claims}))
     found: list[Prediction] = []
     for pod in pods:
-        answer = node_allocator.beside(usage, pod.claims, node, world, selectors=selectors, steps=steps)
+        answer = node_allocator.beside(usage, pod.claims, node, cluster, selectors=selectors, steps=steps)
         if isinstance(answer, Allocated):
-            usage.add(taking for takings in answer.takings for taking in takings)
+            usage.add(use for uses in answer.uses for use in uses)
             found.append(Prediction(pod, tuple(result.given for result in answer.claims)))
         else:
             found.append(Prediction(pod, None))
@@ -82,59 +82,57 @@ def replayed(
 
 
 def _landed(
-    world: ClusterState, displaced: Conflicted, really: AllocatedOverlay, selectors: Selectors, steps: int
+    cluster: ClusterState, conflicted: Conflicted, really: AllocatedOverlay, selectors: Selectors, steps: int
 ) -> ClusterState:
     """Take a first fit for a displaced claim: beside what is planned or, where that leaves nothing, as things are."""
-    for usage in (AllocatedOverlay(world), really):
+    for usage in (AllocatedOverlay(cluster), really):
         try:
             answer = node_allocator.beside(
-                usage, [displaced.claim], displaced.node, world, selectors=selectors, steps=steps
+                usage, [conflicted.claim], conflicted.node, cluster, selectors=selectors, steps=steps
             )
         except StepsEndedError:
-            return world
+            return cluster
         if isinstance(answer, Allocated):
-            return cluster_state.also(
-                world, (taking for takings in answer.takings for taking in takings), displaced.holder
-            )
-    return world
+            return cluster_state.also(cluster, (use for uses in answer.uses for use in uses), conflicted.holder)
+    return cluster
 
 
-def _really(world: ClusterState) -> AllocatedOverlay:
+def _really(cluster: ClusterState) -> AllocatedOverlay:
     """Return what is in use without what is only booked."""
     return CombinedOverlay(
-        world, {claim.meta.key for pods in world.awaited.values() for pod in pods for claim in pod.claims}
+        cluster, {claim.meta.key for pods in cluster.awaited.values() for pod in pods for claim in pod.claims}
     )
 
 
-def _may_shift(node: NodeName, pods: Iterable[PendingAllocation], world: ClusterState) -> bool:
+def _may_shift(node: NodeName, pods: Iterable[PendingAllocation], cluster: ClusterState) -> bool:
     """Return whether something on the node that could be given first is not taken: else everyone gets what is booked.
 
     Only devices before the last one that is booked matter, and what is shared may always be given.
     """
     booked = {given.device for pod in pods for devices in pod.devices for given in devices}
-    shelf = world.shelves.get(node)
-    if shelf is None:
+    node_inventory = cluster.node_inventories.get(node)
+    if node_inventory is None:
         return False
-    spots = [spot.id for pool in shelf.seen(world.profile.quirks) for spot in pool.spots]
+    spots = [spot.id for pool in node_inventory.seen(cluster.profile.known_bugs) for spot in pool.spots]
     last = max((at for at, device in enumerate(spots) if device in booked), default=-1)
-    return any(device not in world.taken for device in spots[: last + 1])
+    return any(device not in cluster.taken for device in spots[: last + 1])
 
 
 def _shifted(
-    node: NodeName, pods: Sequence[PendingAllocation], world: ClusterState, selectors: Selectors, steps: int
+    node: NodeName, pods: Sequence[PendingAllocation], cluster: ClusterState, selectors: Selectors, steps: int
 ) -> ClusterState:
     """Take what pods of a node would be given beside what is booked for them."""
     try:
-        landings = replayed(node, pods, world, selectors=selectors, steps=steps)
+        landings = replayed(node, pods, cluster, selectors=selectors, steps=steps)
     except StepsEndedError:
-        return world
+        return cluster
     for landing in landings:
         if landing.given is None or landing.holds:
             continue
         for claim, given, devices in zip(landing.pod.claims, landing.given, landing.pod.devices, strict=True):
             booked = {one.device for one in devices}
-            takings = [taking for one in given if (taking := one.taking) is not None and taking.device not in booked]
+            uses = [use for one in given if (use := one.use) is not None and use.device not in booked]
             # What is booked for another pod is taken already: the two change places.
-            more = [taking for taking in takings if taking.shared or taking.device not in world.taken]
-            world = cluster_state.also(world, more, Holder(claim=claim.meta.key, gang=landing.pod.gang))
-    return world
+            more = [use for use in uses if use.shared or use.device not in cluster.taken]
+            cluster = cluster_state.also(cluster, more, Holder(claim=claim.meta.key, gang=landing.pod.gang))
+    return cluster

@@ -49,33 +49,33 @@ class Fitting:
 class Allocator:
     """Answers for one world. steps: for every search; a search that needs more raises StepsEndedError."""
 
-    def __init__(self, world: ClusterState, *, selectors: Selectors, steps: int) -> None:
-        self._world = world
+    def __init__(self, cluster: ClusterState, *, selectors: Selectors, steps: int) -> None:
+        self._cluster = cluster
         self._selectors = selectors
         self._steps = steps
         self.below: Allocator | None = None
         """The allocator that this one is a fork of."""
-        self._usage = AllocatedOverlay(world)
+        self._usage = AllocatedOverlay(cluster)
         self.given: list[DeviceUse] = []
         """What was taken here and in the forks that were committed to this allocator."""
 
     def ask(self, claims: Sequence[Claim]) -> Question | Fatal:
         """Compile the unallocated claims of a pod."""
-        asked = node_allocator.compile_claims(claims, self._world)
+        asked = node_allocator.compile_claims(claims, self._cluster)
         if isinstance(asked, Fatal):
             return asked
-        need = device_signature.Need(requests.asks(asked), requests.attributes(asked), profile=self._world.profile)
+        need = device_signature.Need(requests.asks(asked), requests.attributes(asked), profile=self._cluster.profile)
         shows_taken = any(option.admin or option.mode is Mode.ALL for option in requests.options(asked))
         board = node_signature.build(
-            device_signature.build(need, self._selectors), self._world, shows_taken=shows_taken
+            device_signature.build(need, self._selectors), self._cluster, shows_taken=shows_taken
         )
         return Question(tuple(claims), asked, board)
 
     def nodes(self, question: Question) -> Fitting:
         """Return the nodes that take the pod's claims. Raises StepsEndedError."""
         board = question.board
-        board.update(self._world)
-        changed = {name: board.face(name, self._usage, self._world) for name in self._touched(board)}
+        board.update(self._cluster)
+        changed = {name: board.face(name, self._usage, self._cluster) for name in self._touched(board)}
         fitting: set[NodeName] = set()
         fatal: dict[NodeName, Refusal] = {}
         for face, names in board.groups.items():
@@ -93,11 +93,11 @@ class Allocator:
         Raises StepsEndedError, and KeyError for a node that is not there.
         """
         board = question.board
-        board.update(self._world)
-        if node not in self._world.nodes:
+        board.update(self._cluster)
+        if node not in self._cluster.nodes:
             raise KeyError(node)
         face = self._face(board, node)
-        seen = Seen(self._world, node, board.traits, self._usage, board.shown(node, self._usage))
+        seen = Seen(self._cluster, node, board.device_signatures, self._usage, board.shown(node, self._usage))
         return node_allocator.outcome(self._found(question, face), question.claims, question.asked, seen)
 
     def take(self, given: Iterable[DeviceUse]) -> None:
@@ -108,7 +108,7 @@ class Allocator:
 
     def fork(self) -> "Allocator":
         """Return an allocator over this one, for a "what if"; while it lives, this one must not change."""
-        found = Allocator(self._world, selectors=self._selectors, steps=self._steps)
+        found = Allocator(self._cluster, selectors=self._selectors, steps=self._steps)
         found.below, found._usage = self, AllocatedOverlay(self._usage)
         return found
 
@@ -124,7 +124,7 @@ class Allocator:
         found: set[NodeName] = set()
         layer: Allocator | None = self
         while layer is not None:
-            found.update(*(board.nodes_of(taking.device) for taking in layer.given))
+            found.update(*(board.nodes_of(use.device) for use in layer.given))
             layer = layer.below
         return found
 
@@ -144,12 +144,12 @@ class Allocator:
 
     def _face(self, board: NodeSignatureCache, node: NodeName) -> NodeSignature:
         """Return what a node has here: that of the world, unless it was touched."""
-        return board.face(node, self._usage, self._world) if self._usage.has_any else board.faces[node]
+        return board.face(node, self._usage, self._cluster) if self._usage.has_any else board.faces[node]
 
     def _found(self, question: Question, face: NodeSignature) -> Match | DeadEnd | Refusal:
         known = question.answers.get(face)
         if known is None:
             units, budget = question.board.units, Budget(self._steps)
-            known = search(question.asked, face.contents, units, self._world.profile, budget)
+            known = search(question.asked, face.contents, units, self._cluster.profile, budget)
             question.answers[face] = known
         return known

@@ -66,7 +66,7 @@ class Mismatch(StrEnum):
 class Misfit:
     """Why a claim cannot be given the devices: the first thing that is wrong. request and device: where it is one's."""
 
-    flaw: Mismatch
+    problem: Mismatch
     claim: str
     message: str
     request: str = ""
@@ -77,7 +77,7 @@ class Misfit:
 
 
 def prescribed_allocation(
-    claim: Claim, given: Sequence[RequestDevice], node: NodeName, world: ClusterState, *, selectors: Selectors
+    claim: Claim, given: Sequence[RequestDevice], node: NodeName, cluster: ClusterState, *, selectors: Selectors
 ) -> AllocationResult | Misfit:
     """Return the allocation of an unallocated claim with these devices on a node, or what is wrong with them.
 
@@ -86,17 +86,17 @@ def prescribed_allocation(
     said = f"claim {claim.meta.key}"
     if names.is_extended_claim(claim.meta.uid) or extended_resources.ANNOTATION in claim.meta.annotations:
         message = f"{said} is for extended resources: kube-scheduler makes and allocates it, and nobody else can"
-        return Misfit(flaw=Mismatch.NOT_OURS, claim=claim.meta.key, message=message)
+        return Misfit(problem=Mismatch.NOT_OURS, claim=claim.meta.key, message=message)
     if claim.allocation is not None:
-        return Misfit(flaw=Mismatch.ALLOCATED, claim=claim.meta.key, message=f"{said} is allocated already")
-    if node not in world.nodes:
-        return Misfit(flaw=Mismatch.GONE, claim=claim.meta.key, message=f"{said}: node {node} is not there")
-    profile = world.profile.with_quirks(compatibility.MENDED)
-    asked = requests.parse(claim.spec, world.classes, said, profile)
+        return Misfit(problem=Mismatch.ALLOCATED, claim=claim.meta.key, message=f"{said} is allocated already")
+    if node not in cluster.nodes:
+        return Misfit(problem=Mismatch.GONE, claim=claim.meta.key, message=f"{said}: node {node} is not there")
+    profile = cluster.profile.with_quirks(compatibility.MENDED)
+    asked = requests.parse(claim.spec, cluster.classes, said, profile)
     if isinstance(asked, Fatal):
-        return Misfit(flaw=Mismatch.CLAIM, claim=claim.meta.key, message=asked.error)
+        return Misfit(problem=Mismatch.CLAIM, claim=claim.meta.key, message=asked.error)
     need = device_signature.Need(requests.asks((asked,)), requests.attributes((asked,)), profile=profile)
-    seen = Seen(world, node, device_signature.build(need, selectors), CombinedOverlay(world, (claim.meta.key,)))
+    seen = Seen(cluster, node, device_signature.build(need, selectors), CombinedOverlay(cluster, (claim.meta.key,)))
     return _Judge(claim, asked, seen, selectors).answer(given)
 
 
@@ -116,13 +116,13 @@ class _Judge:
         self._asked = asked
         self._seen = seen
         self._selectors = selectors
-        self._profile = seen.traits.need.profile
-        units = Units(seen.traits)
-        shown = node_usage.contents_of(seen.layout, units, seen.usage, seen.world)
+        self._profile = seen.device_signatures.need.profile
+        units = Units(seen.device_signatures)
+        shown = node_usage.contents_of(seen.layout, units, seen.usage, seen.cluster)
         self._units: list[DeviceGroup] = [units.known[number] for number in shown.units]
-        self._counters = Counters(shown.stocks, self._profile.quirks)
+        self._counters = Counters(shown.stocks, self._profile.known_bugs)
         self._rules = [
-            (rule, seen.traits.attributes[rule.attribute], constraints.running(rule, self._profile))
+            (rule, seen.device_signatures.attributes[rule.attribute], constraints.running(rule, self._profile))
             for rule in asked.rules
         ]
         self._shares: dict[int, list[tuple[Amount, ...]]] = {}
@@ -131,30 +131,30 @@ class _Judge:
         entries = self._entries(given)
         if isinstance(entries, Misfit):
             return entries
-        flaw = self._miscounted(entries)
+        problem = self._miscounted(entries)
         before: list[_Entry] = []
         for entry in entries:
-            flaw = flaw or self._unfit(entry) or self._repeated(entry, before) or self._exceeds(entry)
+            problem = problem or self._unfit(entry) or self._repeated(entry, before) or self._exceeds(entry)
             before.append(entry)
-        if flaw is not None:
-            return flaw
+        if problem is not None:
+            return problem
         found = [self._given(entry) for entry in entries]
         return allocation.build(
-            self._claim, self._asked, found, self._seen.node, self._seen.world.classes, self._seen.world.profile
+            self._claim, self._asked, found, self._seen.node, self._seen.cluster.classes, self._seen.cluster.profile
         )
 
     def _given(self, entry: _Entry) -> AllocatedRequest:
-        option, trait = self._option(entry), self._units[entry.at].trait
-        consumed = trait.consumed(self._seen.traits.asks[option.ask])
-        return AllocatedRequest(option, self._seen.spots[entry.at], shared=trait.shared, consumed=consumed)
+        option, signature = self._option(entry), self._units[entry.at].signature
+        consumed = signature.consumed(self._seen.device_signatures.asks[option.ask])
+        return AllocatedRequest(option, self._seen.spots[entry.at], shared=signature.shared, consumed=consumed)
 
     def _option(self, entry: _Entry) -> Option:
         return self._asked.requests[entry.request].options[entry.option]
 
-    def _misfit(self, flaw: Mismatch, message: str, request: str = "", device: DeviceId | None = None) -> Misfit:
+    def _misfit(self, problem: Mismatch, message: str, request: str = "", device: DeviceId | None = None) -> Misfit:
         where = f"request {request} of claim {self._claim.meta.key}" if request else f"claim {self._claim.meta.key}"
         return Misfit(
-            flaw=flaw, claim=self._claim.meta.key, message=f"{where}: {message}", request=request, device=device
+            problem=problem, claim=self._claim.meta.key, message=f"{where}: {message}", request=request, device=device
         )
 
     # What is named.
@@ -180,7 +180,12 @@ class _Judge:
         """Say why a device is not among those of the node that do for some request."""
         device, node = one.device, self._seen.node
         pool = next(
-            (p for p in self._seen.shelf.seen(self._profile.quirks) if p.id == (device.driver, device.pool)), None
+            (
+                p
+                for p in self._seen.node_inventory.seen(self._profile.known_bugs)
+                if p.id == (device.driver, device.pool)
+            ),
+            None,
         )
         if pool is None:
             message = f"node {node} sees no pool {device.pool} of {device.driver}"
@@ -220,8 +225,8 @@ class _Judge:
             )
         for r in range(len(self._asked.requests)):
             mine = [entry for entry in entries if entry.request == r]
-            if flaw := self._miscounted_request(r, mine):
-                return flaw
+            if problem := self._miscounted_request(r, mine):
+                return problem
         return None
 
     def _miscounted_request(self, r: int, entries: Sequence[_Entry]) -> Misfit | None:
@@ -243,12 +248,12 @@ class _Judge:
 
     def _not_all(self, option: Option, given: set[int]) -> Misfit | None:
         """Say what keeps a request for all devices from being served by these."""
-        trouble = node_contents.troubles(self._seen.shelf)[self._profile.quirks.foreign_counters]
+        trouble = node_contents.troubles(self._seen.node_inventory)[self._profile.known_bugs.foreign_counters]
         if broken := trouble.incomplete or trouble.invalid:
             return self._misfit(Mismatch.GONE, f"it wants all devices, and {broken}", option.name)
-        ask = self._seen.traits.asks[option.ask]
+        ask = self._seen.device_signatures.asks[option.ask]
         for at, unit in enumerate(self._units):
-            if unit.trait.answers[ask] is not Answer.NO and at not in given:
+            if unit.signature.answers[ask] is not Answer.NO and at not in given:
                 device = self._seen.spots[at].id
                 return self._misfit(Mismatch.CLAIM, f"it wants all devices, {device} too", option.name, device)
         return None
@@ -258,7 +263,7 @@ class _Judge:
     def _unfit(self, entry: _Entry) -> Misfit | None:
         """Say what is wrong with a device for its request, whatever is in use."""
         option, spot = self._option(entry), self._seen.spots[entry.at]
-        answer = self._units[entry.at].trait.answers[self._seen.traits.asks[option.ask]]
+        answer = self._units[entry.at].signature.answers[self._seen.device_signatures.asks[option.ask]]
         if answer is Answer.YES:
             return None
         if answer is Answer.TAINTED:
@@ -274,10 +279,10 @@ class _Judge:
         option, device = self._option(entry), self._seen.spots[entry.at].id
         unit = self._units[entry.at]
         if unit.use.taken and not option.admin:
-            holder = self._seen.world.taken[device]
+            holder = self._seen.cluster.taken[device]
             return self._misfit(Mismatch.IN_USE, f"device {device} is in use by {holder}", option.name, device)
         for other in before:
-            if other.at == entry.at and (not unit.trait.shared or other.request == entry.request):
+            if other.at == entry.at and (not unit.signature.shared or other.request == entry.request):
                 return self._misfit(Mismatch.IN_USE, f"device {device} is given twice", option.name, device)
         return None
 
@@ -289,7 +294,7 @@ class _Judge:
             return self._misfit(Mismatch.COUNTERS, message, option.name, device)
         request = self._asked.requests[entry.request].name
         for rule, value, running in self._rules:
-            if rule.binds(request, option.name) and not running.add(unit.trait.values[value], request):
+            if rule.binds(request, option.name) and not running.add(unit.signature.values[value], request):
                 kind = "distinctAttribute" if rule.distinct else "matchAttribute"
                 message = f"device {device} is against {kind} {rule.attribute}"
                 return self._misfit(Mismatch.CONSTRAINT, message, option.name, device)
@@ -297,18 +302,18 @@ class _Judge:
 
     def _must_pay(self, at: int, unit: DeviceGroup, option: Option) -> bool:
         """Return whether a device draws from counters: not for administrators, nor for a second share."""
-        return unit.trait.draw is not None and not option.admin and at not in self._shares and not unit.use.shares
+        return unit.signature.draw is not None and not option.admin and at not in self._shares and not unit.use.shares
 
     def _overfull(self, entry: _Entry, unit: DeviceGroup) -> Misfit | None:
         """Take a share, and say which capacity of the device has too little left for it."""
-        option, device, trait = self._option(entry), self._seen.spots[entry.at].id, unit.trait
-        wanted = trait.takes[self._seen.traits.asks[option.ask]] if trait.takes else ()
+        option, device, signature = self._option(entry), self._seen.spots[entry.at].id, unit.signature
+        wanted = signature.takes[self._seen.device_signatures.asks[option.ask]] if signature.takes else ()
         mine = self._shares.get(entry.at, [])
-        for number, (name, total) in enumerate(trait.room):
+        for number, (name, total) in enumerate(signature.room):
             used = unit.use.amounts[number] if unit.use.amounts else 0
             if used + sum(share[number] for share in mine) + wanted[number] > total:
                 message = f"too little is left of capacity {name} of device {device}"
                 return self._misfit(Mismatch.CAPACITY, message, option.name, device)
-        if trait.shared:
+        if signature.shared:
             self._shares[entry.at] = [*mine, wanted]
         return None

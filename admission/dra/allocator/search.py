@@ -41,7 +41,7 @@ def search(
     of them and with none. Raises StepsEndedError.
     """
     found = Search(claims, contents, units, profile, budget).answer()
-    if isinstance(found, DeadEnd) and profile.quirks.distinct_forgets and _is_doubtful(claims, contents, units):
+    if isinstance(found, DeadEnd) and profile.known_bugs.distinct_forgets and _is_doubtful(claims, contents, units):
         return replace(found, firm=False)
     if not promise or not isinstance(found, Match):
         return found
@@ -59,28 +59,28 @@ def _doubt(  # noqa: PLR0917 - the same
     """Return why an answer cannot be promised; None where nothing speaks against it."""
     if contents.disputed:
         return _disputed(contents.disputed)
-    asks = units.traits.asks
+    asks = units.device_signatures.asks
     for c, picks in enumerate(found.picks):
         for pick in picks:
             ask = claims[c].requests[pick.request].options[pick.option].ask
             unit = units.known[contents.units[pick.at]]
-            if asks[ask] in unit.trait.evicting:
+            if asks[ask] in unit.signature.evicting:
                 return DeadEnd(c, pick.request, 0, frozenset((Failure.EVICTED,)), pick.at, firm=False)
             if profile.release is Release.V1_36 and _is_inexact(ask, unit, contents):
                 return _disputed("amounts such as 1.5Gi, which 1.36 adds up wrongly")
     if _is_doubtful(claims, contents, units):
-        for quirks in (compatibility.AS_OF_1_36, compatibility.MENDED):
-            if quirks != profile.quirks:
-                other = Search(claims, contents, units, profile.with_quirks(quirks), budget).answer()
+        for known_bugs in (compatibility.AS_OF_1_36, compatibility.MENDED):
+            if known_bugs != profile.known_bugs:
+                other = Search(claims, contents, units, profile.with_quirks(known_bugs), budget).answer()
                 if other != found:
                     return _disputed("a defect that one of them has")
     return None
 
 
 def _is_inexact(ask: ParsedRequest, unit: DeviceGroup, contents: NodeContents) -> bool:
-    if unit.trait.shared and (ask.inexact or unit.trait.inexact):
+    if unit.signature.shared and (ask.inexact or unit.signature.inexact):
         return True
-    return unit.trait.draw is not None and contents.stocks[unit.stock].inexact
+    return unit.signature.draw is not None and contents.stocks[unit.stock].inexact
 
 
 def _disputed(what: str) -> DeadEnd:
@@ -99,7 +99,7 @@ def _is_doubtful(claims: Sequence[ParsedClaim], contents: NodeContents, units: U
     return any(
         isinstance(value, tuple) and isinstance(value[1], frozenset)
         for number in set(contents.units)
-        for value in units.known[number].trait.values
+        for value in units.known[number].signature.values
     )
 
 
@@ -124,27 +124,27 @@ class Search:
         self._end = len(claims)
         self._stops = True
         self._contents = contents
-        self._quirks: KnownBugs = profile.quirks
+        self._known_bugs: KnownBugs = profile.known_bugs
         self._budget = budget
         self._units: list[DeviceGroup] = [units.known[number] for number in contents.units]
-        asks, values = units.traits.asks, units.traits.attributes
+        asks, values = units.device_signatures.asks, units.device_signatures.attributes
         self._asks = [[[asks[o.ask] for o in request.options] for request in claim.requests] for claim in claims]
         self._rules: list[list[tuple[int, Running]]] = [
             [(values[rule.attribute], constraints.running(rule, profile)) for rule in claim.rules] for claim in claims
         ]
         self._taken: dict[int, frozenset[int]] = {}
         self._shares: dict[int, list[tuple[Amount, ...]]] = {}
-        self._counters = Counters(contents.stocks, profile.quirks)
+        self._counters = Counters(contents.stocks, profile.known_bugs)
         self._all: dict[tuple[int, int, int], list[int]] = {}
         self._dead: dict[Hashable, bool | Full] = {}
         # What a forgetful constraint or mixed-up counters let in depends on the order of devices, so that an equal
         # device cannot stand for another.
-        forgets = self._quirks.distinct_forgets and any(r.distinct for claim in claims for r in claim.rules)
+        forgets = self._known_bugs.distinct_forgets and any(r.distinct for claim in claims for r in claim.rules)
         # Nor where mode All may find one or the other in use first, and else be at odds with a constraint.
         at_odds = any(claim.rules and o.mode is Mode.ALL for claim in claims for r in claim.requests for o in r.options)
         self._alike = not forgets and not at_odds and not self._counters.mixed
         self._price = 1
-        self._ordinary = not contents.stocks and not any(u.trait.shared or u.use.shares for u in self._units)
+        self._ordinary = not contents.stocks and not any(u.signature.shared or u.use.shares for u in self._units)
 
     def answer(self) -> Match | DeadEnd | Refusal:
         refusal = self._prepare()
@@ -183,16 +183,16 @@ class Search:
         return None
 
     def _every(self, c: int, r: int, o: int, option: Option) -> list[int] | Refusal:
-        trouble = self._contents.trouble(self._quirks)
+        trouble = self._contents.trouble(self._known_bugs)
         if broken := trouble.incomplete or trouble.invalid:
             return Fatal(f"request {option.name} wants all devices, and {broken}", c, option.name)
         found: list[int] = []
         ask = self._asks[c][r][o]
         for at, unit in enumerate(self._units):
-            answer = unit.trait.answers[ask]
+            answer = unit.signature.answers[ask]
             if not isinstance(answer, Answer):
                 return _met(answer, c, option)
-            if answer is not Answer.NO and (not self._quirks.all_by_what_is_left or self._has_room(at, unit, ask)):
+            if answer is not Answer.NO and (not self._known_bugs.all_by_what_is_left or self._has_room(at, unit, ask)):
                 found.append(at)
         return found
 
@@ -210,7 +210,7 @@ class Search:
         if not self._ordinary or not all(option.plain for option in options):
             return False
         units = enumerate(self._units)
-        free = [unit.trait.answers for at, unit in units if not unit.use.taken and at not in self._taken]
+        free = [unit.signature.answers for at, unit in units if not unit.use.taken and at not in self._taken]
         wanted = {ask for claim in self._asks[first:] for request in claim for ask in request}
         if self._stops and any(not isinstance(answers[ask], Answer) for answers in free for ask in wanted):
             return False
@@ -308,7 +308,7 @@ class Search:
             self._note(c, r, number, {Failure.LIMIT})
             return Full.FULL
         at = every[number]
-        if not self._may_have(c, r, o, at) or self._units[at].trait.answers[self._asks[c][r][o]] is not Answer.YES:
+        if not self._may_have(c, r, o, at) or self._units[at].signature.answers[self._asks[c][r][o]] is not Answer.YES:
             self._note(c, r, number, {Failure.ALL}, at)
             return False
         self._budget.spend()
@@ -335,7 +335,7 @@ class Search:
         for at in range(start, len(self._units)):
             if not self._may_have(c, r, o, at):
                 continue
-            answer = self._units[at].trait.answers[ask]
+            answer = self._units[at].signature.answers[ask]
             if answer is Answer.YES:
                 if alike:
                     sort = self._sort(at)
@@ -381,8 +381,8 @@ class Search:
             if counted:
                 self._counters.put_back(unit)
             return Failure.CAPACITY
-        if unit.trait.shared:
-            self._shares.setdefault(at, []).append(unit.trait.takes[ask] if unit.trait.takes else ())
+        if unit.signature.shared:
+            self._shares.setdefault(at, []).append(unit.signature.takes[ask] if unit.signature.takes else ())
         else:
             self._taken[at] = self._taken.get(at, frozenset()) | {c}
         self.picks[c].append(Pick(r, o, at))
@@ -391,7 +391,7 @@ class Search:
     def _give_back(self, c: int, at: int, *, counted: bool) -> None:
         pick = self.picks[c].pop()
         unit = self._units[at]
-        if unit.trait.shared:
+        if unit.signature.shared:
             self._shares[at].pop()
             if not self._shares[at]:
                 del self._shares[at]
@@ -407,23 +407,23 @@ class Search:
 
     def _has_room(self, at: int, unit: DeviceGroup, ask: int) -> bool:
         """Return whether enough of every capacity is left, given the shares of others and of this pod."""
-        trait = unit.trait
+        signature = unit.signature
         shares = self._shares.get(at, ())
-        if not trait.room or not (shares or unit.use.amounts):
+        if not signature.room or not (shares or unit.use.amounts):
             return True
-        for number, (_, total) in enumerate(trait.room):
+        for number, (_, total) in enumerate(signature.room):
             used = unit.use.amounts[number] if unit.use.amounts else 0
-            if used + sum(share[number] for share in shares) + trait.takes[ask][number] > total:
+            if used + sum(share[number] for share in shares) + signature.takes[ask][number] > total:
                 return False
         return True
 
     def _must_pay(self, at: int, unit: DeviceGroup, option: Option) -> bool:
         """Return whether the device draws from counters: not for another share of a device that has some already."""
-        if unit.trait.draw is None or (option.admin and not self._quirks.admin_pays_counters):
+        if unit.signature.draw is None or (option.admin and not self._known_bugs.admin_pays_counters):
             return False
-        if not unit.trait.shared:
+        if not unit.signature.shared:
             return True
-        known = unit.use.amounts is not None if self._quirks.unsharable_counters else unit.use.shares
+        known = unit.use.amounts is not None if self._known_bugs.unsharable_counters else unit.use.shares
         return at not in self._shares and not known
 
     def _bind(self, c: int, r: int, option: Option, unit: DeviceGroup) -> bool:
@@ -431,7 +431,7 @@ class Search:
         request = self._claims[c].requests[r].name
         for number, (value, rule) in enumerate(self._rules[c]):
             bound = self._claims[c].rules[number].binds(request, option.name)
-            if bound and not rule.add(unit.trait.values[value], request):
+            if bound and not rule.add(unit.signature.values[value], request):
                 self._unbind(c, request, option, number)
                 return False
         return True

@@ -38,8 +38,8 @@ class _Scene:
     """Where the greedy search got stuck."""
 
     gang: Gang
-    world: ClusterState
-    traits: DeviceSignatures
+    cluster: ClusterState
+    device_signatures: DeviceSignatures
     placer: FirstFitSearch
     kind: PodKind
     member: int
@@ -51,14 +51,16 @@ class _Scene:
         return self.kind.members[self.member].pod.meta.name
 
 
-def explain_dead_end(gang: Gang, world: ClusterState, traits: DeviceSignatures, placer: FirstFitSearch) -> Explanation:
+def explain_dead_end(
+    gang: Gang, cluster: ClusterState, device_signatures: DeviceSignatures, placer: FirstFitSearch
+) -> Explanation:
     """Explain where a greedy search got stuck. There must be a kind that found no place."""
     number = placer.outcome.stuck or 0
     kind = gang.kinds[number]
     allocated = placer.state.allocated
     member = sum(placed.kind == number for placed in placer.outcome.placed)
     wanted = tuple(w for w in kind.wanted[member] if w.shared is None or allocated[w.shared] is None)
-    scene = _Scene(gang, world, traits, placer, kind, member, wanted)
+    scene = _Scene(gang, cluster, device_signatures, placer, kind, member, wanted)
     if not kind.nodes:
         return _nowhere(scene)
     nodes = _open_nodes(scene)
@@ -85,15 +87,15 @@ def _open_nodes(scene: _Scene) -> list[int]:
 def _nowhere(scene: _Scene) -> Explanation:
     """No node passes the filters."""
     demand = scene.kind.members[scene.member]
-    if not scene.world.nodes:
+    if not scene.cluster.nodes:
         return Explanation(f"pod {scene.pod} cannot be placed: there are no nodes", {"pod": scene.pod})
     reasons: dict[str, list[str]] = {}
-    for name, node in sorted(scene.world.nodes.items()):
-        refused = node_filters.refuses(demand, node, scene.world)
+    for name, node in sorted(scene.cluster.nodes.items()):
+        refused = node_filters.refuses(demand, node, scene.cluster)
         if refused is not None:
             reasons.setdefault(refused.why, []).append(name)
     why = "; ".join(f"{_listed(nodes)} {reason}" for reason, nodes in reasons.items())
-    return Explanation(f"no node takes pod {scene.pod}: {why}", {"pod": scene.pod, "nodes": len(scene.world.nodes)})
+    return Explanation(f"no node takes pod {scene.pod}: {why}", {"pod": scene.pod, "nodes": len(scene.cluster.nodes)})
 
 
 def _bound(scene: _Scene) -> Explanation:
@@ -126,7 +128,7 @@ def _cramped(scene: _Scene, nodes: Sequence[int]) -> Explanation:
 
 def _short(scene: _Scene, nodes: Sequence[int]) -> Explanation:
     """Devices are short: find the request that fails on the node that comes farthest."""
-    asks = scene.traits.asks
+    asks = scene.device_signatures.asks
     needs = _needs(wanted.ask for wanted in scene.wanted)
     for wanted in scene.wanted:
         for request in wanted.ask.requests:
@@ -176,14 +178,14 @@ def _counted(scene: _Scene, nodes: Sequence[int], ask: int) -> dict[int, _Counts
 def _count(scene: _Scene, node: int, ask: int) -> _Counts:
     layout = scene.placer.state.layouts[node]
     free = set(scene.placer.state.free_spots(node))
-    traits = [scene.traits.known[number] for number in layout.numbers]
-    matching = [at for at, trait in enumerate(traits) if trait.answers[ask] is Answer.YES]
+    device_signatures = [scene.device_signatures.known[number] for number in layout.numbers]
+    matching = [at for at, signature in enumerate(device_signatures) if signature.answers[ask] is Answer.YES]
     return _Counts(
         free=sum(at in free for at in matching),
         matching=len(matching),
-        tainted=sum(trait.answers[ask] is Answer.TAINTED for trait in traits),
-        many=any(traits[at].shared for at in matching),
-        failed=next((str(answer) for t in traits if not isinstance(answer := t.answers[ask], Answer)), ""),
+        tainted=sum(signature.answers[ask] is Answer.TAINTED for signature in device_signatures),
+        many=any(device_signatures[at].shared for at in matching),
+        failed=next((str(answer) for t in device_signatures if not isinstance(answer := t.answers[ask], Answer)), ""),
     )
 
 
@@ -211,7 +213,7 @@ def _too_few(  # noqa: PLR0917 - what the sentence says
         "node": node,
     }
     start = f"pod {scene.pod} needs {devices} on one node ({place}{others})"
-    number = scene.traits.asks[ask]
+    number = scene.device_signatures.asks[ask]
     if not any(count.matching for count in counts.values()):
         said = f"{start}; {_nothing(ask, counts)}{_contradictory(scene)}"
         return Explanation(said, {**details, "matching": 0}, number)
@@ -240,8 +242,8 @@ def _nothing(ask: ParsedRequest, counts: Mapping[int, _Counts]) -> str:
 def _contradictory(scene: _Scene) -> str:
     """Name a pool whose devices are not used although they might serve, since its slices contradict each other."""
     for node in sorted(scene.kind.nodes):
-        for pool in scene.world.shelves[node].pools if node in scene.world.shelves else ():
-            if pool.soundness is pools.PoolHealth.INVALID and scene.traits.may_serve(pool):
+        for pool in scene.cluster.node_inventories[node].pools if node in scene.cluster.node_inventories else ():
+            if pool.soundness is pools.PoolHealth.INVALID and scene.device_signatures.may_serve(pool):
                 return f"; {pool.title} on node {node} is not used ({pool.why}): its driver has to mend its slices"
     return ""
 
@@ -346,17 +348,17 @@ def _took(scene: _Scene, node: int, placed: Sequence[Placed]) -> str:
 
 
 def explain_busy(
-    explanation: Explanation, scene_placer: FirstFitSearch, world: ClusterState, traits: DeviceSignatures
+    explanation: Explanation, scene_placer: FirstFitSearch, cluster: ClusterState, device_signatures: DeviceSignatures
 ) -> Explanation:
     """Add who has the devices that are missing."""
     if explanation.ask is None:
         return Explanation(f"{explanation.message}; it would fit if nothing else were in use", explanation.details)
     state = scene_placer.state
     used = {
-        spot.id: world.taken[spot.id]
+        spot.id: cluster.taken[spot.id]
         for node in range(len(state.names))
         for spot, number in zip(state.layouts[node].spots, state.layouts[node].numbers, strict=True)
-        if spot.id in world.taken and traits.known[number].answers[explanation.ask] is Answer.YES
+        if spot.id in cluster.taken and device_signatures.known[number].answers[explanation.ask] is Answer.YES
     }
     holders = sorted({str(holder) for holder in used.values()})
     if not holders:
@@ -370,14 +372,16 @@ def explain_busy(
     )
 
 
-def explain_incomplete(gang: Gang, world: ClusterState, traits: DeviceSignatures, number: int) -> Explanation | None:
+def explain_incomplete(
+    gang: Gang, cluster: ClusterState, device_signatures: DeviceSignatures, number: int
+) -> Explanation | None:
     """Return the first pool with missing slices that might serve a pod of the kind; None when there is none."""
     kind = gang.kinds[number]
     if not kind.devices:
         return None
     for node in sorted(kind.nodes):
-        for pool in world.shelves[node].pools if node in world.shelves else ():
-            if pool.soundness is pools.PoolHealth.INCOMPLETE and traits.may_serve(pool):
+        for pool in cluster.node_inventories[node].pools if node in cluster.node_inventories else ():
+            if pool.soundness is pools.PoolHealth.INCOMPLETE and device_signatures.may_serve(pool):
                 pod = kind.members[0].pod.meta.name
                 return Explanation(
                     f"{pool.title} on node {node} is incomplete ({pool.why}); without it pod {pod} finds no place",

@@ -84,7 +84,7 @@ class Confined:
 def confined(
     claims: Sequence[Claim],
     drivers: Collection[str],
-    world: ClusterState,
+    cluster: ClusterState,
     *,
     selectors: Selectors,
     tolerates: Callable[[Toleration], bool],
@@ -94,28 +94,28 @@ def confined(
     A request that nothing matches is not confined, nor one that tolerates what keeps others off the devices. Nothing is
     said of claims that kube-scheduler would give up on.
     """
-    asked = node_allocator.compile_claims(claims, world)
+    asked = node_allocator.compile_claims(claims, cluster)
     if isinstance(asked, Fatal):
         return None
-    known = device_signature.build(device_signature.Need(requests.asks(asked), profile=world.profile), selectors)
+    known = device_signature.build(device_signature.Need(requests.asks(asked), profile=cluster.profile), selectors)
     for claim, one in zip(claims, asked, strict=True):
         for request in one.requests:
             if any(tolerates(toleration) for option in request.options for toleration in option.ask.tolerations):
                 continue
-            found = _drivers(request, known, world)
+            found = _drivers(request, known, cluster)
             if found and found <= set(drivers):
                 return Confined(claim.meta.key, request.name, min(found))
     return None
 
 
-def _drivers(request: RequestAlternatives, known: DeviceSignatures, world: ClusterState) -> set[str]:
+def _drivers(request: RequestAlternatives, known: DeviceSignatures, cluster: ClusterState) -> set[str]:
     """Return the drivers of the devices that match a request."""
     numbers = [known.asks[option.ask] for option in request.options]
-    return {driver for driver, answers in _devices(known, world) if any(answers[at] is Answer.YES for at in numbers)}
+    return {driver for driver, answers in _devices(known, cluster) if any(answers[at] is Answer.YES for at in numbers)}
 
 
-def _devices(known: DeviceSignatures, world: ClusterState) -> Iterable[tuple[str, Sequence[object]]]:
-    for shelf in world.shelves.values():
-        layout = known.layout(shelf)
+def _devices(known: DeviceSignatures, cluster: ClusterState) -> Iterable[tuple[str, Sequence[object]]]:
+    for node_inventory in cluster.node_inventories.values():
+        layout = known.layout(node_inventory)
         for spot, number in zip(layout.spots, layout.numbers, strict=True):
             yield spot.id.driver, known.known[number].answers

@@ -98,7 +98,7 @@ class Layout:
     that nothing that happens elsewhere changes them.
     """
 
-    shelf: NodeInventory
+    node_inventory: NodeInventory
     parts: tuple[tuple[Segment, int], ...] = ()
     drawn: tuple[Pool, ...] = ()
     fixed: bool = True
@@ -151,11 +151,11 @@ class DeviceSignatures:
         self.racks: dict[Any, Any] = {}
         """And what `candidate_nodes` does."""
 
-    def layout(self, shelf: NodeInventory) -> Layout:
+    def layout(self, node_inventory: NodeInventory) -> Layout:
         """Return the devices that a node sees, without those that nobody asks for."""
-        known = self._layouts.get(id(shelf))
+        known = self._layouts.get(id(node_inventory))
         if known is None:
-            known = self._layouts[id(shelf)] = self._laid_out(shelf)
+            known = self._layouts[id(node_inventory)] = self._laid_out(node_inventory)
         return known
 
     @property
@@ -167,20 +167,20 @@ class DeviceSignatures:
         """Return whether a pool might have what is needed: one of its devices does, or it shows none."""
         return not pool.spots or bool(self._segment(pool).spots)
 
-    def keep(self, shelves: Container[int]) -> None:
+    def keep(self, node_inventories: Container[int]) -> None:
         """Forget the layouts of all but these shelves, by identity."""
-        self._layouts = {key: known for key, known in self._layouts.items() if key in shelves}
-        quirks = self.need.profile.quirks
-        alive = {id(pool) for layout in self._layouts.values() for pool in layout.shelf.seen(quirks)}
+        self._layouts = {key: known for key, known in self._layouts.items() if key in node_inventories}
+        known_bugs = self.need.profile.known_bugs
+        alive = {id(pool) for layout in self._layouts.values() for pool in layout.node_inventory.seen(known_bugs)}
         self._segments = {key: known for key, known in self._segments.items() if key in alive}
 
-    def _laid_out(self, shelf: NodeInventory) -> Layout:
-        pools = [pool for pool in shelf.seen(self.need.profile.quirks) if pool.sound]
+    def _laid_out(self, node_inventory: NodeInventory) -> Layout:
+        pools = [pool for pool in node_inventory.seen(self.need.profile.known_bugs) if pool.sound]
         segments = [found for pool in pools if (found := self._segment(pool)).spots]
         drawn = [segment.pool for segment in segments if self._draws(segment)]
         places = {id(pool): at for at, pool in enumerate(drawn)}
         return Layout(
-            shelf=shelf,
+            node_inventory=node_inventory,
             parts=tuple((segment, places.get(id(segment.pool), -1)) for segment in segments),
             drawn=tuple(drawn),
             fixed=all(segment.local for segment in segments),
@@ -258,11 +258,11 @@ class DeviceSignatures:
         answers = [self._selected(ask, spot, bit) for ask, bit in zip(self.need.asks, bits, strict=True)]
         if all(answer is Answer.NO for answer in answers):
             return None
-        trait = self._trait(answers, spot)
-        number = self._numbers.get(trait)
+        signature = self._signature(answers, spot)
+        number = self._numbers.get(signature)
         if number is None:
-            number = self._numbers[trait] = len(self.known)
-            self.known.append(trait)
+            number = self._numbers[signature] = len(self.known)
+            self.known.append(signature)
         return number
 
     def _selected(self, ask: ParsedRequest, spot: InventoryDevice, bit: int) -> Answer | Refusal:
@@ -273,7 +273,7 @@ class DeviceSignatures:
             return Fatal(self._selectors.error(ask.texts, spot.slice, spot.at), device=str(spot.id))
         return Answer.YES if bit and spot.reachable else Answer.NO
 
-    def _trait(self, answers: list[Answer | Refusal], spot: InventoryDevice) -> DeviceSignature:
+    def _signature(self, answers: list[Answer | Refusal], spot: InventoryDevice) -> DeviceSignature:
         device, features = spot.device, self.need.profile.features
         prices = [FREE] * len(answers)
         taken: list[dict[str, Amount]] = [{}] * len(answers)

@@ -35,7 +35,7 @@ TAKEN = Use(taken=True)
 class DeviceGroup:
     """A device to a search: its trait, its use, and the place of its pool among those with counters (-1 for none)."""
 
-    trait: DeviceSignature
+    signature: DeviceSignature
     use: Use
     stock: int
 
@@ -82,52 +82,52 @@ class NodeContents:
     troubles: tuple[Trouble, Trouble] = NO_TROUBLES
     disputed: str = ""
 
-    def trouble(self, quirks: KnownBugs) -> Trouble:
-        return self.troubles[quirks.foreign_counters]
+    def trouble(self, known_bugs: KnownBugs) -> Trouble:
+        return self.troubles[known_bugs.foreign_counters]
 
 
 class Units:
     """Numbers units, for one set of traits."""
 
-    def __init__(self, traits: DeviceSignatures) -> None:
-        self.traits = traits
+    def __init__(self, device_signatures: DeviceSignatures) -> None:
+        self.device_signatures = device_signatures
         self.known: list[DeviceGroup] = []
         self.memory: dict[Hashable, dict[Any, Any]] = {}
         """What `upper_bound` and `first_fit` have found of nodes made of these units, while they are numbered so."""
         self._numbers: dict[tuple[int, Use, int], int] = {}
         self._free: dict[tuple[int, int], int] = {}
 
-    def number(self, trait: int, use: Use, stock: int) -> int:
+    def number(self, signature: int, use: Use, stock: int) -> int:
         """Return the number of a unit."""
         if use is FREE:
-            return self.free(trait, stock)
-        key = (trait, use, stock)
+            return self.free(signature, stock)
+        key = (signature, use, stock)
         found = self._numbers.get(key)
         if found is None:
-            found = self._numbers[key] = self._new(trait, use, stock)
+            found = self._numbers[key] = self._new(signature, use, stock)
         return found
 
-    def free(self, trait: int, stock: int) -> int:
+    def free(self, signature: int, stock: int) -> int:
         """Return the number of a unit of which no use is made."""
-        found = self._free.get((trait, stock))
+        found = self._free.get((signature, stock))
         if found is None:
-            found = self._free[trait, stock] = self._new(trait, FREE, stock)
+            found = self._free[signature, stock] = self._new(signature, FREE, stock)
         return found
 
-    def _new(self, trait: int, use: Use, stock: int) -> int:
-        self.known.append(DeviceGroup(self.traits.known[trait], use, stock))
+    def _new(self, signature: int, use: Use, stock: int) -> int:
+        self.known.append(DeviceGroup(self.device_signatures.known[signature], use, stock))
         return len(self.known) - 1
 
 
-def troubles(shelf: NodeInventory) -> tuple[Trouble, Trouble]:
+def troubles(node_inventory: NodeInventory) -> tuple[Trouble, Trouble]:
     """Return what is wrong with a node's pools, as 1.37 and as 1.36 meet it."""
-    if shelf.plain:
+    if node_inventory.plain:
         return NO_TROUBLES
-    return (_trouble(shelf, KnownBugs()), _trouble(shelf, KnownBugs(foreign_counters=True)))
+    return (_trouble(node_inventory, KnownBugs()), _trouble(node_inventory, KnownBugs(foreign_counters=True)))
 
 
-def _trouble(shelf: NodeInventory, quirks: KnownBugs) -> Trouble:
-    broken = shelf.broken(quirks)
+def _trouble(node_inventory: NodeInventory, known_bugs: KnownBugs) -> Trouble:
+    broken = node_inventory.broken(known_bugs)
     return Trouble(
         *(
             "; ".join(f"{pool.title}: {pool.why}" for pool in broken if pool.soundness is soundness)
@@ -136,13 +136,15 @@ def _trouble(shelf: NodeInventory, quirks: KnownBugs) -> Trouble:
     )
 
 
-def disputed(shelf: NodeInventory, traits: DeviceSignatures) -> str:
+def disputed(node_inventory: NodeInventory, device_signatures: DeviceSignatures) -> str:
     """Return the pools that matter and that 1.36 and 1.37 see differently, for people."""
-    if not shelf.disputed:
+    if not node_inventory.disputed:
         return ""
-    pools = (*shelf.pools, *(shelf.old or ()))
+    pools = (*node_inventory.pools, *(node_inventory.old or ()))
     names: dict[PoolId, str] = {
-        pool.id: pool.title for pool in pools if pool.id in shelf.disputed and traits.may_serve(pool)
+        pool.id: pool.title
+        for pool in pools
+        if pool.id in node_inventory.disputed and device_signatures.may_serve(pool)
     }
     return ", ".join(names[pool] for pool in sorted(names))
 
@@ -153,12 +155,12 @@ def namesakes(names: Sequence[str]) -> list[int]:
     return [first.setdefault(name, at) for at, name in enumerate(names)]
 
 
-def shared_use(trait: DeviceSignature, shares: Iterable[Share]) -> Use:
+def shared_use(signature: DeviceSignature, shares: Iterable[Share]) -> Use:
     """Return the use of a device of which claims have these shares."""
     stated = [share for share in shares if share is not None]
     if not stated:
         return Use(shares=True)
     return Use(
         shares=True,
-        amounts=tuple(sum((share.get(name, 0) for share in stated), 0) for name, _ in trait.room),
+        amounts=tuple(sum((share.get(name, 0) for share in stated), 0) for name, _ in signature.room),
     )

@@ -40,15 +40,15 @@ class NodeSignature:
 class NodeSignatureCache:
     """The faces of all nodes in one world. shows_taken: whether devices in use matter, as they do to All and admins."""
 
-    def __init__(self, traits: DeviceSignatures, *, shows_taken: bool) -> None:
-        self.traits = traits
-        self.units = Units(traits)
+    def __init__(self, device_signatures: DeviceSignatures, *, shows_taken: bool) -> None:
+        self.device_signatures = device_signatures
+        self.units = Units(device_signatures)
         self.faces: dict[NodeName, NodeSignature] = {}
         self.groups: dict[NodeSignature, set[NodeName]] = {}
         self._seeing: dict[PoolId, set[NodeName]] = {}
         """The nodes that see something of each pool that is not a single node's own."""
         self._shows_taken = shows_taken
-        self._world: ClusterState | None = None
+        self._cluster: ClusterState | None = None
         self._identities: dict[DeviceId, int] = {}
         self._known: dict[Hashable, NodeSignature] = {}
         self._stamp: Hashable = None
@@ -57,45 +57,45 @@ class NodeSignatureCache:
 
     def layout(self, node: NodeName) -> Layout:
         """Return the layout of a node of the world that the board shows."""
-        world = self._world
-        return self.traits.layout(_BARE if world is None else world.shelves.get(node, _BARE))
+        cluster = self._cluster
+        return self.device_signatures.layout(_BARE if cluster is None else cluster.node_inventories.get(node, _BARE))
 
-    def update(self, world: ClusterState) -> None:
+    def update(self, cluster: ClusterState) -> None:
         """Bring every face up to date with a world."""
-        before = self._world
-        if before is world:
+        before = self._cluster
+        if before is cluster:
             return
         if len(self._known) > MOST_FACES:
             self._start_anew()
             before = None
-        self._world = world
-        changed = cluster_state.changed(before, world) if before is not None else None
+        self._cluster = cluster
+        changed = cluster_state.changed(before, cluster) if before is not None else None
         if changed is None:
-            changed = frozenset(world.nodes)
-        usage = AllocatedOverlay(world)
+            changed = frozenset(cluster.nodes)
+        usage = AllocatedOverlay(cluster)
         for name in changed:
             self._forget(name)
-            if name in world.nodes:
-                self._lay_out(name, world)
+            if name in cluster.nodes:
+                self._lay_out(name, cluster)
         for name in changed:
-            if name in world.nodes:
-                self._put(name, self.face(name, usage, world))
+            if name in cluster.nodes:
+                self._put(name, self.face(name, usage, cluster))
 
     def _start_anew(self) -> None:
         """Forget faces that no node has any more, and all others with them."""
-        self.units = Units(self.traits)
+        self.units = Units(self.device_signatures)
         self._known.clear()
         self._stamp = None
         for name in list(self.faces):
             self._forget(name)
 
-    def face(self, node: NodeName, usage: AllocatedOverlay, world: ClusterState) -> NodeSignature:
+    def face(self, node: NodeName, usage: AllocatedOverlay, cluster: ClusterState) -> NodeSignature:
         """Return the face of a node with some use of its devices."""
-        layout = self.traits.layout(world.shelves.get(node, _BARE))
+        layout = self.device_signatures.layout(cluster.node_inventories.get(node, _BARE))
         parts = [self._part(segment, stock, usage) for segment, stock in layout.parts]
         codes = parts[0][1] if len(parts) == 1 else tuple(chain.from_iterable(codes for _, codes in parts))
         units = codes if layout.fixed else tuple(chain.from_iterable(units for units, _ in parts))
-        found = node_usage.contents_of(layout, self.units, usage, world, numbers=units)
+        found = node_usage.contents_of(layout, self.units, usage, cluster, numbers=units)
         key = (codes, found.stocks, found.troubles, found.disputed)
         known = self._known.get(key)
         if known is None:
@@ -134,11 +134,13 @@ class NodeSignatureCache:
         found = self._seeing.get(pool)
         if found is not None:
             return found
-        owner = self._world.slices.owner(pool) if self._world is not None and self._world.slices is not None else None
+        owner = (
+            self._cluster.slices.owner(pool) if self._cluster is not None and self._cluster.slices is not None else None
+        )
         return {owner} if owner in self.faces else set()
 
-    def _lay_out(self, name: NodeName, world: ClusterState) -> None:
-        layout = self.traits.layout(world.shelves.get(name, _BARE))
+    def _lay_out(self, name: NodeName, cluster: ClusterState) -> None:
+        layout = self.device_signatures.layout(cluster.node_inventories.get(name, _BARE))
         if layout.fixed:
             return
         for spot in layout.spots:
@@ -160,12 +162,12 @@ class NodeSignatureCache:
         self.groups.setdefault(face, set()).add(name)
 
 
-def build(traits: DeviceSignatures, world: ClusterState, *, shows_taken: bool) -> NodeSignatureCache:
+def build(device_signatures: DeviceSignatures, cluster: ClusterState, *, shows_taken: bool) -> NodeSignatureCache:
     """Return the board of a need, made at most once for each sort; imagined worlds and realms have their own."""
-    key = (shows_taken, world.imagined, world.realm)
-    if key not in traits.boards:
-        traits.boards[key] = NodeSignatureCache(traits, shows_taken=shows_taken)
-    found: NodeSignatureCache = traits.boards[key]
+    key = (shows_taken, cluster.is_simulated, cluster.simulation)
+    if key not in device_signatures.boards:
+        device_signatures.boards[key] = NodeSignatureCache(device_signatures, shows_taken=shows_taken)
+    found: NodeSignatureCache = device_signatures.boards[key]
     return found
 
 

@@ -21,14 +21,14 @@ def units_of(
         return _shared_units(segment, stock, usage, units, shows_taken=shows_taken)
     takers, free = usage.takers(), units.free
     found: list[int] = []
-    for spot, trait in zip(segment.spots, segment.numbers, strict=True):
+    for spot, signature in zip(segment.spots, segment.numbers, strict=True):
         for layer in takers:
             if spot.id in layer:
                 if shows_taken:
-                    found.append(units.number(trait, node_contents.TAKEN, stock))
+                    found.append(units.number(signature, node_contents.TAKEN, stock))
                 break
         else:
-            found.append(free(trait, stock))
+            found.append(free(signature, stock))
     return tuple(found)
 
 
@@ -36,12 +36,12 @@ def _shared_units(
     segment: Segment, stock: int, usage: AllocatedOverlay, units: Units, *, shows_taken: bool
 ) -> tuple[int, ...]:
     """Return the same where some devices are shared."""
-    number, known = units.number, units.traits.known
+    number, known = units.number, units.device_signatures.known
     found: list[int] = []
-    for spot, trait in zip(segment.spots, segment.numbers, strict=True):
-        use = usage.use_of(spot.id, known[trait])
+    for spot, signature in zip(segment.spots, segment.numbers, strict=True):
+        use = usage.use_of(spot.id, known[signature])
         if use is not node_contents.TAKEN or shows_taken:
-            found.append(number(trait, use, stock))
+            found.append(number(signature, use, stock))
     return tuple(found)
 
 
@@ -49,7 +49,7 @@ def contents_of(
     layout: Layout,
     units: Units,
     usage: AllocatedOverlay,
-    world: ClusterState,
+    cluster: ClusterState,
     *,
     numbers: tuple[int, ...] | None = None,
 ) -> NodeContents:
@@ -57,11 +57,16 @@ def contents_of(
     if numbers is None:
         parts = (units_of(segment, stock, usage, units, shows_taken=True) for segment, stock in layout.parts)
         numbers = tuple(chain.from_iterable(parts))
-    stocks = _stocks(layout, usage, world) if layout.drawn else ()
-    shelf = layout.shelf
-    if shelf.plain:
+    stocks = _stocks(layout, usage, cluster) if layout.drawn else ()
+    node_inventory = layout.node_inventory
+    if node_inventory.plain:
         return NodeContents(numbers, stocks)
-    return NodeContents(numbers, stocks, node_contents.troubles(shelf), node_contents.disputed(shelf, units.traits))
+    return NodeContents(
+        numbers,
+        stocks,
+        node_contents.troubles(node_inventory),
+        node_contents.disputed(node_inventory, units.device_signatures),
+    )
 
 
 def shown(layout: Layout, usage: AllocatedOverlay, *, shows_taken: bool) -> Iterable[int]:
@@ -78,14 +83,14 @@ def shown(layout: Layout, usage: AllocatedOverlay, *, shows_taken: bool) -> Iter
     return found
 
 
-def _stocks(layout: Layout, usage: AllocatedOverlay, world: ClusterState) -> tuple[LeftCapacity, ...]:
+def _stocks(layout: Layout, usage: AllocatedOverlay, cluster: ClusterState) -> tuple[LeftCapacity, ...]:
     first = node_contents.namesakes([pool.name for pool in layout.drawn])
     return tuple(
         LeftCapacity(
             counters=tuple(pool.stock.totals),
             available=pool.stock.available(usage.used(pool.stock.draws)),
             namesake=namesake,
-            vanished=pool.id in world.vanished,
+            vanished=pool.id in cluster.vanished,
             inexact=pool.stock.inexact,
             draws=pool.stock.draws,
         )

@@ -31,22 +31,22 @@ class AllocatedOverlay:
     def add(self, given: Iterable[DeviceUse]) -> None:
         """Use devices, and shares of devices."""
         self._changes += 1
-        for taking in given:
-            if taking.shared:
-                self._shares.setdefault(taking.device, []).append(taking.share)
+        for use in given:
+            if use.shared:
+                self._shares.setdefault(use.device, []).append(use.share)
             else:
-                self._taken.add(taking.device)
+                self._taken.add(use.device)
 
     def remove(self, given: Iterable[DeviceUse]) -> None:
         """Give back what was added to this layer last."""
         self._changes += 1
-        for taking in given:
-            if not taking.shared:
-                self._taken.discard(taking.device)
+        for use in given:
+            if not use.shared:
+                self._taken.discard(use.device)
                 continue
-            self._shares[taking.device].pop()
-            if not self._shares[taking.device]:
-                del self._shares[taking.device]
+            self._shares[use.device].pop()
+            if not self._shares[use.device]:
+                del self._shares[use.device]
 
     def commit(self) -> None:
         """Move everything into the layer below, which must not be a world."""
@@ -95,14 +95,14 @@ class AllocatedOverlay:
             return [*own, *below.takers()]
         return [*own, below.taken] if below.taken else own
 
-    def use_of(self, device: DeviceId, trait: DeviceSignature) -> Use:
+    def use_of(self, device: DeviceId, signature: DeviceSignature) -> Use:
         """Return the use that is made of a device."""
         if self.is_taken(device):
             return node_contents.TAKEN
-        if not trait.shared and not self.has_shares:
+        if not signature.shared and not self.has_shares:
             return node_contents.FREE
         shares = self.shares_of(device)
-        return node_contents.shared_use(trait, shares) if shares else node_contents.FREE
+        return node_contents.shared_use(signature, shares) if shares else node_contents.FREE
 
     @property
     def has_any(self) -> bool:
@@ -121,23 +121,23 @@ class AllocatedOverlay:
 class CombinedOverlay(AllocatedOverlay):
     """What others than some claims use in a world. claims: `namespace/name` of each."""
 
-    __slots__ = ("_claims", "_world")
+    __slots__ = ("_claims", "_cluster")
 
-    def __init__(self, world: ClusterState, claims: Container[str]) -> None:
-        super().__init__(world)
-        self._world = world
+    def __init__(self, cluster: ClusterState, claims: Container[str]) -> None:
+        super().__init__(cluster)
+        self._cluster = cluster
         self._claims = claims
 
     def is_taken(self, device: DeviceId) -> bool:
         """Return whether another claim has the device for itself."""
         if device in self._taken:
             return True
-        holder = self._world.taken.get(device)
+        holder = self._cluster.taken.get(device)
         return holder is not None and holder.claim not in self._claims
 
     def shares_of(self, device: DeviceId) -> list[Share]:
         """Return what the shares of others consume."""
-        found = (shared for shared in self._world.shares.get(device, ()) if shared.holder.claim not in self._claims)
+        found = (shared for shared in self._cluster.shares.get(device, ()) if shared.holder.claim not in self._claims)
         return [*(shared.share for shared in found), *self._shares.get(device, ())]
 
     def used(self, devices: Collection[DeviceId]) -> Iterable[DeviceId]:

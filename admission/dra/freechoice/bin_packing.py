@@ -33,7 +33,7 @@ class _Offer:
     """Pods for one node. found: their devices, where these were priced."""
 
     node: int
-    signature: NodeState
+    node_state: NodeState
     pods: Pods
     charge: Charge
     found: Match | None = None
@@ -56,29 +56,29 @@ class BinPacker:
         self,
         gang: Gang,
         state: SearchState,
-        world: ClusterState,
-        traits: DeviceSignatures,
+        cluster: ClusterState,
+        device_signatures: DeviceSignatures,
         budget: Budget,
         affordable: Affordable,
     ) -> None:
         self.outcome = Outcome(state.names)
         self._gang = gang
         self._state = state
-        self._traits = traits
+        self._device_signatures = device_signatures
         self._budget = budget
         self._affordable = affordable
-        self._pricing = Pricing(gang, traits)
-        rooms = self._rooms = UpperBounds(gang, state, traits, stops=False)
+        self._pricing = Pricing(gang, device_signatures)
+        rooms = self._rooms = UpperBounds(gang, state, device_signatures, stops=False)
         kinds = range(len(gang.kinds))
         total = [sum(rooms.of(kind, s) * len(nodes) for s, nodes in state.groups.items()) for kind in kinds]
         order = sorted(kinds, key=lambda kind: (total[kind], -gang.kinds[kind].devices, kind))
-        self._hosting = NodePacker(gang, state, world.profile, budget, order=order, pricing=self._pricing)
+        self._hosting = NodePacker(gang, state, cluster.profile, budget, order=order, pricing=self._pricing)
         self._groups = [(s, sorted(nodes)) for s, nodes in state.groups.items() if any(rooms.of(k, s) for k in kinds)]
         self._groups.sort(key=self._tightness)
-        self._caps = [tuple(rooms.of(kind, signature) for kind in kinds) for signature, _ in self._groups]
+        self._caps = [tuple(rooms.of(kind, node_state) for kind in kinds) for node_state, _ in self._groups]
         self._later = self._sums(self._caps, len(gang.kinds))
         self._needed = tuple(rooms.needed(kind) for kind in gang.kinds)
-        counts = [rooms.counts(signature) for signature, _ in self._groups]
+        counts = [rooms.counts(node_state) for node_state, _ in self._groups]
         # Where a device can be shared, counting devices says nothing.
         self._own = [(count.own,) for count in counts] if not any(count.unknown for count in counts) else []
         self._devices = self._sums(self._own, 1) if self._own else []
@@ -99,9 +99,9 @@ class BinPacker:
 
     def _tightness(self, group: tuple[NodeState, Sequence[int]]) -> tuple[int, bool, Pods, int]:
         """Return the sort key of groups: nodes with the fewest devices to give come first, then those of least room."""
-        signature, nodes = group
-        free = self._hosting.deck(signature).takeable if signature.contents.stocks else signature.free
-        return (free, signature.left is None, signature.left or (), nodes[0])
+        node_state, nodes = group
+        free = self._hosting.deck(node_state).takeable if node_state.contents.stocks else node_state.free
+        return (free, node_state.left is None, node_state.left or (), nodes[0])
 
     def _sums(self, each: Sequence[Pods], width: int) -> list[Pods]:
         """Return for every group what its nodes and all later ones have together. each: what one of them has."""
@@ -137,14 +137,14 @@ class BinPacker:
     def _offers(self, point: _Point, affordable: Affordable) -> Iterator[_Offer]:
         if point.group == len(self._groups):
             return
-        signature, nodes = self._groups[point.group]
+        node_state, nodes = self._groups[point.group]
         node, most = nodes[point.used], tuple(map(min, point.left, self._caps[point.group]))
         if affordable is gang_request.anything:
-            for pods in self._hosting.largest(signature, most):
-                yield _Offer(node, signature, pods, {})
+            for pods in self._hosting.largest(node_state, most):
+                yield _Offer(node, node_state, pods, {})
         else:
-            for pods, charge, found in self._hosting.offers(signature, most):
-                yield _Offer(node, signature, pods, charge, found)
+            for pods, charge, found in self._hosting.offers(node_state, most):
+                yield _Offer(node, node_state, pods, charge, found)
 
     def _after(self, point: _Point, offer: _Offer) -> _Point:
         if not any(offer.pods):
@@ -189,7 +189,7 @@ class BinPacker:
         known: dict[tuple[NodeState, Pods], tuple[Match, Charge]] = {}
         offers: list[_Offer] = []
         for offer in chosen:
-            key = (offer.signature, offer.pods)
+            key = (offer.node_state, offer.pods)
             if offer.found is None and key not in known:
                 devices = self._hosting.found(*key)
                 assert devices is not None  # noqa: S101 - it was found to fit
@@ -211,11 +211,11 @@ class BinPacker:
 
     def _given(self, offer: _Offer, wanted: ClaimToAllocate, picks: Sequence[Pick]) -> tuple[AllocatedRequest, ...]:
         spots, shown = self._state.layouts[offer.node].spots, self._state.shown_spots(offer.node)
-        units = self._state.units_of(offer.signature)
-        asks = self._traits.asks
+        units = self._state.units_of(offer.node_state)
+        asks = self._device_signatures.asks
         options = [wanted.ask.requests[pick.request].options[pick.option] for pick in picks]
         return tuple(
-            pod_groups.given(option, spots[shown[pick.at]], units[pick.at].trait, asks)
+            pod_groups.given(option, spots[shown[pick.at]], units[pick.at].signature, asks)
             for option, pick in zip(options, picks, strict=True)
         )
 

@@ -33,7 +33,7 @@ class JointAllocation(Search):
         self._profile = profile.with_quirks(MENDED)
         super().__init__(list(claims), deck.contents, units, self._profile, budget)
         self._deck = deck
-        self._traits = units.traits
+        self._device_signatures = units.device_signatures
         self._visits: dict[int, frozenset[int]] = {}
         """Devices at which claims look with admin access."""
         self._touched: dict[int, set[int]] = {}
@@ -63,7 +63,7 @@ class JointAllocation(Search):
         """Add the claims of one more pod if there are devices for them beside those given before, which stay."""
         first = len(self._claims)
         self._claims = [*self._claims, *claims]
-        asks, values = self._traits.asks, self._traits.attributes
+        asks, values = self._device_signatures.asks, self._device_signatures.attributes
         for claim in claims:
             self.picks.append([])
             self._asks.append([[asks[o.ask] for o in request.options] for request in claim.requests])
@@ -110,17 +110,17 @@ class JointAllocation(Search):
         """Return whether all claims together draw more of counters than is left, whatever they get."""
         if not self._deck.left:
             return False
-        asks = self._traits.asks
+        asks = self._device_signatures.asks
         needed = device_order.needs_of(self._claims, lambda ask: self._deck.least(asks[ask]))
         return any(amount > self._deck.left.get(name, 0) for name, amount in needed.items())
 
     def _may_have(self, c: int, r: int, o: int, at: int) -> bool:
-        ask, trait = self._asks[c][r][o], self._units[at].trait
-        if trait.answers[ask] is not Answer.YES or ask in trait.evicting:
+        ask, signature = self._asks[c][r][o], self._units[at].signature
+        if signature.answers[ask] is not Answer.YES or ask in signature.evicting:
             return False
         if not self._claims[c].requests[r].options[o].admin and (not self._deck.live[at] or at in self._taken):
             return False
-        return trait.shared or not (c in self._visits.get(at, ()) or c in self._taken.get(at, ()))
+        return signature.shared or not (c in self._visits.get(at, ()) or c in self._taken.get(at, ()))
 
     def _take(self, c: int, r: int, o: int, at: int) -> bool | Failure:
         unit, option = self._units[at], self._claims[c].requests[r].options[o]

@@ -25,9 +25,14 @@ class FreeChoiceSearch(FirstFitSearch):
     """One search."""
 
     def __init__(
-        self, gang: Gang, world: ClusterState, traits: DeviceSignatures, budget: Budget, affordable: Affordable
+        self,
+        gang: Gang,
+        cluster: ClusterState,
+        device_signatures: DeviceSignatures,
+        budget: Budget,
+        affordable: Affordable,
     ) -> None:
-        super().__init__(gang, world, traits, budget, affordable, greedy=False)
+        super().__init__(gang, cluster, device_signatures, budget, affordable, greedy=False)
         self._decks = DeviceOrders(self.state.units)
         self._solutions: dict[tuple[tuple[ParsedClaim, ...], NodeState], Remembered[Match]] = {}
         # With devices chosen freely what fits does not depend on the order; only who brings a shared claim may.
@@ -52,7 +57,7 @@ class FreeChoiceSearch(FirstFitSearch):
                 return self._pricing.of_claim(claim, tuple(picks), deck.units)
 
             prices: Priced | None = None if self._affordable is gang_request.anything else priced
-            joint = JointAllocation(claims, deck, self.state.units, self._world.profile, self._budget)
+            joint = JointAllocation(claims, deck, self.state.units, self._cluster.profile, self._budget)
             self._solutions[key] = Remembered(joint.solutions(prices))
         return self._solutions[key]
 

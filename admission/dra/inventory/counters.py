@@ -55,8 +55,8 @@ def build(slices: Sequence[Slice]) -> SharedCounters | str | None:
         if slice_.counters:
             continue
         for device in slice_.devices:
-            if flaw := _unknown(device, sets, totals):
-                return flaw
+            if problem := _unknown(device, sets, totals):
+                return problem
             if device.consumes:
                 known = DeviceId(slice_.driver, slice_.pool, device.name)
                 draws[known] = _sum((*draws.get(known, ()), *drawn(device)))

@@ -15,7 +15,7 @@ class NodeIndex(NamedTuple):
     """What the nodes of an earlier world saw, and what that was found from. pieces: the slices by key."""
 
     nodes: Mapping[NodeName, Node]
-    shelves: Mapping[NodeName, NodeInventory]
+    node_inventories: Mapping[NodeName, NodeInventory]
     slices: Slices
     pieces: Mapping[str, Slice]
 
@@ -26,12 +26,15 @@ def build(
     """Return what every node sees. pieces: the slices by key."""
     touched = _touched(slices, pieces, before) if before is not None else None
     if before is None or touched is None:
-        return {name: _shelf(node, slices, before) for name, node in nodes.items()}
+        return {name: _node_inventory(node, slices, before) for name, node in nodes.items()}
     touched.update(changed(before.nodes, nodes))
-    anew = {name: _shelf(nodes[name], slices, before) for name in touched & nodes.keys()}
-    if all(before.shelves.get(name) is shelf for name, shelf in anew.items()) and touched <= nodes.keys():
-        return before.shelves
-    return {name: anew[name] if name in anew else before.shelves[name] for name in nodes}
+    anew = {name: _node_inventory(nodes[name], slices, before) for name in touched & nodes.keys()}
+    if (
+        all(before.node_inventories.get(name) is node_inventory for name, node_inventory in anew.items())
+        and touched <= nodes.keys()
+    ):
+        return before.node_inventories
+    return {name: anew[name] if name in anew else before.node_inventories[name] for name in nodes}
 
 
 def _touched(slices: Slices, pieces: Mapping[str, Slice], before: NodeIndex) -> set[NodeName] | None:
@@ -45,8 +48,8 @@ def _touched(slices: Slices, pieces: Mapping[str, Slice], before: NodeIndex) -> 
     return {piece.node_name for pool in pools_ for one in (old, slices) for piece in one.members.get(pool, ())}
 
 
-def _shelf(node: Node, slices: Slices, before: NodeIndex | None) -> NodeInventory:
-    known = before.shelves.get(node.name) if before is not None else None
+def _node_inventory(node: Node, slices: Slices, before: NodeIndex | None) -> NodeInventory:
+    known = before.node_inventories.get(node.name) if before is not None else None
     if known is not None and pools.unchanged(known, node, slices):
         return known
     return pools.gather(node, slices)

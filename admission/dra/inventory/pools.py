@@ -107,14 +107,14 @@ class NodeInventory:
     plain: bool = True
     """Whether every pool is sound and every release sees the same."""
 
-    def seen(self, quirks: KnownBugs) -> tuple[Pool, ...]:
+    def seen(self, known_bugs: KnownBugs) -> tuple[Pool, ...]:
         """Return the pools as a kube-scheduler with these defects sees them."""
-        return self.old if quirks.foreign_counters and self.old is not None else self.pools
+        return self.old if known_bugs.foreign_counters and self.old is not None else self.pools
 
-    def broken(self, quirks: KnownBugs) -> tuple[Pool, ...]:
+    def broken(self, known_bugs: KnownBugs) -> tuple[Pool, ...]:
         """Return the pools that are not whole or not sound, those of other nodes included where these matter."""
-        mine = tuple(pool for pool in self.seen(quirks) if not pool.sound)
-        return (*mine, *self.foreign) if quirks.foreign_counters else mine
+        mine = tuple(pool for pool in self.seen(known_bugs) if not pool.sound)
+        return (*mine, *self.foreign) if known_bugs.foreign_counters else mine
 
     @property
     def sources(self) -> Iterable[Slice]:
@@ -257,10 +257,10 @@ class Slices:
             return Pool(driver=driver, name=name, soundness=PoolHealth.INCOMPLETE, why=why, spots=spots)
         stock = self._stock(whole)
         twice = _repeated(spot.device.name for spot in spots)
-        flaw = f"device {twice} is there twice" if twice else stock
-        if isinstance(flaw, str):
-            return Pool(driver=driver, name=name, soundness=PoolHealth.INVALID, why=flaw, spots=spots)
-        return Pool(driver=driver, name=name, spots=spots, stock=flaw)
+        problem = f"device {twice} is there twice" if twice else stock
+        if isinstance(problem, str):
+            return Pool(driver=driver, name=name, soundness=PoolHealth.INVALID, why=problem, spots=spots)
+        return Pool(driver=driver, name=name, spots=spots, stock=problem)
 
     def _stock(self, whole: Sequence[Slice]) -> SharedCounters | str | None:
         """Return the counters of a whole pool, or what is wrong with them; nodes that see the same share them."""
@@ -369,15 +369,18 @@ def gather(node: Node, slices: Slices) -> NodeInventory:
     )
 
 
-def unchanged(shelf: NodeInventory, node: Node, slices: Slices) -> bool:
+def unchanged(node_inventory: NodeInventory, node: Node, slices: Slices) -> bool:
     """Return whether the node sees the very slices from which the shelf was made, and nothing else has changed it."""
     own = slices.on_node.get(node.name, ())
     return (
-        (shelf.node is node or not slices.elsewhere)
-        and _same(shelf.own, own)
-        and (shelf.elsewhere is slices.elsewhere or _same(shelf.elsewhere, slices.elsewhere))
-        and all(_same(members, slices.members.get(pool, ())) for pool, members in shelf.relevant.items())
-        and (not (shelf.foreign or slices.has_broken) or _alike_broken(shelf.foreign, slices.foreign(shelf.relevant)))
+        (node_inventory.node is node or not slices.elsewhere)
+        and _same(node_inventory.own, own)
+        and (node_inventory.elsewhere is slices.elsewhere or _same(node_inventory.elsewhere, slices.elsewhere))
+        and all(_same(members, slices.members.get(pool, ())) for pool, members in node_inventory.relevant.items())
+        and (
+            not (node_inventory.foreign or slices.has_broken)
+            or _alike_broken(node_inventory.foreign, slices.foreign(node_inventory.relevant))
+        )
     )
 
 

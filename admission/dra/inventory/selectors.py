@@ -91,14 +91,14 @@ class Selectors:
             return self.error(texts, spot.slice, spot.at)
         return bool(column.yes >> spot.at & 1)
 
-    def keep(self, shelves: Mapping[Any, NodeInventory]) -> None:
+    def keep(self, node_inventories: Mapping[Any, NodeInventory]) -> None:
         """Forget every slice that none of these nodes sees. Call it once a cycle."""
-        alive = {_version(source) for shelf in shelves.values() for source in shelf.sources}
+        alive = {_version(source) for node_inventory in node_inventories.values() for source in node_inventory.sources}
         self._seen = {key: seen for key, seen in self._seen.items() if key in alive}
         self._by_identity = {id(seen.slice): seen for seen in self._seen.values()}
-        kept = {id(shelf) for shelf in shelves.values()}
-        for traits in self.memory.values():
-            traits.keep(kept)
+        kept = {id(node_inventory) for node_inventory in node_inventories.values()}
+        for device_signatures in self.memory.values():
+            device_signatures.keep(kept)
         self._forget_texts()
 
     def _forget_texts(self) -> None:

@@ -36,7 +36,7 @@ _SAID = {
 def compile_error(error: CompileError, result: Result) -> str:
     """Return what is wrong with a text, where, and what to write instead."""
     noun = "no price" if result is Result.INT else "no selector"
-    return f"is {noun}: {_place(error)}{error.message}; {_mend(error, result)}"
+    return f"is {noun}: {_place(error)}{error.message}; {_fix(error, result)}"
 
 
 def _place(error: CompileError) -> str:
@@ -45,7 +45,7 @@ def _place(error: CompileError) -> str:
     return f"column {error.column}: " if "\n" not in error.text else f"line {error.line}, column {error.column}: "
 
 
-def _mend(error: CompileError, result: Result) -> str:
+def _fix(error: CompileError, result: Result) -> str:
     _, _, kind = error.message.rpartition("unknown type, not ")
-    found = _INSTEAD.get((result, kind)) or next((mend for said, mend in _SAID.items() if said in error.message), "")
+    found = _INSTEAD.get((result, kind)) or next((fix for said, fix in _SAID.items() if said in error.message), "")
     return f"{found}; {PAGE}" if found else PAGE

@@ -19,9 +19,9 @@ from admission.api.values.names import MeterName
 from admission.cel import limits, programs
 from admission.cel.core.errors import CompileError, EvaluationError
 from admission.dra.metering import cel_advice
-from admission.errors import AmountError, Flaw
+from admission.errors import AmountError, Problem
 
-MeterFlaw = tuple[MeterName, Flaw]
+MeterFlaw = tuple[MeterName, Problem]
 
 
 Mark = tuple[MeterName, int]
@@ -65,7 +65,7 @@ class Meters:
     """Every meter, compiled. flaws: by meter, for its status; a flawed meter lets nobody take a class that it knows."""
 
     meters: Mapping[MeterName, Meter] = field(default_factory=dict)
-    flaws: Mapping[MeterName, tuple[Flaw, ...]] = field(default_factory=dict)
+    problems: Mapping[MeterName, tuple[Problem, ...]] = field(default_factory=dict)
     rules: Mapping[MeterName, tuple[_Rule, ...]] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
     """Every class that some meter knows."""
@@ -92,16 +92,16 @@ NONE = Meters()
 def compile_meters(meters: Iterable[Meter]) -> Meters:
     """Compile every meter's CEL; texts that do not compile are flaws with their field path."""
     by_name = {meter.name: meter for meter in sorted(meters, key=lambda meter: meter.name)}
-    flaws: dict[MeterName, tuple[Flaw, ...]] = {}
+    problems: dict[MeterName, tuple[Problem, ...]] = {}
     rules: dict[MeterName, tuple[_Rule, ...]] = {}
     for name, meter in by_name.items():
-        found: list[Flaw] = []
+        found: list[Problem] = []
         rules[name] = tuple(_rule(source, f"spec.sources[{at}]", found) for at, source in enumerate(meter.sources))
         if found:
-            flaws[name] = tuple(found)
+            problems[name] = tuple(found)
     return Meters(
         meters=by_name,
-        flaws=flaws,
+        problems=problems,
         rules=rules,
         known=classes_known(by_name.values()),
         resources=frozenset(name for meter in by_name.values() for name in meter.extended_resources),
@@ -186,23 +186,23 @@ def added(charges: Iterable[Charge]) -> dict[MeterName, int]:
     return total
 
 
-def _rule(source: Source, path: str, flaws: list[Flaw]) -> _Rule:
-    selector = _compiled(source.selector, f"{path}.selector", programs.Result.BOOL, flaws)
+def _rule(source: Source, path: str, problems: list[Problem]) -> _Rule:
+    selector = _compiled(source.selector, f"{path}.selector", programs.Result.BOOL, problems)
     text = source.expression if source.measure is Measure.EXPRESSION else None
-    expression = _compiled(text, f"{path}.expression.cel", programs.Result.INT, flaws)
+    expression = _compiled(text, f"{path}.expression.cel", programs.Result.INT, problems)
     return _Rule(path, source, frozenset(source.classes), selector, expression)
 
 
-def _compiled(text: str | None, path: str, result: programs.Result, flaws: list[Flaw]) -> programs.Program | None:
+def _compiled(text: str | None, path: str, result: programs.Result, problems: list[Problem]) -> programs.Program | None:
     if text is None:
         return None
     refused = limits.device(text, result=result)
     if refused is not None and refused.error is None:
-        flaws.append(Flaw(path, f"is {refused}"))
+        problems.append(Problem(path, f"is {refused}"))
         return None
     program = programs.compile_device(text, result=result)
     if isinstance(program, CompileError):
-        flaws.append(Flaw(path, cel_advice.compile_error(program, result)))
+        problems.append(Problem(path, cel_advice.compile_error(program, result)))
         return None
     return program
 
@@ -257,8 +257,8 @@ def _device_amount(  # noqa: PLR0917 - what an amount is made of
     for rule in meters.rules[name]:
         if device_class not in rule.classes:
             continue
-        if name in meters.flaws:
-            return ChargeError(name, f"meter {name} cannot be used: {meters.flaws[name][0]}")
+        if name in meters.problems:
+            return ChargeError(name, f"meter {name} cannot be used: {meters.problems[name][0]}")
         amount = _measured(name, rule, device_id, device, consumed)
         if isinstance(amount, ChargeError):
             return amount
@@ -283,8 +283,8 @@ def _selected(name: MeterName, rule: _Rule, device_id: DeviceId, device: Device)
     try:
         return _evaluate(rule.selector, device_id, device) is True
     except EvaluationError as error:
-        mend = cel_advice.GUARDS[programs.Result.BOOL]
-        return ChargeError(name, f"meter {name}: {rule.path}.selector fails on device {device_id}: {error}; {mend}")
+        fix = cel_advice.GUARDS[programs.Result.BOOL]
+        return ChargeError(name, f"meter {name}: {rule.path}.selector fails on device {device_id}: {error}; {fix}")
 
 
 def _count(_name: MeterName, _rule: _Rule, _id: DeviceId, _device: Device, _consumed: Consumed) -> int | ChargeError:
@@ -334,11 +334,11 @@ def _expression(
     try:
         amount = _evaluate(rule.price, device_id, device)
     except EvaluationError as error:
-        mend = cel_advice.GUARDS[programs.Result.INT]
-        return ChargeError(name, f"{place} fails on device {device_id}: {error}; {mend}")
+        fix = cel_advice.GUARDS[programs.Result.INT]
+        return ChargeError(name, f"{place} fails on device {device_id}: {error}; {fix}")
     if isinstance(amount, bool) or amount < 0:
-        mend = f"let it give 0 or more, as in `… > 0 ? … : 0`; {cel_advice.PAGE}"
-        return ChargeError(name, f"{place} gives {amount} for device {device_id}; {mend}")
+        fix = f"let it give 0 or more, as in `… > 0 ? … : 0`; {cel_advice.PAGE}"
+        return ChargeError(name, f"{place} gives {amount} for device {device_id}; {fix}")
     return amount
 
 

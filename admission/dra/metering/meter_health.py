@@ -76,7 +76,7 @@ def _doubtful(meters: Meters) -> tuple[tuple[MeterName, str], ...]:
     return tuple(
         (name, device_class)
         for name, meter in meters.meters.items()
-        if name not in meters.flaws
+        if name not in meters.problems
         for device_class in sorted(meter.classes)
         if not meters.certain(name, device_class)
     )

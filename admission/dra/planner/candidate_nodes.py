@@ -44,7 +44,7 @@ class CandidateNodes:
         self._wants = kind.wants
         self._least = kind.devices if counts else 0
         self._board = board
-        self._world: ClusterState | None = None
+        self._cluster: ClusterState | None = None
         self._likes: dict[NodeName, _Like] = {}
         self._alike: dict[_Like, list[NodeName]] = {}
         self._odd: set[NodeName] = set()
@@ -55,45 +55,45 @@ class CandidateNodes:
         self._stops = False
         """Whether a device stops searches that meet it, by all sorts of devices that were judged so far."""
 
-    def some(self, world: ClusterState, most: int) -> frozenset[NodeName] | None:
+    def some(self, cluster: ClusterState, most: int) -> frozenset[NodeName] | None:
         """Return enough of all equal nodes; None where all of them have to be looked at."""
-        self._update(world)
+        self._update(cluster)
         if self._odd:
             return None
         return frozenset(name for names in self._alike.values() for name in names[:most])
 
-    def is_short(self, world: ClusterState, pods: int) -> bool:
+    def is_short(self, cluster: ClusterState, pods: int) -> bool:
         """Return whether there is no room for so many pods, whoever gets which devices.
 
         A device that stops a search says more than that there is no plan, so where there is one nothing is said.
         """
-        self._update(world)
+        self._update(cluster)
         return self._rooms < pods and not self._odd and not self._stops
 
-    def _update(self, world: ClusterState) -> None:
-        before = self._world
-        if before is world:
+    def _update(self, cluster: ClusterState) -> None:
+        before = self._cluster
+        if before is cluster:
             return
-        self._world = world
-        self._board.update(world)
-        changed = requeue_hint.changed(before, world) if before is not None else None
+        self._cluster = cluster
+        self._board.update(cluster)
+        changed = requeue_hint.changed(before, cluster) if before is not None else None
         if self._judge():
             changed = None
         for name in self.nodes if changed is None else changed & self.nodes:
-            self._put(name, world)
+            self._put(name, cluster)
 
     def _judge(self) -> bool:
         """Look at new sorts of devices; return whether free ones can be counted no longer, as some do for several."""
-        known = self._board.traits.known
+        known = self._board.device_signatures.known
         new, self._judged = known[self._judged :], len(known)
-        self._stops |= any(not isinstance(answer, Answer) for trait in new for answer in trait.answers)
-        if not self._least or not any(trait.shared for trait in new):
+        self._stops |= any(not isinstance(answer, Answer) for signature in new for answer in signature.answers)
+        if not self._least or not any(signature.shared for signature in new):
             return False
         self._least = 0
         return True
 
-    def _put(self, name: NodeName, world: ClusterState) -> None:
-        like, before = self._like(name, world), self._likes.pop(name, None)
+    def _put(self, name: NodeName, cluster: ClusterState) -> None:
+        like, before = self._like(name, cluster), self._likes.pop(name, None)
         if before is not None:
             self._rooms -= self._room(before)
             names = self._alike[before]
@@ -112,9 +112,9 @@ class CandidateNodes:
         most = ROOMS if rooms is None else rooms
         return min(face.free // self._least, most) if self._least else most
 
-    def _like(self, name: NodeName, world: ClusterState) -> _Like | None:
+    def _like(self, name: NodeName, cluster: ClusterState) -> _Like | None:
         """Return what is equal for equal nodes; None for a node that no pod of the kind can go to now."""
-        face, left = self._board.faces[name], world.left.get(name)
+        face, left = self._board.faces[name], cluster.left.get(name)
         if face.free < self._least or node_filters.lacking(self._wants, left) is not None:
             return None
         if left is None:
@@ -131,18 +131,18 @@ class CapacityBound:
     """
 
     kind: PodKind
-    realm: str
+    simulation: str
     _known: "ref[DeviceSignatures]"
     _key: Hashable
 
-    def is_felt(self, world: ClusterState) -> bool:
+    def is_felt(self, cluster: ClusterState) -> bool:
         """Return whether a world has too little room; False where that cannot be told."""
         known = self._known()
         rack: CandidateNodes | None = known.racks.get(self._key) if known is not None else None
-        if rack is None or world.realm != self.realm or world.imagined:
+        if rack is None or cluster.simulation != self.simulation or cluster.is_simulated:
             return False
-        nodes = node_filters.passed(self.kind.members[0], world)
-        return (nodes is rack.nodes or nodes == rack.nodes) and rack.is_short(world, len(self.kind.members))
+        nodes = node_filters.passed(self.kind.members[0], cluster)
+        return (nodes is rack.nodes or nodes == rack.nodes) and rack.is_short(cluster, len(self.kind.members))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,34 +150,36 @@ class CountedGang:
     """A gang of equal pods, with the rack of the nodes where they may go."""
 
     gang: Gang
-    world: ClusterState
+    cluster: ClusterState
     rack: CandidateNodes
     lack: CapacityBound
 
     @property
     def is_short(self) -> bool:
         """Return whether there is no room for all of them."""
-        return self.rack.is_short(self.world, self.gang.size)
+        return self.rack.is_short(self.cluster, self.gang.size)
 
     def thinned(self) -> Gang:
         """Return a gang that may go to as few nodes as will do; the same where nothing can be left out."""
-        nodes = self.rack.some(self.world, self.gang.size)
+        nodes = self.rack.some(self.cluster, self.gang.size)
         return self.gang if nodes is None else replace(self.gang, kinds=(replace(self.lack.kind, nodes=nodes),))
 
 
-def count(gang: Gang, world: ClusterState, known: DeviceSignatures) -> CountedGang | None:
+def count(gang: Gang, cluster: ClusterState, known: DeviceSignatures) -> CountedGang | None:
     """Return a gang with its rack; None where pods are of several kinds, or the world is imagined."""
-    if len(gang.kinds) != 1 or gang.shared or world.imagined:
+    if len(gang.kinds) != 1 or gang.shared or cluster.is_simulated:
         return None
     (kind,) = gang.kinds
     options = [*requests.options(gang.claims)]
     shows_taken = any(option.admin or option.mode is Mode.ALL for option in options)
     plain = not shows_taken and all(option.plain for option in options)
-    key = (world.realm, shows_taken, kind.nodes, kind.devices, plain, tuple(sorted(kind.wants.items())))
+    key = (cluster.simulation, shows_taken, kind.nodes, kind.devices, plain, tuple(sorted(kind.wants.items())))
     rack: CandidateNodes | None = known.racks.pop(key, None)
     if rack is None:
-        rack = CandidateNodes(kind, node_signature.build(known, world, shows_taken=shows_taken), counts=plain)
+        rack = CandidateNodes(kind, node_signature.build(known, cluster, shows_taken=shows_taken), counts=plain)
         if len(known.racks) * (len(kind.nodes) + 1) > MOST_RACKED:
             del known.racks[next(iter(known.racks))]
     known.racks[key] = rack
-    return CountedGang(gang, world, rack, CapacityBound(kind=kind, realm=world.realm, _known=ref(known), _key=key))
+    return CountedGang(
+        gang, cluster, rack, CapacityBound(kind=kind, simulation=cluster.simulation, _known=ref(known), _key=key)
+    )

@@ -16,11 +16,11 @@ from admission.dra.requests.requests import Mode, Option, ParsedClaim
 class Pricing:
     """Prices for one gang. Kinds of pods go by their numbers."""
 
-    def __init__(self, gang: Gang, traits: DeviceSignatures) -> None:
+    def __init__(self, gang: Gang, device_signatures: DeviceSignatures) -> None:
         self._gang = gang
-        self._traits = traits
-        self._ask = traits.asks
-        meters = traits.need.meters.meters
+        self._device_signatures = device_signatures
+        self._ask = device_signatures.asks
+        meters = device_signatures.need.meters.meters
         self._paid_by_admins = {name for name, meter in meters.items() if meter.admin_access is AdminAccess.CHARGE}
         self._by_plugins = [self._plugged(kind) for kind in gang.kinds]
         self.least = [self._least(kind) for kind in range(len(gang.kinds))]
@@ -54,7 +54,7 @@ class Pricing:
 
     def of_device(self, option: Option, unit: DeviceGroup) -> Price:
         """Return what of a device's price is charged: under admin access, only what meters charge there."""
-        return self._charged(option, unit.trait.prices[self._ask[option.ask]])
+        return self._charged(option, unit.signature.prices[self._ask[option.ask]])
 
     def of_plugins(self, kind: int) -> Charge:
         """Return what every pod of a kind costs for its resources of device plugins, wherever it goes."""
@@ -70,13 +70,24 @@ class Pricing:
             if len(request.options) != 1 or request.options[0].mode is Mode.ALL:
                 return False
             ask = self._ask[request.options[0].ask]
-            if len({trait.prices[ask] for trait in self._traits.known if trait.answers[ask] is Answer.YES}) > 1:
+            if (
+                len(
+                    {
+                        signature.prices[ask]
+                        for signature in self._device_signatures.known
+                        if signature.answers[ask] is Answer.YES
+                    }
+                )
+                > 1
+            ):
                 return False
         return True
 
     def _plugged(self, kind: PodKind) -> Charge:
         demand = kind.members[0]
-        return holdings.charge(self._traits.need.meters, holdings.by_plugins(demand.pod.requests, demand.by_devices))
+        return holdings.charge(
+            self._device_signatures.need.meters, holdings.by_plugins(demand.pod.requests, demand.by_devices)
+        )
 
     def _charged(self, option: Option, price: Price) -> Price:
         if not option.admin:
@@ -109,7 +120,9 @@ class Pricing:
         if option.mode is Mode.ALL or option.count <= 0:
             return {}, frozenset()
         ask = self._ask[option.ask]
-        prices = [self._charged(option, t.prices[ask]) for t in self._traits.known if t.answers[ask] is Answer.YES]
+        prices = [
+            self._charged(option, t.prices[ask]) for t in self._device_signatures.known if t.answers[ask] is Answer.YES
+        ]
         if not prices:
             return None
         meters = {meter for price in prices for meter, _ in price.amounts}

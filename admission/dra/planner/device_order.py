@@ -126,7 +126,7 @@ class DeviceOrders:
         known = self._cards.get(key)
         if known is None:
             draws = {
-                shape: None if _is_free(unit) else _renamed(unit.trait.draw or (), plainly=plainly)
+                shape: None if _is_free(unit) else _renamed(unit.signature.draw or (), plainly=plainly)
                 for shape, unit in zip(shapes, units, strict=True)
             }
             alive = {shape: draw is None or _is_enough(left, draw) for shape, draw in draws.items()}
@@ -144,9 +144,9 @@ class DeviceOrders:
         """Return the number of what a device of a card is, but for the name of its counter set."""
         unit = self._units.known[number]
         if number not in self._plain:
-            rest = (replace(unit.trait, draw=None), unit.use)
+            rest = (replace(unit.signature, draw=None), unit.use)
             self._plain[number] = self._shapes.setdefault(rest, len(self._shapes))
-        key = (self._plain[number], _renamed(unit.trait.draw or (), plainly=plainly), mark)
+        key = (self._plain[number], _renamed(unit.signature.draw or (), plainly=plainly), mark)
         return self._shapes.setdefault(key, len(self._shapes))
 
 
@@ -154,9 +154,9 @@ def _together(units: Sequence[DeviceGroup]) -> list[list[int]]:
     """Return the devices of each card."""
     of_set: dict[tuple[int, str], list[int]] = {}
     for at, unit in enumerate(units):
-        if unit.stock < 0 or not unit.trait.draw:
+        if unit.stock < 0 or not unit.signature.draw:
             continue
-        sets = {(unit.stock, counter_set) for (counter_set, _), _ in unit.trait.draw}
+        sets = {(unit.stock, counter_set) for (counter_set, _), _ in unit.signature.draw}
         joined = [at]
         for members in {id(of_set[one]): of_set[one] for one in sets if one in of_set}.values():
             joined = [*members, *joined] if len(members) > len(joined) else [*joined, *members]
@@ -167,7 +167,7 @@ def _together(units: Sequence[DeviceGroup]) -> list[list[int]]:
 
 def _plainly(units: Sequence[DeviceGroup], members: Iterable[int]) -> bool:
     """Return whether all devices of a card draw on one counter set, so that its name tells nothing."""
-    return len({counter_set for at in members for (counter_set, _), _ in units[at].trait.draw or ()}) == 1
+    return len({counter_set for at in members for (counter_set, _), _ in units[at].signature.draw or ()}) == 1
 
 
 def _renamed(draw: Draw, *, plainly: bool) -> Renamed:
@@ -180,7 +180,7 @@ def _available(
     """Return what is left of a card's counters; None where its pool has nothing to give any more."""
     if stock.vanished or any(amount < 0 for amount in stock.available):
         return None
-    sets = {counter_set for unit in units for (counter_set, _), _ in unit.trait.draw or ()}
+    sets = {counter_set for unit in units for (counter_set, _), _ in unit.signature.draw or ()}
     return {
         ("" if plainly else counter_set, name): amount
         for (counter_set, name), amount in zip(stock.counters, stock.available, strict=True)
@@ -190,7 +190,7 @@ def _available(
 
 def _is_free(unit: DeviceGroup) -> bool:
     """Return whether the device has paid for its counters: others have shares of it."""
-    return unit.trait.shared and unit.use.shares
+    return unit.signature.shared and unit.use.shares
 
 
 def _is_enough(left: Mapping[tuple[str, str], Amount] | None, draw: Renamed) -> bool:
@@ -201,7 +201,7 @@ def _others(
     stock: LeftCapacity, units: Sequence[DeviceGroup], left: Mapping[tuple[str, str], Amount] | None, *, plainly: bool
 ) -> set[Renamed]:
     """Return what devices of a card draw that could be taken now, also those that nobody asks for."""
-    sets = {counter_set for unit in units for (counter_set, _), _ in unit.trait.draw or ()}
+    sets = {counter_set for unit in units for (counter_set, _), _ in unit.signature.draw or ()}
     draws = (draw for draw in stock.draws.values() if any(counter_set in sets for (counter_set, _), _ in draw))
     return {draw for draw in (_renamed(draw, plainly=plainly) for draw in draws) if _is_enough(left, draw)}
 
@@ -221,9 +221,13 @@ def _size(draw: Renamed, left: Mapping[tuple[str, str], Amount]) -> float:
 def least_of(units: Iterable[DeviceGroup], ask: int) -> Needs:
     """Return what a share or the whole of each of these devices that does for an ask takes of everything at least."""
     rows = [
-        _shared_of(unit, ask) if unit.trait.shared else by_family(unit.trait.draw or ()) if unit.stock >= 0 else {}
+        _shared_of(unit, ask)
+        if unit.signature.shared
+        else by_family(unit.signature.draw or ())
+        if unit.stock >= 0
+        else {}
         for unit in units
-        if unit.trait.answers[ask] is Answer.YES
+        if unit.signature.answers[ask] is Answer.YES
     ]
     families = set.intersection(*(set(row) for row in rows)) if rows else set()
     return {name: min(row[name] for row in rows) for name in sorted(families)}
@@ -245,17 +249,17 @@ def needs_of(claims: Iterable[ParsedClaim], least: Callable[[ParsedRequest], Nee
 
 
 def _shared_of(unit: DeviceGroup, ask: int) -> Needs:
-    takes = unit.trait.takes[ask] if unit.trait.takes else ()
-    return {SHARED + name: amount for (name, _), amount in zip(unit.trait.room, takes, strict=bool(takes))}
+    takes = unit.signature.takes[ask] if unit.signature.takes else ()
+    return {SHARED + name: amount for (name, _), amount in zip(unit.signature.room, takes, strict=bool(takes))}
 
 
 def left_of(stocks: Iterable[LeftCapacity], units: Iterable[DeviceGroup]) -> Needs:
     """Return what is left of counters in all pools together, by family, and of the capacity of shared devices."""
     total: dict[str, Amount] = {}
     for unit in units:
-        if unit.trait.shared:
-            used = unit.use.amounts or (0,) * len(unit.trait.room)
-            for (name, room), amount in zip(unit.trait.room, used, strict=True):
+        if unit.signature.shared:
+            used = unit.use.amounts or (0,) * len(unit.signature.room)
+            for (name, room), amount in zip(unit.signature.room, used, strict=True):
                 total[SHARED + name] = total.get(SHARED + name, 0) + room - amount
     for stock in stocks:
         if not stock.vanished and all(amount >= 0 for amount in stock.available):

@@ -59,19 +59,19 @@ class FirstFitSearch:
     def __init__(
         self,
         gang: Gang,
-        world: ClusterState,
-        traits: DeviceSignatures,
+        cluster: ClusterState,
+        device_signatures: DeviceSignatures,
         budget: Budget,
         affordable: Affordable,
         *,
         greedy: bool,
         disproved: Callable[[], bool] | None = None,
     ) -> None:
-        self.state = SearchState(gang, world, traits)
+        self.state = SearchState(gang, cluster, device_signatures)
         self.outcome = Outcome(self.state.names)
         self._gang = gang
-        self._world = world
-        self._traits = traits
+        self._cluster = cluster
+        self._device_signatures = device_signatures
         self._budget = budget
         self._affordable = affordable
         self._greedy = greedy
@@ -83,10 +83,10 @@ class FirstFitSearch:
         self._moved: defaultdict[NodeState, int] = defaultdict(int)
         self._fits: dict[tuple[int, tuple[int, ...], NodeState], Match | DeadEnd | Refusal | None] = {}
         self._searched: dict[Hashable, Match | DeadEnd | Refusal] = {}
-        self._known: dict[tuple[ParsedClaim, ...], _Known] = self.state.units.memory.setdefault(world.profile, {})
-        self._ask = traits.asks
-        self._rooms = UpperBounds(gang, self.state, traits)
-        self._pricing = Pricing(gang, traits)
+        self._known: dict[tuple[ParsedClaim, ...], _Known] = self.state.units.memory.setdefault(cluster.profile, {})
+        self._ask = device_signatures.asks
+        self._rooms = UpperBounds(gang, self.state, device_signatures)
+        self._pricing = Pricing(gang, device_signatures)
         self._prices: dict[tuple[int, tuple[int, ...], int, NodeState], tuple[Match, Charge]] = {}
         self._total = [self._all_rooms(kind) for kind in range(len(gang.kinds))]
         self._order = sorted(range(len(gang.kinds)), key=self._scarcity)
@@ -94,9 +94,9 @@ class FirstFitSearch:
         # try is stuck, every other one is too.
         fixed = all(layout.fixed for layout in self.state.layouts)
         self._plain = len(gang.kinds) == 1 and not gang.shared and fixed
-        self._countable = not any(self._rooms.counts(signature).unknown for signature in self.state.groups)
+        self._countable = not any(self._rooms.counts(node_state).unknown for node_state in self.state.groups)
         self._devices = sum(
-            self._rooms.counts(signature).own * len(nodes) for signature, nodes in self.state.groups.items()
+            self._rooms.counts(node_state).own * len(nodes) for node_state, nodes in self.state.groups.items()
         )
         self._need_of_each = [self._rooms.needed(kind) for kind in gang.kinds]
         self._commuting = fixed and not gang.shared and self._commutes()
@@ -163,25 +163,25 @@ class FirstFitSearch:
                 continue
             open_ = self._open(kind)
             ranked, hopeless = self._ranked(kind, open_)
-            for _, node, first, signature in ranked:
-                for found in self._ways(kind, open_, first, signature):
-                    yield _Option(kind, node, found, open_, self._price(kind, open_, found, signature))
+            for _, node, first, node_state in ranked:
+                for found in self._ways(kind, open_, first, node_state):
+                    yield _Option(kind, node, found, open_, self._price(kind, open_, found, node_state))
             if not ranked:
                 self.outcome.stuck = kind
             if hopeless or self._commuting or self._greedy:
                 return
 
-    def _price(self, kind: int, open_: tuple[int, ...], found: Match, signature: NodeState) -> Charge:
+    def _price(self, kind: int, open_: tuple[int, ...], found: Match, node_state: NodeState) -> Charge:
         """Return what a pod costs with these devices; of pods that get the same it is counted once."""
-        key = (kind, open_, id(found), signature)
+        key = (kind, open_, id(found), node_state)
         known = self._prices.get(key)
         if known is None:
-            charge = self._pricing.of_pod(kind, open_, found.picks, self.state.units_of(signature))
+            charge = self._pricing.of_pod(kind, open_, found.picks, self.state.units_of(node_state))
             # What was found is kept, so that its identity stays its own.
             known = self._prices[key] = (found, charge)
         return known[1]
 
-    def _ways(self, kind: int, open_: tuple[int, ...], first: Match, signature: NodeState) -> Iterable[Match]:  # noqa: ARG002
+    def _ways(self, kind: int, open_: tuple[int, ...], first: Match, node_state: NodeState) -> Iterable[Match]:  # noqa: ARG002
         """Return what a pod of the kind may get on such a node: nobody but kube-scheduler chooses."""
         return (first,)
 
@@ -202,11 +202,11 @@ class FirstFitSearch:
         needed = {number for at, number in enumerate(shared) if number is not None and at not in open_}
         final = all(shared[at] is None for at in open_)
         ranked: list[_Ranked] = []
-        for signature in self.state.groups:
-            if needed <= signature.usable:
-                found = self._fit(kind, open_, signature)
+        for node_state in self.state.groups:
+            if needed <= node_state.usable:
+                found = self._fit(kind, open_, node_state)
                 if isinstance(found, Match):
-                    ranked.append((signature.free, self.state.first(signature), found, signature))
+                    ranked.append((node_state.free, self.state.first(node_state), found, node_state))
                 elif isinstance(found, DeadEnd):
                     final = final and found.firm
                 elif found is not None:
@@ -215,27 +215,27 @@ class FirstFitSearch:
         ranked.sort(key=itemgetter(0, 1))
         return ranked, final and not ranked
 
-    def _fit(self, kind: int, open_: tuple[int, ...], signature: NodeState) -> Match | DeadEnd | Refusal | None:
+    def _fit(self, kind: int, open_: tuple[int, ...], node_state: NodeState) -> Match | DeadEnd | Refusal | None:
         """Return what a pod of the kind gets on such a node; None when it may not go there or has no room."""
-        key = (kind, open_, signature)
+        key = (kind, open_, node_state)
         if key not in self._fits:
-            self._fits[key] = self._searched_fit(kind, open_, signature)
+            self._fits[key] = self._searched_fit(kind, open_, node_state)
         return self._fits[key]
 
     def _searched_fit(
-        self, kind: int, open_: tuple[int, ...], signature: NodeState
+        self, kind: int, open_: tuple[int, ...], node_state: NodeState
     ) -> Match | DeadEnd | Refusal | None:
         described = self._gang.kinds[kind]
-        if kind not in signature.kinds or self.state.rooms(described, signature) == 0:
+        if kind not in node_state.kinds or self.state.rooms(described, node_state) == 0:
             return None
-        return self._first_fit(tuple(described.asks[at] for at in open_), signature)
+        return self._first_fit(tuple(described.asks[at] for at in open_), node_state)
 
-    def _first_fit(self, claims: tuple[ParsedClaim, ...], signature: NodeState) -> Match | DeadEnd | Refusal:
+    def _first_fit(self, claims: tuple[ParsedClaim, ...], node_state: NodeState) -> Match | DeadEnd | Refusal:
         """Return what kube-scheduler will give on such a node."""
-        key = (claims, signature.contents)
+        key = (claims, node_state.contents)
         found = self._searched.get(key)
         if found is None:
-            found = self._searched[key] = self._remembered(claims, signature.face)
+            found = self._searched[key] = self._remembered(claims, node_state.face)
         return found
 
     def _remembered(self, claims: tuple[ParsedClaim, ...], face: NodeSignature) -> Match | DeadEnd | Refusal:
@@ -248,7 +248,7 @@ class FirstFitSearch:
             found, steps = known[face]
             self._budget.spend(steps)
             return found
-        units, profile, spent = self.state.units, self._world.profile, self._budget.spent
+        units, profile, spent = self.state.units, self._cluster.profile, self._budget.spent
         found = search.search(claims, face.contents, units, profile, self._budget, promise=True)
         known[face] = found, self._budget.spent - spent
         return found
@@ -259,7 +259,7 @@ class FirstFitSearch:
         So it is where no two kinds can get the same device, or only devices that are all equal and of which each takes
         a fixed number, and none is shared or draws on counters.
         """
-        kinds, known = self._gang.kinds, self._traits.known
+        kinds, known = self._gang.kinds, self._device_signatures.known
         numbers = {number for row in {layout.numbers for layout in self.state.layouts} for number in row}
         if len(kinds) > 1 and any(known[number].shared or known[number].draw is not None for number in numbers):
             return False
@@ -293,12 +293,12 @@ class FirstFitSearch:
         claims = tuple(
             (
                 wanted,
-                tuple(self._given(wanted.ask, pick, shown[pick.at], units[pick.at].trait) for pick in picks),
+                tuple(self._given(wanted.ask, pick, shown[pick.at], units[pick.at].signature) for pick in picks),
             )
             for wanted, picks in zip(wanted_here, option.found.picks, strict=True)
         )
         taken = self.state.take(
-            kind, option.node, [t for _, given in claims for one in given if (t := one.taking) is not None]
+            kind, option.node, [t for _, given in claims for one in given if (t := one.use) is not None]
         )
         shared = tuple(
             self.state.allocate_shared(wanted.shared, self._usable_from(option.node, [one.spot for one in given]))
@@ -317,9 +317,11 @@ class FirstFitSearch:
 
         self._undo.append((restore, *reversed(shared), taken))
 
-    def _given(self, claim: ParsedClaim, pick: Pick, spot: InventoryDevice, trait: DeviceSignature) -> AllocatedRequest:
+    def _given(
+        self, claim: ParsedClaim, pick: Pick, spot: InventoryDevice, signature: DeviceSignature
+    ) -> AllocatedRequest:
         option = claim.requests[pick.request].options[pick.option]
-        return pod_groups.given(option, spot, trait, self._ask)
+        return pod_groups.given(option, spot, signature, self._ask)
 
     def _take_back(self) -> None:
         for undo in self._undo.pop():
@@ -329,7 +331,7 @@ class FirstFitSearch:
         """Return the nodes on which a claim with these devices may be used, as its allocation will say."""
         if any(spot.binds for spot in spots):
             return frozenset((node,))
-        nodes = [self._world.nodes[name] for name in self.state.names]
+        nodes = [self._cluster.nodes[name] for name in self.state.names]
         return frozenset(
             at for at, other in enumerate(nodes) if all(pools.node_matches(spot.place, other) for spot in spots)
         )
@@ -368,7 +370,7 @@ class FirstFitSearch:
         self._devices += self._rooms.counts(after).own - self._rooms.counts(before).own
 
     def _all_rooms(self, kind: int) -> int:
-        return sum(self._rooms.of(kind, signature) * len(nodes) for signature, nodes in self.state.groups.items())
+        return sum(self._rooms.of(kind, node_state) * len(nodes) for node_state, nodes in self.state.groups.items())
 
     def _at_least(self) -> Charge:
         """Return the charge so far and the lowest that the rest may cost."""
@@ -383,7 +385,7 @@ class FirstFitSearch:
     def _scarcity(self, kind: int) -> tuple[int, int, int]:
         """Return the sort key of kinds: those with the fewest nodes first, then those that need the most devices."""
         described = self._gang.kinds[kind]
-        nodes = sum(len(group) for signature, group in self.state.groups.items() if self._rooms.of(kind, signature))
+        nodes = sum(len(group) for node_state, group in self.state.groups.items() if self._rooms.of(kind, node_state))
         return (nodes, -described.devices, kind)
 
 

@@ -39,21 +39,21 @@ class Refused(NamedTuple):
     why: str
 
 
-def refuses(demand: PodDemand, node: Node, world: ClusterState) -> Refused | None:
+def refuses(demand: PodDemand, node: Node, cluster: ClusterState) -> Refused | None:
     """Return the first filter that keeps the pod off the node whatever is free there; None when it may go there."""
-    return _refuses_pod(demand.pod, node) or _refuses_claims(demand, node, world) or _refuses_extended(demand, node)
+    return _refuses_pod(demand.pod, node) or _refuses_claims(demand, node, cluster) or _refuses_extended(demand, node)
 
 
-def passed(demand: PodDemand, world: ClusterState) -> frozenset[NodeName]:
+def passed(demand: PodDemand, cluster: ClusterState) -> frozenset[NodeName]:
     """Return the nodes where a pod may go, whatever is free there."""
-    pod, nodes = demand.pod, world.nodes.items()
-    bound = any(claim.allocation is not None or key_of(claim) in world.pinned for claim in demand.claims)
+    pod, nodes = demand.pod, cluster.nodes.items()
+    bound = any(claim.allocation is not None or key_of(claim) in cluster.pinned for claim in demand.claims)
     if bound or demand.extended or demand.plugged:
-        return frozenset(name for name, node in nodes if refuses(demand, node, world) is None)
+        return frozenset(name for name, node in nodes if refuses(demand, node, cluster) is None)
     key = (tuple(sorted(pod.node_selector.items())), pod.affinity, pod.tolerations)
-    if key not in world.passing:
-        world.passing[key] = frozenset(name for name, node in nodes if _refuses_pod(pod, node) is None)
-    return world.passing[key]
+    if key not in cluster.passing:
+        cluster.passing[key] = frozenset(name for name, node in nodes if _refuses_pod(pod, node) is None)
+    return cluster.passing[key]
 
 
 def _refuses_pod(pod: Pod, node: Node) -> Refused | None:
@@ -70,14 +70,14 @@ def _refuses_pod(pod: Pod, node: Node) -> Refused | None:
     return None
 
 
-def _refuses_claims(demand: PodDemand, node: Node, world: ClusterState) -> Refused | None:
+def _refuses_claims(demand: PodDemand, node: Node, cluster: ClusterState) -> Refused | None:
     for claim in demand.claims:
         allocation = claim.allocation
         if allocation is not None:
             selector = allocation.node_selector
             if selector is not None and not selector.matches(node.name, node.meta.labels):
                 return Refused(Filter.CLAIM, f"cannot use claim {claim.meta.name}, which is allocated elsewhere")
-        elif node.name not in world.pinned.get(key_of(claim), (node.name,)):
+        elif node.name not in cluster.pinned.get(key_of(claim), (node.name,)):
             return Refused(Filter.CLAIM, f"cannot use claim {claim.meta.name}, which is planned elsewhere")
     return None
 

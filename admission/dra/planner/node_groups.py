@@ -51,21 +51,21 @@ class NodeState:
 class SearchState:
     """Every node's state, and the groups of equal nodes. Nodes go by their number in the order of names."""
 
-    def __init__(self, gang: Gang, world: ClusterState, traits: DeviceSignatures) -> None:
+    def __init__(self, gang: Gang, cluster: ClusterState, device_signatures: DeviceSignatures) -> None:
         self.gang = gang
         self.names = sorted({name for kind in gang.kinds for name in kind.nodes})
         self.allocated: list[frozenset[int] | None] = [None] * gang.shared
         """Per shared claim, the nodes from which it may be used; None before it is allocated."""
         shows_taken = any(option.admin or option.mode is Mode.ALL for option in requests.options(gang.claims))
-        self._board = node_signature.build(traits, world, shows_taken=shows_taken)
-        self._board.update(world)
+        self._board = node_signature.build(device_signatures, cluster, shows_taken=shows_taken)
+        self._board.update(cluster)
         self.units = self._board.units
         self.layouts: list[Layout] = [self._board.layout(name) for name in self.names]
         self.groups: dict[NodeState, set[int]] = {}
         self.signatures: list[NodeState] = []
         self.on_change: Callable[[NodeState, NodeState], None] = _ignore
-        self._world = world
-        self._usage = AllocatedOverlay(world)
+        self._cluster = cluster
+        self._usage = AllocatedOverlay(cluster)
         self._faces: list[NodeSignature] = [self._board.faces[name] for name in self.names]
         self._numbers = {name: at for at, name in enumerate(self.names)}
         self._resources = sorted({resource for kind in gang.kinds for resource in kind.wants})
@@ -73,7 +73,7 @@ class SearchState:
         self._pods = sum(len(kind.members) for kind in gang.kinds)
         self._one_size = len({frozenset(kind.wants.items()) for kind in gang.kinds}) == 1 and bool(self._resources)
         self._kinds = self._kinds_of_nodes()
-        self._left: list[dict[str, int] | None] = [self._start_with(world.left.get(name)) for name in self.names]
+        self._left: list[dict[str, int] | None] = [self._start_with(cluster.left.get(name)) for name in self.names]
         self._strangers = {
             spot.id for layout in self.layouts if not layout.fixed for spot in layout.spots if not spot.local
         }
@@ -139,7 +139,7 @@ class SearchState:
         """Take devices, shares and resources; return what gives them back."""
         given = tuple(taken)
         touched = {node}
-        devices = {(taking.device.driver, taking.device.pool): taking.device for taking in given}
+        devices = {(use.device.driver, use.device.pool): use.device for use in given}
         for device in devices.values():
             # A pool of one node is seen by that one only, unless the gang may not go there.
             touched.update(self._numbers[name] for name in self._board.nodes_of(device) if name in self._numbers)
@@ -147,7 +147,7 @@ class SearchState:
         self._usage.add(given)
         self._add(node, kind, -1)
         for at in touched:
-            self._faces[at] = self._board.face(self.names[at], self._usage, self._world)
+            self._faces[at] = self._board.face(self.names[at], self._usage, self._cluster)
         self._refresh(touched)
 
         def undo() -> None:

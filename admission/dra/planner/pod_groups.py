@@ -87,39 +87,39 @@ class Refused:
     refusal: Refusal
 
 
-def compile_gang(demands: Sequence[PodDemand], world: ClusterState) -> Gang | Refused:
+def compile_gang(demands: Sequence[PodDemand], cluster: ClusterState) -> Gang | Refused:
     """Group pods into kinds; the first claim that cannot be searched for is the answer instead."""
-    numbers, numbers_of_users = _shared(demands, world), _users(demands, world)
+    numbers, numbers_of_users = _shared(demands, cluster), _users(demands, cluster)
     grouped: dict[tuple[str, Hashable], list[tuple[PodDemand, tuple[ClaimToAllocate, ...]]]] = {}
     asks: dict[Hashable, ParsedClaim | Refusal] = {}
     for demand in sorted(demands, key=lambda demand: natural(demand.pod.meta.name)):
-        if refusal := _refusal(demand, numbers_of_users, world):
+        if refusal := _refusal(demand, numbers_of_users, cluster):
             return Refused(demand.pod.meta.name, refusal)
         wanted: list[ClaimToAllocate] = []
-        for claim in _open(demand, world):
-            found = _ask(claim, world, asks)
+        for claim in _open(demand, cluster):
+            found = _ask(claim, cluster, asks)
             if not isinstance(found, ParsedClaim):
                 return Refused(demand.pod.meta.name, found)
             wanted.append(ClaimToAllocate(claim, found, numbers.get(key_of(claim))))
-        alike = demand.subgroup, _likeness(demand, wanted, world)
+        alike = demand.subgroup, _likeness(demand, wanted, cluster)
         grouped.setdefault(alike, []).append((demand, tuple(wanted)))
-    kinds = [_kind(members, likeness, world) for (_, likeness), members in grouped.items()]
+    kinds = [_kind(members, likeness, cluster) for (_, likeness), members in grouped.items()]
     kinds.sort(key=lambda kind: (len(kind.nodes), -kind.devices))
     return Gang(kinds=tuple(kinds), shared=len(numbers))
 
 
-def _users(demands: Iterable[PodDemand], world: ClusterState) -> dict[Uid, int]:
+def _users(demands: Iterable[PodDemand], cluster: ClusterState) -> dict[Uid, int]:
     """Count the consumers that every claim will have: those that it has, those that have a seat, and these pods."""
     users: dict[Uid, set[str]] = {}
     for demand in demands:
         for claim in demand.claims:
             key = key_of(claim)
-            known = {*claim.reserved_for, *world.users.get(key, ())}
+            known = {*claim.reserved_for, *cluster.users.get(key, ())}
             users.setdefault(key, known).add(demand.pod.meta.uid or demand.pod.meta.key)
     return {key: len(found) for key, found in users.items()}
 
 
-def _refusal(demand: PodDemand, users: Mapping[Uid, int], world: ClusterState) -> Fatal | None:
+def _refusal(demand: PodDemand, users: Mapping[Uid, int], cluster: ClusterState) -> Fatal | None:
     """Return why kube-scheduler would never bind the pod, or why nobody can tell where; None where neither is so."""
     for claim in demand.claims:
         if users[key_of(claim)] > MAX_CONSUMERS:
@@ -128,7 +128,7 @@ def _refusal(demand: PodDemand, users: Mapping[Uid, int], world: ClusterState) -
                 f" {MAX_CONSUMERS} at most; let the pods share several claims"
             )
     for resource in demand.extended:
-        offers = extended_resources.offering(resource, world.classes)
+        offers = extended_resources.offering(resource, cluster.classes)
         if len(offers) > 1:
             return Fatal(
                 f"resource {resource} is offered by device classes {', '.join(offers)}, and which of them"
@@ -137,32 +137,32 @@ def _refusal(demand: PodDemand, users: Mapping[Uid, int], world: ClusterState) -
     return None
 
 
-def _open(demand: PodDemand, world: ClusterState) -> Iterable[Claim]:
+def _open(demand: PodDemand, cluster: ClusterState) -> Iterable[Claim]:
     """Return the claims that still have to be allocated, each once, in order."""
     unique = {key_of(claim): claim for claim in demand.claims}
-    return [claim for claim in unique.values() if claim.allocation is None and key_of(claim) not in world.pinned]
+    return [claim for claim in unique.values() if claim.allocation is None and key_of(claim) not in cluster.pinned]
 
 
-def _shared(demands: Iterable[PodDemand], world: ClusterState) -> dict[Uid, int]:
+def _shared(demands: Iterable[PodDemand], cluster: ClusterState) -> dict[Uid, int]:
     """Number the claims that several pods wait for."""
-    users = Counter(key_of(claim) for demand in demands for claim in _open(demand, world))
+    users = Counter(key_of(claim) for demand in demands for claim in _open(demand, cluster))
     return {key: number for number, key in enumerate(key for key, pods in users.items() if pods > 1)}
 
 
-def _ask(claim: Claim, world: ClusterState, known: dict[Hashable, ParsedClaim | Refusal]) -> ParsedClaim | Refusal:
+def _ask(claim: Claim, cluster: ClusterState, known: dict[Hashable, ParsedClaim | Refusal]) -> ParsedClaim | Refusal:
     """Compile a claim; claims with the same requests and constraints, as a template makes them, only once."""
     key = claim.spec.asked
     if key not in known:
-        known[key] = requests.parse(claim.spec, world.classes, f"claim {claim.meta.name}", world.profile)
+        known[key] = requests.parse(claim.spec, cluster.classes, f"claim {claim.meta.name}", cluster.profile)
     return known[key]
 
 
-def _likeness(demand: PodDemand, wanted: Iterable[ClaimToAllocate], world: ClusterState) -> Hashable:
+def _likeness(demand: PodDemand, wanted: Iterable[ClaimToAllocate], cluster: ClusterState) -> Hashable:
     pod = demand.pod
     bound = tuple(
-        (claim.allocation.node_selector if claim.allocation is not None else None, world.pinned.get(key_of(claim)))
+        (claim.allocation.node_selector if claim.allocation is not None else None, cluster.pinned.get(key_of(claim)))
         for claim in demand.claims
-        if claim.allocation is not None or key_of(claim) in world.pinned
+        if claim.allocation is not None or key_of(claim) in cluster.pinned
     )
     return (
         tuple((one.ask, one.shared) for one in wanted),
@@ -176,14 +176,14 @@ def _likeness(demand: PodDemand, wanted: Iterable[ClaimToAllocate], world: Clust
 
 
 def _kind(
-    members: Sequence[tuple[PodDemand, tuple[ClaimToAllocate, ...]]], likeness: Hashable, world: ClusterState
+    members: Sequence[tuple[PodDemand, tuple[ClaimToAllocate, ...]]], likeness: Hashable, cluster: ClusterState
 ) -> PodKind:
     first = members[0][0]
     return PodKind(
         members=tuple(demand for demand, _ in members),
         wanted=tuple(wanted for _, wanted in members),
         wants=node_filters.wants(first),
-        nodes=node_filters.passed(first, world),
+        nodes=node_filters.passed(first, cluster),
         likeness=likeness,
     )
 
@@ -214,12 +214,12 @@ class Placed:
 
 
 def given(
-    option: Option, spot: InventoryDevice, trait: DeviceSignature, asks: Mapping[ParsedRequest, int]
+    option: Option, spot: InventoryDevice, signature: DeviceSignature, asks: Mapping[ParsedRequest, int]
 ) -> AllocatedRequest:
     """Return a device that a search has found. asks: the numbers of what options ask for."""
-    if not trait.shared:
+    if not signature.shared:
         return AllocatedRequest(option, spot)
-    return AllocatedRequest(option, spot, shared=True, consumed=trait.consumed(asks[option.ask]))
+    return AllocatedRequest(option, spot, shared=True, consumed=signature.consumed(asks[option.ask]))
 
 
 @dataclass(slots=True)

@@ -26,20 +26,25 @@ STEPS = 1_000
 """For one pod on one node."""
 
 
-def changed(before: ClusterState, world: ClusterState) -> frozenset[NodeName] | None:
+def changed(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName] | None:
     """Return the nodes that take other pods than before, as far as can be told; None for all of them."""
-    if before.profile != world.profile or before.classes is not world.classes or before.imagined or world.imagined:
+    if (
+        before.profile != cluster.profile
+        or before.classes is not cluster.classes
+        or before.is_simulated
+        or cluster.is_simulated
+    ):
         return None
-    found = cluster_state.changed(before, world)
+    found = cluster_state.changed(before, cluster)
     if found is None:
         return None
-    if before.nodes is not world.nodes:
-        found |= {name for name, node in world.nodes.items() if before.nodes.get(name) is not node}
-    return found & world.nodes.keys()
+    if before.nodes is not cluster.nodes:
+        found |= {name for name, node in cluster.nodes.items() if before.nodes.get(name) is not node}
+    return found & cluster.nodes.keys()
 
 
 def may_help(
-    pods: Sequence[PodDemand], nodes: Collection[NodeName] | None, world: ClusterState, *, selectors: Selectors
+    pods: Sequence[PodDemand], nodes: Collection[NodeName] | None, cluster: ClusterState, *, selectors: Selectors
 ) -> bool:
     """Return whether one of a gang's pods may find devices on one of the nodes that changed. nodes: None for all."""
     if nodes is None or len(nodes) > MOST_NODES:
@@ -49,14 +54,14 @@ def may_help(
     for one in pods:
         own = tuple(claim for claim in one.claims if claim.meta.uid not in shared)
         asked.setdefault(tuple(claim.spec.asked for claim in own), own)
-    seen = {world.profile: world, world.profile.with_quirks(compatibility.AS_OF_1_37): world}
+    seen = {cluster.profile: cluster, cluster.profile.with_quirks(compatibility.AS_OF_1_37): cluster}
     views = [known if known.profile == profile else replace(known, profile=profile) for profile, known in seen.items()]
     return any(
         not own or _is_for_administration(own) or not _is_turned_away(own, node, view, selectors)
         for own in asked.values()
         for least in (_least(own),)
         for node in nodes
-        if not own or _may_have(node, least, world)
+        if not own or _may_have(node, least, cluster)
         for view in views
     )
 
@@ -86,23 +91,23 @@ def _least(claims: Sequence[Claim]) -> int:
     return sum(option.count for option in options)
 
 
-def _may_have(node: NodeName, least: int, world: ClusterState) -> bool:
+def _may_have(node: NodeName, least: int, cluster: ClusterState) -> bool:
     """Return whether a node has so many devices that nobody has. One that can be shared may do for many requests."""
-    shelf = world.shelves.get(node) if least else None
-    if shelf is None or not shelf.plain:
+    node_inventory = cluster.node_inventories.get(node) if least else None
+    if node_inventory is None or not node_inventory.plain:
         return True
     free = 0
-    for pool in shelf.pools:
+    for pool in node_inventory.pools:
         for spot in pool.spots:
             if spot.device.allows_multiple:
                 return True
-            free += spot.id not in world.taken
+            free += spot.id not in cluster.taken
     return free >= least
 
 
-def _is_turned_away(claims: Sequence[Claim], node: NodeName, world: ClusterState, selectors: Selectors) -> bool:
+def _is_turned_away(claims: Sequence[Claim], node: NodeName, cluster: ClusterState, selectors: Selectors) -> bool:
     try:
-        answer = node_allocator.allocate(claims, node, world, selectors=selectors, steps=STEPS)
+        answer = node_allocator.allocate(claims, node, cluster, selectors=selectors, steps=STEPS)
     except StepsEndedError:
         return False
     return isinstance(answer, NotHere)

@@ -27,32 +27,34 @@ class UpperBounds:
     stops: whether a device on which a selector fails stops the search that meets it; else it is passed over.
     """
 
-    def __init__(self, gang: Gang, state: SearchState, traits: DeviceSignatures, *, stops: bool = True) -> None:
+    def __init__(
+        self, gang: Gang, state: SearchState, device_signatures: DeviceSignatures, *, stops: bool = True
+    ) -> None:
         self._gang = gang
         self._state = state
-        self._traits = traits
-        self._ask = traits.asks
+        self._device_signatures = device_signatures
+        self._ask = device_signatures.asks
         self._stops = stops
         self._own_needs = [self._needs(kind) for kind in gang.kinds]
         self._rooms: dict[tuple[int, NodeState], int] = {}
         self._counted: dict[NodeSignature, Counts] = state.units.memory.setdefault(("counts", stops), {})
 
-    def of(self, kind: int, signature: NodeState) -> int:
+    def of(self, kind: int, node_state: NodeState) -> int:
         """Return for how many pods of a kind a node has enough at most, by counting resources and devices."""
-        key = (kind, signature)
+        key = (kind, node_state)
         if key not in self._rooms:
-            self._rooms[key] = self._counted_rooms(kind, signature)
+            self._rooms[key] = self._counted_rooms(kind, node_state)
         return self._rooms[key]
 
-    def counts(self, signature: NodeState) -> Counts:
+    def counts(self, node_state: NodeState) -> Counts:
         """Return the free devices of a node by what they do for. Of one that can be shared there is no end."""
-        known = self._counted.get(signature.face)
+        known = self._counted.get(node_state.face)
         if known is None:
-            units = self._state.units_of(signature)
-            free = [(code, unit) for code, unit in zip(signature.face.codes, units, strict=True) if not unit.use.taken]
-            rows = [(code, unit.trait.answers, unit.trait.shared) for code, unit in free]
-            asks = range(len(self._traits.need.asks))
-            known = self._counted[signature.face] = Counts(
+            units = self._state.units_of(node_state)
+            free = [(code, unit) for code, unit in zip(node_state.face.codes, units, strict=True) if not unit.use.taken]
+            rows = [(code, unit.signature.answers, unit.signature.shared) for code, unit in free]
+            asks = range(len(self._device_signatures.need.asks))
+            known = self._counted[node_state.face] = Counts(
                 matching=tuple(sum(row[ask] is Answer.YES for _, row, _ in rows) for ask in asks),
                 own=sum(Answer.YES in row for code, row, _ in rows if node_signature.is_local(code)),
                 unknown=frozenset(
@@ -81,16 +83,19 @@ class UpperBounds:
         Only devices that one node sees are counted: where there are others nothing is said.
         """
         groups = self._state.groups
-        if not (any(s.contents.stocks for s in groups) or any(trait.shared for trait in self._traits.known)):
+        if not (
+            any(s.contents.stocks for s in groups)
+            or any(signature.shared for signature in self._device_signatures.known)
+        ):
             return False
         if not all(layout.fixed for layout in self._state.layouts):
             return False
         left: dict[str, Amount] = {}
         units: dict[int, DeviceGroup] = {}
-        for signature, nodes in groups.items():
-            shown = self._state.units_of(signature)
-            units |= dict(zip(signature.contents.units, shown, strict=True))
-            for name, amount in device_order.left_of(signature.contents.stocks, shown).items():
+        for node_state, nodes in groups.items():
+            shown = self._state.units_of(node_state)
+            units |= dict(zip(node_state.contents.units, shown, strict=True))
+            for name, amount in device_order.left_of(node_state.contents.stocks, shown).items():
                 left[name] = left.get(name, 0) + amount * len(nodes)
         least = {ask: device_order.least_of(units.values(), number) for ask, number in self._ask.items()}
         needed: dict[str, Amount] = {}
@@ -100,20 +105,20 @@ class UpperBounds:
                 needed[name] = needed.get(name, 0) + amount * len(kind.members)
         return any(amount > left.get(name, 0) for name, amount in needed.items())
 
-    def _counted_rooms(self, kind: int, signature: NodeState) -> int:
-        if kind not in signature.kinds:
+    def _counted_rooms(self, kind: int, node_state: NodeState) -> int:
+        if kind not in node_state.kinds:
             return 0
         described = self._gang.kinds[kind]
-        rooms = self._state.rooms(described, signature)
+        rooms = self._state.rooms(described, node_state)
         most = len(described.members) if rooms is None else min(rooms, len(described.members))
         needs = self._own_needs[kind]
-        counts = self.counts(signature)
+        counts = self.counts(node_state)
         if counts.unknown & needs.keys():
             return most
         for ask, count in needs.items():
             most = min(most, counts.matching[ask] // count)
         if len(needs) > 1:
-            rows = [unit.trait.answers for unit in self._state.units_of(signature) if not unit.use.taken]
+            rows = [unit.signature.answers for unit in self._state.units_of(node_state) if not unit.use.taken]
             matching = sum(any(row[ask] is Answer.YES for ask in needs) for row in rows)
             most = min(most, matching // sum(needs.values()))
         return most

@@ -50,10 +50,10 @@ class Running(Protocol):
 
 def running(rule: Rule, profile: SchedulerProfile) -> Running:
     """Return a constraint without devices, as the profile's kube-scheduler keeps it."""
-    lists, quirks = profile.features.list_attributes, profile.quirks
+    lists, known_bugs = profile.features.list_attributes, profile.known_bugs
     if not rule.distinct:
-        return (_ShrinkingSet() if quirks.lists_only_shrink else _SetMatch()) if lists else _Match()
-    if quirks.distinct_forgets:
+        return (_ShrinkingSet() if known_bugs.lists_only_shrink else _SetMatch()) if lists else _Match()
+    if known_bugs.distinct_forgets:
         return _Forgetful(lists=lists)
     return _Distinct(lists=lists)
 

@@ -122,7 +122,7 @@ class Plan:
     pods: tuple[PlannedPod, ...]
     charge: Charge = field(default_factory=dict)
     holdings: tuple[Holding, ...] = ()
-    takings: Mapping[Uid, tuple[DeviceUse, ...]] = field(default_factory=dict)
+    uses: Mapping[Uid, tuple[DeviceUse, ...]] = field(default_factory=dict)
     steps: int = 0
     """How much of the budget the search took."""
     apart: str = ""

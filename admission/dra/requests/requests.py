@@ -167,8 +167,8 @@ def _request(
 def _option(
     option: DeviceRequest, name: str, classes: Mapping[str, DeviceClass], place: str, profile: SchedulerProfile
 ) -> Option | Fatal:
-    if flaw := _disabled(option, profile):
-        return Fatal(f"{place} {flaw}")
+    if problem := _disabled(option, profile):
+        return Fatal(f"{place} {problem}")
     if not option.device_class:
         return Fatal(f"{place} names no device class")
     device_class = classes.get(option.device_class)

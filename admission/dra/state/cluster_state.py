@@ -36,6 +36,10 @@ Left = Mapping[NodeName, Mapping[str, int] | None]
 """What is left of each node's allocatable resources; None for a node that limits nothing."""
 
 
+READ = ("profile", "nodes", "classes", "taken", "shares", "left", "pinned", "users", "conflicted", "node_inventories")
+"""The fields of a ClusterState that the allocator's answers depend on."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflicted:
     """A planned claim that cannot get its devices any more: another claim has some. `nominated` looks further."""
@@ -61,31 +65,29 @@ class PendingAllocation:
 class ClusterState:
     """The cluster as the allocator sees it.
 
-    profile: which kube-scheduler decides there. taken: devices that are allocated or planned, and for whom. shares: of
-    devices that several claims may have. pinned: planned claims that are not seen allocated yet, by `key_of`, and the
-    nodes of the pods that wait for them. users: of every claim, by its UID, the pods that have a seat and use it.
-    displaced: planned claims whose devices others were given. awaited: by node the pods whose claims are planned and
-    not displaced, in the order in which their gates were opened. imagined: whether less is in use than really is.
-    realm: of worlds that follow each other and differ much from all others; empty for what is now.
-    slices and tainted: what the shelves were made from, and sources the rest, for the next world; None while
-    something planned is not seen allocated, whose use of devices depends on slices. kept: what single claims and nodes
-    came to. token: tells it from all others.
-    journal and place: what tells where it differs from those that it came from, or that came from it.
+    profile: of the kube-scheduler that decides there. taken: allocated or planned devices, with their holder. shares:
+    of devices that several claims may use. pinned: by `key_of`, planned claims not yet seen allocated, with the
+    nodes of their waiting pods. users: by claim UID, the pods of the gang that use it. conflicted: planned claims whose
+    devices went to other claims. awaited: by node, in the order of opened gates, pods whose planned claims are pending.
+    is_simulated: whether less is in use than in the cluster. simulation: name of a series of similar simulated states;
+    empty for the observed one. slices, tainted, sources: inputs of the rest, for the next state; None while use that
+    depends on slices is planned but not seen. kept: results per claim and node. token: identity of this state.
+    journal, place: the change log shared with its predecessors, and its position there.
     """
 
     profile: SchedulerProfile = field(default_factory=SchedulerProfile)
     nodes: Mapping[NodeName, Node] = field(default_factory=dict)
-    shelves: Mapping[NodeName, NodeInventory] = field(default_factory=dict)
+    node_inventories: Mapping[NodeName, NodeInventory] = field(default_factory=dict)
     classes: Mapping[str, DeviceClass] = field(default_factory=dict)
     taken: Mapping[DeviceId, Holder] = field(default_factory=dict)
     shares: Mapping[DeviceId, tuple[Shared, ...]] = field(default_factory=dict)
     left: Left = field(default_factory=dict)
     pinned: Mapping[Uid, frozenset[NodeName]] = field(default_factory=dict)
     users: Mapping[Uid, frozenset[Uid]] = field(default_factory=dict)
-    displaced: tuple[Conflicted, ...] = ()
+    conflicted: tuple[Conflicted, ...] = ()
     awaited: Mapping[NodeName, tuple[PendingAllocation, ...]] = field(default_factory=dict)
-    imagined: bool = False
-    realm: str = ""
+    is_simulated: bool = False
+    simulation: str = ""
     slices: Slices | None = None
     tainted: TaintedSlices | None = None
     sources: "Sources | None" = None
@@ -153,12 +155,12 @@ def build(
     in_use = before is not None and before.sources is not None and before.sources.same(sources)
     if before is not None and in_use and before.tainted is tainted:
         return before
-    slices, shelves = _laid_out(snapshot, tainted, profile, before)
+    slices, node_inventories = _laid_out(snapshot, tainted, profile, before)
     if before is not None and in_use:
-        world = replace(before, shelves=shelves, slices=slices, tainted=tainted)
-        if world.kept.counted_for is before.token:
-            world.kept.counted_for = world.token
-        return follow(before, world, _reshelved(before, world))
+        cluster = replace(before, node_inventories=node_inventories, slices=slices, tainted=tainted)
+        if cluster.kept.counted_for is before.token:
+            cluster.kept.counted_for = cluster.token
+        return follow(before, cluster, _reshelved(before, cluster))
     by_uid = claims if claims is not None else extended_resources.index_claims(snapshot)
     kept = before.kept if before is not None else IncrementalUsage()
     counted = kept.count(snapshot, placements, by_uid, profile.features)
@@ -166,25 +168,25 @@ def build(
     unseen = counted.unseen
     by_uid = {**by_uid, **{claim.meta.uid: claim for claim in _unmade(snapshot, unseen, by_uid)}} if unseen else by_uid
     pinned = _pinned(placements, unseen, by_uid)
-    displaced = _add_planned(use, unseen, by_uid, pinned, slices, profile.features)
-    world = ClusterState(
+    conflicted = _add_planned(use, unseen, by_uid, pinned, slices, profile.features)
+    cluster = ClusterState(
         profile=profile,
         nodes=snapshot.nodes,
-        shelves=shelves,
+        node_inventories=node_inventories,
         classes=snapshot.classes,
         taken=MappingProxyType(use.taken),
         shares={device: tuple(shares) for device, shares in use.shares.items()},
         left=counted.left,
         pinned=pinned,
         users=counted.users,
-        displaced=displaced,
-        awaited=_awaited(snapshot, unseen, by_uid, displaced),
+        conflicted=conflicted,
+        awaited=_awaited(snapshot, unseen, by_uid, conflicted),
         slices=slices,
         tainted=tainted,
         sources=None if unseen else sources,
         kept=kept,
     )
-    return _succeeding(before, world, counted, use.added)
+    return _succeeding(before, cluster, counted, use.added)
 
 
 def _laid_out(
@@ -193,22 +195,22 @@ def _laid_out(
     """Return the slices, and what every node sees; those of the world before, where they are the same."""
     known = before.slices if before is not None and before.tainted is tainted else None
     if before is not None and known is not None and before.nodes is snapshot.nodes:
-        return known, before.shelves
+        return known, before.node_inventories
     slices = known or Slices(tainted.slices.values(), profile, before.slices if before is not None else None)
     return slices, node_index.build(snapshot.nodes, slices, tainted.slices, _shelved(before))
 
 
-def changed(before: ClusterState, world: ClusterState) -> frozenset[NodeName] | None:
+def changed(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName] | None:
     """Return the nodes of which devices, the use of them or room changed between two worlds; None for all.
 
     They are just these where the second is the last that came from the first, else there may be more.
     """
-    if before.profile != world.profile:
+    if before.profile != cluster.profile:
         return None
-    journal = world.journal
+    journal = cluster.journal
     if before.journal is journal or journal.knows(before.journal, before.place):
-        return frozenset(journal.since(min(before.place, world.place)))
-    return _differing(before, world)
+        return frozenset(journal.since(min(before.place, cluster.place)))
+    return _differing(before, cluster)
 
 
 def key_of(claim: Claim) -> Uid:
@@ -220,13 +222,12 @@ def same(left: ClusterState, right: ClusterState) -> bool:
     """Return whether the allocator would see no difference. Nodes and shelves that were taken over cost nothing."""
     if left is right:
         return True
-    names_ = ("profile", "nodes", "shelves", "classes", "taken", "shares", "left", "pinned", "users", "displaced")
-    pairs = ((getattr(left, name), getattr(right, name)) for name in names_)
+    pairs = ((getattr(left, name), getattr(right, name)) for name in READ)
     return all(one is other or one == other for one, other in pairs)
 
 
 def granted(
-    world: ClusterState,
+    cluster: ClusterState,
     plan: Plan,
     pods: Mapping[Uid, Pod],
     gang: str,
@@ -237,48 +238,48 @@ def granted(
     pods: those of the plan, by UID. claims: those that each of them uses, by the pod's UID.
     """
     claims = claims or {}
-    use = _Use.of(world)
-    left, pinned, users = dict(world.left), dict(world.pinned), dict(world.users)
+    use = _Use.of(cluster)
+    left, pinned, users = dict(cluster.left), dict(cluster.pinned), dict(cluster.users)
     for place in plan.pods:
         for claim in place.claims:
             key = claim.uid or Uid(claim.claim)
             pinned[key] = pinned.get(key, _NOWHERE) | {place.node}
-            use.add(plan.takings.get(key, ()), Holder(claim=claim.claim, gang=gang))
+            use.add(plan.uses.get(key, ()), Holder(claim=claim.claim, gang=gang))
         left[place.node] = incremental.less(left.get(place.node), pods[place.uid].requests)
         for uid in claims.get(place.uid, ()):
             users[uid] = users.get(uid, _NOBODY) | {place.uid}
             if uid in pinned:
                 pinned[uid] |= {place.node}
-    after = replace(use.on(world), left=left, pinned=pinned, users=users)
-    return follow(world, after, seeing(world, use.added).union(place.node for place in plan.pods))
+    after = replace(use.on(cluster), left=left, pinned=pinned, users=users)
+    return follow(cluster, after, seeing(cluster, use.added).union(place.node for place in plan.pods))
 
 
-def also(world: ClusterState, given: Iterable[DeviceUse], holder: Holder) -> ClusterState:
+def also(cluster: ClusterState, given: Iterable[DeviceUse], holder: Holder) -> ClusterState:
     """Return the world with more in use."""
-    use = _Use.of(world)
+    use = _Use.of(cluster)
     use.add(given, holder)
-    return follow(world, use.on(world), seeing(world, use.added))
+    return follow(cluster, use.on(cluster), seeing(cluster, use.added))
 
 
 def using(
-    world: ClusterState,
+    cluster: ClusterState,
     use: tuple[Mapping[DeviceId, Holder], Mapping[DeviceId, tuple[Shared, ...]]],
     left: Left,
     where: Nodes,
 ) -> ClusterState:
     """Return the world with just these devices in use, taken and shared. where: all nodes of which that differs."""
-    after = replace(world, taken=use[0], shares=use[1], left=left)
-    after.passing.update(world.passing)
-    return follow(world, after, where)
+    after = replace(cluster, taken=use[0], shares=use[1], left=left)
+    after.passing.update(cluster.passing)
+    return follow(cluster, after, where)
 
 
-def follow(before: ClusterState, world: ClusterState, nodes: frozenset[NodeName]) -> ClusterState:
+def follow(before: ClusterState, cluster: ClusterState, nodes: frozenset[NodeName]) -> ClusterState:
     """Note in a world that was just made from which one it came, and where it differs; return it."""
     journal = before.journal if before.place == before.journal.steps else before.journal.branch(before.place)
     journal.add(nodes)
-    object.__setattr__(world, "journal", journal)
-    object.__setattr__(world, "place", journal.steps)
-    return world
+    object.__setattr__(cluster, "journal", journal)
+    object.__setattr__(cluster, "place", journal.steps)
+    return cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,37 +291,38 @@ class _Use:
     added: set[DeviceId] = field(default_factory=set)
 
     @classmethod
-    def of(cls, world: ClusterState) -> Self:
+    def of(cls, cluster: ClusterState) -> Self:
         """Return a copy of what is in use in a world."""
-        return cls(dict(world.taken), {device: list(shares) for device, shares in world.shares.items()})
+        return cls(dict(cluster.taken), {device: list(shares) for device, shares in cluster.shares.items()})
 
-    def on(self, world: ClusterState) -> ClusterState:
+    def on(self, cluster: ClusterState) -> ClusterState:
         """Return a world with just this in use."""
-        return replace(world, taken=self.taken, shares={device: tuple(found) for device, found in self.shares.items()})
+        shares = {device: tuple(found) for device, found in self.shares.items()}
+        return replace(cluster, taken=self.taken, shares=shares)
 
-    def add(self, takings: Iterable[DeviceUse], holder: Holder) -> None:
-        for taking in takings:
-            self.added.add(taking.device)
-            if taking.shared:
-                self.shares.setdefault(taking.device, []).append(Shared(taking.share, holder))
+    def add(self, uses: Iterable[DeviceUse], holder: Holder) -> None:
+        for each in uses:
+            self.added.add(each.device)
+            if each.shared:
+                self.shares.setdefault(each.device, []).append(Shared(each.share, holder))
             else:
-                self.taken[taking.device] = holder
+                self.taken[each.device] = holder
 
-    def leaves(self, takings: Sequence[DeviceUse], slices: Slices) -> bool:
+    def leaves(self, uses: Sequence[DeviceUse], slices: Slices) -> bool:
         """Return whether all of this can be had beside what is in use."""
-        if any(taking.device in self.taken for taking in takings):
+        if any(each.device in self.taken for each in uses):
             return False
-        for taking in takings:
-            device = slices.device(taking.device) if taking.shared else None
-            if device is not None and not self._has_room(device, taking):
+        for each in uses:
+            device = slices.device(each.device) if each.shared else None
+            if device is not None and not self._has_room(device, each):
                 return False
-        pools = {(taking.device.driver, taking.device.pool) for taking in takings}
-        given = {taking.device for taking in takings}
+        pools = {(each.device.driver, each.device.pool) for each in uses}
+        given = {each.device for each in uses}
         return all(self._has_counters(slices.stock(pool), given) for pool in sorted(pools) if slices.draws(pool))
 
-    def _has_room(self, device: Device, taking: DeviceUse) -> bool:
-        shares = [shared.share for shared in self.shares.get(taking.device, ())]
-        wanted = [share for share in (*shares, taking.share) if share is not None]
+    def _has_room(self, device: Device, device_use: DeviceUse) -> bool:
+        shares = [shared.share for shared in self.shares.get(device_use.device, ())]
+        wanted = [share for share in (*shares, device_use.share) if share is not None]
         return all(sum(share.get(name, 0) for share in wanted) <= one.value for name, one in device.capacity.items())
 
     def _has_counters(self, stock: SharedCounters | None, given: Collection[DeviceId]) -> bool:
@@ -331,47 +333,51 @@ class _Use:
         return all(amount >= 0 for amount in stock.available(in_use))
 
 
-def seeing(world: ClusterState, devices: Iterable[DeviceId], pools: Iterable[PoolId] = ()) -> frozenset[NodeName]:
+def seeing(cluster: ClusterState, devices: Iterable[DeviceId], pools: Iterable[PoolId] = ()) -> frozenset[NodeName]:
     """Return the nodes that see these devices, or these pools."""
     wanted = {(device.driver, device.pool) for device in devices}.union(pools)
     if not wanted:
         return frozenset()
-    return frozenset(name for name, shelf in world.shelves.items() if not wanted.isdisjoint(shelf.relevant))
+    return frozenset(
+        name
+        for name, node_inventory in cluster.node_inventories.items()
+        if not wanted.isdisjoint(node_inventory.relevant)
+    )
 
 
-def _differing(before: ClusterState, world: ClusterState) -> frozenset[NodeName]:
+def _differing(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName]:
     """Return the nodes of which something differs, by comparing everything; who has a device is told to people."""
-    devices = _changed(before.taken, world.taken)
-    devices |= {device for device in before.taken if device not in world.taken}
-    if world.shares or before.shares:
-        both = world.shares.keys() | before.shares.keys()
-        devices |= {device for device in both if world.shares.get(device) != before.shares.get(device)}
-    return _reshelved(before, world) | seeing(world, devices) | _changed(before.left, world.left)
+    devices = _changed(before.taken, cluster.taken)
+    devices |= {device for device in before.taken if device not in cluster.taken}
+    if cluster.shares or before.shares:
+        both = cluster.shares.keys() | before.shares.keys()
+        devices |= {device for device in both if cluster.shares.get(device) != before.shares.get(device)}
+    return _reshelved(before, cluster) | seeing(cluster, devices) | _changed(before.left, cluster.left)
 
 
 def _succeeding(
-    before: ClusterState | None, world: ClusterState, counted: UsageTotals, planned: Collection[DeviceId]
+    before: ClusterState | None, cluster: ClusterState, counted: UsageTotals, planned: Collection[DeviceId]
 ) -> ClusterState:
     """Note where a world differs from the one before it. planned: the devices in use in it beside what was counted."""
-    kept, known = world.kept, world.kept.planned
+    kept, known = cluster.kept, cluster.kept.planned
     is_next = before is not None and counted.follows is before.token
-    kept.counted_for, kept.planned = world.token, planned
+    kept.counted_for, kept.planned = cluster.token, planned
     if before is None:
-        return world
+        return cluster
     if is_next and counted.devices is not None:
-        return follow(before, world, _moved(before, world, {*counted.devices, *known, *planned}, counted.nodes))
-    return follow(before, world, _differing(before, world))
+        return follow(before, cluster, _moved(before, cluster, {*counted.devices, *known, *planned}, counted.nodes))
+    return follow(before, cluster, _differing(before, cluster))
 
 
 def _moved(
-    before: ClusterState, world: ClusterState, devices: Collection[DeviceId], nodes: Collection[NodeName]
+    before: ClusterState, cluster: ClusterState, devices: Collection[DeviceId], nodes: Collection[NodeName]
 ) -> frozenset[NodeName]:
     """Return the same, where all devices and nodes are known of which anything may differ."""
-    differing = {one for one in devices if before.taken.get(one) != world.taken.get(one)}
-    if world.shares or before.shares:
-        differing |= {one for one in devices if before.shares.get(one) != world.shares.get(one)}
-    left = {name for name in nodes if name in world.left and before.left.get(name) != world.left[name]}
-    return _reshelved(before, world) | seeing(world, differing) | left
+    differing = {one for one in devices if before.taken.get(one) != cluster.taken.get(one)}
+    if cluster.shares or before.shares:
+        differing |= {one for one in devices if before.shares.get(one) != cluster.shares.get(one)}
+    left = {name for name in nodes if name in cluster.left and before.left.get(name) != cluster.left[name]}
+    return _reshelved(before, cluster) | seeing(cluster, differing) | left
 
 
 def _changed(before: Mapping[K, object], now: Mapping[K, object]) -> set[K]:
@@ -384,13 +390,13 @@ def _changed(before: Mapping[K, object], now: Mapping[K, object]) -> set[K]:
 def _shelved(before: ClusterState | None) -> NodeIndex | None:
     if before is None or before.slices is None or before.tainted is None:
         return None
-    return NodeIndex(before.nodes, before.shelves, before.slices, before.tainted.slices)
+    return NodeIndex(before.nodes, before.node_inventories, before.slices, before.tainted.slices)
 
 
-def _reshelved(before: ClusterState, world: ClusterState) -> frozenset[NodeName]:
+def _reshelved(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName]:
     """Return the nodes that see other devices, or pools of which a device in use has come or gone."""
-    nodes = changed_keys(before.shelves, world.shelves)
-    return frozenset(nodes) | seeing(world, (), before.vanished ^ world.vanished)
+    nodes = changed_keys(before.node_inventories, cluster.node_inventories)
+    return frozenset(nodes) | seeing(cluster, (), before.vanished ^ cluster.vanished)
 
 
 def _add_planned(  # noqa: PLR0917 - what a plan was made of
@@ -406,7 +412,7 @@ def _add_planned(  # noqa: PLR0917 - what a plan was made of
     kube-scheduler takes pods of one node in its own order, so one may be given the device that another was planned on,
     the rest of a shared device, or the last of a counter that the planned device needs as well.
     """
-    displaced: list[Conflicted] = []
+    conflicted: list[Conflicted] = []
     for placement in placements:
         for uid, holding in placement.holdings.items():
             claim = claims.get(uid)
@@ -417,10 +423,10 @@ def _add_planned(  # noqa: PLR0917 - what a plan was made of
             described = {given.device: found for given in holding.devices if (found := slices.device(given.device))}
             taken = list(device_use.from_plan(holding.devices, spec, described, features))
             if claim is not None and uid in pinned and not use.leaves(taken, slices):
-                displaced.append(Conflicted(claim=claim, node=min(pinned[uid]), holder=holder))
+                conflicted.append(Conflicted(claim=claim, node=min(pinned[uid]), holder=holder))
             else:
                 use.add(taken, holder)
-    return tuple(displaced)
+    return tuple(conflicted)
 
 
 def _unmade(snapshot: Snapshot, placements: Iterable[Placement], seen: Collection[Uid]) -> Iterable[Claim]:
@@ -455,7 +461,7 @@ def _pinned(
 
 
 def _awaited(
-    snapshot: Snapshot, placements: Iterable[Placement], claims: Mapping[Uid, Claim], displaced: Iterable[Conflicted]
+    snapshot: Snapshot, placements: Iterable[Placement], claims: Mapping[Uid, Claim], conflicted: Iterable[Conflicted]
 ) -> dict[NodeName, tuple[PendingAllocation, ...]]:
     """Return the pods that kube-scheduler knows of, and whose claims it has still to allocate, by node.
 
@@ -463,7 +469,7 @@ def _awaited(
     wait for comes with the first of them.
     """
     found: dict[NodeName, list[PendingAllocation]] = {}
-    known = {key_of(one.claim) for one in displaced}
+    known = {key_of(one.claim) for one in conflicted}
     for placement in placements:
         for seat in placement.seats.values():
             pod = snapshot.pods.get(seat.pod_uid)

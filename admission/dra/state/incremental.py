@@ -92,7 +92,7 @@ class _Allocated(NamedTuple):
     """A claim that is allocated, and what it takes."""
 
     claim: Claim
-    takings: tuple[DeviceUse, ...]
+    uses: tuple[DeviceUse, ...]
     holder: Holder
 
 
@@ -182,23 +182,21 @@ class _Devices:
         was_plain, moved = self._is_plain, set[DeviceId]()
         for key in keys:
             old, claim = self._allocated.pop(key, None), claims.get(key)
-            for taking in old.takings if old is not None and self._is_plain else ():
-                del taken[taking.device]
-                moved.add(taking.device)
+            for use in old.uses if old is not None and self._is_plain else ():
+                del taken[use.device]
+                moved.add(use.device)
             if claim is None or claim.allocation is None:
                 continue
             is_same = old is not None and old.claim is claim
-            given = (
-                old.takings if old is not None and is_same else device_use.from_allocation(claim.allocation, features)
-            )
+            given = old.uses if old is not None and is_same else device_use.from_allocation(claim.allocation, features)
             holder = Holder(claim=claim.meta.key, gang=payers.get(claim.meta.uid, ""))
             self._allocated[key] = one = _Allocated(claim, tuple(given), holder)
             new.append(one)
         for one in new:
-            for taking in one.takings:
-                self._is_plain &= not taking.shared and taking.device not in taken
-                taken[taking.device] = one.holder
-                moved.add(taking.device)
+            for use in one.uses:
+                self._is_plain &= not use.shared and use.device not in taken
+                taken[use.device] = one.holder
+                moved.add(use.device)
         self.moved = moved if was_plain and self._is_plain else None
         if self._is_plain:
             self._taken = taken
@@ -213,12 +211,12 @@ class _Devices:
         shares: dict[DeviceId, list[Shared]] = {}
         self._is_plain = True
         for one in (self._allocated[key] for key in claims if key in self._allocated):
-            for taking in one.takings:
-                self._is_plain &= not taking.shared and taking.device not in taken
-                if taking.shared:
-                    shares.setdefault(taking.device, []).append(Shared(taking.share, one.holder))
+            for use in one.uses:
+                self._is_plain &= not use.shared and use.device not in taken
+                if use.shared:
+                    shares.setdefault(use.device, []).append(Shared(use.share, one.holder))
                 else:
-                    taken[taking.device] = one.holder
+                    taken[use.device] = one.holder
         self._taken = taken
         return taken, shares
 

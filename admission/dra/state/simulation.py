@@ -41,7 +41,7 @@ class Arrival:
     """
 
     gang: str
-    takings: tuple[DeviceUse, ...] = ()
+    uses: tuple[DeviceUse, ...] = ()
     requests: tuple[tuple[NodeName, Resources], ...] = ()
     room: Room = field(default_factory=dict)
 
@@ -56,7 +56,7 @@ class _Last:
     now: ClusterState
     parts: Mapping[Part, int]
     sums: _Sums
-    world: ClusterState
+    cluster: ClusterState
 
 
 @dataclass(slots=True)
@@ -67,12 +67,12 @@ class Simulation:
     shared. realm: tells its worlds from others, so that what is remembered of nodes from world to world stays apart.
     """
 
-    realm: str
+    simulation: str
     _last: _Last | None = None
     _held: tuple[ClusterState, Mapping[str, Sequence[DeviceId]]] | None = None
     _seers: tuple[Mapping[NodeName, NodeInventory], Mapping[PoolId, Sequence[NodeName]]] | None = None
 
-    def world(
+    def cluster(
         self,
         now: ClusterState,
         *,
@@ -90,19 +90,19 @@ class Simulation:
         # How often each part counts on its nodes: who has gone gives back, who has come takes, what is kept does not.
         parts: dict[Part, int] = {**dict.fromkeys(gone, 1), **dict.fromkeys(came, -1), **dict.fromkeys(kept, 0)}
         sums, differing = self._summed(parts)
-        world = replace(
+        cluster = replace(
             now,
-            realm=self.realm,
+            simulation=self.simulation,
             taken=SimulatedUsage(now.taken, names, _taken((*came, *kept))),
             shares=_shares(now, names, (*came, *kept)),
             left=SimulatedResources(now.left, sums, _rooms(kept)),
-            displaced=tuple(one for one in now.displaced if one.holder.gang not in names),
+            conflicted=tuple(one for one in now.conflicted if one.holder.gang not in names),
             awaited={node: tuple(one for one in pods if one.gang not in names) for node, pods in now.awaited.items()},
         )
-        world.passing.update(now.passing)
-        world = self._followed(now, differing, world)
-        self._last = _Last(now, parts, sums, world)
-        return world
+        cluster.passing.update(now.passing)
+        cluster = self._followed(now, differing, cluster)
+        self._last = _Last(now, parts, sums, cluster)
+        return cluster
 
     def _summed(self, parts: Mapping[Part, int]) -> tuple[_Sums, list[Part]]:
         """Return what parts give back on each node, and the parts that count otherwise than the last time."""
@@ -119,37 +119,37 @@ class Simulation:
                     del sums[node]
         return sums, differing
 
-    def _followed(self, now: ClusterState, differing: Iterable[Part], world: ClusterState) -> ClusterState:
+    def _followed(self, now: ClusterState, differing: Iterable[Part], cluster: ClusterState) -> ClusterState:
         """Note where a world differs from the last one, as far as that is known."""
         last = self._last
         if last is None or last.now.nodes is not now.nodes:
-            return world
+            return cluster
         between = frozenset[NodeName]() if last.now is now else cluster_state.changed(last.now, now)
         if between is None:
-            return world
+            return cluster
         nodes = set(between)
         for part in differing:
             nodes.update(node for node, _ in part.requests)
-            nodes.update(self._seeing(world, self._devices(now, part)))
+            nodes.update(self._seeing(cluster, self._devices(now, part)))
             if isinstance(part, Arrival):
                 nodes.update(part.room)
-        return cluster_state.follow(last.world, world, frozenset(nodes))
+        return cluster_state.follow(last.cluster, cluster, frozenset(nodes))
 
-    def _seeing(self, world: ClusterState, devices: Iterable[DeviceId]) -> Iterable[NodeName]:
+    def _seeing(self, cluster: ClusterState, devices: Iterable[DeviceId]) -> Iterable[NodeName]:
         """Return the nodes that see some devices."""
-        if self._seers is None or self._seers[0] is not world.shelves:
+        if self._seers is None or self._seers[0] is not cluster.node_inventories:
             found: dict[PoolId, list[NodeName]] = {}
-            for name, shelf in world.shelves.items():
-                for pool in shelf.relevant:
+            for name, node_inventory in cluster.node_inventories.items():
+                for pool in node_inventory.relevant:
                     found.setdefault(pool, []).append(name)
-            self._seers = world.shelves, found
+            self._seers = cluster.node_inventories, found
         seers = self._seers[1]
         return {node for device in devices for node in seers.get((device.driver, device.pool), ())}
 
     def _devices(self, now: ClusterState, part: Part) -> Iterable[DeviceId]:
         """Return the devices of a part."""
         if isinstance(part, Arrival):
-            return [taking.device for taking in part.takings]
+            return [use.device for use in part.uses]
         if part.devices is not None:
             return part.devices
         if self._held is None or self._held[0] is not now:
@@ -168,9 +168,9 @@ def _taken(visits: Iterable[Arrival]) -> dict[DeviceId, Holder]:
     found: dict[DeviceId, Holder] = {}
     for visit in visits:
         holder = Holder(claim="", gang=visit.gang)
-        for taking in visit.takings:
-            if not taking.shared:
-                found.setdefault(taking.device, holder)
+        for use in visit.uses:
+            if not use.shared:
+                found.setdefault(use.device, holder)
     return found
 
 
@@ -185,9 +185,9 @@ def _shares(
             found[device] = left
     for visit in visits:
         holder = Holder(claim="", gang=visit.gang)
-        for taking in visit.takings:
-            if taking.shared:
-                found[taking.device] = (*found.get(taking.device, ()), Shared(taking.share, holder))
+        for use in visit.uses:
+            if use.shared:
+                found[use.device] = (*found.get(use.device, ()), Shared(use.share, holder))
     return found
 
 

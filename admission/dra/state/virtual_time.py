@@ -20,13 +20,13 @@ from admission.dra.state.cluster_state import ClusterState
 class RunningGang:
     """What a gang has while it runs: the devices of its claims, and the requests of each of its pods."""
 
-    takings: tuple[tuple[Holder, tuple[DeviceUse, ...]], ...] = ()
+    uses: tuple[tuple[Holder, tuple[DeviceUse, ...]], ...] = ()
     requests: tuple[tuple[NodeName, Resources], ...] = ()
 
     @property
     def devices(self) -> int:
         """Return how many devices it has; a share of one counts as one."""
-        return sum(len(taken) for _, taken in self.takings)
+        return sum(len(taken) for _, taken in self.uses)
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class VirtualCluster:
     last one is to be looked at. Of those before it may be asked where they differ, which their journal knows.
     """
 
-    world: ClusterState
+    cluster: ClusterState
     _taken: dict[DeviceId, Holder] = field(init=False)
     _shares: dict[DeviceId, tuple[Shared, ...]] = field(init=False)
     _left: dict[NodeName, Mapping[str, int] | None] = field(init=False)
@@ -45,11 +45,11 @@ class VirtualCluster:
     """The nodes that see the devices of each pool."""
 
     def __post_init__(self) -> None:
-        world = self.world
-        self._taken, self._shares, self._left = dict(world.taken), dict(world.shares), dict(world.left)
+        cluster = self.cluster
+        self._taken, self._shares, self._left = dict(cluster.taken), dict(cluster.shares), dict(cluster.left)
         seers: dict[PoolId, list[NodeName]] = {}
-        for name, shelf in self.world.shelves.items():
-            for pool in shelf.relevant:
+        for name, node_inventory in self.cluster.node_inventories.items():
+            for pool in node_inventory.relevant:
                 seers.setdefault(pool, []).append(name)
         self._seers = {pool: tuple(nodes) for pool, nodes in seers.items()}
 
@@ -58,34 +58,34 @@ class VirtualCluster:
         taken, shares, left = self._taken, self._shares, self._left
         where: set[NodeName] = set()
         for tenancy, times in (*((one, -1) for one in went), *((one, 1) for one in came)):
-            for holder, takings in tenancy.takings:
-                for taking in takings:
-                    _put(taken, shares, taking, holder, times)
-                    where.update(self._seers.get((taking.device.driver, taking.device.pool), ()))
+            for holder, uses in tenancy.uses:
+                for use in uses:
+                    _put(taken, shares, use, holder, times)
+                    where.update(self._seers.get((use.device.driver, use.device.pool), ()))
             for node, requests in tenancy.requests:
                 before = left.get(node)
                 if before is not None:
                     left[node] = {name: had - times * requests.get(name, 0) for name, had in before.items()}
                     where.add(node)
-        self.world = cluster_state.using(self.world, (taken, shares), left, frozenset(where))
+        self.cluster = cluster_state.using(self.cluster, (taken, shares), left, frozenset(where))
 
 
 def _put(
     taken: dict[DeviceId, Holder],
     shares: dict[DeviceId, tuple[Shared, ...]],
-    taking: DeviceUse,
+    use: DeviceUse,
     holder: Holder,
     times: int,
 ) -> None:
     """Note that a device, or a share of it, is in use, or is not any more."""
-    device = taking.device
-    if not taking.shared:
+    device = use.device
+    if not use.shared:
         if times > 0:
             taken[device] = holder
         else:
             del taken[device]
         return
-    share, others = Shared(taking.share, holder), shares.get(device, ())
+    share, others = Shared(use.share, holder), shares.get(device, ())
     if times > 0:
         shares[device] = (*others, share)
         return

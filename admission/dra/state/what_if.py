@@ -26,39 +26,39 @@ class Belongings:
     room: tuple[tuple[NodeName, Resources], ...] = ()
 
 
-def without(world: ClusterState, *, keep: Collection[DeviceId] = ()) -> ClusterState:
+def without(cluster: ClusterState, *, keep: Collection[DeviceId] = ()) -> ClusterState:
     """Return the same cluster with nothing in use but the devices to keep."""
     return replace(
-        world,
-        imagined=True,
-        taken={device: holder for device, holder in world.taken.items() if device in keep},
-        shares={device: shares for device, shares in world.shares.items() if device in keep},
-        left={name: node.allocatable for name, node in world.nodes.items()},
+        cluster,
+        is_simulated=True,
+        taken={device: holder for device, holder in cluster.taken.items() if device in keep},
+        shares={device: shares for device, shares in cluster.shares.items() if device in keep},
+        left={name: node.allocatable for name, node in cluster.nodes.items()},
     )
 
 
-def without_devices(world: ClusterState, gone: Iterable[Belongings]) -> ClusterState:
+def without_devices(cluster: ClusterState, gone: Iterable[Belongings]) -> ClusterState:
     """Return the world in which some have given everything back."""
     parts = [*gone]
     if not parts:
-        return world
+        return cluster
     claims = frozenset[str]().union(*(one.claims for one in parts))
     uids, pods = (
         frozenset[Uid]().union(*(one.uids for one in parts)),
         frozenset[Uid]().union(*(one.pods for one in parts)),
     )
-    left = dict(world.left)
+    left = dict(cluster.left)
     for node, requests in (room for one in parts for room in one.room):
         before = left.get(node)
         if before is not None:
             left[node] = {name: amount + requests.get(name, 0) for name, amount in before.items()}
     return replace(
-        _without_users(world, uids, pods),
-        imagined=True,
-        taken={device: holder for device, holder in world.taken.items() if holder.claim not in claims},
+        _without_users(cluster, uids, pods),
+        is_simulated=True,
+        taken={device: holder for device, holder in cluster.taken.items() if holder.claim not in claims},
         shares={
             device: kept
-            for device, shares in world.shares.items()
+            for device, shares in cluster.shares.items()
             if (kept := tuple(one for one in shares if one.holder.claim not in claims))
         },
         left=left,
@@ -66,38 +66,44 @@ def without_devices(world: ClusterState, gone: Iterable[Belongings]) -> ClusterS
 
 
 def with_devices(
-    world: ClusterState, room: Iterable[tuple[NodeName, Resources]], given: Iterable[tuple[Holder, Iterable[DeviceUse]]]
+    cluster: ClusterState,
+    room: Iterable[tuple[NodeName, Resources]],
+    given: Iterable[tuple[Holder, Iterable[DeviceUse]]],
 ) -> ClusterState:
     """Return the world with more in use: room on nodes, and devices, by whom."""
-    left = dict(world.left)
+    left = dict(cluster.left)
     for node, requests in room:
         before = left.get(node)
         if before is not None:
             left[node] = {name: amount - requests.get(name, 0) for name, amount in before.items()}
-    taken, shares = dict(world.taken), dict(world.shares)
+    taken, shares = dict(cluster.taken), dict(cluster.shares)
     pools: set[PoolId] = set()
-    for holder, takings in given:
-        for taking in takings:
-            device = taking.device
+    for holder, uses in given:
+        for use in uses:
+            device = use.device
             pools.add((device.driver, device.pool))
-            if taking.shared:
-                shares[device] = (*shares.get(device, ()), Shared(taking.share, holder))
+            if use.shared:
+                shares[device] = (*shares.get(device, ()), Shared(use.share, holder))
             else:
                 taken[device] = holder
-    where = frozenset(name for name, shelf in world.shelves.items() if not pools.isdisjoint(shelf.relevant))
-    return cluster_state.using(world, (taken, shares), left, where)
+    where = frozenset(
+        name
+        for name, node_inventory in cluster.node_inventories.items()
+        if not pools.isdisjoint(node_inventory.relevant)
+    )
+    return cluster_state.using(cluster, (taken, shares), left, where)
 
 
-def _without_users(world: ClusterState, uids: frozenset[Uid], pods: frozenset[Uid]) -> ClusterState:
+def _without_users(cluster: ClusterState, uids: frozenset[Uid], pods: frozenset[Uid]) -> ClusterState:
     """Return the world in which nobody waits for these claims, and these pods use none."""
     return replace(
-        world,
-        pinned={uid: nodes for uid, nodes in world.pinned.items() if uid not in uids},
-        users={uid: left for uid, users in world.users.items() if (left := users.difference(pods))},
-        displaced=tuple(one for one in world.displaced if cluster_state.key_of(one.claim) not in uids),
+        cluster,
+        pinned={uid: nodes for uid, nodes in cluster.pinned.items() if uid not in uids},
+        users={uid: left for uid, users in cluster.users.items() if (left := users.difference(pods))},
+        conflicted=tuple(one for one in cluster.conflicted if cluster_state.key_of(one.claim) not in uids),
         awaited={
             node: kept
-            for node, waiting in world.awaited.items()
+            for node, waiting in cluster.awaited.items()
             if (kept := tuple(one for one in waiting if uids.isdisjoint(map(cluster_state.key_of, one.claims))))
         },
     )

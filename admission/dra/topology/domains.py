@@ -78,18 +78,18 @@ class Scope:
         return f"subgroup {self.subgroup}" if self.subgroup else "the gang"
 
 
-def seen(gang: Gang, world: ClusterState, *known: DeviceSignatures) -> list[Seen]:
+def seen(gang: Gang, cluster: ClusterState, *known: DeviceSignatures) -> list[Seen]:
     """Return the nodes to which pods of a gang may go. known: all that they are searched by."""
-    states = [SearchState(gang, world, traits) for traits in dict.fromkeys(known)]
+    states = [SearchState(gang, cluster, device_signatures) for device_signatures in dict.fromkeys(known)]
     signatures = zip(*(state.signatures for state in states), strict=True)
     return [Seen(name, own[0], own) for name, own in zip(states[0].names, signatures, strict=True)]
 
 
-def build(scope: Scope, nodes: Iterable[Seen], world: ClusterState) -> list[Domain]:
+def build(scope: Scope, nodes: Iterable[Seen], cluster: ClusterState) -> list[Domain]:
     """Return the domains among some nodes, those with the fewest free devices first: large ones are kept whole."""
     members: dict[str, list[Seen]] = {}
     for node in nodes:
-        value = value_of(world.nodes[node.name], scope.labels)
+        value = value_of(cluster.nodes[node.name], scope.labels)
         if value is not None:
             members.setdefault(value, []).append(node)
     found = [
@@ -98,7 +98,7 @@ def build(scope: Scope, nodes: Iterable[Seen], world: ClusterState) -> list[Doma
             value=value,
             nodes=frozenset(node.name for node in own),
             free=sum(node.signature.free for node in own),
-            likeness=_likeness(own, scope.inner, world),
+            likeness=_likeness(own, scope.inner, cluster),
         )
         for value, own in members.items()
     ]
@@ -112,7 +112,7 @@ def value_of(node: Node, labels: Labels) -> str | None:
     return "/".join(known) if len(known) == len(values) else None
 
 
-def _likeness(nodes: Sequence[Seen], inner: Collection[Labels], world: ClusterState) -> Hashable:
+def _likeness(nodes: Sequence[Seen], inner: Collection[Labels], cluster: ClusterState) -> Hashable:
     """Return what is equal for domains that nothing tells apart.
 
     Where parts of them matter, it is how many parts of which sort there are. Parts of several sorts may overlap in any
@@ -125,7 +125,7 @@ def _likeness(nodes: Sequence[Seen], inner: Collection[Labels], world: ClusterSt
     (labels,) = inner
     parts: dict[str | None, list[Hashable]] = {}
     for node in nodes:
-        parts.setdefault(value_of(world.nodes[node.name], labels), []).append(node.likeness)
+        parts.setdefault(value_of(cluster.nodes[node.name], labels), []).append(node.likeness)
     return counted((value is not None, counted(own)) for value, own in parts.items())
 
 
@@ -140,20 +140,20 @@ def within(gang: Gang, nodes: frozenset[NodeName]) -> Gang:
 
 
 def together(
-    scope: Scope, gang: Gang, world: ClusterState, known: DeviceSignatures, *, steps: int, search: Search
+    scope: Scope, gang: Gang, cluster: ClusterState, known: DeviceSignatures, *, steps: int, search: Search
 ) -> Plan | NoPlan:
     """Place all pods in one domain, or say why none takes them.
 
     Where others of them have a node already it is their domain.
     """
-    found = build(scope, seen(gang, world, known), world)
-    home = _home(scope, world)
-    return lost(scope, gang.size, found, world) or _searched(scope, gang, found, home, steps, search)
+    found = build(scope, seen(gang, cluster, known), cluster)
+    home = _home(scope, cluster)
+    return lost(scope, gang.size, found, cluster) or _searched(scope, gang, found, home, steps, search)
 
 
-def at_home(scope: Scope, found: Sequence[Domain], world: ClusterState) -> list[Domain]:
+def at_home(scope: Scope, found: Sequence[Domain], cluster: ClusterState) -> list[Domain]:
     """Return the domains that are left where others of them have a node already."""
-    home = _home(scope, world)
+    home = _home(scope, cluster)
     return [domain for domain in found if not home or domain.value in home]
 
 
@@ -161,19 +161,19 @@ Home = Mapping[str | None, Sequence[NodeName]]
 """By domain, the nodes where others of the gang are already; None for nodes without the label."""
 
 
-def _home(scope: Scope, world: ClusterState) -> Home:
+def _home(scope: Scope, cluster: ClusterState) -> Home:
     """Return where others of them are. A node that is gone takes its pods along, and binds nobody."""
     home: dict[str | None, list[NodeName]] = {}
     for name in sorted(scope.beside):
-        if name in world.nodes:
-            home.setdefault(value_of(world.nodes[name], scope.labels), []).append(name)
+        if name in cluster.nodes:
+            home.setdefault(value_of(cluster.nodes[name], scope.labels), []).append(name)
     return home
 
 
-def lost(scope: Scope, pods: int, found: Sequence[Domain], world: ClusterState) -> NoPlan | None:
+def lost(scope: Scope, pods: int, found: Sequence[Domain], cluster: ClusterState) -> NoPlan | None:
     """Return why there is no domain to look at; None where there is one."""
-    label, them, home = scope.label, scope.them, _home(scope, world)
-    missing = next((name for name in scope.labels if not _is_known(name, world)), None)
+    label, them, home = scope.label, scope.them, _home(scope, cluster)
+    missing = next((name for name in scope.labels if not _is_known(name, cluster)), None)
     if len(home) > 1 or None in home:
         where = " and ".join(_said(value, nodes[0]) for value, nodes in sorted(home.items(), key=str))
         message = (
@@ -192,8 +192,8 @@ def lost(scope: Scope, pods: int, found: Sequence[Domain], world: ClusterState) 
     return NoPlan(kind=Kind.NO_DOMAIN, message=message, details=_details(scope, len(found), pods))
 
 
-def _is_known(label: str, world: ClusterState) -> bool:
-    return any(label in node.meta.labels for node in world.nodes.values())
+def _is_known(label: str, cluster: ClusterState) -> bool:
+    return any(label in node.meta.labels for node in cluster.nodes.values())
 
 
 def _details(scope: Scope, domains: int, pods: int) -> dict[str, Detail]:

@@ -28,14 +28,14 @@ class Attempt:
 
 
 def placed(
-    topology: Topology, gang: Gang, world: ClusterState, known: DeviceSignatures, *, steps: int, searches: Searches
+    topology: Topology, gang: Gang, cluster: ClusterState, known: DeviceSignatures, *, steps: int, searches: Searches
 ) -> Plan | NoPlan:
     """Place a gang as it asks, or else as it has to be."""
     first, *fewer = _attempts(topology)
-    refused = answer = _tried(first, gang, world, known, steps, searches)
+    refused = answer = _tried(first, gang, cluster, known, steps, searches)
     for attempt in fewer:
         if isinstance(answer, NoPlan):
-            answer = _tried(attempt, gang, world, known, steps, searches)
+            answer = _tried(attempt, gang, cluster, known, steps, searches)
     if isinstance(answer, Plan) and isinstance(refused, NoPlan):
         return replace(answer, apart=refused.message)
     return answer
@@ -56,13 +56,13 @@ def needed(topology: Topology | None, answer: NoPlan) -> Topology | None:
     )
 
 
-def where(plan: Plan, topology: Topology, gang: Gang, world: ClusterState) -> tuple[str, Gang]:
+def where(plan: Plan, topology: Topology, gang: Gang, cluster: ClusterState) -> tuple[str, Gang]:
     """Return the domains in which a plan is, for people, and the gang as it is where it may go to these only."""
     (attempt,) = _attempts(topology)
     nodes_of = {planned.uid: planned.node for planned in plan.pods}
     told: list[str] = []
     if attempt.gang is not None:
-        value, nodes = _domain(attempt.gang.labels, plan.pods[0].node, world)
+        value, nodes = _domain(attempt.gang.labels, plan.pods[0].node, cluster)
         gang = domains.within(gang, nodes)
         told.append(value)
     homes: dict[str, frozenset[NodeName]] = {}
@@ -70,7 +70,7 @@ def where(plan: Plan, topology: Topology, gang: Gang, world: ClusterState) -> tu
         kind = next((kind for kind in gang.kinds if kind.subgroup == scope.subgroup), None)
         if kind is None:
             continue
-        value, homes[scope.subgroup] = _domain(scope.labels, nodes_of[kind.members[0].pod.meta.uid], world)
+        value, homes[scope.subgroup] = _domain(scope.labels, nodes_of[kind.members[0].pod.meta.uid], cluster)
         if attempt.gang is None:
             told.append(f"{scope.subgroup} in {value}")
     kinds = tuple(replace(kind, nodes=kind.nodes & homes.get(kind.subgroup, kind.nodes)) for kind in gang.kinds)
@@ -125,7 +125,7 @@ def _of_gang(topology: Topology, scopes: tuple[Scope, ...], *, preferring: bool)
 
 
 def _tried(  # noqa: PLR0917 - the same
-    attempt: Attempt, gang: Gang, world: ClusterState, known: DeviceSignatures, steps: int, searches: Searches
+    attempt: Attempt, gang: Gang, cluster: ClusterState, known: DeviceSignatures, steps: int, searches: Searches
 ) -> Plan | NoPlan:
     present = {kind.subgroup for kind in gang.kinds}
     scopes = [scope for scope in attempt.subgroups if scope.subgroup in present]
@@ -133,15 +133,15 @@ def _tried(  # noqa: PLR0917 - the same
     def search(gang: Gang, steps: int) -> Plan | NoPlan:
         if not scopes:
             return searches.own(gang, steps)
-        return subgroups.arranged(scopes, gang, world, known, steps=steps, searches=searches)
+        return subgroups.arranged(scopes, gang, cluster, known, steps=steps, searches=searches)
 
     if attempt.gang is None:
         return search(gang, steps)
-    return domains.together(attempt.gang, gang, world, known, steps=steps, search=search)
+    return domains.together(attempt.gang, gang, cluster, known, steps=steps, search=search)
 
 
-def _domain(labels: Labels, node: NodeName, world: ClusterState) -> tuple[str, frozenset[NodeName]]:
+def _domain(labels: Labels, node: NodeName, cluster: ClusterState) -> tuple[str, frozenset[NodeName]]:
     """Return the domain of a node and all nodes of it."""
-    value = domains.value_of(world.nodes[node], labels)
-    nodes = (name for name, one in world.nodes.items() if domains.value_of(one, labels) == value)
+    value = domains.value_of(cluster.nodes[node], labels)
+    nodes = (name for name, one in cluster.nodes.items() if domains.value_of(one, labels) == value)
     return value or "", frozenset(nodes)

@@ -49,26 +49,32 @@ class _Part:
 
 
 def arranged(
-    scopes: Sequence[Scope], gang: Gang, world: ClusterState, known: DeviceSignatures, *, steps: int, searches: Searches
+    scopes: Sequence[Scope],
+    gang: Gang,
+    cluster: ClusterState,
+    known: DeviceSignatures,
+    *,
+    steps: int,
+    searches: Searches,
 ) -> Plan | NoPlan:
     """Place every subgroup in a domain of its own label, and all pods together, or say why that cannot be."""
-    return _Arranging(gang, world, known, steps, searches).run(scopes)
+    return _Arranging(gang, cluster, known, steps, searches).run(scopes)
 
 
 class _Arranging:
     """One search."""
 
     def __init__(
-        self, gang: Gang, world: ClusterState, known: DeviceSignatures, steps: int, searches: Searches
+        self, gang: Gang, cluster: ClusterState, known: DeviceSignatures, steps: int, searches: Searches
     ) -> None:
         self._gang = gang
-        self._world = world
+        self._cluster = cluster
         self._known = known
         self._steps = steps
         self._searches = searches
         self._spent = 0
         self._is_unsure = False
-        self._nodes = domains.seen(gang, world, *searches.by)
+        self._nodes = domains.seen(gang, cluster, *searches.by)
         self._parts: list[_Part] = []
         self._like: dict[Hashable, list[_Part]] = {}
         self._sorts: list[int] = []
@@ -117,16 +123,18 @@ class _Arranging:
         numbers = frozenset(at for at, _ in kinds)
         found = self._domains.get((alike, scope.labels))
         if found is None:
-            found = domains.build(scope, (node for node in self._nodes if node.signature.kinds & numbers), self._world)
+            found = domains.build(
+                scope, (node for node in self._nodes if node.signature.kinds & numbers), self._cluster
+            )
             self._domains[alike, scope.labels] = found
-        answer = domains.lost(scope, own.size, found, self._world)
+        answer = domains.lost(scope, own.size, found, self._cluster)
         if answer is not None:
             return answer
-        open_ = tuple(domains.at_home(scope, found, self._world))
+        open_ = tuple(domains.at_home(scope, found, self._cluster))
         left = tuple(domain for domain in open_ if self._takes(domain, alike, own))
         if not left:
             share = self._share(WHOLE, own)
-            told = domains.together(scope, own, self._world, self._known, steps=share, search=self._searches.own)
+            told = domains.together(scope, own, self._cluster, self._known, steps=share, search=self._searches.own)
             self._spend(told.steps)
             if isinstance(told, NoPlan):
                 return told

@@ -13,7 +13,7 @@ from admission.api.kubernetes import meta
 from admission.api.kubernetes.meta import Meta
 from admission.api.snapshot import Version
 from admission.api.values.decoding import Json, Reader
-from admission.errors import Flaw, MalformedObjectError
+from admission.errors import MalformedObjectError, Problem
 from admission.kube.cache.watched_resources import Kind
 
 
@@ -65,8 +65,8 @@ class Table:
         except MalformedObjectError as error:
             self._set_aside(key, obj, error)
         except Exception as error:  # noqa: BLE001 - whatever one object does to its decoder, the others are still read
-            flaw = Flaw(".", f"cannot be read: {type(error).__name__}: {error}")
-            self._set_aside(key, obj, MalformedObjectError(self.kind.name, meta.name_in(obj), (flaw,)))
+            problem = Problem(".", f"cannot be read: {type(error).__name__}: {error}")
+            self._set_aside(key, obj, MalformedObjectError(self.kind.name, meta.name_in(obj), (problem,)))
         else:
             flawless = self._malformed.pop(key, None) is None
             news = not (flawless and _same(self._objects.get(key), value))

@@ -20,7 +20,7 @@ import structlog
 
 import admission
 from admission.api.values import names
-from admission.errors import ClusterAwayError, MendError
+from admission.errors import ClusterAwayError, FixError
 from admission.kube.client import backoff, credentials, errors
 from admission.kube.client.credentials import Place
 from admission.kube.client.session import Session
@@ -192,7 +192,7 @@ class Connection:
         try:
             self._session = Session(self._configuration)
         except OSError as error:
-            raise MendError(f"cannot use the certificates of the kubeconfig: {error}") from error
+            raise FixError(f"cannot use the certificates of the kubeconfig: {error}") from error
         return self
 
     async def __aexit__(
@@ -338,12 +338,12 @@ class Connection:
                     raise errors.translate(request.call, answer.status, await answer.read(), after=_retry_after(answer))
                 yield answer
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
-            raise MendError(f"the certificate of {self.server} cannot be verified: {errors.cut(error)}") from error
+            raise FixError(f"the certificate of {self.server} cannot be verified: {errors.cut(error)}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = errors.cut(error) or type(error).__name__
-            mend = "" if self._reached else "; is the cluster up, and is KUBECONFIG (or --kubeconfig) the right one?"
+            fix = "" if self._reached else "; is the cluster up, and is KUBECONFIG (or --kubeconfig) the right one?"
             raise ClusterAwayError(
-                f"{request.call}: the API server at {self.server} does not answer: {reason}{mend}"
+                f"{request.call}: the API server at {self.server} does not answer: {reason}{fix}"
             ) from error
 
     async def _sent(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:  # noqa: ASYNC109 - as above

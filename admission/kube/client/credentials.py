@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.kube.client import client_library
 
 DEFAULT_KUBECONFIG = "~/.kube/config"
@@ -39,7 +39,7 @@ async def _load(place: Place) -> Any:
     except Exception as error:
         # The loader raises what it happens to stumble over: ConfigException, KeyError, AssertionError, YAML errors.
         where = source or "the pod's service account"
-        raise MendError(
+        raise FixError(
             f"cannot read credentials from {where}: {type(error).__name__}: {error}; mend or replace it"
         ) from error
     return configuration
@@ -52,7 +52,7 @@ def _source(place: Place) -> str | None:
         return None
     paths = (named or DEFAULT_KUBECONFIG).split(os.pathsep)
     if not any(Path(path).expanduser().is_file() for path in paths if path):
-        raise MendError(
+        raise FixError(
             f"no kubeconfig at {named or DEFAULT_KUBECONFIG}: pass --kubeconfig, set KUBECONFIG, "
             "or run in a pod with a service account"
         )

@@ -16,9 +16,9 @@ from urllib.parse import unquote
 from admission.errors import (
     ClusterAwayError,
     ConflictError,
+    FixError,
     ForbiddenError,
     GoneError,
-    MendError,
     MusterError,
     RetryError,
 )
@@ -48,7 +48,7 @@ class ExistsError(ConflictError):
     """An object of that name is there already (409, AlreadyExists)."""
 
 
-class RefusedMethodError(MendError):
+class RefusedMethodError(FixError):
     """The resource does not take this verb (405)."""
 
 
@@ -160,7 +160,7 @@ def _class_of(code: int, status: Mapping[str, Any]) -> type[MusterError]:
         HTTPStatus.CONFLICT: ExistsError if status.get("reason") == "AlreadyExists" else ConflictError,
         HTTPStatus.GONE: ExpiredError,
     }
-    return classes.get(code, MendError if code < HTTPStatus.INTERNAL_SERVER_ERROR else ClusterAwayError)
+    return classes.get(code, FixError if code < HTTPStatus.INTERNAL_SERVER_ERROR else ClusterAwayError)
 
 
 def _details(status: Mapping[str, Any]) -> Mapping[str, Any]:

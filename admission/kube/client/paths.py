@@ -2,7 +2,7 @@
 
 from urllib.parse import quote
 
-from admission.errors import MendError
+from admission.errors import FixError
 
 
 def of(collection: str, *segments: str) -> str:
@@ -13,7 +13,7 @@ def of(collection: str, *segments: str) -> str:
     """
     for segment in segments:
         if segment in ("", ".", ".."):
-            raise MendError(f"{collection}: no object is called {segment!r}; correct the name that was given")
+            raise FixError(f"{collection}: no object is called {segment!r}; correct the name that was given")
     return "/".join((collection, *(quote(segment, safe="") for segment in segments)))
 
 

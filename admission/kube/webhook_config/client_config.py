@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from admission.errors import MendError
+from admission.errors import FixError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Client:
             return bundle | {"service": _service(self.service) | {"path": path}}
         if self.url:
             return bundle | {"url": self.url.rstrip("/") + path}
-        raise MendError("the webhook needs a URL or a Service by which the API server reaches it")
+        raise FixError("the webhook needs a URL or a Service by which the API server reaches it")
 
 
 class Terms:
@@ -67,5 +67,5 @@ def _service(text: str) -> dict[str, Any]:
     namespace, slash, rest = text.partition("/")
     name, colon, port = rest.partition(":")
     if not (namespace and slash and name) or (colon and not port.isdecimal()):
-        raise MendError(f"{text!r} is not a Service: write namespace/name or namespace/name:port")
+        raise FixError(f"{text!r} is not a Service: write namespace/name or namespace/name:port")
     return {"namespace": namespace, "name": name, "port": int(port) if port else 443}

@@ -16,7 +16,7 @@ from admission.api.values.names import Uid
 from admission.claimpolicy import templates
 from admission.claimpolicy.match import Policies
 from admission.claimpolicy.templates import Plan, WantedTemplate
-from admission.errors import ConflictError, GoneError, MendError, RetryError
+from admission.errors import ConflictError, FixError, GoneError, RetryError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store, Subscription
 from admission.kube.client import backoff, paths
@@ -166,7 +166,7 @@ class TemplateKeeper:
             log.debug("the template is there already", template=wanted.key)
         except GoneError:
             log.debug("the namespace is going", namespace=wanted.namespace)
-        except MendError as error:
+        except FixError as error:
             log.warning("the API server refuses a claim template", template=wanted.key, error=str(error))
             self._refused[wanted.key] = wanted, str(error), now + AGAIN_SECONDS
         else:
@@ -193,7 +193,7 @@ class TemplateKeeper:
             return
         try:
             await self._removed(found)
-        except MendError as error:
+        except FixError as error:
             log.warning("a claim template may not be deleted", template=found.meta.key, error=str(error))
             self._kept[found.meta.uid] = now + AGAIN_SECONDS
 

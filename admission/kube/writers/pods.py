@@ -14,7 +14,7 @@ from admission.api.kubernetes import pods
 from admission.api.kubernetes.pods import Pod
 from admission.api.values import names
 from admission.api.values.names import NodeName
-from admission.errors import ConflictError, ForbiddenError, GoneError, MendError
+from admission.errors import ConflictError, FixError, ForbiddenError, GoneError
 from admission.kube.client import backoff, errors, paths
 from admission.kube.client.connection import Connection, PatchKind, Patience
 from admission.kube.writers import pod_patch
@@ -43,12 +43,12 @@ class PodWriter:
                 await self._connection.set(_path(pod), pod_patch.opened(pod, node), PatchKind.STRATEGIC)
             except ForbiddenError:
                 raise
-            except (ConflictError, MendError) as error:
+            except (ConflictError, FixError) as error:
                 # Invalid: either for good, or because the pod was seen before somebody else changed it.
                 fresh = await self._again(pod)
                 if _mark(fresh) != _mark(pod):
                     raise ConflictError(f"the place of pod {pod.meta.key} was taken back since it was seen") from error
-                if attempt == TRIES or (isinstance(error, MendError) and _same_start(pod, fresh)):
+                if attempt == TRIES or (isinstance(error, FixError) and _same_start(pod, fresh)):
                     raise
                 pod = fresh
             else:

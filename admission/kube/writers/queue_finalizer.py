@@ -14,7 +14,7 @@ from admission.api.kubernetes import meta
 from admission.api.kubernetes.meta import Meta
 from admission.api.values import names
 from admission.api.values.decoding import Reader
-from admission.errors import ConflictError, GoneError, MendError
+from admission.errors import ConflictError, FixError, GoneError
 from admission.kube.cache import watched_resources
 from admission.kube.client import backoff, paths
 from admission.kube.client.connection import Connection, PatchKind
@@ -35,7 +35,7 @@ class QueueKeeper:
         """Put the finalizer on a Queue. Harmless when it is there, or when the queue is being deleted or gone."""
         try:
             await self._change(queue, _kept)
-        except MendError as error:
+        except FixError as error:
             log.warning(
                 "the queue does not take the finalizer; if it is deleted while its gangs run, the next leader does not"
                 " know where what they use counts",

@@ -19,7 +19,7 @@ from admission.api.muster.gangs import GangReport
 from admission.api.muster.status_reports import ConditionReport, Notice, QueueReport
 from admission.api.values import names
 from admission.api.values.decoding import Json
-from admission.errors import ConflictError, GoneError, MendError, MusterError
+from admission.errors import ConflictError, FixError, GoneError, MusterError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store
 from admission.kube.cache.watched_resources import Kind
@@ -123,7 +123,7 @@ class Reporter:
         """Update the conditions of a Meter or ClaimPolicy. Harmless when it is gone."""
         kind = _REPORTED.get(report.plural)
         if kind is None:
-            raise MendError(f"conditions are reported of {', '.join(_REPORTED)}, not of {report.plural}")
+            raise FixError(f"conditions are reported of {', '.join(_REPORTED)}, not of {report.plural}")
         path = paths.of(kind.path, report.name)
         seen = await self._look(kind, report.name, path)
         if seen is not None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from admission.errors import LedgerCorruptError, MendError
+from admission.errors import FixError, LedgerCorruptError
 from admission.ledger.journal import encoding, read
 from admission.ledger.journal.documents import Document
 from admission.ledger.journal.hash_chain import Said
@@ -66,7 +66,7 @@ class Writer:
             folder.mkdir(parents=True, exist_ok=True)
             self._raw = self._path.open("w+b")
         except OSError as error:
-            raise MendError(f"--archive: {folder}: {error.strerror or error}") from error
+            raise FixError(f"--archive: {folder}: {error.strerror or error}") from error
         # Neither name nor time: the same rows give the same file, so that a closing that is tried again finds its own.
         self._file = gzip.GzipFile(filename="", mode="wb", fileobj=self._raw, compresslevel=_LEVEL, mtime=0)
 

@@ -60,8 +60,8 @@ async def prepare(connection: AsyncConnection, cluster: str, order: Order) -> Pr
     The connection sees one state throughout. Raises LedgerCorruptError when the books are wrong, and MendError when the
     folder cannot be written.
     """
-    if flaw := await carry_forward.flaw(connection, cluster):
-        raise LedgerCorruptError(f"the closing through transaction {flaw.sequence} is wrong: {flaw.detail}")
+    if problem := await carry_forward.problem(connection, cluster):
+        raise LedgerCorruptError(f"the closing through transaction {problem.sequence} is wrong: {problem.detail}")
     after = await carry_forward.latest(connection, cluster)
     last = await _last(connection, cluster, after.sequence if after else 0, order.before)
     if last is None:

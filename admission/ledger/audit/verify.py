@@ -96,8 +96,8 @@ async def verify(connection: AsyncConnection, cluster: str, *, archive: Path | N
 
 
 async def _forged(connection: AsyncConnection, cluster: str) -> Finding | None:
-    flaw = await carry_forward.flaw(connection, cluster)
-    return flaw and Finding(sequence=flaw.sequence, what=What.CARRIED, detail=flaw.detail)
+    problem = await carry_forward.problem(connection, cluster)
+    return problem and Finding(sequence=problem.sequence, what=What.CARRIED, detail=problem.detail)
 
 
 class Replay:
@@ -300,7 +300,7 @@ async def _projection(connection: AsyncConnection, replay: Replay) -> Finding | 
 
 
 async def _shared(connection: AsyncConnection, replay: Replay) -> Finding | None:
-    detail = await shared_budgets.flaw(connection)
+    detail = await shared_budgets.problem(connection)
     return None if detail is None else Finding(sequence=replay.sequence, what=What.BALANCE, detail=detail)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sqlalchemy import URL, exc, make_url
 
-from admission.errors import MendError
+from admission.errors import FixError
 
 _DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
 
@@ -19,15 +19,15 @@ def parsed(url: str) -> URL:
         made = make_url(url)
     except (exc.ArgumentError, ValueError):
         # Without the cause, whose text may hold a piece of the password.
-        raise MendError(
+        raise FixError(
             f"{_veiled(url)!r} is not a database URL such as sqlite:////var/lib/muster/ledger.db or"
             " postgresql://muster:password@host:5432/muster, with special characters of the password as %40"
         ) from None
     name = made.get_backend_name()
     if name not in _DRIVERS:
-        raise MendError(f"the ledger is kept in sqlite or postgresql, not in {name}")
+        raise FixError(f"the ledger is kept in sqlite or postgresql, not in {name}")
     if name == "sqlite" and file_of(made) is None:
-        raise MendError("the ledger needs a file: sqlite:////var/lib/muster/ledger.db; memory forgets it")
+        raise FixError("the ledger needs a file: sqlite:////var/lib/muster/ledger.db; memory forgets it")
     return made.set(drivername=_DRIVERS[name])
 
 

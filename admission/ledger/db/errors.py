@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import asyncpg
 from sqlalchemy import URL, exc
 
-from admission.errors import LedgerAwayError, LedgerCorruptError, MendError
+from admission.errors import FixError, LedgerAwayError, LedgerCorruptError
 from admission.ledger.db.database_url import shown
 
 _PASSING = ("08", "25006", "40", "53", "55006", "55P03", "57", "58")
@@ -47,14 +47,14 @@ def translated(url: URL) -> Iterator[None]:
     except exc.DBAPIError as error:
         raise _translation(error, url) from error
     except ssl.SSLCertVerificationError as error:
-        raise MendError(
+        raise FixError(
             f"the ledger {shown(url)} shows a certificate that is not trusted ({error.verify_message}): give the"
             " authority's file as sslrootcert in the URL, and the host by the name in the certificate"
         ) from error
     except (exc.TimeoutError, OSError) as error:
         cause = str(error) or type(error).__name__
         if _NO_TLS in cause:
-            raise MendError(f"the ledger {shown(url)} speaks no TLS ({cause}): turn it on, or ask for none") from error
+            raise FixError(f"the ledger {shown(url)} speaks no TLS ({cause}): turn it on, or ask for none") from error
         raise LedgerAwayError(f"the ledger {shown(url)} does not answer: {cause}") from error
 
 
@@ -71,12 +71,12 @@ def _translation(error: exc.DBAPIError, url: URL) -> Exception:
         return LedgerCorruptError(
             f"the ledger {shown(url)} holds a row that cannot be read ({cause}): run `muster ledger verify`"
         )
-    if mend := _mend_of_file(error, cause):
-        return LedgerAwayError(f"the ledger {shown(url)} cannot be used: {cause}: {mend}")
+    if fix := _mend_of_file(error, cause):
+        return LedgerAwayError(f"the ledger {shown(url)} cannot be used: {cause}: {fix}")
     if _passes(error, state):
         return LedgerAwayError(f"the ledger {shown(url)} does not answer: {_plain(error, cause)}")
-    mend = next((f": {mend}" for prefix, mend in _MENDS.items() if state.startswith(prefix)), "")
-    return MendError(f"the ledger {shown(url)} refuses Muster: {_plain(error, cause)}{mend}")
+    fix = next((f": {fix}" for prefix, fix in _MENDS.items() if state.startswith(prefix)), "")
+    return FixError(f"the ledger {shown(url)} refuses Muster: {_plain(error, cause)}{fix}")
 
 
 def illegible(error: Exception) -> str:
@@ -95,7 +95,7 @@ def _is_illegible(error: exc.DBAPIError) -> bool:
 def _mend_of_file(error: exc.DBAPIError, cause: str) -> str | None:
     if not isinstance(error.orig, sqlite3.Error):
         return None
-    return next((mend for words, mend in _UNWRITTEN.items() if words in cause), None)
+    return next((fix for words, fix in _UNWRITTEN.items() if words in cause), None)
 
 
 def _passes(error: exc.DBAPIError, state: str) -> bool:

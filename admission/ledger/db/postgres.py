@@ -15,7 +15,7 @@ import asyncpg
 from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.errors import MendError
+from admission.errors import FixError
 
 CONNECT_SECONDS = 5.0
 """How long a new connection may take, TLS and authentication included; `connect_timeout` in the URL overrides it."""
@@ -87,7 +87,7 @@ def _seconds(text: object) -> float | None:
     try:
         return None if text is None else float(str(text))
     except ValueError as error:
-        raise MendError(f"connect_timeout in the ledger's URL is {text!r}, not a number of seconds") from error
+        raise FixError(f"connect_timeout in the ledger's URL is {text!r}, not a number of seconds") from error
 
 
 class Watch:

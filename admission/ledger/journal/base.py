@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from admission.accounting.accruals import QueueMeter
 from admission.accounting.books import Book
 from admission.api.values.names import MeterName, QueueName
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.ledger.db.tables import balances, closings, clusters, transactions
 from admission.ledger.journal import carry_forward, read
 
@@ -80,7 +80,7 @@ async def span(connection: AsyncConnection, cluster: str, window: Window) -> Spa
     """
     begun = await base(connection, cluster)
     if begun.at is not None and window.start < begun.at:
-        raise MendError(
+        raise FixError(
             f"--from {_shown(window.start)} lies in a period that was closed: the books of cluster {cluster} begin at"
             f" {_shown(begun.at)}, and what was before stands in the archive {begun.archive}; begin at that time or"
             " later, or read the archive (docs/closing.md says how)"

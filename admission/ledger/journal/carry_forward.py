@@ -65,7 +65,7 @@ class Carried:
         return key(self.sequence, self.text)
 
 
-class Flaw(NamedTuple):
+class Problem(NamedTuple):
     """A closing that is not what the chain vouches for; sequence: through which it closed."""
 
     sequence: int
@@ -94,7 +94,7 @@ async def every(connection: AsyncConnection, cluster: str) -> list[Carried]:
     return [_decoded(row) for row in await connection.execute(wanted)]
 
 
-async def flaw(connection: AsyncConnection, cluster: str) -> Flaw | None:
+async def problem(connection: AsyncConnection, cluster: str) -> Problem | None:
     """Return the first thing wrong with the closings: texts, use carried, links, the entry that vouches for the last.
 
     The chain of transactions after the last closing has to be verified beside this; it holds that entry.
@@ -106,17 +106,19 @@ async def flaw(connection: AsyncConnection, cluster: str) -> Flaw | None:
             carried = await _carried(connection, cluster, sequence)
             usage = await _usage_digest(connection, carried)
         except (LedgerCorruptError, *_MALFORMED, DBAPIError) as error:  # a column of SQLite may hold anything
-            return Flaw(sequence, errors.illegible(error))
+            return Problem(sequence, errors.illegible(error))
         if (carried.previous, carried.before) != _link(before):
-            return Flaw(carried.sequence, "it does not follow the closing before it: one was changed, removed or added")
+            return Problem(
+                carried.sequence, "it does not follow the closing before it: one was changed, removed or added"
+            )
         if usage != carried.usage:
-            return Flaw(carried.sequence, "the use that it carried forward was changed")
+            return Problem(carried.sequence, "the use that it carried forward was changed")
         before = carried
     if before is None:
         return None
     vouching = select(transactions.c.kind).where(transactions.c.cluster == cluster, transactions.c.key == before.key)
     if (await connection.execute(vouching)).scalar_one_or_none() != Kind.CLOSE.value:
-        return Flaw(before.sequence, "no transaction vouches for it: it was changed, or it is none of Muster's")
+        return Problem(before.sequence, "no transaction vouches for it: it was changed, or it is none of Muster's")
     return None
 
 

@@ -129,7 +129,7 @@ def _of(table: Table, share: BudgetShare) -> ColumnElement[bool]:
     return and_(*(table.c[name] == value for name, value in _columns(share).items()))
 
 
-async def flaw(connection: AsyncConnection) -> str | None:
+async def problem(connection: AsyncConnection) -> str | None:
     """Return the first shared budget whose sum is not that of all clusters' shares, in words."""
     sums: defaultdict[tuple[Any, ...], int] = defaultdict(int)
     async for row in read.streamed(connection, select(budget_shares)):

@@ -59,11 +59,11 @@ class Search:
         inputs, moment = self.inputs, self._moment(at)
         if not chain.is_whole(inputs.group):
             return True
-        if not moment.standing.fits(inputs.queue.name, inputs.needed):
+        if not moment.queue_usage.fits(inputs.queue.name, inputs.needed):
             return False
         if self._lack is None:
-            self._lack = chain.capacity_bound(replace(inputs, world=moment.world))
-        return self._lack is None or not self._lack.is_felt(moment.world)
+            self._lack = chain.capacity_bound(replace(inputs, cluster=moment.cluster))
+        return self._lack is None or not self._lack.is_felt(moment.cluster)
 
     def _fits(self, at: datetime) -> bool:
         """Return whether there is a plan."""
@@ -74,17 +74,17 @@ class Search:
     def _moment(self, at: datetime) -> Moment:
         if at not in self._moments:
             others, gone = self.others(at), self.present.gone(at)
-            world = self.later.world(
-                self.inputs.world, gone=[one.stay for one in gone], came=[one.visit for one in others]
+            cluster = self.later.cluster(
+                self.inputs.cluster, gone=[one.stay for one in gone], came=[one.visit for one in others]
             )
-            moment = self._moments[at] = reservations.moment(world, self.inputs.standing, at, gone)
-            reservations.take(moment.standing, others)
+            moment = self._moments[at] = reservations.moment(cluster, self.inputs.queue_usage, at, gone)
+            reservations.take(moment.queue_usage, others)
         return self._moments[at]
 
 
-def planned(inputs: Inputs, moment: Moment, recall: PlanCache) -> Plan | None:
+def planned(inputs: Inputs, moment: Moment, plans: PlanCache) -> Plan | None:
     """Return how a gang could start at a time. recall: proofs of worlds like that."""
-    rules = replace(inputs.rules, recall=recall, mute=True, balances=None, defects=[])
-    then = replace(inputs, rules=rules, world=moment.world, standing=moment.standing, blocked_by="")
+    rules = replace(inputs.rules, plans=plans, mute=True, balances=None, defects=[])
+    then = replace(inputs, rules=rules, cluster=moment.cluster, queue_usage=moment.queue_usage, blocked_by="")
     found = chain.decide(then).outcome
     return found.plan if isinstance(found, Grant) else None

@@ -29,7 +29,7 @@ class _Made(NamedTuple):
     placement: Placement
     group: Group | None
     queue: Queue | None
-    tenure: ExpectedEnd
+    expected_end: ExpectedEnd
 
 
 @dataclass(slots=True)
@@ -52,18 +52,18 @@ class ExpectedEnds:
         now: datetime,
     ) -> Mapping[str, ExpectedEnd]:
         """Return the tenures by the names of the gangs; the same mapping as before where nothing changed."""
-        grounds = (placements, groups, queues, users)
+        inputs = (placements, groups, queues, users)
         known = (self._placements, self._groups, self._queues, self._users)
-        if all(one is other for one, other in zip(grounds, known, strict=True)):
+        if all(one is other for one, other in zip(inputs, known, strict=True)):
             return self._by_gang
-        self._placements, self._groups, self._queues, self._users = grounds
+        self._placements, self._groups, self._queues, self._users = inputs
         seated = {group.uid: group for group in groups if group.placement is not None}
         before, self._made = self._made, {}
         for uid, placement in placements.items():
             group, queue, made = seated.get(uid), queues.get(placement.queue), before.get(uid)
             is_same = made is not None and made.placement is placement and made.group is group and made.queue is queue
             if made is None or not is_same:
-                made = _Made(placement, group, queue, _tenure(placement, group, queue, now))
+                made = _Made(placement, group, queue, _expected_end(placement, group, queue, now))
             self._made[uid] = made
         self._by_gang = self._named()
         return self._by_gang
@@ -71,19 +71,19 @@ class ExpectedEnds:
     def _named(self) -> Mapping[str, ExpectedEnd]:
         """Return the tenures by name. Of two lives of a gang that have devices at once nobody knows the end."""
         found: dict[str, ExpectedEnd] = {}
-        for placement, _, _, tenure in self._made.values():
+        for placement, _, _, expected_end in self._made.values():
             other = found.get(placement.gang)
             if other is not None:
-                requests = (*other.stay.requests, *tenure.stay.requests)
+                requests = (*other.stay.requests, *expected_end.stay.requests)
                 found[placement.gang] = replace(other, stay=Interval(gang=placement.gang, requests=requests), end=None)
-            elif tenure.end is not None and _is_shared(placement, self._users):
-                found[placement.gang] = replace(tenure, end=None)
+            elif expected_end.end is not None and _is_shared(placement, self._users):
+                found[placement.gang] = replace(expected_end, end=None)
             else:
-                found[placement.gang] = tenure
+                found[placement.gang] = expected_end
         return found
 
 
-def _tenure(placement: Placement, group: Group | None, queue: Queue | None, now: datetime) -> ExpectedEnd:
+def _expected_end(placement: Placement, group: Group | None, queue: Queue | None, now: datetime) -> ExpectedEnd:
     stay = Interval(gang=placement.gang, requests=tuple(_requests(placement, group)))
     charge = device_meters.added(holding.charge for holding in placement.holdings.values())
     if group is None or not group.pods:

@@ -1,18 +1,14 @@
-"""Backfill: the head of a queue that cannot start is promised a time, and who is behind it must not delay that.
+"""EASY backfill: the head of a queue gets a reservation, and later gangs start only if they do not delay it.
 
-The rule is EASY (Lifka, *The ANL/IBM SP scheduling system*, JSSPP 1995), with plans in place of counts of processors.
-The *head* of a queue is the first of its gangs that waits for devices or quota, as long as what holds them ends some
-day. It gets a *reservation*: the first of the expected ends of running gangs by which there is a plan for it, with all
-that has ended by then given back; and that plan, its devices, nodes and quota. A gang that is behind a head, in
-whichever queue, starts if it ends before the reservation begins, or leaves all that is reserved alone.
+Source: Lifka, *The ANL/IBM SP scheduling system*, JSSPP 1995, with plans in place of processor counts. A *head* is the
+first gang of a queue that waits for devices or quota held by gangs which will end. Its *reservation* is the first
+expected end of a running gang by which a plan exists for it, and that plan: devices, nodes, quota. A later gang (lower
+priority, or equal priority and queued later) starts if it ends before the reservation begins or leaves it untouched.
+Reservations of heads that rank higher come first. Where expected ends are unknown, there is no reservation and gangs
+that fit may pass; a gang without a declared run time is assumed to run for ever.
 
-Behind is who has a lower priority, or the same one and waits for less long. So a reservation is made beside those of
-the heads that are ahead of its own, and whoever is ahead of a head may take what is reserved for it, which then gets
-another reservation. Where nobody knows when what a head needs is free, there is no reservation, and gangs pass it as
-long as they fit; who does not say how long it runs is taken to run for ever.
-
-Reservations are made when somebody is in their way, and stand until their time has come, or something is not as
-expected: plans are dear. One `Reserve` for each leader, or for each trace that is played.
+A reservation is made when a later gang would conflict with it, since plans are expensive; it stands until it begins or
+an expectation fails.
 """
 
 import heapq
@@ -96,15 +92,15 @@ class Backfill:
     """Whether it was not known at the beginning of the cycle who is ahead."""
     _heads: dict[QueueName, _Head] = field(default_factory=dict)
     _front: list[tuple[Rank, _Head]] | None = None
-    """The heads that may have a reservation, in order; None where that is to be found anew."""
-    _grounds: tuple[Hashable, ...] = ()
+    """The heads that may have a reservation, in order; None until recomputed."""
+    _made_from: tuple[Hashable, ...] = ()
     _seen: ClusterState | None = None
     """The world of the last cycle."""
     _unsure: dict[QueueName, tuple[GangUid, Estimate]] = field(default_factory=dict)
     """The first gangs of queues that wait for somebody of whom nobody knows when it ends."""
     _guesses: dict[QueueName, datetime] = field(default_factory=dict)
     """When the last head of each queue was to start: the next one, or the same anew, may be at about that time."""
-    _recall: PlanCache = field(default_factory=PlanCache)
+    _plans: PlanCache = field(default_factory=PlanCache)
     """Proofs that there is no plan beside what is reserved."""
     _beside: Simulation = field(default_factory=lambda: Simulation("beside"))
     _later: Simulation = field(default_factory=lambda: Simulation("later"))
@@ -115,7 +111,7 @@ class Backfill:
     def __post_init__(self) -> None:
         self._hopes = NeverFits(self.present)
 
-    def begin(self, rules: Rules, waiting: Collection[GangUid], world: ClusterState) -> None:
+    def begin(self, rules: Rules, waiting: Collection[GangUid], cluster: ClusterState) -> None:
         """Start a cycle. waiting: the gangs that wait.
 
         What is reserved is proved anew when it is needed and anything is different, and found anew where that is more
@@ -123,13 +119,13 @@ class Backfill:
         """
         present, now = self.present, rules.now
         present.now = now
-        grounds = rules.profile, rules.rest.cleared
-        self.is_new = not self._grounds
-        if grounds != self._grounds:
-            self._grounds = grounds
+        made_from = rules.profile, rules.rest.cleared
+        self.is_new = not self._made_from
+        if made_from != self._made_from:
+            self._made_from = made_from
             self._begin_anew(rules.snapshot.queues)
-        is_vague, is_same = present.is_vague, world is self._seen
-        self._seen = world
+        is_vague, is_same = present.is_vague, cluster is self._seen
+        self._seen = cluster
         if is_vague:
             self._hopes.clear()
         for queue, head in [*self._heads.items()]:
@@ -142,7 +138,7 @@ class Backfill:
         present.begin()
         self._unsure = {queue: one for queue, one in self._unsure.items() if one[0] in waiting}
         if not self._heads and not self._hopes:
-            self._recall = PlanCache()
+            self._plans = PlanCache()
             self._hopes.forget()
         self._hopes.begin(waiting, 2 * len(waiting) + MOST)
 
@@ -189,9 +185,9 @@ class Backfill:
         requests = reservations.requests(inputs.group, found.outcome.plan)
         if all(one.leaves(found.outcome.plan, requests, inputs.queue.name) for one in bound):
             return found
-        rules = replace(inputs.rules, recall=self._recall, mute=True)
-        world, standing = self._world(bound, inputs.world), Beside(inputs.standing, bound)
-        beside = chain.decide(replace(inputs, rules=rules, world=world, standing=standing))
+        rules = replace(inputs.rules, plans=self._plans, mute=True)
+        cluster, queue_usage = self._cluster(bound, inputs.cluster), Beside(inputs.queue_usage, bound)
+        beside = chain.decide(replace(inputs, rules=rules, cluster=cluster, queue_usage=queue_usage))
         if isinstance(beside.outcome, Grant):
             return beside
         return Verdict(
@@ -216,22 +212,27 @@ class Backfill:
         end = self._end(inputs.group, inputs.queue)
         bound = tuple(one for one in made if one is not None and _reaches(end, one))
         asked = chain.asked(inputs) if bound else inputs
-        if not bound or not chain.is_short(asked, Beside(inputs.standing, bound)):
+        if not bound or not chain.is_short(asked, Beside(inputs.queue_usage, bound)):
             return None
         behind = reservations.behind(inputs.group, inputs.queue, bound)
         return Verdict(group=inputs.group, outcome=behind, needed=asked.needed, by=RESERVED, bound=bound)
 
     def stands(
-        self, held: Verdict | Ground, queue: QueueName, world: ClusterState, standing: QueueUsage, selectors: Selectors
+        self,
+        held: Verdict | Ground,
+        queue: QueueName,
+        cluster: ClusterState,
+        queue_usage: QueueUsage,
+        selectors: Selectors,
     ) -> bool:
         """Return whether a gang of a queue would still be in the way of what is reserved."""
         bound: tuple[Reservation, ...] = held.bound
         heads = {id(head.reservation): head for head in self._heads.values()}
-        if not all(id(one) in heads and self._is_kept(heads[id(one)], one, world, standing) for one in bound):
+        if not all(id(one) in heads and self._is_kept(heads[id(one)], one, cluster, queue_usage) for one in bound):
             return False
         if held.proof is None or held.alike is None:
-            return not Beside(standing, bound).fits(queue, held.needed)
-        return self._recall.proof(held.alike.key, self._world(bound, world), selectors) is held.proof
+            return not Beside(queue_usage, bound).fits(queue, held.needed)
+        return self._plans.proof(held.alike.key, self._cluster(bound, cluster), selectors) is held.proof
 
     def until(self, rank: Rank, bounds: Iterable[Sequence[Reservation]]) -> datetime | None:
         """Return by when who is behind a rank must end to be in the way of less than any of some bounds; None: never.
@@ -291,7 +292,7 @@ class Backfill:
             else:
                 self._cancel(one)
         self._hopes.came(group.uid, end)
-        devices = tuple(taking.device for takings in plan.takings.values() for taking in takings)
+        devices = tuple(use.device for uses in plan.uses.values() for use in uses)
         stay = Interval(gang=group.key, requests=requests, devices=devices)
         self.present.come(ExpectedEnd(stay=stay, queue=group.queue, charge=plan.charge, end=end))
 
@@ -309,10 +310,10 @@ class Backfill:
         """Return whether it is known that a gang cannot be a head."""
         return self._hopes.is_lost(group)
 
-    def look(self, rules: Rules, world: ClusterState, standing: QueueUsage) -> None:
+    def look(self, rules: Rules, cluster: ClusterState, queue_usage: QueueUsage) -> None:
         """Reserve for the first heads, at the end of a round; prove anew what is reserved, as others come and go."""
         for head in self._ahead(None):
-            inputs = Inputs(rules=rules, group=head.group, queue=head.queue, world=world, standing=standing)
+            inputs = Inputs(rules=rules, group=head.group, queue=head.queue, cluster=cluster, queue_usage=queue_usage)
             self._reservation(head, inputs)
 
     def ahead(self, inputs: Inputs, absent: Collection[str], start: datetime) -> Iterator[Reservation | None]:
@@ -324,7 +325,7 @@ class Backfill:
         for head in self._ahead(queue_order.rank(inputs.group)):
             known = head.reservation
             if known is not None and self.present.now < known.at and _reaches(end, known):
-                yield self._renewed(head, known, inputs.world, inputs.standing, absent)
+                yield self._renewed(head, known, inputs.cluster, inputs.queue_usage, absent)
 
     @property
     def estimates(self) -> Mapping[GangUid, Estimate]:
@@ -360,7 +361,7 @@ class Backfill:
         self._hopes.clear()
         self._hopes.forget()
         self._guesses.clear()
-        self._recall = PlanCache()
+        self._plans = PlanCache()
         self._reserved = None
         self.present.changes += 1
 
@@ -382,21 +383,21 @@ class Backfill:
         """Return when a gang ends that starts now; None where nobody knows."""
         return runtime.end(self.present.now, runtime.declared_runtime(group, queue))
 
-    def _world(self, bound: tuple[Reservation, ...], world: ClusterState) -> ClusterState:
+    def _cluster(self, bound: tuple[Reservation, ...], cluster: ClusterState) -> ClusterState:
         """Return what is left beside reservations."""
         visits = tuple(_visits(bound))
-        if self._reserved is None or self._reserved[0] is not world:
-            self._reserved = world, {}
-            self._recall.go_on()
+        if self._reserved is None or self._reserved[0] is not cluster:
+            self._reserved = cluster, {}
+            self._plans.go_on()
         known = self._reserved[1]
         if visits not in known:
-            known[visits] = self._beside.world(world, kept=visits)
+            known[visits] = self._beside.cluster(cluster, kept=visits)
         return known[visits]
 
     def _reservation(self, head: _Head, inputs: Inputs) -> Reservation | None:
         """Return what is reserved for a head; make it anew where it does not stand any more."""
         known = head.reservation
-        if known is not None and self._is_kept(head, known, inputs.world, inputs.standing):
+        if known is not None and self._is_kept(head, known, inputs.cluster, inputs.queue_usage):
             return known
         self._cancel(head)
         if head.tried != self.present.changes:
@@ -404,30 +405,30 @@ class Backfill:
             head.tried = self.present.changes if head.reservation is None else NEVER
         return head.reservation
 
-    def _is_kept(self, head: _Head, known: Reservation, world: ClusterState, standing: QueueUsage) -> bool:
+    def _is_kept(self, head: _Head, known: Reservation, cluster: ClusterState, queue_usage: QueueUsage) -> bool:
         """Return whether what is reserved for a head still is, and is still to come."""
-        return self.present.now < known.at and (known.is_proved or self._prove(head, known, world, standing))
+        return self.present.now < known.at and (known.is_proved or self._prove(head, known, cluster, queue_usage))
 
-    def _prove(self, head: _Head, known: Reservation, world: ClusterState, standing: QueueUsage) -> bool:
+    def _prove(self, head: _Head, known: Reservation, cluster: ClusterState, queue_usage: QueueUsage) -> bool:
         """Return whether a reservation of an earlier cycle stands; reckon what is left beside it anew."""
-        found = self._renewed(head, known, world, standing)
+        found = self._renewed(head, known, cluster, queue_usage)
         if found is not None:
-            known.prove(found.standing, found.visit.room)
+            known.prove(found.queue_usage, found.visit.room)
         return found is not None
 
     def _renewed(
-        self, head: _Head, known: Reservation, world: ClusterState, standing: QueueUsage, absent: Collection[str] = ()
+        self, head: _Head, known: Reservation, cluster: ClusterState, usage: QueueUsage, absent: Collection[str] = ()
     ) -> Reservation | None:
         """Return a reservation as it is in a world, from which some are absent that are there; None where it falls."""
         gone = [one for one in self.present.gone(known.at) if one.stay.gang not in absent]
         names = {one.stay.gang for one in gone}.union(absent)
-        if any(gang in self.present.tenures and gang not in names for gang in known.gone):
+        if any(gang in self.present.expected_ends and gang not in names for gang in known.gone):
             return None
         others = self._others(head, known.at)
         outlook = Simulation("absent") if absent else self._later
-        then = outlook.world(world, gone=_stays(gone), came=_visits(others))
-        moment = reservations.moment(then, standing, known.at, gone)
-        reservations.take(moment.standing, others)
+        then = outlook.cluster(cluster, gone=_stays(gone), came=_visits(others))
+        moment = reservations.moment(then, usage, known.at, gone)
+        reservations.take(moment.queue_usage, others)
         return reservations.renewed(known, moment)
 
     def _of(self, head: _Head, inputs: Inputs) -> Inputs:
@@ -456,24 +457,24 @@ class Backfill:
         moment, plan = found
         self._guesses[head.queue.name] = moment.at
         requests = reservations.requests(head.group, plan)
-        takings = tuple(taking for takings in plan.takings.values() for taking in takings)
-        room = reservations.room_beside(moment.world, requests)
-        awaits = self._awaited(moment, plan, inputs.world)
+        uses = tuple(use for uses in plan.uses.values() for use in uses)
+        room = reservations.room_beside(moment.cluster, requests)
+        awaits = self._awaited(moment, plan, inputs.cluster)
         return Reservation(
             group=head.group,
             at=moment.at,
             estimate=Estimate(at=moment.at, message=reservations.awaited(awaits)),
             until=runtime.end(moment.at, runtime.declared_runtime(head.group, head.queue)),
             plan=plan,
-            visit=Arrival(gang=head.group.key, takings=takings, requests=requests, room=room),
+            visit=Arrival(gang=head.group.key, uses=uses, requests=requests, room=room),
             gone=frozenset(one.stay.gang for one in moment.gone),
-            drawn=reservations.drawn(plan, inputs.world),
-            standing=moment.standing,
+            drawn=reservations.drawn(plan, inputs.cluster),
+            queue_usage=moment.queue_usage,
         )
 
-    def _awaited(self, moment: Moment, plan: Plan, world: ClusterState) -> tuple[str, ...]:
+    def _awaited(self, moment: Moment, plan: Plan, cluster: ClusterState) -> tuple[str, ...]:
         """Return who has to end for a plan, in the order of their ends."""
-        holders = reservations.holders(plan, world)
+        holders = reservations.holders(plan, cluster)
         before = len(self.present.gone(moment.at - runtime.SECOND))
         last = {one.stay.gang for one in moment.gone[before:]}
         return tuple(one.stay.gang for one in moment.gone if one.stay.gang in holders | last)
@@ -490,8 +491,8 @@ def waits(finding: Verdict) -> bool:
     return finding.by in WAITING or bool(finding.bound) or finding.outcome.reason is HoldReason.QUOTA_EXCEEDED
 
 
-def _stays(tenures: Iterable[ExpectedEnd]) -> list[Interval]:
-    return [one.stay for one in tenures]
+def _stays(expected_ends: Iterable[ExpectedEnd]) -> list[Interval]:
+    return [one.stay for one in expected_ends]
 
 
 def _visits(reserved: Iterable[Reservation]) -> list[Arrival]:

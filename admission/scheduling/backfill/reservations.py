@@ -62,7 +62,7 @@ class Reservation:
     gone: frozenset[str]
     estimate: Estimate
     drawn: frozenset[PoolId]
-    standing: QueueUsage
+    queue_usage: QueueUsage
     passed: set[str] = field(default_factory=set)
     is_proved: bool = True
     _leaves: dict[Hashable, bool] = field(default_factory=dict)
@@ -74,8 +74,8 @@ class Reservation:
 
     def leaves(self, plan: Plan, requests: Requests, queue: QueueName) -> bool:
         """Return whether it can still be had where a plan for a gang of a queue is carried out that runs then."""
-        mine = {taking.device for taking in self.visit.takings}
-        for device in (taking.device for takings in plan.takings.values() for taking in takings):
+        mine = {use.device for use in self.visit.uses}
+        for device in (use.device for uses in plan.uses.values() for use in uses):
             if device in mine or (device.driver, device.pool) in self.drawn:
                 return False
         room = self.visit.room
@@ -88,26 +88,26 @@ class Reservation:
         key = queue, *sorted(charge.items())
         known = self._leaves.get(key)
         if known is None:
-            self.standing.take(queue, charge)
-            known = self._leaves[key] = self.standing.fits(self.group.queue, self.plan.charge)
-            self.standing.give_back(queue, charge)
+            self.queue_usage.take(queue, charge)
+            known = self._leaves[key] = self.queue_usage.fits(self.group.queue, self.plan.charge)
+            self.queue_usage.give_back(queue, charge)
         return known
 
     def shortage(self, queue: QueueName, charge: Charge) -> Shortage | None:
         """Return what its own gang lacks then where a queue takes a charge beside it."""
-        self.standing.take(queue, charge)
-        found = self.standing.charge_fits(self.group.queue, self.plan.charge)
-        self.standing.give_back(queue, charge)
+        self.queue_usage.take(queue, charge)
+        found = self.queue_usage.charge_fits(self.group.queue, self.plan.charge)
+        self.queue_usage.give_back(queue, charge)
         return found
 
-    def prove(self, standing: QueueUsage, room: Room) -> None:
+    def prove(self, queue_usage: QueueUsage, room: Room) -> None:
         """Say how things stand then, as is known now."""
-        self.standing, self.visit, self.is_proved = standing, replace(self.visit, room=room), True
+        self.queue_usage, self.visit, self.is_proved = queue_usage, replace(self.visit, room=room), True
         self._leaves.clear()
 
     def take(self, charge: Charge, requests: Requests, queue: QueueName) -> None:
         """Count a gang that will be there then."""
-        self.standing.take(queue, charge)
+        self.queue_usage.take(queue, charge)
         self._leaves.clear()
         taken, room = _by_node(requests), self.visit.room
         after = {node: incremental.less(left, taken[node]) if node in taken else left for node, left in room.items()}
@@ -118,8 +118,8 @@ class Moment(NamedTuple):
     """A time by which some have ended, and how things stand then."""
 
     at: datetime
-    world: ClusterState
-    standing: QueueUsage
+    cluster: ClusterState
+    queue_usage: QueueUsage
     gone: Sequence[ExpectedEnd]
 
 
@@ -144,31 +144,33 @@ class Beside(QueueUsage):
         return None if held is None else held.shortage(queue, charge)
 
 
-def moment(world: ClusterState, standing: QueueUsage, at: datetime, gone: Sequence[ExpectedEnd]) -> Moment:
+def moment(cluster: ClusterState, queue_usage: QueueUsage, at: datetime, gone: Sequence[ExpectedEnd]) -> Moment:
     """Return how things stand when some have ended, in the world in which they have."""
-    standing = standing.copy()
+    queue_usage = queue_usage.copy()
     charges: dict[QueueName, dict[MeterName, int]] = {}
-    for tenure in gone:
-        sums = charges.setdefault(tenure.queue, {})
-        for meter, amount in tenure.charge.items():
+    for expected_end in gone:
+        sums = charges.setdefault(expected_end.queue, {})
+        for meter, amount in expected_end.charge.items():
             sums[meter] = sums.get(meter, 0) + amount
     for queue, charge in charges.items():
         # As far as the queue is seen to use it.
-        standing.give_back(queue, {meter: min(amount, standing.own(queue, meter)) for meter, amount in charge.items()})
-    return Moment(at, world, standing, gone)
+        queue_usage.give_back(
+            queue, {meter: min(amount, queue_usage.own(queue, meter)) for meter, amount in charge.items()}
+        )
+    return Moment(at, cluster, queue_usage, gone)
 
 
 def renewed(known: Reservation, moment: Moment) -> Reservation | None:
     """Return a reservation with what is left beside it as things will stand at its time; None where it falls then."""
-    devices = (taking.device for taking in known.visit.takings if not taking.shared)
-    if any(device in moment.world.taken for device in devices):
+    devices = (use.device for use in known.visit.uses if not use.shared)
+    if any(device in moment.cluster.taken for device in devices):
         return None
-    if not all(node in moment.world.nodes for node in known.visit.room):
+    if not all(node in moment.cluster.nodes for node in known.visit.room):
         return None
-    room = room_beside(moment.world, known.visit.requests)
+    room = room_beside(moment.cluster, known.visit.requests)
     if any(min(left.values(), default=0) < 0 for left in room.values() if left is not None):
         return None
-    if not moment.standing.fits(known.group.queue, known.plan.charge):
+    if not moment.queue_usage.fits(known.group.queue, known.plan.charge):
         return None
     return Reservation(
         group=known.group,
@@ -179,24 +181,24 @@ def renewed(known: Reservation, moment: Moment) -> Reservation | None:
         gone=known.gone,
         estimate=known.estimate,
         drawn=known.drawn,
-        standing=moment.standing,
+        queue_usage=moment.queue_usage,
         passed=known.passed,
     )
 
 
-def drawn(plan: Plan, world: ClusterState) -> frozenset[PoolId]:
+def drawn(plan: Plan, cluster: ClusterState) -> frozenset[PoolId]:
     """Return the pools of a plan's devices that have counters."""
-    slices = world.slices
-    devices = [taking.device for takings in plan.takings.values() for taking in takings]
+    slices = cluster.slices
+    devices = [use.device for uses in plan.uses.values() for use in uses]
     pools = {(device.driver, device.pool) for device in devices}
     return frozenset(pool for pool in pools if slices is not None and slices.draws(pool))
 
 
-def holders(plan: Plan, world: ClusterState) -> set[str]:
+def holders(plan: Plan, cluster: ClusterState) -> set[str]:
     """Return the gangs that have now what a plan takes."""
-    devices = [taking.device for takings in plan.takings.values() for taking in takings]
-    found = {world.taken[device].gang for device in devices if device in world.taken}
-    found |= {share.holder.gang for device in devices for share in world.shares.get(device, ())}
+    devices = [use.device for uses in plan.uses.values() for use in uses]
+    found = {cluster.taken[device].gang for device in devices if device in cluster.taken}
+    found |= {share.holder.gang for device in devices for share in cluster.shares.get(device, ())}
     return found
 
 
@@ -268,10 +270,10 @@ def ask_the_same(one: Group, other: Group) -> bool:
     return same_rank and one.pods == other.pods and one.waiting == other.waiting
 
 
-def take(standing: QueueUsage, others: Iterable[Reservation]) -> None:
+def take(queue_usage: QueueUsage, others: Iterable[Reservation]) -> None:
     """Count what is reserved as used."""
     for one in others:
-        standing.take(one.group.queue, one.plan.charge)
+        queue_usage.take(one.group.queue, one.plan.charge)
 
 
 def requests(group: Group, plan: Plan) -> tuple[tuple[NodeName, Resources], ...]:
@@ -280,9 +282,9 @@ def requests(group: Group, plan: Plan) -> tuple[tuple[NodeName, Resources], ...]
     return tuple((place.node, pods[place.uid].requests) for place in plan.pods)
 
 
-def room_beside(world: ClusterState, requests: Requests) -> dict[NodeName, Mapping[str, int] | None]:
+def room_beside(cluster: ClusterState, requests: Requests) -> dict[NodeName, Mapping[str, int] | None]:
     """Return what is left, beside requests, on the nodes that they are for."""
-    return {node: incremental.less(world.left.get(node), asked) for node, asked in _by_node(requests).items()}
+    return {node: incremental.less(cluster.left.get(node), asked) for node, asked in _by_node(requests).items()}
 
 
 def _by_node(requests: Requests) -> dict[NodeName, dict[str, int]]:

@@ -29,7 +29,7 @@ class RunningGangs:
     """
 
     now: datetime
-    tenures: dict[str, ExpectedEnd] = field(default_factory=dict)
+    expected_ends: dict[str, ExpectedEnd] = field(default_factory=dict)
     changes: int = 0
     is_early: bool = False
     overdue: datetime | None = None
@@ -43,20 +43,20 @@ class RunningGangs:
     _expected: tuple[datetime, int, list[_End], list[ExpectedEnd]] | None = None
     """The same as they are expected to, as of when, and as of which change; where that is another time for some."""
 
-    def expect(self, tenures: Mapping[str, ExpectedEnd], now: datetime) -> None:
+    def expect(self, expected_ends: Mapping[str, ExpectedEnd], now: datetime) -> None:
         """Take over who has devices at the beginning of a cycle."""
-        if tenures is self._told:
+        if expected_ends is self._told:
             return
-        before, self._told = self.tenures, tenures
-        self.tenures = {gang: self._same(gang, one) for gang, one in tenures.items()}
-        self._there = sorted((one for one in self.tenures.values() if one.end is not None), key=_end)
+        before, self._told = self.expected_ends, expected_ends
+        self.expected_ends = {gang: self._same(gang, one) for gang, one in expected_ends.items()}
+        self._there = sorted((one for one in self.expected_ends.values() if one.end is not None), key=_end)
         self._ends = [*map(_end, self._there)]
         self._expected, self._endless = None, (-1, ())
-        gone = [one for gang, one in before.items() if gang not in tenures]
-        came = [one for gang, one in self.tenures.items() if gang not in before]
+        gone = [one for gang, one in before.items() if gang not in expected_ends]
+        came = [one for gang, one in self.expected_ends.items() if gang not in before]
         self.changes += bool(gone or came)
         self.is_early |= any(_is_early(one, now) for one in gone) or any(
-            _is_sooner(one, before[gang]) for gang, one in self.tenures.items() if gang in before
+            _is_sooner(one, before[gang]) for gang, one in self.expected_ends.items() if gang in before
         )
         self.is_vague |= any(one.end is None for one in (*gone, *came))
         for one in gone:
@@ -71,19 +71,19 @@ class RunningGangs:
         """Return whether one has gone sooner than was expected when something was reckoned."""
         return self.is_early or (self.overdue is not None and self.overdue <= made)
 
-    def come(self, tenure: ExpectedEnd) -> None:
+    def come(self, expected_end: ExpectedEnd) -> None:
         """Let a gang, or more of one, come."""
-        gang, self._told = tenure.stay.gang, {}
+        gang, self._told = expected_end.stay.gang, {}
         known = self._taken_out(gang)
         if known is not None:
-            last = max(known.end, tenure.end) if known.end is not None and tenure.end is not None else None
-            charge = device_meters.added((known.charge, tenure.charge))
-            tenure = replace(known, stay=_joined(known.stay, tenure.stay), charge=charge, end=last)
-        self.tenures[gang] = tenure
-        if tenure.end is not None:
-            at = bisect_left(self._ends, _end(tenure))
-            self._ends.insert(at, _end(tenure))
-            self._there.insert(at, tenure)
+            last = max(known.end, expected_end.end) if known.end is not None and expected_end.end is not None else None
+            charge = device_meters.added((known.charge, expected_end.charge))
+            expected_end = replace(known, stay=_joined(known.stay, expected_end.stay), charge=charge, end=last)
+        self.expected_ends[gang] = expected_end
+        if expected_end.end is not None:
+            at = bisect_left(self._ends, _end(expected_end))
+            self._ends.insert(at, _end(expected_end))
+            self._there.insert(at, expected_end)
         self.changes += 1
 
     def go(self, gang: str) -> ExpectedEnd | None:
@@ -100,7 +100,7 @@ class RunningGangs:
     def late(self) -> dict[str, datetime]:
         """Return the gangs that should have ended by now, and when they are expected to."""
         due = self._ends[: bisect_left(self._ends, _End(runtime.whole(self.now) + runtime.SECOND, ""))]
-        said = ((gang, self.tenures[gang].end) for _, gang in due)
+        said = ((gang, self.expected_ends[gang].end) for _, gang in due)
         return {gang: runtime.expected(end, self.now) for gang, end in said if end is not None and end <= self.now}
 
     @property
@@ -110,21 +110,21 @@ class RunningGangs:
 
     def gone(self, at: datetime) -> Sequence[ExpectedEnd]:
         """Return who will have ended by a time, in the order of their ends."""
-        ends, tenures = self._in_order()
-        return tenures[: bisect_left(ends, _End(at + datetime.resolution, ""))]
+        ends, expected_ends = self._in_order()
+        return expected_ends[: bisect_left(ends, _End(at + datetime.resolution, ""))]
 
     def endless(self) -> Sequence[str]:
         """Return the gangs of whom nobody knows when they end, by name."""
         if self._endless[0] != self.changes:
-            self._endless = self.changes, sorted(gang for gang, one in self.tenures.items() if one.end is None)
+            self._endless = self.changes, sorted(gang for gang, one in self.expected_ends.items() if one.end is None)
         return self._endless[1]
 
-    def _note_overdue(self, tenure: ExpectedEnd, now: datetime) -> None:
-        if tenure.end is not None and tenure.end < now:
-            self.overdue = tenure.end if self.overdue is None else min(self.overdue, tenure.end)
+    def _note_overdue(self, expected_end: ExpectedEnd, now: datetime) -> None:
+        if expected_end.end is not None and expected_end.end < now:
+            self.overdue = expected_end.end if self.overdue is None else min(self.overdue, expected_end.end)
 
     def _taken_out(self, gang: str) -> ExpectedEnd | None:
-        known = self.tenures.pop(gang, None)
+        known = self.expected_ends.pop(gang, None)
         if known is not None and known.end is not None:
             at = bisect_left(self._ends, _end(known))
             del self._ends[at], self._there[at]
@@ -140,29 +140,33 @@ class RunningGangs:
         if known is None or known[:2] != (self.now, self.changes):
             ends = self._ends[first:]
             for second, gang in self._ends[:first]:
-                said = self.tenures[gang].end or second
+                said = self.expected_ends[gang].end or second
                 insort(ends, _End(runtime.expected(said, self.now), gang))
-            known = self._expected = self.now, self.changes, ends, [self.tenures[gang] for _, gang in ends]
+            known = self._expected = self.now, self.changes, ends, [self.expected_ends[gang] for _, gang in ends]
         return known[2:]
 
-    def _same(self, gang: str, tenure: ExpectedEnd) -> ExpectedEnd:
+    def _same(self, gang: str, expected_end: ExpectedEnd) -> ExpectedEnd:
         """Return what was known of a gang where nothing else is known now."""
-        known = self.tenures.get(gang)
-        if known is tenure:
-            return tenure
-        if known is None or (known.queue, known.end, known.charge) != (tenure.queue, tenure.end, tenure.charge):
-            return tenure
-        return known if known.stay.requests == tenure.stay.requests else tenure
+        known = self.expected_ends.get(gang)
+        if known is expected_end:
+            return expected_end
+        if known is None or (known.queue, known.end, known.charge) != (
+            expected_end.queue,
+            expected_end.end,
+            expected_end.charge,
+        ):
+            return expected_end
+        return known if known.stay.requests == expected_end.stay.requests else expected_end
 
 
-def _end(tenure: ExpectedEnd) -> _End:
-    assert tenure.end is not None  # noqa: S101 - who says nothing of it is not among the ends
-    return _End(runtime.whole(tenure.end), tenure.stay.gang)
+def _end(expected_end: ExpectedEnd) -> _End:
+    assert expected_end.end is not None  # noqa: S101 - who says nothing of it is not among the ends
+    return _End(runtime.whole(expected_end.end), expected_end.stay.gang)
 
 
-def _is_early(tenure: ExpectedEnd, now: datetime) -> bool:
+def _is_early(expected_end: ExpectedEnd, now: datetime) -> bool:
     """Return whether a gang that has gone was not expected to yet. Who ends in the second that it said is not early."""
-    return tenure.end is None or runtime.whole(tenure.end) > runtime.whole(now)
+    return expected_end.end is None or runtime.whole(expected_end.end) > runtime.whole(now)
 
 
 def _is_sooner(now: ExpectedEnd, before: ExpectedEnd) -> bool:

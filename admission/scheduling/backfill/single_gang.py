@@ -43,7 +43,7 @@ def granted(
     requests = reservations.requests(inputs.group, found.outcome.plan)
     if all(one.leaves(found.outcome.plan, requests, inputs.queue.name) for one in bound):
         return found
-    rules, standing = replace(inputs.rules, recall=PlanCache(), mute=True), Beside(inputs.standing, bound)
-    world = Simulation("heeding").world(inputs.world, kept=[one.visit for one in bound])
-    beside = chain.decide(replace(inputs, rules=rules, world=world, standing=standing))
+    rules, queue_usage = replace(inputs.rules, plans=PlanCache(), mute=True), Beside(inputs.queue_usage, bound)
+    cluster = Simulation("heeding").cluster(inputs.cluster, kept=[one.visit for one in bound])
+    beside = chain.decide(replace(inputs, rules=rules, cluster=cluster, queue_usage=queue_usage))
     return beside if isinstance(beside.outcome, Grant) else None

@@ -33,8 +33,8 @@ class _Known(NamedTuple):
 class _AtLast(NamedTuple):
     """How things stand when all have ended, and what that was found from."""
 
-    world: ClusterState
-    standing: QueueUsage
+    cluster: ClusterState
+    queue_usage: QueueUsage
     changes: int
     moment: Moment
 
@@ -45,7 +45,7 @@ class NeverFits:
 
     present: RunningGangs
     _known: dict[GangUid, _Known] = field(default_factory=dict)
-    _recall: PlanCache = field(default_factory=PlanCache)
+    _plans: PlanCache = field(default_factory=PlanCache)
     """Proofs that there is no plan."""
     _outlook: Simulation = field(default_factory=lambda: Simulation("at last"))
     _at_last: _AtLast | None = None
@@ -82,22 +82,24 @@ class NeverFits:
 
     def forget(self) -> None:
         """Forget the proofs."""
-        self._recall, self._at_last = PlanCache(), None
+        self._plans, self._at_last = PlanCache(), None
 
     def _is_hopeless(self, group: Group, inputs: Inputs, needed: Charge) -> bool:
         moment = self._moment(inputs)
-        if chain.is_whole(group) and not moment.standing.fits(inputs.queue.name, needed):
+        if chain.is_whole(group) and not moment.queue_usage.fits(inputs.queue.name, needed):
             return True
-        plan = earliest_start.planned(inputs, moment, self._recall)
-        self._recall.go_on()
+        plan = earliest_start.planned(inputs, moment, self._plans)
+        self._plans.go_on()
         return plan is None
 
     def _moment(self, inputs: Inputs) -> Moment:
         """Return how things stand when all have ended; many ask about the same."""
-        known, world, standing, changes = self._at_last, inputs.world, inputs.standing, self.present.changes
-        if known is None or not (known.world is world and known.standing is standing and known.changes == changes):
-            gone = [one for one in self.present.tenures.values() if one.end is not None]
-            then = self._outlook.world(world, gone=[one.stay for one in gone])
-            moment = reservations.moment(then, standing, self.present.now, gone)
-            known = self._at_last = _AtLast(world, standing, changes, moment)
+        known, cluster, queue_usage, changes = self._at_last, inputs.cluster, inputs.queue_usage, self.present.changes
+        if known is None or not (
+            known.cluster is cluster and known.queue_usage is queue_usage and known.changes == changes
+        ):
+            gone = [one for one in self.present.expected_ends.values() if one.end is not None]
+            then = self._outlook.cluster(cluster, gone=[one.stay for one in gone])
+            moment = reservations.moment(then, queue_usage, self.present.now, gone)
+            known = self._at_last = _AtLast(cluster, queue_usage, changes, moment)
         return known.moment

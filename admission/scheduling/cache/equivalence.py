@@ -53,9 +53,9 @@ class GangEquivalence:
             for at, one in enumerate(self.pods)
         )
 
-    def is_fresh(self, world: ClusterState) -> bool:
+    def is_fresh(self, cluster: ClusterState) -> bool:
         """Return whether the claims are still to be allocated in a world, and nobody else's."""
-        return all(_is_fresh(claim, world) for claim in self.claims)
+        return all(_is_fresh(claim, cluster) for claim in self.claims)
 
     def hold(self, hold: Hold) -> Hold:
         """Return a hold in the real names."""
@@ -67,7 +67,7 @@ class GangEquivalence:
             plan,
             pods=tuple(map(self._planned, plan.pods)),
             holdings=tuple(map(self._held, plan.holdings)),
-            takings={self._claim(uid).uid: takings for uid, takings in plan.takings.items()},
+            uses={self._claim(uid).uid: uses for uid, uses in plan.uses.items()},
         )
 
     def _planned(self, planned: PlannedPod) -> PlannedPod:
@@ -105,7 +105,7 @@ class GangEquivalence:
 
 
 def build(
-    demands: Sequence[PodDemand], wanted: PlacementMode, world: ClusterState, topology: Topology | None = None
+    demands: Sequence[PodDemand], wanted: PlacementMode, cluster: ClusterState, topology: Topology | None = None
 ) -> GangEquivalence | None:
     """Return the question of a gang; None where it is about very objects.
 
@@ -117,7 +117,7 @@ def build(
     claims = {claim.meta.uid: claim for one in demands for claim in one.claims}
     if any(one.extended or holdings.by_plugins(one.pod.requests) for one in demands):
         return None
-    if not all(_is_fresh(claim, world) for claim in claims.values()):
+    if not all(_is_fresh(claim, cluster) for claim in claims.values()):
         return None
     ordered = tuple(sorted(demands, key=lambda one: pod_groups.natural(one.pod.meta.name)))
     named = tuple(sorted(claims.values(), key=lambda claim: (claim.meta.name, claim.meta.uid)))
@@ -132,9 +132,9 @@ def build(
     return GangEquivalence(key=(wanted, topology, namespaces, asked, tuple(specs), pods), pods=ordered, claims=named)
 
 
-def _is_fresh(claim: Claim, world: ClusterState) -> bool:
+def _is_fresh(claim: Claim, cluster: ClusterState) -> bool:
     uid = claim.meta.uid
-    is_known = uid in world.pinned or uid in world.users
+    is_known = uid in cluster.pinned or uid in cluster.users
     return bool(uid) and claim.allocation is None and not claim.reserved_for and not is_known
 
 

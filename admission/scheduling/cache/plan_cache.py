@@ -40,7 +40,7 @@ MOST_PROOFS = 10_000
 class Basis:
     """What every gang's answer rests on."""
 
-    world: ClusterState
+    cluster: ClusterState
     usage: Usage
     queues: Mapping[QueueName, Queue]
     meters: Meters
@@ -53,7 +53,7 @@ class Basis:
             self.same_rules(other)
             and self.usage == other.usage
             and self.queues == other.queues
-            and cluster_state.same(self.world, other.world)
+            and cluster_state.same(self.cluster, other.cluster)
         )
 
     def same_rules(self, other: "Basis") -> bool:
@@ -71,7 +71,7 @@ class InfeasibilityProof:
 
     hold: Hold
     pods: Sequence[PodDemand]
-    world: ClusterState
+    cluster: ClusterState
     lack: CapacityBound | None = None
     stale: int = 0
 
@@ -96,7 +96,7 @@ class PlanCache:
             self._holds.clear()
         if self._basis is None or not self._basis.same_rules(basis) or len(self._proofs) > MOST_PROOFS:
             self._proofs.clear()
-        elif self._basis.world is basis.world or cluster_state.same(self._basis.world, basis.world):
+        elif self._basis.cluster is basis.cluster or cluster_state.same(self._basis.cluster, basis.cluster):
             self._renew(0)
         else:
             self._renew(MOST_STALE)
@@ -118,21 +118,21 @@ class PlanCache:
         if self._stands:
             self._holds[gang, len(question[0])] = (question, hold)
 
-    def proof(self, key: Hashable, world: ClusterState, selectors: Selectors) -> InfeasibilityProof | None:
+    def proof(self, key: Hashable, cluster: ClusterState, selectors: Selectors) -> InfeasibilityProof | None:
         """Return why there is still no plan for those who ask for this; None where there may be one."""
         found = self._proofs.get(key)
-        if found is None or found.world is world:
+        if found is None or found.cluster is cluster:
             return found
-        tokens = found.world.token, world.token
+        tokens = found.cluster.token, cluster.token
         if tokens not in self._changed:
-            self._changed[tokens] = requeue_hint.changed(found.world, world)
+            self._changed[tokens] = requeue_hint.changed(found.cluster, cluster)
         nodes = self._changed[tokens]
         # Where everything may be different, the classes say, so may be what the question means.
-        is_lacking = nodes is not None and found.lack is not None and found.lack.is_felt(world)
-        if not is_lacking and requeue_hint.may_help(found.pods, nodes, world, selectors=selectors):
+        is_lacking = nodes is not None and found.lack is not None and found.lack.is_felt(cluster)
+        if not is_lacking and requeue_hint.may_help(found.pods, nodes, cluster, selectors=selectors):
             del self._proofs[key]
             return None
-        found.world, found.stale = world, found.stale + bool(nodes)
+        found.cluster, found.stale = cluster, found.stale + bool(nodes)
         return found
 
     def go_on(self) -> None:

@@ -40,7 +40,7 @@ class CachedQueue:
     """The gangs of one queue, as they were counted, of each of which a decision stands on these grounds."""
 
     groups: tuple[Group, ...]
-    grounds: tuple[Ground, ...]
+    inputs: tuple[Ground, ...]
     uids: frozenset[GangUid]
 
 
@@ -79,13 +79,13 @@ class QueueCache:
         for queue, waiting in self.waiting(groups).items():
             line = self._lines.get(queue)
             is_same = line is not None and _same(line.groups, waiting) and line.uids.isdisjoint(unsteady)
-            if line is None or not is_same or not all(holds(queue, ground) for ground in line.grounds):
+            if line is None or not is_same or not all(holds(queue, ground) for ground in line.inputs):
                 yield queue, waiting
 
-    def keep(self, queue: QueueName, groups: tuple[Group, ...], grounds: Iterable[Ground]) -> None:
+    def keep(self, queue: QueueName, groups: tuple[Group, ...], inputs: Iterable[Ground]) -> None:
         """Remember that what was decided of all gangs of a queue may stand."""
         uids = frozenset(group.uid for group in groups)
-        self._lines[queue] = CachedQueue(groups=groups, grounds=tuple(grounds), uids=uids)
+        self._lines[queue] = CachedQueue(groups=groups, inputs=tuple(inputs), uids=uids)
 
 
 def _same(left: tuple[Group, ...], right: tuple[Group, ...]) -> bool:

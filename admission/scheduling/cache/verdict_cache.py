@@ -69,7 +69,7 @@ class Verdict:
 class VerdictCache:
     """Findings by gang, and their grounds. One for each leader; begun anew in every cycle."""
 
-    _grounds: tuple[object, ...] = ()
+    _inputs: tuple[object, ...] = ()
     _queues: Mapping[QueueName, Queue] = field(default_factory=dict)
     _findings: dict[GangUid, Verdict] = field(default_factory=dict)
     _claims: Mapping[str, Claim] = field(default_factory=dict)
@@ -83,10 +83,10 @@ class VerdictCache:
     lines: QueueCache = field(default_factory=QueueCache)
     """The queues of which all findings may still stand."""
 
-    def begin(self, snapshot: Snapshot, queues: Mapping[QueueName, Queue], *grounds: object) -> None:
+    def begin(self, snapshot: Snapshot, queues: Mapping[QueueName, Queue], *inputs: object) -> None:
         """Start a cycle: forget what rested on something that changed. queues: all that have a place in the tree."""
-        now = (snapshot.meters, snapshot.classes, snapshot.templates, snapshot.malformed, *grounds)
-        same = len(now) == len(self._grounds) and all(map(_same, now, self._grounds))
+        now = (snapshot.meters, snapshot.classes, snapshot.templates, snapshot.malformed, *inputs)
+        same = len(now) == len(self._inputs) and all(map(_same, now, self._inputs))
         if not same or any(
             _asked(self._queues.get(name)) != _asked(queues.get(name)) for name in changed(self._queues, queues)
         ):
@@ -95,7 +95,7 @@ class VerdictCache:
             self._named.clear()
             self._said.clear()
             self.lines.clear()
-        self._grounds, self._queues = now, queues
+        self._inputs, self._queues = now, queues
         for key in changed(self._claims, snapshot.claims):
             for uid in self._named.pop(key, ()):
                 dropped = self._findings.pop(uid, None)
@@ -145,7 +145,7 @@ class VerdictCache:
         """Return whether a finding is remembered."""
         return self._findings.get(finding.group.uid) is finding
 
-    def grounds(self, findings: Iterable[Verdict]) -> list[Ground]:
+    def inputs(self, findings: Iterable[Verdict]) -> list[Ground]:
         """Return what the findings of one queue rest on, beside the gangs and what all share, each once."""
         found: dict[Hashable, Ground] = {}
         for one in findings:

@@ -65,7 +65,7 @@ class Rules:
     clock: datetime | None = None
     steps: int
     profile: SchedulerProfile | None = field(default_factory=SchedulerProfile)
-    recall: PlanCache = field(default_factory=PlanCache)
+    plans: PlanCache = field(default_factory=PlanCache)
     """The planner's holds of earlier cycles that may still stand."""
     rest: VerdictCache = field(default_factory=VerdictCache)
     """What was found of gangs in earlier cycles, as far as it may still stand."""
@@ -101,8 +101,8 @@ class Inputs:
     rules: Rules
     group: Group
     queue: Queue
-    world: ClusterState
-    standing: QueueUsage
+    cluster: ClusterState
+    queue_usage: QueueUsage
     blocked_by: str = ""
     """The gang ahead of it in a strict queue, when that one waits."""
     demands: tuple[PodDemand, ...] = ()
@@ -209,7 +209,7 @@ def capacity_bound(inputs: Inputs) -> CapacityBound | None:
     rules, wanted = inputs.rules, mode.asked(inputs.group.record, inputs.queue)
     planner = Planner(selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection)
     is_free = workloads_topology.question(inputs.group) is None
-    return planner.lack(inputs.demands, inputs.world, wanted) if is_free else None
+    return planner.lack(inputs.demands, inputs.cluster, wanted) if is_free else None
 
 
 def is_short(inputs: Inputs, beside: QueueUsage) -> bool:
@@ -218,7 +218,7 @@ def is_short(inputs: Inputs, beside: QueueUsage) -> bool:
     inputs: `asked` already. Nothing is said of gangs that may start with fewer pods.
     """
     name, needed = inputs.queue.name, inputs.needed
-    if not is_whole(inputs.group) or beside.fits(name, needed) or not inputs.standing.fits(name, needed):
+    if not is_whole(inputs.group) or beside.fits(name, needed) or not inputs.queue_usage.fits(name, needed):
         return False
     return inputs.known is not None or all(check(inputs) is None for check in CHECKS[: -len(PAYING)])
 
@@ -233,10 +233,10 @@ def first_failure(inputs: Inputs) -> Verdict | None:
 
 def queue_is_active(inputs: Inputs) -> Hold | None:
     """Hold the gang while its queue's place in the tree is wrong."""
-    flaw = inputs.rules.tree.flaws.get(inputs.queue.name)
-    if flaw is None:
+    problem = inputs.rules.tree.problems.get(inputs.queue.name)
+    if problem is None:
         return None
-    return Hold(HoldReason.QUEUE_INACTIVE, f"queue {inputs.queue.name}: {flaw.message}", {"reason": flaw.reason})
+    return Hold(HoldReason.QUEUE_INACTIVE, f"queue {inputs.queue.name}: {problem.message}", {"reason": problem.reason})
 
 
 def queue_is_not_stopped(inputs: Inputs) -> Hold | None:
@@ -401,33 +401,33 @@ def _planned(inputs: Inputs) -> Verdict:
     topology = workloads_topology.question(group)
     inputs = replace(inputs, demands=workloads_topology.parted(inputs.demands, topology))
     alike = _alike(inputs, wanted, topology)
-    proof = rules.recall.proof(alike.key, inputs.world, rules.selectors) if alike is not None else None
+    proof = rules.plans.proof(alike.key, inputs.cluster, rules.selectors) if alike is not None else None
     if alike is not None and proof is not None:
         return Verdict(group=group, outcome=alike.hold(proof.hold), by=PROOF, alike=alike, proof=proof)
     question = (inputs.demands, wanted, topology)
-    known = rules.recall.of(group.uid, question)
+    known = rules.plans.of(group.uid, question)
     if known is not None:
         return Verdict(group=group, outcome=known)
     unpaid: dict[str, BudgetShortage] = {}
     answer = _proposed(inputs, wanted, topology, alike, unpaid)
     if alike is not None and isinstance(answer, Proved):
-        proof = InfeasibilityProof(hold=answer, pods=alike.question, world=inputs.world, lack=answer.lack)
-        rules.recall.prove(alike.key, proof)
+        proof = InfeasibilityProof(hold=answer, pods=alike.question, cluster=inputs.cluster, lack=answer.lack)
+        rules.plans.prove(alike.key, proof)
         return Verdict(group=group, outcome=alike.hold(answer), by=PROOF, alike=alike, proof=proof)
     if alike is not None and isinstance(answer, Hold):
         answer = alike.hold(answer)
     # What a budget cannot pay for now it may pay for later, though nothing else changes: time alone is enough.
     if isinstance(answer, Hold) and not unpaid:
-        rules.recall.keep(group.uid, question, answer)
+        rules.plans.keep(group.uid, question, answer)
     return Verdict(group=group, outcome=answer)
 
 
 def _alike(inputs: Inputs, wanted: PlacementMode, topology: Topology | None) -> GangEquivalence | None:
     """Return the gang's question in general names, if it can be asked so."""
     known = inputs.known.alike if inputs.known is not None else None
-    if known is not None and known.is_fresh(inputs.world):
+    if known is not None and known.is_fresh(inputs.cluster):
         return known
-    return equivalence.build(inputs.demands, wanted, inputs.world, topology)
+    return equivalence.build(inputs.demands, wanted, inputs.cluster, topology)
 
 
 def _proposed(
@@ -453,7 +453,7 @@ def _proposed(
         selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection, mute=rules.mute
     )
     asked = alike.question if alike is not None else inputs.demands
-    answer = planner.propose(asked, inputs.world, wanted, shortage, topology)
+    answer = planner.propose(asked, inputs.cluster, wanted, shortage, topology)
     if isinstance(answer, Hold):
         over_budget = unpaid.get(answer.message) if answer.reason is HoldReason.QUOTA_EXCEEDED else None
         return answer if over_budget is None else budget.hold(over_budget)
@@ -468,4 +468,4 @@ def _proposed(
 
 
 def _shortage(inputs: Inputs, charge: Charge) -> Shortage | None:
-    return inputs.standing.charge_fits(inputs.queue.name, charge)
+    return inputs.queue_usage.charge_fits(inputs.queue.name, charge)

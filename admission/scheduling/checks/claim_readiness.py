@@ -16,14 +16,14 @@ def hold(group: Group, snapshot: Snapshot) -> Hold | None:
     """Return why the gang waits for the first of its claims that cannot be planned; None where all of them can."""
     for pod in group.waiting:
         for named in pod.claims:
-            said = _flaw(pod, named, group, snapshot)
+            said = _problem(pod, named, group, snapshot)
             if said is not None:
                 message = f"pod {pod.meta.name}, claim {named.name}: {said}"
                 return Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"pod": pod.meta.name, "claim": named.name})
     return None
 
 
-def _flaw(pod: Pod, named: PodClaim, group: Group, snapshot: Snapshot) -> str | None:
+def _problem(pod: Pod, named: PodClaim, group: Group, snapshot: Snapshot) -> str | None:
     name = pod.claim_name(named)
     key = f"{pod.meta.namespace}/{name}"
     claim = snapshot.claims.get(key) if name is not None else None

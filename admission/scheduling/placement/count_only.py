@@ -32,7 +32,7 @@ class _UnknownError(Exception):
     """What a claim costs depends on the device that it gets. The text says by which meter, and why."""
 
 
-def plan(pods: Sequence[PodDemand], world: ClusterState, meters: Meters) -> Plan | Hold:
+def plan(pods: Sequence[PodDemand], cluster: ClusterState, meters: Meters) -> Plan | Hold:
     """Return a plan that names no node and no device, with what the gang costs.
 
     Claims that are allocated or granted already cost nothing again. Of alternatives the dearest counts, meter by meter,
@@ -43,7 +43,7 @@ def plan(pods: Sequence[PodDemand], world: ClusterState, meters: Meters) -> Plan
     try:
         for demand in pods:
             new = {cluster_state.key_of(claim): claim for claim in demand.claims if claim.allocation is None}
-            own = {uid: claim for uid, claim in new.items() if uid not in held and uid not in world.pinned}
+            own = {uid: claim for uid, claim in new.items() if uid not in held and uid not in cluster.pinned}
             held |= {uid: _holding(uid, claim.meta.key, claim.spec, meters) for uid, claim in own.items()}
             plugged = holdings.by_plugins(demand.pod.requests, demand.by_devices)
             by_plugin = holdings.of_pod(meters, demand.pod.meta.uid, demand.pod.meta.key, plugged)
@@ -57,7 +57,7 @@ def plan(pods: Sequence[PodDemand], world: ClusterState, meters: Meters) -> Plan
 
 
 def barred(
-    pods: Sequence[PodDemand], world: ClusterState, protections: Protections, selectors: Selectors
+    pods: Sequence[PodDemand], cluster: ClusterState, protections: Protections, selectors: Selectors
 ) -> Hold | None:
     """Return why a gang would get no devices though nobody plans for it: what it asks for is all behind a fence.
 
@@ -74,7 +74,7 @@ def barred(
     found = supply.confined(
         [*claims.values()],
         protections.closed,
-        world,
+        cluster,
         selectors=selectors,
         tolerates=lambda toleration: toleration.tolerates(device_taint_rules.FENCE),
     )
@@ -110,8 +110,8 @@ def _devices(meters: Meters, name: MeterName, key: str, option: DeviceRequest) -
     rules = [rule for rule in meters.rules[name] if option.device_class in rule.classes]
     if not rules or _is_free(meters, name, option):
         return 0
-    if name in meters.flaws:
-        raise _UnknownError(f"meter {name} cannot be used: {meters.flaws[name][0]}")
+    if name in meters.problems:
+        raise _UnknownError(f"meter {name} cannot be used: {meters.problems[name][0]}")
     if not meters.certain(name, option.device_class):
         raise _UnknownError(f"claim {key}: meter {name} needs to know the devices of class {option.device_class}")
     counting = sum(rule.source.measure is Measure.COUNT for rule in rules)

@@ -75,7 +75,7 @@ class Planner:
     def propose(
         self,
         demands: Sequence[PodDemand],
-        world: ClusterState,
+        cluster: ClusterState,
         wanted: PlacementMode,
         affordable: Affordable,
         topology: Topology | None = None,
@@ -87,34 +87,36 @@ class Planner:
         if wanted is PlacementMode.COUNT:
             if topology is not None and topology.is_required:
                 return workloads_topology.uncounted(topology)
-            return self._counted(demands, world, affordable, topology)
+            return self._counted(demands, cluster, affordable, topology)
         if mode.may_allocate(wanted, self.protection):
-            found = self._planned(demands, world, wanted, affordable, Choice.FREE, topology)
+            found = self._planned(demands, cluster, wanted, affordable, Choice.FREE, topology)
             # What is not to be had by any choice is not to be had by kube-scheduler's.
             if isinstance(found, Hold) or found.chosen.mode is PlacementMode.ALLOCATE:
                 return found
-            held = self._planned(demands, world, wanted, affordable, Choice.FIRST_FIT, topology)
+            held = self._planned(demands, cluster, wanted, affordable, Choice.FIRST_FIT, topology)
             # There is a plan, and another one might do.
             return Hold(held.reason, held.message, held.details) if isinstance(held, Proved) else held
-        return self._planned(demands, world, wanted, affordable, Choice.FIRST_FIT, topology)
+        return self._planned(demands, cluster, wanted, affordable, Choice.FIRST_FIT, topology)
 
-    def lack(self, demands: Sequence[PodDemand], world: ClusterState, wanted: PlacementMode) -> CapacityBound | None:
+    def lack(self, demands: Sequence[PodDemand], cluster: ClusterState, wanted: PlacementMode) -> CapacityBound | None:
         """Return what tells by counting that there is no plan, whatever the quota; None if nothing does."""
         if wanted is PlacementMode.COUNT:
             return None
         choice = Choice.FREE if mode.may_allocate(wanted, self.protection) else Choice.FIRST_FIT
-        return gang_planner.capacity_bound(demands, world, meters=self.meters, selectors=self.selectors, choice=choice)
+        return gang_planner.capacity_bound(
+            demands, cluster, meters=self.meters, selectors=self.selectors, choice=choice
+        )
 
     def _counted(
-        self, demands: Sequence[PodDemand], world: ClusterState, affordable: Affordable, topology: Topology | None
+        self, demands: Sequence[PodDemand], cluster: ClusterState, affordable: Affordable, topology: Topology | None
     ) -> Proposal | Hold:
-        plan = count_only.plan(demands, world, self.meters)
+        plan = count_only.plan(demands, cluster, self.meters)
         if isinstance(plan, Hold):
             return plan
         shortfall = affordable(plan.charge)
         if shortfall is not None:
             return Hold(HoldReason.QUOTA_EXCEEDED, shortfall.message, shortfall.details)
-        barred = count_only.barred(demands, world, self.protection, self.selectors)
+        barred = count_only.barred(demands, cluster, self.protection, self.selectors)
         if barred is not None:
             return barred
         plan = replace(plan, apart=workloads_topology.UNCOUNTED if topology is not None else "")
@@ -124,7 +126,7 @@ class Planner:
     def _planned(  # noqa: PLR0917 - the same
         self,
         demands: Sequence[PodDemand],
-        world: ClusterState,
+        cluster: ClusterState,
         wanted: PlacementMode,
         affordable: Affordable,
         choice: Choice,
@@ -132,7 +134,7 @@ class Planner:
     ) -> Proposal | Hold:
         answer = gang_planner.plan(
             demands,
-            world,
+            cluster,
             meters=self.meters,
             selectors=self.selectors,
             steps=self.steps,
@@ -147,7 +149,7 @@ class Planner:
             why = gang_planner.diagnose(
                 answer,
                 demands,
-                world,
+                cluster,
                 meters=self.meters,
                 selectors=self.selectors,
                 steps=self.steps,

@@ -164,15 +164,15 @@ NOTHING = Protections(
 def judge(scene: FenceInputs) -> Judgement:
     """Return which drivers' devices are protected now, by what, and why the others' are not."""
     barriers = scene.barriers
-    standing = {
+    queue_usage = {
         driver for driver in map(device_taint_rules.fenced, scene.snapshot.taint_rules.values()) if driver is not None
     }
     rest = NOTHING.rest if barriers.webhooks is None else _covered(barriers.webhooks, scene)
-    if not barriers.fence and not standing:
+    if not barriers.fence and not queue_usage:
         return Judgement(protections=Protections(rest=rest))
     lacks = {driver: _lack_of_fence(driver, scene) for driver in barriers.fence}
-    named = {driver: _fenced(driver, lack, closed=driver in standing) for driver, lack in lacks.items()}
-    for driver in standing - named.keys():
+    named = {driver: _fenced(driver, lack, closed=driver in queue_usage) for driver, lack in lacks.items()}
+    for driver in queue_usage - named.keys():
         why = "a fence that the settings do not name any more is being taken away"
         named[driver] = Protection(driver=driver, why=why, closed=True, soon=True)
     for driver, one in named.items():

@@ -58,7 +58,7 @@ def condition(queue: Queue, protections: Protections) -> Condition | None:
     return Condition(type=CONDITION, status=ConditionStatus.FALSE, reason=reason, message=f"{why}; {follows}")
 
 
-def standing(protections: Protections) -> Mapping[str, bool]:
+def queue_usage(protections: Protections) -> Mapping[str, bool]:
     """Return of which drivers protection is asked for, EVERY for those that are not named, and whether it holds."""
     if protections == protection.NOTHING:
         return {}

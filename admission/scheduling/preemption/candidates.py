@@ -30,7 +30,7 @@ class Seen:
     """What tenants are read from. leaving: pods that were evicted, though the sight may not show it yet."""
 
     placements: Mapping[GangUid, Placement]
-    sight: ObservedAllocations
+    observed: ObservedAllocations
     leaving: Collection[Uid]
     now: datetime
 
@@ -43,16 +43,16 @@ class Seen:
 
     def goes(self, placement: Placement) -> bool:
         """Return whether a gang gives everything back soon, without being told to."""
-        pods = self.sight.snapshot.pods
+        pods = self.observed.snapshot.pods
         if not placement.seats:
-            claims = (self.sight.claims.get(uid) for uid in placement.holdings)
+            claims = (self.observed.claims.get(uid) for uid in placement.holdings)
             users = (pods.get(Uid(uid)) for claim in claims if claim is not None for uid in claim.reserved_for)
             return not any(self._is_stuck(pod) for pod in users if pod is not None)
         return all(self._is_over(seat, pods.get(seat.pod_uid)) for seat in placement.seats.values())
 
     def _is_over(self, seat: Seat, pod: Pod | None) -> bool:
         if pod is None:
-            return not self.sight.is_unreadable("Pod", seat.pod)
+            return not self.observed.is_unreadable("Pod", seat.pod)
         return pod.finished or self.is_going(pod)
 
 
@@ -85,7 +85,7 @@ def _users(seen: Seen) -> dict[Uid, set[GangUid]]:
 def _tenant(placement: Placement, priority: int, users: Mapping[Uid, set[GangUid]], seen: Seen) -> PreemptionCandidate:
     free = [uid for uid in placement.holdings if users.get(uid, set()) <= {placement.gang_uid}]
     charge = _charge(placement.holdings[uid].charge for uid in free)
-    claims = {uid: seen.sight.claims.get(uid) for uid in free}
+    claims = {uid: seen.observed.claims.get(uid) for uid in free}
     return PreemptionCandidate(
         key=placement.gang,
         candidate=Candidate(
@@ -107,7 +107,7 @@ def _tenant(placement: Placement, priority: int, users: Mapping[Uid, set[GangUid
 def _rooms(placement: Placement, seen: Seen) -> Iterator[tuple[NodeName, Resources]]:
     """Yield what the pods of a gang use of their nodes; of those that are being deleted `_room` does."""
     for seat in placement.seats.values():
-        pod = seen.sight.snapshot.pods.get(seat.pod_uid)
+        pod = seen.observed.snapshot.pods.get(seat.pod_uid)
         if pod is not None and not pod.finished and not (pod.node and seen.is_going(pod)):
             yield pod.node or seat.node, pod.requests
 
@@ -116,7 +116,7 @@ def _room(seen: Seen) -> Iterator[PreemptionCandidate]:
     """Yield what pods use of their nodes that are being deleted, whoever's they are."""
     rooms = tuple(
         (pod.node, pod.requests)
-        for pod in seen.sight.snapshot.pods.values()
+        for pod in seen.observed.snapshot.pods.values()
         if pod.node and not pod.finished and seen.is_going(pod)
     )
     if rooms:

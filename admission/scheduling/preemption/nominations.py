@@ -94,11 +94,11 @@ class Nomination:
             ),
         )
 
-    def tenure(self, queue: Queue | None) -> ExpectedEnd:
+    def expected_end(self, queue: Queue | None) -> ExpectedEnd:
         """Return the gang as one that has what it is promised, since it was promised that."""
         plan = self.grant.plan
         requests = reservations.requests(self.group, plan)
-        devices = tuple(taking.device for takings in plan.takings.values() for taking in takings)
+        devices = tuple(use.device for uses in plan.uses.values() for use in uses)
         return ExpectedEnd(
             stay=Interval(gang=self.group.key, requests=requests, devices=devices),
             queue=self.group.queue,
@@ -121,14 +121,14 @@ class NominatedState:
 
     _known: dict[tuple[object, ...], ClusterState] | None = None
 
-    def over(self, world: ClusterState, promises: Sequence[Nomination]) -> ClusterState:
+    def over(self, cluster: ClusterState, nominations: Sequence[Nomination]) -> ClusterState:
         """Return the world in which all of this is taken as well."""
-        if not promises:
-            return world
-        key = (world, *promises)
+        if not nominations:
+            return cluster
+        key = (cluster, *nominations)
         known = self._known or {}
         if key not in known:
-            known = {one: laid for one, laid in known.items() if one[0] is world} | {key: _laid(world, promises)}
+            known = {one: laid for one, laid in known.items() if one[0] is cluster} | {key: _laid(cluster, nominations)}
             self._known = known
         return known[key]
 
@@ -137,20 +137,23 @@ class NominatedState:
 class Expected:
     """Who has devices, with those that are promised some, as long as both are the same."""
 
-    _grounds: tuple[object, ...] = ()
-    _tenures: Mapping[str, ExpectedEnd] = field(default_factory=dict)
+    _made_from: tuple[object, ...] = ()
+    _expected_ends: Mapping[str, ExpectedEnd] = field(default_factory=dict)
 
     def beside(
-        self, tenures: Mapping[str, ExpectedEnd], promises: Iterable[Nomination], queues: Mapping[QueueName, Queue]
+        self,
+        expected_ends: Mapping[str, ExpectedEnd],
+        nominations: Iterable[Nomination],
+        queues: Mapping[QueueName, Queue],
     ) -> Mapping[str, ExpectedEnd]:
         """Return the gangs that have devices, by name, and those that are promised some as if they had them."""
-        grounds = (tenures, *promises)
-        if len(grounds) == 1:
-            return tenures
-        if len(grounds) != len(self._grounds) or not all(map(operator.is_, grounds, self._grounds)):
-            promised = {one.group.key: one.tenure(queues.get(one.group.queue)) for one in promises}
-            self._grounds, self._tenures = grounds, {**promised, **tenures}
-        return self._tenures
+        made_from = (expected_ends, *nominations)
+        if len(made_from) == 1:
+            return expected_ends
+        if len(made_from) != len(self._made_from) or not all(map(operator.is_, made_from, self._made_from)):
+            promised = {one.group.key: one.expected_end(queues.get(one.group.queue)) for one in nominations}
+            self._made_from, self._expected_ends = made_from, {**promised, **expected_ends}
+        return self._expected_ends
 
 
 @dataclass(slots=True)
@@ -162,33 +165,33 @@ class Nominations:
     which nobody can be evicted on these. left: whether some have not been looked at on them; turns: when each was last.
     """
 
-    promises: dict[GangUid, Nomination] = field(default_factory=dict)
+    nominations: dict[GangUid, Nomination] = field(default_factory=dict)
     laid: NominatedState = field(default_factory=NominatedState)
     expected: Expected = field(default_factory=Expected)
     begun: bool = False
     told: dict[GangUid, tuple[Hold, Hold]] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
-    world: ClusterState | None = None
-    grounds: tuple[object, ...] = ()
+    cluster: ClusterState | None = None
+    made_from: tuple[object, ...] = ()
     asks: PreemptionQuestions = field(default_factory=PreemptionQuestions)
     failed: set[Hashable] = field(default_factory=set)
     left: bool = False
     turn: int = 0
     turns: dict[Hashable, int] = field(default_factory=dict)
 
-    def begin(self, groups: tuple[Group, ...], world: ClusterState, *grounds: object) -> bool:
+    def begin(self, groups: tuple[Group, ...], cluster: ClusterState, *made_from: object) -> bool:
         """Begin to look. Return whether there is anything to look at that was not looked at before.
 
         Who was looked at in vain is looked at again when the grounds are others, or nodes or the use of devices.
         """
-        moved = self.world is not world and (
-            self.world is None or requeue_hint.changed(self.world, world) != frozenset()
+        moved = self.cluster is not cluster and (
+            self.cluster is None or requeue_hint.changed(self.cluster, cluster) != frozenset()
         )
-        same = len(grounds) == len(self.grounds) and all(map(operator.is_, grounds, self.grounds))
+        same = len(made_from) == len(self.made_from) and all(map(operator.is_, made_from, self.made_from))
         if moved or not same:
             self.failed.clear()
         is_new = self.left or moved or not same or groups is not self.groups
-        self.groups, self.world, self.grounds, self.left = groups, world, grounds, False
+        self.groups, self.cluster, self.made_from, self.left = groups, cluster, made_from, False
         self.turn += 1
         return is_new
 
@@ -206,26 +209,26 @@ class Nominations:
         return found
 
 
-def _laid(world: ClusterState, promises: Iterable[Nomination]) -> ClusterState:
-    for one in promises:
-        world = promised(world, one.group, one.grant)
-    return world
+def _laid(cluster: ClusterState, nominations: Iterable[Nomination]) -> ClusterState:
+    for one in nominations:
+        cluster = promised(cluster, one.group, one.grant)
+    return cluster
 
 
-def promised(world: ClusterState, group: Group, grant: Grant) -> ClusterState:
+def promised(cluster: ClusterState, group: Group, grant: Grant) -> ClusterState:
     """Return the world in which the devices and the room of a grant are taken, though its claims wait as before."""
     plan, pods = grant.plan, {pod.meta.uid: pod for pod in group.waiting}
     room = [(place.node, pods[place.uid].requests) for place in plan.pods]
-    claims = (
-        (claim.claim, plan.takings.get(claim.uid or Uid(claim.claim), ())) for p in plan.pods for claim in p.claims
+    claims = ((claim.claim, plan.uses.get(claim.uid or Uid(claim.claim), ())) for p in plan.pods for claim in p.claims)
+    return what_if.with_devices(
+        cluster, room, ((Holder(claim=claim, gang=group.key), taken) for claim, taken in claims)
     )
-    return what_if.with_devices(world, room, ((Holder(claim=claim, gang=group.key), taken) for claim, taken in claims))
 
 
-def granted(world: ClusterState, group: Group, grant: Grant) -> ClusterState:
+def granted(cluster: ClusterState, group: Group, grant: Grant) -> ClusterState:
     """Return the world after a grant."""
     pods = {pod.meta.uid: pod for pod in group.waiting}
-    return cluster_state.granted(world, grant.plan, pods, group.key, grant.claims)
+    return cluster_state.granted(cluster, grant.plan, pods, group.key, grant.claims)
 
 
 def charged(usage: Usage, charges: Iterable[tuple[QueueName, Charge]]) -> Usage:
@@ -241,42 +244,44 @@ def charged(usage: Usage, charges: Iterable[tuple[QueueName, Charge]]) -> Usage:
 def decide_all(
     groups: tuple[Group, ...],
     rules: Rules,
-    world: ClusterState,
+    cluster: ClusterState,
     usage: Usage,
     memory: Nominations,
     *,
     reserve: Backfill | None,
 ) -> CycleDecisions:
     """Decide about the gangs that wait, as `cycle` does: first about those that were promised something."""
-    laid, promises = memory.laid, [*memory.promises.values()]
-    if not promises or rules.beyond is not None:
-        return cycle.decide_all(groups, rules, laid.over(world, promises), _with(usage, promises), reserve)
+    laid, nominations = memory.laid, [*memory.nominations.values()]
+    if not nominations or rules.beyond is not None:
+        return cycle.decide_all(groups, rules, laid.over(cluster, nominations), _with(usage, nominations), reserve)
     known = {group.uid: group for group in groups}
-    left = [*promises]
+    left = [*nominations]
     redeemed: list[Decision] = []
-    for promise in promises:
-        others = [one for one in left if one is not promise]
-        group = known[promise.uid]
-        decision = _redeemed(promise, group, rules, laid.over(world, others), _with(usage, others), reserve=reserve)
+    for nomination in nominations:
+        others = [one for one in left if one is not nomination]
+        group = known[nomination.uid]
+        decision = _redeemed(
+            nomination, group, rules, laid.over(cluster, others), _with(usage, others), reserve=reserve
+        )
         if decision is None or not isinstance(decision.outcome, Grant):
             continue
         left, redeemed = others, [*redeemed, decision]
-        world = granted(world, group, decision.outcome)
+        cluster = granted(cluster, group, decision.outcome)
         usage = charged(usage, [(group.queue, decision.outcome.plan.charge)])
         if rules.balances is not None:
             rules.balances.take(group.queue, decision.outcome.plan.charge, budget.runtime_of(group))
     started = {decision.group.uid for decision in redeemed}
     rest = tuple(group for group in groups if group.uid not in started) if started else groups
-    round_ = cycle.decide_all(rest, rules, laid.over(world, left), _with(usage, left), reserve)
+    round_ = cycle.decide_all(rest, rules, laid.over(cluster, left), _with(usage, left), reserve)
     return replace(round_, anew=(*redeemed, *round_.anew))
 
 
-def _with(usage: Usage, promises: Sequence[Nomination]) -> Usage:
-    return charged(usage, [(one.group.queue, one.grant.plan.charge) for one in promises]) if promises else usage
+def _with(usage: Usage, nominations: Sequence[Nomination]) -> Usage:
+    return charged(usage, [(one.group.queue, one.grant.plan.charge) for one in nominations]) if nominations else usage
 
 
 def _redeemed(
-    promise: Nomination, group: Group, rules: Rules, world: ClusterState, usage: Usage, *, reserve: Backfill | None
+    nomination: Nomination, group: Group, rules: Rules, cluster: ClusterState, usage: Usage, *, reserve: Backfill | None
 ) -> Decision | None:
     """Return what a gang is granted whose own promise is not in its way.
 
@@ -286,7 +291,7 @@ def _redeemed(
     queue = completeness.entered(group, rules.snapshot)
     if not isinstance(queue, Queue):
         return None
-    fresh = replace(rules, recall=PlanCache(), rest=VerdictCache(), mute=True)
-    inputs = Inputs(rules=fresh, group=group, queue=queue, world=world, standing=QueueUsage(rules.tree, usage))
-    found = single_gang.granted(inputs, {group.key}, reserve, promise.since, spares_all=False)
+    fresh = replace(rules, plans=PlanCache(), rest=VerdictCache(), mute=True)
+    inputs = Inputs(rules=fresh, group=group, queue=queue, cluster=cluster, queue_usage=QueueUsage(rules.tree, usage))
+    found = single_gang.granted(inputs, {group.key}, reserve, nomination.since, spares_all=False)
     return None if found is None else Decision(group=group, outcome=found.outcome, position=1, needed=found.needed)

@@ -59,8 +59,8 @@ class PreemptionScope:
     """Where it is decided: the world and the quotas as they are now, and who goes in any case."""
 
     rules: Rules
-    world: ClusterState
-    standing: QueueUsage
+    cluster: ClusterState
+    queue_usage: QueueUsage
     reserve: Backfill | None = None
     going: Sequence[PreemptionCandidate] = ()
     bounds: Bounds = BOUNDS
@@ -68,11 +68,11 @@ class PreemptionScope:
     def without(self, tenants: Iterable[PreemptionCandidate]) -> tuple[ClusterState, QueueUsage]:
         """Return what there would be without these, and those who go."""
         gone = [*self.going, *tenants]
-        standing = self.standing.copy()
+        queue_usage = self.queue_usage.copy()
         for one in gone:
-            if standing.tree.active(one.queue):
-                standing.give_back(one.queue, one.charge)
-        return what_if.without_devices(self.world, [one.belongings for one in gone]), standing
+            if queue_usage.tree.active(one.queue):
+                queue_usage.give_back(one.queue, one.charge)
+        return what_if.without_devices(self.cluster, [one.belongings for one in gone]), queue_usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +98,9 @@ def may_help(outcome: object) -> bool:
 def plan(group: Group, queue: Queue, tenants: Iterable[PreemptionCandidate], scene: PreemptionScope) -> Grant | None:
     """Return what a gang could be granted without some, and those who go anyway, beside what is reserved for others."""
     tenants = [*tenants]
-    world, standing = scene.without(tenants)
-    quiet = replace(scene.rules, recall=PlanCache(), rest=VerdictCache(), defects=[], mute=True)
-    inputs = Inputs(rules=quiet, group=group, queue=queue, world=world, standing=standing)
+    cluster, queue_usage = scene.without(tenants)
+    quiet = replace(scene.rules, plans=PlanCache(), rest=VerdictCache(), defects=[], mute=True)
+    inputs = Inputs(rules=quiet, group=group, queue=queue, cluster=cluster, queue_usage=queue_usage)
     found = single_gang.granted(inputs, {one.key for one in (*scene.going, *tenants)}, scene.reserve)
     return None if found is None else found.outcome
 
@@ -112,7 +112,7 @@ def choose(
 
     needed: the least that it costs. tenants: those that might be evicted.
     """
-    candidates = {one.uid: one for one in tenants if one.uid != group.uid and scene.standing.tree.active(one.queue)}
+    candidates = {one.uid: one for one in tenants if one.uid != group.uid and scene.queue_usage.tree.active(one.queue)}
     grants: dict[frozenset[GangUid], Grant] = {}
 
     def fits(gone: frozenset[GangUid]) -> bool:
@@ -123,10 +123,10 @@ def choose(
 
     incoming = Incoming(queue=queue.name, priority=group.priority, charge=needed, preemption=queue.preemption)
     known = [one.candidate for one in candidates.values()]
-    _, standing = scene.without(())
-    if not scene.going and not any(map(preemption_candidates.Rules(standing, incoming).is_eligible, known)):
+    _, queue_usage = scene.without(())
+    if not scene.going and not any(map(preemption_candidates.Rules(queue_usage, incoming).is_eligible, known)):
         return None
-    found = preemption.choose(standing, incoming, known, fits, scene.bounds)
+    found = preemption.choose(queue_usage, incoming, known, fits, scene.bounds)
     if not isinstance(found, Victims):
         return None
     victims = frozenset(found.gangs)

@@ -23,7 +23,7 @@ from admission.dra.requests.gang_request import Plan
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.virtual_time import RunningGang, VirtualCluster
-from admission.errors import Flaw
+from admission.errors import Problem
 from admission.quota import fair_share, queue_order
 from admission.quota.fair_share import Shares
 from admission.quota.headroom import QueueUsage, Usage
@@ -52,7 +52,7 @@ class Cluster:
     left_out: gangs of the input that wait, and take no part.
     """
 
-    world: ClusterState
+    cluster: ClusterState
     snapshot: Snapshot
     tree: Tree
     usage: Usage
@@ -63,58 +63,58 @@ class Cluster:
         return self.snapshot.queues[waiting.queue]
 
 
-def build_cluster(world: Expanded, *, steps: int) -> Cluster:
+def build_cluster(cluster: Expanded, *, steps: int) -> Cluster:
     """Return the cluster that the input describes. Raises MendError where what runs cannot be charged."""
-    snapshot = protection.without_fences(world.snapshot)
+    snapshot = protection.without_fences(cluster.snapshot)
     groups = gangs.groups(snapshot, {})
     running = [group for group in groups if opening_balance.placed(group)]
     book = Book()
-    for entry in opening_balance.entries(running, snapshot, at=world.now, actor=offline.ACTOR):
+    for entry in opening_balance.entries(running, snapshot, at=cluster.now, actor=offline.ACTOR):
         book = book.apply(entry)
     placements = book.placements.values()
-    barriers = offline.fences(world.snapshot)
-    scene = FenceInputs(barriers=barriers, snapshot=world.snapshot, placements=placements, now=world.now)
+    barriers = offline.fences(cluster.snapshot)
+    scene = FenceInputs(barriers=barriers, snapshot=cluster.snapshot, placements=placements, now=cluster.now)
     tree = Tree.of(snapshot.queues.values())
     snapshot = replace(snapshot, claims=dict(snapshot.claims))
     rules = Rules(
         snapshot=snapshot,
         tree=tree,
         meters=device_meters.compile_meters(snapshot.meters.values()),
-        selectors=Selectors(world.profile.cel),
-        now=world.now,
+        selectors=Selectors(cluster.profile.cel),
+        now=cluster.now,
         steps=steps,
-        profile=world.profile,
+        profile=cluster.profile,
         sharing=fair_share.Rules.of(tree),
         protection=protection.judge(scene).protections,
     )
     return Cluster(
-        world=cluster_state.build(snapshot, placements, profile=world.profile),
+        cluster=cluster_state.build(snapshot, placements, profile=cluster.profile),
         snapshot=snapshot,
         tree=tree,
         usage={queue: {meter: sum(use) for meter, use in meters.items()} for queue, meters in book.usage().items()},
         rules=rules,
         left_out=tuple(
-            sorted(_name(group, world) for group in groups if group.waiting and not opening_balance.placed(group))
+            sorted(_name(group, cluster) for group in groups if group.waiting and not opening_balance.placed(group))
         ),
     )
 
 
-def _name(group: Group, world: Expanded) -> str:
+def _name(group: Group, cluster: Expanded) -> str:
     """Return what people call a gang: its workload, where a made-up UID would stand behind the name."""
     workload = group.identity.workload
-    invented = workload is not None and workload.uid in world.invented
+    invented = workload is not None and workload.uid in cluster.invented
     return f"{group.identity.namespace}/{workload.name}" if workload is not None and invented else group.key
 
 
-def lacks(town: Cluster, arrivals: Iterable[Arrival]) -> list[tuple[int, Flaw]]:
+def lacks(town: Cluster, arrivals: Iterable[Arrival]) -> list[tuple[int, Problem]]:
     """Return what jobs name that the cluster does not have or take, each once, with the line of the first of them."""
-    found: dict[tuple[str, str], tuple[int, Flaw]] = {}
+    found: dict[tuple[str, str], tuple[int, Problem]] = {}
     for arrival in arrivals:
         for name, value, judge in _named(arrival):
             if (name, value) not in found:
                 message = judge(town, value)
-                found[name, value] = arrival.line, Flaw(name, message)
-    return [(line, flaw) for line, flaw in found.values() if flaw.message]
+                found[name, value] = arrival.line, Problem(name, message)
+    return [(line, problem) for line, problem in found.values() if problem.message]
 
 
 _Judge = Callable[[Cluster, str], str]
@@ -144,7 +144,7 @@ def _judge_class(town: Cluster, name: str) -> str:
 
 
 def _judge_selector(town: Cluster, text: str) -> str:
-    objection = limits.device(text, profile=town.world.profile.cel)
+    objection = limits.device(text, profile=town.cluster.profile.cel)
     return f"{text!r} is not CEL that Kubernetes takes: {objection.message}" if objection is not None else ""
 
 
@@ -166,7 +166,7 @@ class Clock:
     town: Cluster
     rules: Rules = field(init=False)
     ward: VirtualCluster = field(init=False)
-    standing: QueueUsage = field(init=False)
+    queue_usage: QueueUsage = field(init=False)
     shares: Shares = field(init=False)
     reserve: Backfill = field(init=False)
     now: timedelta = timedelta()
@@ -180,15 +180,15 @@ class Clock:
         # The mapping is this stage's own, and grows and shrinks with the jobs that are looked at.
         snapshot = replace(town.snapshot, claims=self._claims)
         # So is what is remembered of devices in use: the ward's worlds change under who has seen an earlier one.
-        own = Selectors(town.world.profile.cel)
-        rules = replace(town.rules, snapshot=snapshot, selectors=own, recall=PlanCache(), rest=VerdictCache())
+        own = Selectors(town.cluster.profile.cel)
+        rules = replace(town.rules, snapshot=snapshot, selectors=own, plans=PlanCache(), rest=VerdictCache())
         self.rules = replace(rules, defects=[], mute=True)
-        self.ward = VirtualCluster(town.world)
-        self.standing = QueueUsage(town.tree, town.usage)
-        self.shares = Shares(self.standing, town.usage, town.rules.sharing)
+        self.ward = VirtualCluster(town.cluster)
+        self.queue_usage = QueueUsage(town.tree, town.usage)
+        self.shares = Shares(self.queue_usage, town.usage, town.rules.sharing)
         self.reserve = Backfill(RunningGangs(town.rules.now))
 
-    def inputs(self, waiting: Waiting, standing: QueueUsage) -> Inputs:
+    def inputs(self, waiting: Waiting, queue_usage: QueueUsage) -> Inputs:
         """Return what a job is decided on now. standing: what the quotas leave."""
         group = arrivals.made(waiting)
         self._claims.update((claim.meta.key, claim) for claim in waiting.claims)
@@ -196,18 +196,18 @@ class Clock:
             rules=self.rules,
             group=group,
             queue=self.town.queue(waiting),
-            world=self.ward.world,
-            standing=standing,
+            cluster=self.ward.cluster,
+            queue_usage=queue_usage,
             known=waiting.known,
         )
 
-    def decide(self, waiting: Waiting, standing: QueueUsage | None = None) -> Verdict:
+    def decide(self, waiting: Waiting, queue_usage: QueueUsage | None = None) -> Verdict:
         """Return what the controller would decide about a job now."""
-        return chain.decide(self.inputs(waiting, standing or self.standing))
+        return chain.decide(self.inputs(waiting, queue_usage or self.queue_usage))
 
     def backfill(self, waiting: Waiting) -> Verdict:
         """Return the same, and heed what is reserved for those ahead of it."""
-        inputs = self.inputs(waiting, self.standing)
+        inputs = self.inputs(waiting, self.queue_usage)
         found = self.reserve.decide(inputs)
         self.reserve.note(found, inputs)
         if waiting.known is None and found.by in WAITING:
@@ -230,16 +230,16 @@ class Clock:
 
     def is_in_the_way(self, held: Verdict) -> bool:
         """Return whether a job is still in the way of what is reserved."""
-        return self.reserve.stands(held, held.group.queue, self.ward.world, self.standing, self.rules.selectors)
+        return self.reserve.stands(held, held.group.queue, self.ward.cluster, self.queue_usage, self.rules.selectors)
 
-    def explain(self, waiting: Waiting, standing: QueueUsage | None = None) -> Verdict:
+    def explain(self, waiting: Waiting, queue_usage: QueueUsage | None = None) -> Verdict:
         """Decide about a job as `decide` does, and say why the planner holds it."""
-        inputs = self.inputs(waiting, standing or self.standing)
-        return chain.decide(replace(inputs, rules=replace(self.rules, recall=PlanCache(), mute=False)))
+        inputs = self.inputs(waiting, queue_usage or self.queue_usage)
+        return chain.decide(replace(inputs, rules=replace(self.rules, plans=PlanCache(), mute=False)))
 
     def count(self, waiting: Waiting) -> tuple[Charge, Verdict | None]:
         """Return the least that a job costs, and what objects to it before anything is planned."""
-        inputs = self.inputs(waiting, self.standing)
+        inputs = self.inputs(waiting, self.queue_usage)
         demands = demand.demands(inputs.group, self.rules.snapshot)
         needed = demand.at_least(demands, self.rules.meters, self.rules.snapshot.nodes.values())
         found = chain.first_failure(replace(inputs, demands=demands, needed=needed))
@@ -249,14 +249,14 @@ class Clock:
 
     def charge(self, waiting: Waiting, charge: Charge) -> None:
         """Let the queue of a job use what it is charged. The shares are the caller's to keep."""
-        self.standing.take(waiting.queue, charge)
+        self.queue_usage.take(waiting.queue, charge)
 
     def start(self, waiting: Waiting, plan: Plan, charge: Charge) -> Running:
         """Give a job its devices, from now until it ends."""
         pods = {pod.meta.uid: pod for pod in arrivals.made(waiting).pods}
         tenancy = RunningGang(
-            takings=tuple(
-                (Holder(claim=claim.claim, gang=waiting.key), plan.takings.get(claim.uid, ()))
+            uses=tuple(
+                (Holder(claim=claim.claim, gang=waiting.key), plan.uses.get(claim.uid, ()))
                 for pod in plan.pods
                 for claim in pod.claims
             ),
@@ -311,9 +311,9 @@ class Clock:
         """Take back what jobs had."""
         if ended:
             self.ward.move(went=[running.tenancy for running in ended])
-            self.rules.recall.go_on()
+            self.rules.plans.go_on()
         self.reserve.present.now = self.time
         for running in ended:
             self.reserve.end(running.waiting.key)
-            self.standing.give_back(running.waiting.queue, running.charge)
+            self.queue_usage.give_back(running.waiting.queue, running.charge)
             self.shares.give_back(running.waiting.queue, running.charge)

@@ -75,7 +75,7 @@ class Figures:
     overall: Mapping[str, float]
     makespan: timedelta
     fairness: float
-    promises: Promises
+    nominations: Promises
 
 
 def figures(play: Play) -> Figures:
@@ -92,7 +92,7 @@ def figures(play: Play) -> Figures:
         overall=_utilisation(play, first, end),
         makespan=end - first,
         fairness=jain([tally.served for tally in queues.values() if tally.served is not None]),
-        promises=_promises(play.jobs),
+        nominations=_promises(play.jobs),
     )
 
 

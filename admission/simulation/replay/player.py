@@ -97,7 +97,7 @@ class _Run:
         self._watch = watch
         self._stage = Clock(town)
         self._decider = decider(policy, self._stage)
-        self._users = Counter((*town.world.taken, *town.world.shares))
+        self._users = Counter((*town.cluster.taken, *town.cluster.shares))
         self._used = Counter(device.driver for device in self._users)
         self._arrived = self._done = 0
         self._waiting = 0
@@ -172,11 +172,11 @@ class _Run:
 
     def _use(self, running: Running, times: int) -> None:
         """Count the devices of a job that starts (1) or goes (-1). One that several share is in use once."""
-        for _, takings in running.tenancy.takings:
-            for taking in takings:
-                before, after = self._users[taking.device], self._users[taking.device] + times
-                self._users[taking.device] = after
-                self._used[taking.device.driver] += bool(after) - bool(before)
+        for _, uses in running.tenancy.uses:
+            for use in uses:
+                before, after = self._users[use.device], self._users[use.device] + times
+                self._users[use.device] = after
+                self._used[use.device.driver] += bool(after) - bool(before)
 
     def _note(self, ended: int) -> None:
         self._moments.append(Moment(self._stage.now, self._used.copy(), self._waiting))

@@ -41,7 +41,7 @@ class Preempting(Muster):
         anew = {id(running) for running in started}
         present = {GangUid(one.waiting.key): one for one in self._stage.running if id(one) not in anew}
         tenants = [self._tenant(running) for running in present.values()]
-        self._stage.reserve.look(self._stage.rules, self._stage.ward.world, self._stage.standing)
+        self._stage.reserve.look(self._stage.rules, self._stage.ward.cluster, self._stage.queue_usage)
         for line in sorted(self._lines.values(), key=lambda one: queue_order.rank(one.head)):
             for waiting in self._asking(line):
                 found = self._found(line, waiting, tenants)
@@ -68,9 +68,12 @@ class Preempting(Muster):
         self, line: ReplayQueue, waiting: Waiting, tenants: list[PreemptionCandidate]
     ) -> PreemptionTargets | None:
         stage, needed = self._stage, line.held.needed if line.held is not None else {}
-        stage.inputs(waiting, stage.standing)  # its claims are there
+        stage.inputs(waiting, stage.queue_usage)  # its claims are there
         scene = PreemptionScope(
-            rules=stage.rules, reserve=stage.reserve, world=stage.ward.world, standing=stage.standing
+            rules=stage.rules,
+            reserve=stage.reserve,
+            cluster=stage.ward.cluster,
+            queue_usage=stage.queue_usage,
         )
         return targets.choose(arrivals.made(waiting), line.queue, needed, tenants, scene)
 
@@ -98,7 +101,5 @@ class Preempting(Muster):
                 reserved_at=self._stage.town.rules.now + running.start,
                 charge=running.charge,
             ),
-            belongings=Belongings(
-                claims=frozenset(holder.claim for holder, _ in tenancy.takings), room=tenancy.requests
-            ),
+            belongings=Belongings(claims=frozenset(holder.claim for holder, _ in tenancy.uses), room=tenancy.requests),
         )

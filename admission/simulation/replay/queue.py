@@ -202,9 +202,9 @@ class Muster:
 
     def _ask_reserved(self, contest: "_Contest") -> None:
         """Ask those again who were in the way of something that is not reserved any more."""
-        grounds = Grounds(self._stage)
+        inputs = Grounds(self._stage)
         for line in self._lines.values():
-            if line.is_reserved and not grounds.all_stand(line):
+            if line.is_reserved and not inputs.all_stand(line):
                 line.ask_again()
                 contest.enter(line.head, line)
 
@@ -222,9 +222,9 @@ class Muster:
 
     def _forget_what_fell(self) -> None:
         """Have the heads asked again for which something has changed."""
-        grounds = Grounds(self._stage)
+        inputs = Grounds(self._stage)
         for line in self._lines.values():
-            if line.held is not None and not grounds.all_stand(line):
+            if line.held is not None and not inputs.all_stand(line):
                 line.ask_again()
 
 
@@ -277,12 +277,12 @@ class Counting:
 
     def settle(self, *, freed: bool) -> list[Running]:
         if freed:
-            grounds = Grounds(self._stage)
+            inputs = Grounds(self._stage)
             for one in self._let_in:
-                if one.held is not None and not grounds.stand(one.waiting.queue, one.held):
+                if one.held is not None and not inputs.stand(one.waiting.queue, one.held):
                     one.held = None
             for line in self._lines.values():
-                if line.held is not None and not grounds.stand(line.head.queue, line.held):
+                if line.held is not None and not inputs.stand(line.head.queue, line.held):
                     line.held = None
         self._count()
         return list(self._placed())
@@ -368,7 +368,7 @@ class Grounds:
         key: Hashable = queue, tuple(sorted(held.needed.items()))
         if held.by == QUOTA:
             if key not in self._lacks:
-                self._lacks[key] = not self._stage.standing.fits(queue, held.needed)
+                self._lacks[key] = not self._stage.queue_usage.fits(queue, held.needed)
             return self._lacks[key]
         if held.by == RESERVED:
             key = key if held.proof is None else held.proof, held.bound
@@ -380,5 +380,5 @@ class Grounds:
     def _is_proved(self, held: Verdict) -> bool:
         if held.alike is None:
             return False
-        recall, world = self._stage.rules.recall, self._stage.ward.world
-        return recall.proof(held.alike.key, world, self._stage.rules.selectors) is held.proof
+        plans, cluster_state = self._stage.rules.plans, self._stage.ward.cluster
+        return plans.proof(held.alike.key, cluster_state, self._stage.rules.selectors) is held.proof

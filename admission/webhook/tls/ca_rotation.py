@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from cryptography import x509
 
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.webhook.tls import certificate
 from admission.webhook.tls.certificate import Authority, Certificate
 
@@ -53,7 +53,7 @@ class Terms:
         """Raise MendError when the last leaf of an authority would be cut short by its end."""
         if not timedelta(0) < self.leaf <= self.overlap - self.settling:
             most = self.overlap - self.settling
-            raise MendError(
+            raise FixError(
                 f"settings: webhook: leaves that last {self.leaf} do not go with authorities that last"
                 f" {self.authority}; choose leaf_hours of at most {most / timedelta(hours=1):g}, or more authority_days"
             )
@@ -94,9 +94,9 @@ def read(data: Mapping[str, bytes]) -> Authorities:
     try:
         found = x509.load_pem_x509_certificates(data.get(CERTIFICATES, b""))
     except ValueError as error:
-        raise MendError(f"webhook.secret: {CERTIFICATES} cannot be read: {error}; {_MEND}") from error
+        raise FixError(f"webhook.secret: {CERTIFICATES} cannot be read: {error}; {_MEND}") from error
     if len(keys) != len(found):
-        raise MendError(f"webhook.secret: {len(found)} certificates in {CERTIFICATES}, {len(keys)} keys; {_MEND}")
+        raise FixError(f"webhook.secret: {len(found)} certificates in {CERTIFICATES}, {len(keys)} keys; {_MEND}")
     return tuple(
         certificate.checked(Authority(certificate=certificate.pem(one), key=key))
         for one, key in zip(found, keys, strict=True)

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from admission.errors import MendError
+from admission.errors import FixError
 
 CLOCK_SKEW = timedelta(minutes=5)
 """How far the API server's clock may be behind ours when a fresh certificate is first shown."""
@@ -77,7 +77,7 @@ def issue(signer: Authority, names: Sequence[str], *, now: datetime, validity: t
     Raises MendError without a name, or when the authority's key cannot be used.
     """
     if not names:
-        raise MendError("the webhook's certificate needs at least one DNS name or IP address")
+        raise FixError("the webhook's certificate needs at least one DNS name or IP address")
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = x509.load_pem_x509_certificate(signer.certificate)
     end = min(now + validity, signer.expires)
@@ -114,7 +114,7 @@ def load(context: ssl.SSLContext, certificate: Certificate) -> None:
         try:
             context.load_cert_chain(chain, key)
         except ssl.SSLError as error:
-            raise MendError(f"the webhook's certificate or key cannot be used: {error}") from error
+            raise FixError(f"the webhook's certificate or key cannot be used: {error}") from error
 
 
 def check(certificate: Certificate) -> None:
@@ -123,9 +123,9 @@ def check(certificate: Certificate) -> None:
         leaf = x509.load_pem_x509_certificate(certificate.certificate)
         key = serialization.load_pem_private_key(certificate.key, None)
     except (ValueError, TypeError) as error:
-        raise MendError(f"the webhook's certificate or key cannot be read: {error}") from error
+        raise FixError(f"the webhook's certificate or key cannot be read: {error}") from error
     if key.public_key() != leaf.public_key():
-        raise MendError("the webhook's certificate and key do not belong together")
+        raise FixError("the webhook's certificate and key do not belong together")
 
 
 def _signers(certificate: Certificate) -> Iterator[x509.Certificate]:
@@ -159,10 +159,10 @@ def _signing_key(signer: Authority) -> ec.EllipticCurvePrivateKey:
     try:
         key = serialization.load_pem_private_key(signer.key, None)
     except (ValueError, TypeError) as error:
-        raise MendError(f"the key of the webhook's authority cannot be read: {error}") from error
+        raise FixError(f"the key of the webhook's authority cannot be read: {error}") from error
     issuer = x509.load_pem_x509_certificate(signer.certificate)
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != issuer.public_key():
-        raise MendError("the key of the webhook's authority is not that of its certificate")
+        raise FixError("the key of the webhook's authority is not that of its certificate")
     return key
 
 
@@ -215,7 +215,7 @@ def _alternative(name: str) -> x509.GeneralName:
     try:
         return x509.DNSName(name)
     except ValueError as error:
-        raise MendError(f"{name!r} is neither a DNS name nor an IP address") from error
+        raise FixError(f"{name!r} is neither a DNS name nor an IP address") from error
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import structlog
 
-from admission.errors import ConflictError, MendError, MusterError
+from admission.errors import ConflictError, FixError, MusterError
 from admission.webhook.tls import ca_rotation, certificate
 from admission.webhook.tls.ca_rotation import Authorities, Terms
 from admission.webhook.tls.certificate import Certificate
@@ -150,4 +150,4 @@ def _read(path: Path, setting: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise MendError(f"webhook.{setting}: {path} cannot be read: {error.strerror}") from error
+        raise FixError(f"webhook.{setting}: {path} cannot be read: {error.strerror}") from error

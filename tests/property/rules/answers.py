@@ -8,21 +8,21 @@ from tests.property.rules.reading import World
 from tests.property.rules.records import Ask, Device, Json, Pool, Use
 
 
-def use_of(world: World, claim: int, entry: Json) -> Use | str:
+def use_of(cluster_state: World, claim: int, entry: Json) -> Use | str:
     """Return what an entry gives to which request, or why there is no such thing."""
-    ask = next((ask for asks in world.asks[claim] for ask in asks if ask.name == entry["request"]), None)
+    ask = next((ask for asks in cluster_state.asks[claim] for ask in asks if ask.name == entry["request"]), None)
     if ask is None:
         return f"claim {claim} has no request {entry['request']}"
-    pool = world.pools.get((entry["driver"], entry["pool"]), Pool())
+    pool = cluster_state.pools.get((entry["driver"], entry["pool"]), Pool())
     # A pool of which nothing may be taken has no devices to look at; say why rather than that it has none.
     wanted = records.key(entry)
     device = next((each for each in pool.devices if each.key == wanted), None)
     return Use(ask, device) if device else f"{ask.name}: {'/'.join(wanted)} is not there. {pool.wrong}".strip()
 
 
-def wrong_counts(world: World, claim: int, uses: Sequence[Use]) -> Iterator[str]:
+def wrong_counts(cluster_state: World, claim: int, uses: Sequence[Use]) -> Iterator[str]:
     """Compare how many devices each request of a claim got, and of which alternative."""
-    for alternatives in world.asks[claim]:
+    for alternatives in cluster_state.asks[claim]:
         chosen = {use.ask for use in uses if use.ask in alternatives}
         counts = {ask: sum(use.ask is ask for use in uses) for ask in chosen}
         if not chosen and not any(not ask.wants_all and ask.spec.get("count", 0) == 0 for ask in alternatives):
@@ -33,23 +33,23 @@ def wrong_counts(world: World, claim: int, uses: Sequence[Use]) -> Iterator[str]
             if not ask.wants_all and count != ask.spec["count"]:
                 yield f"{ask.name} has {count} devices and asks for {ask.spec['count']}"
             if ask.wants_all:
-                yield from _not_all(world, ask, [use.device for use in uses if use.ask is ask])
+                yield from _not_all(cluster_state, ask, [use.device for use in uses if use.ask is ask])
 
 
-def _not_all(world: World, ask: Ask, given: Sequence[Device]) -> Iterator[str]:
-    if blocked := all_mode.blocked(world):
+def _not_all(cluster_state: World, ask: Ask, given: Sequence[Device]) -> Iterator[str]:
+    if blocked := all_mode.blocked(cluster_state):
         yield f"{ask.name} asks for all devices, but {blocked}"
-    for device in all_mode.wanted(world, ask):
+    for device in all_mode.wanted(cluster_state, ask):
         if device not in given:
             yield f"{ask.name} asks for all devices and has not got {device}"
 
 
-def wrong_entry(world: World, use: Use, entry: Json) -> Iterator[str]:
+def wrong_entry(cluster_state: World, use: Use, entry: Json) -> Iterator[str]:
     """Compare what a result says about a device, besides which it is."""
-    shared = world.may_be_shared(use.device)
+    shared = cluster_state.may_be_shared(use.device)
     offered = use.device.obj.get("capacity", {}) if shared else {}
     consumed = {name: capacities.consumption(use.ask, name, each) for name, each in offered.items()}
-    conditions = use.device.obj if world.features["DeviceBindingAndStatus"] else {}
+    conditions = use.device.obj if cluster_state.features["DeviceBindingAndStatus"] else {}
     pairs = {
         "adminAccess": (entry.get("adminAccess"), use.ask.is_admin or None),
         "tolerations": (entry.get("tolerations") or [], use.ask.spec.get("tolerations") or []),
@@ -66,14 +66,14 @@ def wrong_entry(world: World, use: Use, entry: Json) -> Iterator[str]:
             yield f"{use.ask.name}: {use.device}: {name} is {got}, not {wanted}"
 
 
-def wrong_node_selector(world: World, uses: Sequence[Use], got: Json | None) -> Iterator[str]:
+def wrong_node_selector(cluster_state: World, uses: Sequence[Use], got: Json | None) -> Iterator[str]:
     """An allocation is for one node if a device is; else for the nodes that all its devices' selectors allow."""
     where = [
         use.device.obj if use.device.slice["spec"].get("perDeviceNodeSelection") else use.device.slice["spec"]
         for use in uses
     ]
     if any(each.get("nodeName") for each in where) or any(use.device.obj.get("bindsToNode") for use in uses):
-        here = {"key": "metadata.name", "operator": "In", "values": [world.node["metadata"]["name"]]}
+        here = {"key": "metadata.name", "operator": "In", "values": [cluster_state.node["metadata"]["name"]]}
         wanted = {"matchFields": _as_set([here]), "matchExpressions": _as_set([])}
     else:
         terms = [term for each in where for term in (each.get("nodeSelector") or {}).get("nodeSelectorTerms") or ()]

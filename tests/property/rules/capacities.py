@@ -9,9 +9,9 @@ from tests.property.rules.reading import World
 from tests.property.rules.records import Ask, Device, DeviceKey, Json, Use
 
 
-def exceeded(world: World, uses: Sequence[Use]) -> Iterator[str]:
+def exceeded(cluster_state: World, uses: Sequence[Use]) -> Iterator[str]:
     """Every request must fit into its device, a shared one's together with all others' shares."""
-    if not world.features["ConsumableCapacity"]:
+    if not cluster_state.features["ConsumableCapacity"]:
         return
     shares: defaultdict[tuple[DeviceKey, str], Fraction] = defaultdict(Fraction)
     for use in uses:
@@ -20,8 +20,8 @@ def exceeded(world: World, uses: Sequence[Use]) -> Iterator[str]:
             continue
         for name, capacity in use.device.obj.get("capacity", {}).items():
             amount = consumption(use.ask, name, capacity)
-            total = world.consumed.get(use.device.key, {}).get(name, Fraction()) + amount
-            if world.may_be_shared(use.device):
+            total = cluster_state.consumed.get(use.device.key, {}).get(name, Fraction()) + amount
+            if cluster_state.may_be_shared(use.device):
                 shares[use.device.key, name] += amount
                 total += shares[use.device.key, name] - amount
             if total > amounts.read(capacity["value"]):

@@ -8,9 +8,9 @@ from tests.property.rules.reading import World
 from tests.property.rules.records import Device, Json, Use
 
 
-def broken(world: World, uses: Sequence[Use]) -> Iterator[str]:
+def broken(cluster_state: World, uses: Sequence[Use]) -> Iterator[str]:
     """What a constraint names must be the same on all devices that it binds, or different on each."""
-    for claim, obj in enumerate(world.record["claims"]):
+    for claim, obj in enumerate(cluster_state.record["claims"]):
         for constraint in obj["spec"].get("devices", {}).get("constraints") or ():
             scope = constraint.get("requests") or ()
             bound = [
@@ -24,7 +24,11 @@ def broken(world: World, uses: Sequence[Use]) -> Iterator[str]:
             if None in found:
                 yield f"{kind} {attribute} of claim {claim}: a device does not have it"
             else:
-                sets = [_values(each, lists=world.features["ListTypeAttributes"]) for each in found if each is not None]
+                sets = [
+                    _values(each, lists=cluster_state.features["ListTypeAttributes"])
+                    for each in found
+                    if each is not None
+                ]
                 if not (_match if kind == "matchAttribute" else _differ)(sets):
                     yield f"{kind} {attribute} of claim {claim}: {found}"
 

@@ -7,29 +7,29 @@ from tests.property.rules.reading import World
 from tests.property.rules.records import Json, Use
 
 
-def unfit(world: World, uses: Sequence[Use]) -> Iterator[str]:
+def unfit(cluster_state: World, uses: Sequence[Use]) -> Iterator[str]:
     """Judge each device for its request, as if it were the only one."""
     for use in uses:
-        device, pool = use.device, world.pools[use.device.driver, use.device.pool]
+        device, pool = use.device, cluster_state.pools[use.device.driver, use.device.pool]
         about = f"{use.ask.name}: {device}"
         if pool.wrong:
             yield f"{about}: {pool.wrong}"
-        if device.slice["spec"].get("perDeviceNodeSelection") and not pools.is_for(device.obj, world.node):
+        if device.slice["spec"].get("perDeviceNodeSelection") and not pools.is_for(device.obj, cluster_state.node):
             yield f"{about} is not for this node"
-        if reason := selecting.unselected(world, use.ask, device):
+        if reason := selecting.unselected(cluster_state, use.ask, device):
             yield f"{about} {reason}"
-        if taint := _untolerated(world, use):
+        if taint := _untolerated(cluster_state, use):
             yield f"{about} has the taint {taint}, which is not tolerated"
-        if device.obj.get("bindingConditions") and not world.features["DeviceBindingAndStatus"]:
+        if device.obj.get("bindingConditions") and not cluster_state.features["DeviceBindingAndStatus"]:
             yield f"{about} has binding conditions, and the feature is off"
-        if device.obj.get("consumesCounters") and not world.features["PartitionableDevices"]:
+        if device.obj.get("consumesCounters") and not cluster_state.features["PartitionableDevices"]:
             yield f"{about} consumes counters, and the feature is off"
-        if device.key in world.taken and not use.ask.is_admin:
+        if device.key in cluster_state.taken and not use.ask.is_admin:
             yield f"{about} is in use"
 
 
-def _untolerated(world: World, use: Use) -> Json | None:
-    if not world.features["DeviceTaints"]:
+def _untolerated(cluster_state: World, use: Use) -> Json | None:
+    if not cluster_state.features["DeviceTaints"]:
         return None
     for taint in use.device.obj.get("taints") or ():
         blocks = taint["effect"] in ("NoSchedule", "NoExecute")

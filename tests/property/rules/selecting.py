@@ -8,22 +8,25 @@ from tests.property.rules.reading import World
 from tests.property.rules.records import Ask, Device, Json
 
 
-def unselected(world: World, ask: Ask, device: Device) -> str:
+def unselected(cluster_state: World, ask: Ask, device: Device) -> str:
     """Say why the request's or its class' selectors do not take the device; empty if they do."""
-    if (ask, device) not in world.unselected:
-        world.unselected[ask, device] = _unselected(world, ask, device)
-    return world.unselected[ask, device]
+    if (ask, device) not in cluster_state.unselected:
+        cluster_state.unselected[ask, device] = _unselected(cluster_state, ask, device)
+    return cluster_state.unselected[ask, device]
 
 
-def _unselected(world: World, ask: Ask, device: Device) -> str:
+def _unselected(cluster_state: World, ask: Ask, device: Device) -> str:
     class_name = ask.spec["deviceClassName"]
-    if class_name not in world.classes:
+    if class_name not in cluster_state.classes:
         return f"is asked for by the class {class_name}, which is not there"
-    texts = [*(world.classes[class_name].get("spec", {}).get("selectors") or ()), *(ask.spec.get("selectors") or ())]
-    value = _as_expressions_see_it(world, device)
+    texts = [
+        *(cluster_state.classes[class_name].get("spec", {}).get("selectors") or ()),
+        *(ask.spec.get("selectors") or ()),
+    ]
+    value = _as_expressions_see_it(cluster_state, device)
     for selector in texts:
         text = selector["cel"]["expression"]
-        program = programs.compile_device(text, profile=_profile(world))
+        program = programs.compile_device(text, profile=_profile(cluster_state))
         if isinstance(program, programs.CompileError):
             return f"is asked for by a selector that does not compile: {text}"
         try:
@@ -34,17 +37,17 @@ def _unselected(world: World, ask: Ask, device: Device) -> str:
     return ""
 
 
-def _profile(world: World) -> environment.Profile:
-    features = world.features
+def _profile(cluster_state: World) -> environment.Profile:
+    features = cluster_state.features
     return environment.Profile(
-        release=world.release,
+        release=cluster_state.release,
         stored=True,
         lists=features["ListTypeAttributes"],
         consumable=features["ConsumableCapacity"],
     )
 
 
-def _as_expressions_see_it(world: World, device: Device) -> programs.DeviceValue | programs.UnreadableDevice:
+def _as_expressions_see_it(cluster_state: World, device: Device) -> programs.DeviceValue | programs.UnreadableDevice:
     value = programs.device_value(
         device.driver,
         devices.Device(
@@ -52,7 +55,7 @@ def _as_expressions_see_it(world: World, device: Device) -> programs.DeviceValue
             attributes={name: _attribute(given) for name, given in device.obj.get("attributes", {}).items()},
             allows_multiple=device.is_shared,
         ),
-        lists=world.release >= 37 or world.features["ListTypeAttributes"],
+        lists=cluster_state.release >= 37 or cluster_state.features["ListTypeAttributes"],
     )
     if isinstance(value, programs.DeviceValue):
         for name, amount in device.obj.get("capacity", {}).items():

@@ -28,7 +28,7 @@ def examples() -> dict[str, Any]:
     return {f"{obj['kind']} {obj['metadata']['name']}": obj for obj in found if obj["apiVersion"] == names.API_VERSION}
 
 
-def flaws(obj: Any) -> list[str]:
+def problems(obj: Any) -> list[str]:
     """Return what the schema of the object's kind has against it, each with its path; unknown fields are flaws."""
     validator = jsonschema.Draft202012Validator(_closed(SCHEMAS[obj["kind"]]))
     return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(obj)]

@@ -99,7 +99,7 @@ def test_a_flaw_is_named_with_its_field(kind: str, obj: dict[str, Any], field: s
     with pytest.raises(MalformedObjectError) as caught:
         DECODERS[kind](obj)
 
-    assert field in [flaw.field for flaw in caught.value.flaws]
+    assert field in [problem.field for problem in caught.value.problems]
 
 
 def test_all_flaws_of_an_object_are_told_at_once() -> None:
@@ -108,7 +108,7 @@ def test_all_flaws_of_an_object_are_told_at_once() -> None:
     with pytest.raises(MalformedObjectError) as caught:
         queues.decode({"metadata": {"name": "q"}, "spec": {"quotas": quotas, "startTimeout": "x"}})
 
-    fields = [flaw.field for flaw in caught.value.flaws]
+    fields = [problem.field for problem in caught.value.problems]
     assert {"spec.quotas[0].nominal", "spec.quotas[1].meter", "spec.startTimeout"} <= set(fields)
 
 

@@ -185,10 +185,10 @@ def test_a_mistake_is_told_with_its_field_and_its_mend(obj: Any, field: str, mes
     with pytest.raises(MalformedObjectError) as caught:
         read(obj)
 
-    (flaw,) = caught.value.flaws
-    assert flaw.field == field
-    assert message in flaw.message
-    assert len(flaw.message) < 250
+    (problem,) = caught.value.problems
+    assert problem.field == field
+    assert message in problem.message
+    assert len(problem.message) < 250
 
 
 DAY = {"meter": "m", "hours": 1, "period": "Day"}

@@ -91,8 +91,8 @@ def test_the_columns_show_fields_that_exist(definition: Schema) -> None:
 
 @pytest.mark.parametrize("obj", EXAMPLES.values(), ids=EXAMPLES)
 def test_the_examples_are_valid(obj: Any) -> None:
-    assert api_crds.flaws(obj) == []
-    assert api_crds.flaws(api_crds.defaulted(obj)) == []
+    assert api_crds.problems(obj) == []
+    assert api_crds.problems(api_crds.defaulted(obj)) == []
 
 
 def test_the_examples_show_every_kind() -> None:
@@ -122,7 +122,7 @@ GOOD = {
 
 @pytest.mark.parametrize("obj", GOOD.values(), ids=GOOD)
 def test_what_is_good_is_taken(obj: Any) -> None:
-    assert api_crds.flaws(obj) == []
+    assert api_crds.problems(obj) == []
 
 
 BAD = {
@@ -156,6 +156,6 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("obj", "flaw"), BAD.values(), ids=BAD)
-def test_what_is_bad_is_refused(obj: Any, flaw: str) -> None:
-    assert any(flaw in found for found in api_crds.flaws(obj)), api_crds.flaws(obj)
+@pytest.mark.parametrize(("obj", "problem"), BAD.values(), ids=BAD)
+def test_what_is_bad_is_refused(obj: Any, problem: str) -> None:
+    assert any(problem in found for found in api_crds.problems(obj)), api_crds.problems(obj)

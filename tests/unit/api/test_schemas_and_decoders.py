@@ -71,7 +71,7 @@ def test_every_way_to_count_is_in_the_schema_and_is_read(measure: str) -> None:
     source = {"deviceClasses": ["gpu.example.com"], **SOURCES[measure]}
     meter = {"kind": "Meter", "metadata": {"name": "m"}, "spec": {"sources": [source]}}
 
-    assert crds.flaws(meter) == []
+    assert crds.problems(meter) == []
     assert meters.decode(meter).sources[0].measure == measure
 
 

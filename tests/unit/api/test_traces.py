@@ -18,7 +18,7 @@ def row(**more: Any) -> dict[str, Any]:
 
 
 def told(*rows: Any) -> list[str]:
-    return [f"{line}: {flaw}" for line, flaw in read(*rows).flaws]
+    return [f"{line}: {problem}" for line, problem in read(*rows).problems]
 
 
 def test_a_row_says_what_each_pod_asks_for_and_for_how_long() -> None:

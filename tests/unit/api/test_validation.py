@@ -16,39 +16,39 @@ KNOWN = refused.REFUSED | refused.STRICTER
 
 @pytest.mark.parametrize(("obj", "field"), KNOWN.values(), ids=KNOWN)
 def test_what_is_bad_is_told_with_its_field_and_nothing_else(obj: Json, field: str) -> None:
-    assert [flaw.field for flaw in objects.flaws(obj["kind"], obj)] == [field]
+    assert [problem.field for problem in objects.problems(obj["kind"], obj)] == [field]
 
 
 @pytest.mark.parametrize("obj", refused.GOOD.values(), ids=refused.GOOD)
 @pytest.mark.parametrize("release", Release)
 def test_what_is_good_has_no_flaws(obj: Json, release: Release) -> None:
-    assert validation.flaws(obj["kind"], obj, compatibility.profile(release)) == ()
+    assert validation.problems(obj["kind"], obj, compatibility.profile(release)) == ()
 
 
 @pytest.mark.parametrize("case", refused.CEL.values(), ids=refused.CEL)
 @pytest.mark.parametrize("release", Release)
 def test_cel_that_does_not_compile_is_told_with_its_field(case: Case, release: Release) -> None:
-    found = validation.flaws(case.obj["kind"], case.obj, compatibility.profile(release))
+    found = validation.problems(case.obj["kind"], case.obj, compatibility.profile(release))
 
-    assert [flaw.field for flaw in found] == [case.field]
+    assert [problem.field for problem in found] == [case.field]
 
 
 def test_cel_that_is_too_long_is_not_compiled() -> None:
     case = claims.CLAIMS["a selector of too much CEL"]
 
-    found = validation.flaws("ResourceClaim", case.obj, compatibility.profile(Release.V1_37))
+    found = validation.problems("ResourceClaim", case.obj, compatibility.profile(Release.V1_37))
 
-    assert [flaw.field for flaw in found] == [case.field]
+    assert [problem.field for problem in found] == [case.field]
 
 
 def test_all_flaws_of_an_object_are_told_each_once() -> None:
     bad = claims.exactly(count=-1, allocationMode="x", tolerations="y", deviceClassName="A")
 
-    found = objects.flaws("ResourceClaim", claims.claim(bad, bad, constraints=[{"requests": ["z"]}]))
+    found = objects.problems("ResourceClaim", claims.claim(bad, bad, constraints=[{"requests": ["z"]}]))
 
     asked = [f"spec.devices.requests[{number}].exactly" for number in (0, 1)]
     fields = [f"{one}.{name}" for one in asked for name in ("deviceClassName", "allocationMode", "tolerations")]
-    assert sorted(flaw.field for flaw in found) == sorted(
+    assert sorted(problem.field for problem in found) == sorted(
         [
             *fields,
             "spec.devices.requests[1].name",
@@ -59,7 +59,7 @@ def test_all_flaws_of_an_object_are_told_each_once() -> None:
 
 
 def test_another_kind_has_no_flaws() -> None:
-    assert objects.flaws("Node", {"spec": 3}) == ()
+    assert objects.problems("Node", {"spec": 3}) == ()
 
 
 NAMES = ["metadata", "spec", "status", "devices", "requests", "exactly", "firstAvailable", "selectors", "cel", "config"]
@@ -88,9 +88,9 @@ JSON = st.recursive(
 
 @given(kind=st.sampled_from(sorted(KINDS)), obj=st.dictionaries(st.sampled_from(NAMES[:3]), JSON))
 def test_nothing_but_flaws_comes_of_any_json(kind: str, obj: Json) -> None:
-    found = validation.flaws(kind, obj, compatibility.profile(Release.V1_37))
+    found = validation.problems(kind, obj, compatibility.profile(Release.V1_37))
 
-    assert all(flaw.field and flaw.message for flaw in found)
+    assert all(problem.field and problem.message for problem in found)
 
 
 UID = "5a5f0c4e-0000-4000-8000-000000000000"
@@ -134,12 +134,12 @@ STATUSES = {
 
 @pytest.mark.parametrize(("status", "field"), STATUSES.values(), ids=STATUSES)
 def test_a_bad_status_is_told_with_its_field(status: Json, field: str) -> None:
-    found = objects.flaws("ResourceClaim", {**claims.claim(), "status": status})
+    found = objects.problems("ResourceClaim", {**claims.claim(), "status": status})
 
-    assert [flaw.field for flaw in found] == [field]
+    assert [problem.field for problem in found] == [field]
 
 
 def test_a_good_status_has_no_flaws() -> None:
     status = {"allocation": {"devices": {"results": [{**RESULT, "shareID": UID}]}}, "reservedFor": [CONSUMER]}
 
-    assert objects.flaws("ResourceClaim", {**claims.claim(), "status": status}) == ()
+    assert objects.problems("ResourceClaim", {**claims.claim(), "status": status}) == ()

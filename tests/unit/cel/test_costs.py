@@ -8,7 +8,7 @@ import pytest
 from admission.cel import limits, programs
 from admission.cel.core import size_estimate
 from admission.cel.cost import static_cost
-from admission.cel.limits import Flaw
+from admission.cel.limits import Problem
 from tests.unit.cel import asking
 from tests.unit.cel.asking import D
 
@@ -85,24 +85,24 @@ def test_counting_changes_no_answer(text: str) -> None:
     assert (str(answer) if isinstance(answer, Exception) else answer) == asking.ask(text)
 
 
-TAKEN: dict[str, tuple[str, Flaw | None]] = {
+TAKEN: dict[str, tuple[str, Problem | None]] = {
     "a selector": (f'{D}.model == "A100"', None),
     "10,240 bytes": ("true" + " " * 10_236, None),
-    "10,241 bytes": ("true" + " " * 10_237, Flaw.TOO_LONG),
-    "fewer characters than bytes": (f'"{"日" * 3_412}" == "a"', Flaw.TOO_LONG),
-    "no program": ("1 +", Flaw.COMPILE_ERROR),
+    "10,241 bytes": ("true" + " " * 10_237, Problem.TOO_LONG),
+    "fewer characters than bytes": (f'"{"日" * 3_412}" == "a"', Problem.TOO_LONG),
+    "no program": ("1 +", Problem.COMPILE_ERROR),
     "a loop of loops": (
         "device.attributes.all(a, device.attributes.all(b, device.attributes.all(c, device.attributes.all(d, true))))",
-        Flaw.TOO_COSTLY,
+        Problem.TOO_COSTLY,
     ),
 }
 
 
-@pytest.mark.parametrize(("text", "flaw"), TAKEN.values(), ids=TAKEN)
-def test_what_the_api_server_would_take(text: str, flaw: Flaw | None) -> None:
+@pytest.mark.parametrize(("text", "problem"), TAKEN.values(), ids=TAKEN)
+def test_what_the_api_server_would_take(text: str, problem: Problem | None) -> None:
     found = limits.device(text)
 
-    assert (found and found.flaw) == flaw
+    assert (found and found.problem) == problem
 
 
 def test_a_text_that_is_too_costly_is_told_both_numbers() -> None:

@@ -9,7 +9,7 @@ from admission.cel.core import types, values
 from admission.cel.core.errors import EvaluationError
 from admission.cel.environment import Environment
 from admission.cel.expressions import Budget, Expression
-from admission.cel.limits import Flaw, Inadmissible
+from admission.cel.limits import Inadmissible, Problem
 from admission.cel.programs import Result
 
 VARIABLES = ("object", "request", "namespaceObject", "user")
@@ -77,18 +77,18 @@ def test_an_expression_may_compute_anything() -> None:
 
 
 REFUSED = {
-    "another result": ("1 + 1", Result.STRING, Flaw.COMPILE_ERROR),
-    "an unknown variable": ("device.driver == 'a'", Result.BOOL, Flaw.COMPILE_ERROR),
-    "a text of 10,241 bytes": ("true" + " " * 10_237, Result.BOOL, Flaw.TOO_LONG),
+    "another result": ("1 + 1", Result.STRING, Problem.COMPILE_ERROR),
+    "an unknown variable": ("device.driver == 'a'", Result.BOOL, Problem.COMPILE_ERROR),
+    "a text of 10,241 bytes": ("true" + " " * 10_237, Result.BOOL, Problem.TOO_LONG),
 }
 
 
-@pytest.mark.parametrize(("text", "result", "flaw"), REFUSED.values(), ids=REFUSED)
-def test_refuses(text: str, result: Result, flaw: Flaw) -> None:
+@pytest.mark.parametrize(("text", "result", "problem"), REFUSED.values(), ids=REFUSED)
+def test_refuses(text: str, result: Result, problem: Problem) -> None:
     found = expressions.compile_text(text, ENVIRONMENT, result=result)
 
     assert isinstance(found, Inadmissible)
-    assert found.flaw is flaw
+    assert found.problem is problem
 
 
 def test_expressions_have_the_functions_of_their_release() -> None:

@@ -55,7 +55,7 @@ def a_template(*requests: Json, **meta: Any) -> Json:
 def complete(obj: Json, *found: claim_policies.ClaimPolicy, asker: Asker = ASKER) -> Completed:
     """Give an object the defaults of policies, in this order; what comes out is what the patch makes of it."""
     compiled = [match.compile_policy(policy) for policy in found]
-    assert [flaw for one in compiled for flaw in one.flaws] == []
+    assert [problem for one in compiled for problem in one.problems] == []
     entries = [entry for one in compiled for entry in one.defaults]
     completed = claimpolicy_defaults.complete(entries, obj, asker, template=obj["kind"] == "ResourceClaimTemplate")
     assert jsonpatch.apply_patch(obj, list(completed.patch)) == completed.obj

@@ -38,17 +38,17 @@ def a_review(obj: dict[str, Any], **rest: Any) -> Review:
     return Review(**{**fields, **rest})
 
 
-def mutate(obj: dict[str, Any], *policies: ClaimPolicy, world: World | None = None, **rest: Any) -> Verdict:
-    return reviewer.mutate(a_review(obj, **rest), view(world or World(), policies), memory=ReviewCaches())
+def mutate(obj: dict[str, Any], *policies: ClaimPolicy, cluster: World | None = None, **rest: Any) -> Verdict:
+    return reviewer.mutate(a_review(obj, **rest), view(cluster or World(), policies), memory=ReviewCaches())
 
 
-def validate(obj: dict[str, Any], *policies: ClaimPolicy, world: World | None = None, **rest: Any) -> Verdict:
-    found = view(world or World(), policies)
+def validate(obj: dict[str, Any], *policies: ClaimPolicy, cluster: World | None = None, **rest: Any) -> Verdict:
+    found = view(cluster or World(), policies)
     return reviewer.validate(a_review(obj, **rest), found, rules=RULES, memory=ReviewCaches())
 
 
-def view(world: World, policies: tuple[ClaimPolicy, ...]) -> MemoryView:
-    return MemoryView(replace(world.build(), policies={policy.name: policy for policy in policies}))
+def view(cluster: World, policies: tuple[ClaimPolicy, ...]) -> MemoryView:
+    return MemoryView(replace(cluster.build(), policies={policy.name: policy for policy in policies}))
 
 
 def denied(verdict: Verdict) -> tuple[DenyReason, str]:
@@ -87,27 +87,27 @@ def test_what_kube_scheduler_makes_is_left_alone() -> None:
 
 
 def test_a_claim_is_for_the_default_queue_of_its_namespace() -> None:
-    assert mutate(a_claim(exactly()), QUEUED, world=World().queue("team-a", default=True)).patch
-    assert mutate(a_claim(exactly()), QUEUED, world=World().queue("team-a")) == ALLOWED
+    assert mutate(a_claim(exactly()), QUEUED, cluster=World().queue("team-a", default=True)).patch
+    assert mutate(a_claim(exactly()), QUEUED, cluster=World().queue("team-a")) == ALLOWED
 
 
 def test_a_claim_or_the_claims_of_a_template_may_name_a_queue() -> None:
-    world = World().queue("team-a").queue("other", default=True)
+    cluster = World().queue("team-a").queue("other", default=True)
     labels = {names.QUEUE: "team-a"}
     inner = a_template(exactly())
     inner["spec"]["metadata"] = {"labels": labels}
 
-    assert mutate(a_claim(exactly(), labels=labels), QUEUED, world=world).patch
-    assert mutate(a_template(exactly(), labels=labels), QUEUED, world=world).patch
-    assert mutate(inner, QUEUED, world=world).patch
-    assert mutate(a_claim(exactly()), QUEUED, world=world) == ALLOWED
+    assert mutate(a_claim(exactly(), labels=labels), QUEUED, cluster=cluster).patch
+    assert mutate(a_template(exactly(), labels=labels), QUEUED, cluster=cluster).patch
+    assert mutate(inner, QUEUED, cluster=cluster).patch
+    assert mutate(a_claim(exactly()), QUEUED, cluster=cluster) == ALLOWED
 
 
 def test_a_queue_that_is_not_there_or_not_open_is_refused() -> None:
-    world = World().queue("team-b", team="b")
+    cluster = World().queue("team-b", team="b")
 
     for queue, reason in (("nope", DenyReason.UNKNOWN_QUEUE), ("team-b", DenyReason.QUEUE_NOT_OPEN)):
-        assert denied(validate(a_claim(exactly(), labels={names.QUEUE: queue}), world=world))[0] == reason
+        assert denied(validate(a_claim(exactly(), labels={names.QUEUE: queue}), cluster=cluster))[0] == reason
 
 
 @pytest.mark.parametrize("make", [a_claim, a_template])
@@ -120,9 +120,9 @@ def test_a_claim_that_no_allocator_can_serve_is_refused(make: Any) -> None:
 
 
 def test_a_class_that_nobody_counts_is_refused_where_there_is_a_queue() -> None:
-    world = World().queue("team-a", default=True)
+    cluster = World().queue("team-a", default=True)
 
-    assert denied(validate(a_claim(exactly(device_class="odd")), world=world)) == (
+    assert denied(validate(a_claim(exactly(device_class="odd")), cluster=cluster)) == (
         DenyReason.UNMETERED_CLASS,
         (
             "ResourceClaim c asks in request gpu for device class odd, which no Meter counts, and queue team-a refuses"
@@ -130,39 +130,39 @@ def test_a_class_that_nobody_counts_is_refused_where_there_is_a_queue() -> None:
             " Allow on the queue"
         ),
     )
-    assert validate(a_claim(exactly(device_class="odd")), world=World().queue("team-a")) == ALLOWED
+    assert validate(a_claim(exactly(device_class="odd")), cluster=World().queue("team-a")) == ALLOWED
 
 
 def test_what_the_queue_can_never_hold_is_refused_with_numbers() -> None:
-    world = World().queue("team-a", default=True, quotas=QUOTAS)
+    cluster = World().queue("team-a", default=True, quotas=QUOTAS)
 
-    assert denied(validate(a_template(exactly(device_class=CLASS, count=9)), world=world)) == (
+    assert denied(validate(a_template(exactly(device_class=CLASS, count=9)), cluster=cluster)) == (
         DenyReason.NEVER_FITS,
         (
             "ResourceClaimTemplate c needs at least 9 gpus; queue team-a can never have more than 8, with all that it"
             " may borrow; ask for less, or for more quota"
         ),
     )
-    assert validate(a_claim(exactly(device_class=CLASS, count=8)), world=world) == ALLOWED
+    assert validate(a_claim(exactly(device_class=CLASS, count=8)), cluster=cluster) == ALLOWED
 
 
 def test_a_claim_that_another_queue_could_hold_is_let_in() -> None:
     more = [{"meter": "gpus", "nominal": "16"}]
-    world = World().queue("small", default=True, quotas=QUOTAS).queue("large", quotas=more)
+    cluster = World().queue("small", default=True, quotas=QUOTAS).queue("large", quotas=more)
     nine, many = (a_claim(exactly(device_class=CLASS, count=count)) for count in (9, 17))
 
-    assert validate(nine, world=world) == ALLOWED
-    assert "nor can any other queue that is open to namespace ml" in denied(validate(many, world=world))[1]
+    assert validate(nine, cluster=cluster) == ALLOWED
+    assert "nor can any other queue that is open to namespace ml" in denied(validate(many, cluster=cluster))[1]
     nine["metadata"]["labels"] = {names.QUEUE: "small"}
-    assert denied(validate(nine, world=world))[0] == DenyReason.NEVER_FITS
+    assert denied(validate(nine, cluster=cluster))[0] == DenyReason.NEVER_FITS
 
 
 def test_what_is_made_for_a_pod_was_judged_with_the_pod() -> None:
-    world = World().queue("team-a", default=True, quotas=QUOTAS)
+    cluster = World().queue("team-a", default=True, quotas=QUOTAS)
     made = a_claim(exactly(device_class=CLASS, count=9), annotations={POD_CLAIM: "gpu"})
 
-    assert validate(made, world=world, username=CLAIM_CONTROLLERS[0]) == ALLOWED
-    assert denied(validate(made, world=world))[0] == DenyReason.NEVER_FITS, "whoever only says so is not believed"
+    assert validate(made, cluster=cluster, username=CLAIM_CONTROLLERS[0]) == ALLOWED
+    assert denied(validate(made, cluster=cluster))[0] == DenyReason.NEVER_FITS, "whoever only says so is not believed"
 
 
 def test_a_selector_that_no_api_server_takes_is_refused_with_its_place() -> None:
@@ -182,14 +182,14 @@ def test_a_selector_that_no_api_server_takes_is_refused_with_its_place() -> None
 
 def test_a_selector_that_is_a_trap_is_warned_about() -> None:
     risky = a_claim(exactly(selectors=[{"cel": {"expression": "device.attributes['a.example.com'].b == 1"}}]))
-    world = World().offered("gpu", "example.com/gpu")
+    cluster = World().offered("gpu", "example.com/gpu")
 
-    verdict = validate(risky, world=world)
+    verdict = validate(risky, cluster=cluster)
 
     assert verdict.denial is None
     assert "write: 'b' in device.attributes['a.example.com'] && device" in verdict.warnings[0]
     risky["metadata"]["annotations"] = {POD_CLAIM: "gpu"}
-    assert validate(risky, world=world, username=CLAIM_CONTROLLERS[0]) == ALLOWED
+    assert validate(risky, cluster=cluster, username=CLAIM_CONTROLLERS[0]) == ALLOWED
 
 
 def test_a_claim_that_cannot_be_read_is_refused_with_its_fields() -> None:

@@ -23,7 +23,7 @@ CONVERTS = a_policy(conversions=[{"extendedResource": GPU, "deviceClassName": CL
 PROVIDES = a_policy(templates=[{"name": "h100x8", "spec": {"devices": {"requests": [exactly("gpu", CLASS, 8)]}}}])
 
 
-def a_world(nominal: str = "8") -> World:
+def a_cluster(nominal: str = "8") -> World:
     """Return a cluster whose namespace `ml` has a default queue of so many GPUs."""
     return World().queue("team-a", default=True, quotas=[{"meter": "gpus", "nominal": nominal}])
 
@@ -34,12 +34,12 @@ def asking(gpus: int, **rest: Any) -> dict[str, Any]:
     return pod
 
 
-def at_the_door(pod: dict[str, Any], *policies: ClaimPolicy, world: World | None = None) -> tuple[Any, Verdict]:
+def at_the_door(pod: dict[str, Any], *policies: ClaimPolicy, cluster: World | None = None) -> tuple[Any, Verdict]:
     """Send a pod through both halves as the API server does: read as fast as may be. Return the pod, and the verdict.
 
     A second pass of the first half changes nothing.
     """
-    snapshot = replace((world or a_world()).build(), policies={policy.name: policy for policy in policies})
+    snapshot = replace((cluster or a_cluster()).build(), policies={policy.name: policy for policy in policies})
     view, memory = MemoryView(snapshot), ReviewCaches()
     changed = reviewer.mutate(_review(pod), view, memory=memory)
     if changed.denial is not None:
@@ -144,7 +144,7 @@ def test_a_policy_that_is_not_for_the_pod_converts_nothing(policy: ClaimPolicy) 
 
 
 def test_a_pod_without_a_queue_is_converted_and_not_gated() -> None:
-    pod, verdict = at_the_door(asking(1), CONVERTS, world=World())
+    pod, verdict = at_the_door(asking(1), CONVERTS, cluster=World())
 
     assert "schedulingGates" not in pod["spec"]
     assert len(pod["spec"]["resourceClaims"]) == 1
@@ -154,7 +154,7 @@ def test_a_pod_without_a_queue_is_converted_and_not_gated() -> None:
 def test_what_runs_on_a_node_already_is_left_as_it_is() -> None:
     pod = asking(1, annotations={names.CLAIMS: "gpu=h100x8"}, nodeName="n")
 
-    assert at_the_door(pod, CONVERTS, world=World())[0] == pod
+    assert at_the_door(pod, CONVERTS, cluster=World())[0] == pod
 
 
 def test_a_forged_note_is_refused_where_the_pod_has_no_such_claim() -> None:
@@ -170,7 +170,7 @@ def test_a_forged_note_is_refused_where_the_pod_has_no_such_claim() -> None:
 
 def judged(pod: Any, *policies: ClaimPolicy) -> Verdict:
     """Ask the second half alone, as after a webhook that came in between."""
-    snapshot = replace(a_world().build(), policies={policy.name: policy for policy in policies})
+    snapshot = replace(a_cluster().build(), policies={policy.name: policy for policy in policies})
     return reviewer.validate(_review(pod), MemoryView(snapshot), rules=RULES, memory=ReviewCaches())
 
 

@@ -291,13 +291,13 @@ FLAWS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("entry", "message"), FLAWS.values(), ids=FLAWS)
 def test_flaws(entry: dict[str, Any], message: str) -> None:
-    flaws = match.compile_policy(defaults(entry)).flaws
+    problems = match.compile_policy(defaults(entry)).problems
 
-    assert message in "\n".join(map(str, flaws))
+    assert message in "\n".join(map(str, problems))
 
 
 def test_a_condition_that_fits_no_type_is_doubted() -> None:
     compiled = match.compile_policy(defaults({"when": "request.exactly.cuont == 1", "count": 2}))
 
-    assert compiled.flaws == ()
+    assert compiled.problems == ()
     assert list(map(str, compiled.doubts)) == ["spec.defaults[0].when: looks wrong: 1:16: undefined field 'cuont'"]

@@ -45,7 +45,7 @@ def test_a_policy_with_a_flaw_is_not_applied_in_part() -> None:
     found = Policies.of({"broken": broken}, NAMESPACES)
 
     assert found.choose("ml", "") == NONE
-    assert [flaw.field for flaw in found.compiled["broken"].flaws] == ["spec.rules[1].cel"]
+    assert [problem.field for problem in found.compiled["broken"].problems] == ["spec.rules[1].cel"]
 
 
 def test_a_policy_that_is_being_deleted_is_not_applied() -> None:

@@ -19,8 +19,8 @@ CLASSY = {"cel": "pod.spec.priorityClassName != 'high'", "message": "not now", "
 
 def answered(policy: ClaimPolicy, **spec: Any) -> dict[str, Any]:
     """Return the response to the creation of a pod that uses the template `one`, read as fast as may be."""
-    world = World().queue("team-a", unmeteredClasses="Allow").template("one", exactly("gpu", "gpu", 1))
-    view = MemoryView(replace(world.build(), policies={policy.name: policy}))
+    cluster = World().queue("team-a", unmeteredClasses="Allow").template("one", exactly("gpu", "gpu", 1))
+    view = MemoryView(replace(cluster.build(), policies={policy.name: policy}))
     pod = held(templates=("one",))
     pod["spec"].update(spec)
     request = {

@@ -28,8 +28,8 @@ def claim(*requests: Mapping[str, Any], **metadata: Any) -> dict[str, Any]:
 
 
 def book(*rules: Rule, variables: Sequence[Variable] = (), policy: str = "house") -> Rulebook:
-    compiled, flaws = claimpolicy_rules.compile_rules(policy, variables, rules)
-    assert not flaws, flaws
+    compiled, problems = claimpolicy_rules.compile_rules(policy, variables, rules)
+    assert not problems, problems
     return compiled
 
 
@@ -290,19 +290,19 @@ FLAWS = {
 }
 
 
-@pytest.mark.parametrize(("wrong", "flaw"), FLAWS.values(), ids=FLAWS)
-def test_flaws_name_rule_line_and_column(wrong: Rule, flaw: str) -> None:
-    _, flaws = claimpolicy_rules.compile_rules("house", (), [rule("true"), wrong])
+@pytest.mark.parametrize(("wrong", "problem"), FLAWS.values(), ids=FLAWS)
+def test_flaws_name_rule_line_and_column(wrong: Rule, problem: str) -> None:
+    _, problems = claimpolicy_rules.compile_rules("house", (), [rule("true"), wrong])
 
-    assert [str(found) for found in flaws] == [flaw]
+    assert [str(found) for found in problems] == [problem]
 
 
 def test_a_variable_cannot_read_one_after_it() -> None:
     variables = [Variable(name="a", expression="variables.b"), Variable(name="b", expression="1")]
 
-    _, flaws = claimpolicy_rules.compile_rules("house", variables, ())
+    _, problems = claimpolicy_rules.compile_rules("house", variables, ())
 
-    assert [str(flaw) for flaw in flaws] == [
+    assert [str(problem) for problem in problems] == [
         "spec.variables[0].expression: is not CEL that Muster takes: 1:10: undefined field 'b'"
     ]
 

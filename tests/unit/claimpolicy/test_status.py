@@ -10,7 +10,7 @@ from admission.api.muster.claim_policies import ClaimPolicy
 from admission.api.snapshot import Snapshot
 from admission.claimpolicy import status
 from admission.claimpolicy.match import Policies
-from admission.errors import Flaw, MalformedObjectError
+from admission.errors import MalformedObjectError, Problem
 from tests.unit.claimpolicy.policies import a_policy
 
 NAMESPACES = {
@@ -21,7 +21,7 @@ NAMESPACES = {
 def said(*policies: ClaimPolicy, **malformed: str) -> dict[str, tuple[ConditionStatus, str, str]]:
     """Return status, reason and message of every policy."""
     errors = {
-        ("ClaimPolicy", name): MalformedObjectError("ClaimPolicy", name, (Flaw("spec.order", text),))
+        ("ClaimPolicy", name): MalformedObjectError("ClaimPolicy", name, (Problem("spec.order", text),))
         for name, text in malformed.items()
     }
     snapshot = Snapshot(namespaces=NAMESPACES, policies={policy.name: policy for policy in policies}, malformed=errors)

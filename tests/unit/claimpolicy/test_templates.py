@@ -16,7 +16,7 @@ from admission.claimpolicy import templates
 from admission.claimpolicy.match import Policies
 from admission.claimpolicy.pods.extended_resources import Recipe
 from admission.claimpolicy.templates import Plan, WantedTemplate
-from admission.errors import Flaw, MalformedObjectError
+from admission.errors import MalformedObjectError, Problem
 
 GPU = "nvidia.com/gpu"
 SPEC = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": 8}}]}}
@@ -149,7 +149,7 @@ def test_templates_of_others_are_never_touched() -> None:
 
 
 def test_one_that_cannot_be_read_is_somebody_elses() -> None:
-    error = MalformedObjectError("ResourceClaimTemplate", "a/h100x8", (Flaw(".", "is odd"),))
+    error = MalformedObjectError("ResourceClaimTemplate", "a/h100x8", (Problem(".", "is odd"),))
     found = a_cluster(a_policy(), a_namespace("a"), malformed={("ResourceClaimTemplate", "a/h100x8"): error})
 
     assert keys(planned(found).taken) == ["a/h100x8"]

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from admission.cli import config_command
 from admission.cli.serve import reload
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.settings import Settings
 from admission.settings.live import Held
 from tests.unit.cli.conftest import Muster
@@ -152,5 +152,5 @@ def replace(config: Path, text: str) -> None:
 def test_an_environment_that_is_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MUSTER_WEBHOOK_PROT", "1")
 
-    with pytest.raises(MendError, match=r"did you mean webhook\.port"):
+    with pytest.raises(FixError, match=r"did you mean webhook\.port"):
         config_command.chosen(None, {})

@@ -227,7 +227,7 @@ async def test_what_is_seen(  # noqa: PLR0917 - a row of the table
 
     matching = [one for one in found if re.search(said.replace("(coverage)", r"\(coverage\)"), one.message)]
     assert [one.verdict for one in matching[:1]] == [verdict], found
-    assert verdict is Verdict.OK or verdict is Verdict.SKIPPED or matching[0].mend
+    assert verdict is Verdict.OK or verdict is Verdict.SKIPPED or matching[0].fix
 
 
 def allow(api: FakeApi, path: str, *, user: str, but: int = 0) -> int:
@@ -293,7 +293,7 @@ async def test_a_ledger_of_an_earlier_muster_is_told_with_its_mend(tmp_path: Pat
     found = await ledger(url)
 
     assert found.verdict is Verdict.FAILED
-    assert "muster ledger migrate" in found.mend
+    assert "muster ledger migrate" in found.fix
 
 
 async def test_a_ledger_elsewhere_is_not_looked_for_here(tmp_path: Path) -> None:

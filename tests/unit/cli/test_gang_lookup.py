@@ -11,7 +11,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json
 from admission.cli import cluster_options
 from admission.cli.why import command
-from admission.errors import ForbiddenError, MendError
+from admission.errors import FixError, ForbiddenError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.watched_resources import Kind
 from admission.workloads import gang_key
@@ -147,7 +147,7 @@ def a_pod(name: str, labels: dict[str, str]) -> Manifest:
 def test_what_is_left_in_a_manifest_of_a_system_that_is_not_there_means_nothing() -> None:
     cluster = Served()
     pod = cluster.put(a_pod("alone", {"scheduling.x-k8s.io/pod-group": "pair"}))
-    with pytest.raises(MendError, match="is Muster running"):
+    with pytest.raises(FixError, match="is Muster running"):
         cluster.found(pod)
     cluster.gang(named("alone", "pod-alone"))
 

@@ -7,7 +7,7 @@ import pytest
 
 from admission.cli import manifest_reader
 from admission.cli.manifest_reader import BadInputError, Manifest
-from admission.errors import Flaw
+from admission.errors import Problem
 
 TWO = """\
 # a comment
@@ -79,7 +79,7 @@ def test_a_flaw_is_shown_at_the_line_of_its_field_or_of_what_is_around_it(folder
 
 
 def test_a_problem_names_file_line_object_and_field(folder: Path) -> None:
-    problem = read(folder, TWO)[1].problem(Flaw("spec.quotas[1].nominal", "is no amount"))
+    problem = read(folder, TWO)[1].problem(Problem("spec.quotas[1].nominal", "is no amount"))
 
     assert problem == f"{folder}/in.yaml:18: Queue team: spec.quotas[1].nominal: is no amount"
 

@@ -11,7 +11,7 @@ from admission.api.muster.gangs import GangReport
 from admission.api.values.decoding import Json
 from admission.cli import cluster_options
 from admission.cli.why import command
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.kube.cache.watched_resources import GANGS, PODS as PODS_KIND, Kind
 
 NOW = datetime(2026, 5, 1, 12, 3, tzinfo=UTC)
@@ -91,7 +91,7 @@ def test_a_pod_outside_queues_is_found_as_it_is() -> None:
     ("name", "message"), [("gone", "there is no gang, workload of a gang, or pod gone"), ("stray", "is Muster running")]
 )
 def test_what_has_no_gang_is_told(name: str, message: str) -> None:
-    with pytest.raises(MendError, match=message):
+    with pytest.raises(FixError, match=message):
         found(name)
 
 

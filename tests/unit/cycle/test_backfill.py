@@ -123,14 +123,14 @@ def test_what_is_left_beside_a_reservation_is_less_as_soon_as_somebody_else_come
     (behind,) = trace([row("long", 2, 20)])
     late = Waiting(behind, place.rules.now + behind.at)
 
-    (one,) = stage.reserve.decide(stage.inputs(late, stage.standing)).bound
+    (one,) = stage.reserve.decide(stage.inputs(late, stage.queue_usage)).bound
     two = {MeterName("gpus"): 2}
     assert one.leaves_quota(late.queue, two)
     assert one.shortage(late.queue, two) is None
     one.take({MeterName("gpus"): 1}, (), late.queue)
 
     assert not one.leaves_quota(late.queue, two)
-    assert Beside(stage.standing, [one]).charge_fits(late.queue, two) == one.shortage(late.queue, two)
+    assert Beside(stage.queue_usage, [one]).charge_fits(late.queue, two) == one.shortage(late.queue, two)
     assert one.shortage(late.queue, two) is not None
 
 
@@ -139,8 +139,8 @@ class Told:
 
     def __init__(self, *rows: dict[str, Any], **spec: Any) -> None:
         first, *rest = teams()
-        world = expand([{**first, "spec": {**first["spec"], **spec}}, *rest], node("one", 4))
-        self.controlled = Controlled(world)
+        cluster_state = expand([{**first, "spec": {**first["spec"], **spec}}, *rest], node("one", 4))
+        self.controlled = Controlled(cluster_state)
         self.jobs = {arrival.name: arrival for arrival in trace(rows)}
         self.pods: dict[str, Any] = {}
 
@@ -397,6 +397,6 @@ def test_where_queues_share_fairly_nobody_passes_the_head_before_a_new_leader_kn
 
     desk = shared.controlled.desk
     desk.reserve = Backfill(RunningGangs(shared.controlled.begun))
-    desk.rest, desk.recall = VerdictCache(), PlanCache()
+    desk.rest, desk.plans = VerdictCache(), PlanCache()
 
     assert shared.at(2, "long") == []

@@ -16,7 +16,7 @@ from admission.api.values import names
 from admission.api.values.names import Uid
 from admission.api.values.reasons import DenyReason, HoldReason
 from admission.cycle import cycle
-from admission.errors import Flaw, MalformedObjectError
+from admission.errors import MalformedObjectError, Problem
 from admission.scheduling.placement.protection import Barriers
 from admission.simulation import in_memory
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, claim_manifest
@@ -66,7 +66,7 @@ def written(**spec: Any) -> Change:
 
 
 def unread(kind: str, key: str, field: str, message: str = "is wrong") -> Change:
-    error = MalformedObjectError(kind, key, (Flaw(field, message),))
+    error = MalformedObjectError(kind, key, (Problem(field, message),))
     return lambda s: replace(s, malformed={**s.malformed, (kind, key): error})
 
 
@@ -257,7 +257,7 @@ BAD: dict[str, Bad] = {
 }
 
 
-def a_world(bad: Bad) -> Cluster:
+def bad_cluster(bad: Bad) -> Cluster:
     """The bad gang, another that waits, and the good one, which came last."""
     builder = a_cluster().node("a", gpus=2).node("b", gpus=0).node("c", gpus=0)
     builder = bad.builder(builder.queue("q", gpus=8, unmeteredClasses="Allow"))
@@ -272,7 +272,7 @@ def a_world(bad: Bad) -> Cluster:
 @pytest.mark.parametrize("barriers", [fence(), Barriers()], ids=["Allocate", "Pin"])
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 async def test_a_bad_gang_waits_with_its_reason_and_stops_nobody(bad: Bad, barriers: Barriers) -> None:
-    cluster, ledger = a_world(bad), in_memory.Ledger()
+    cluster, ledger = bad_cluster(bad), in_memory.Ledger()
     desk = a_desk(cluster, ledger, barriers=barriers)
 
     result = await cycles(desk, 2)
@@ -289,7 +289,7 @@ async def test_a_bad_gang_waits_with_its_reason_and_stops_nobody(bad: Bad, barri
 
 async def test_a_gang_starts_when_its_class_comes_and_is_planned_anew_when_that_changes() -> None:
     bad = BAD["a class that does not exist"]
-    cluster, ledger = a_world(bad), in_memory.Ledger()
+    cluster, ledger = bad_cluster(bad), in_memory.Ledger()
     cluster.remove_pod("good-0")
     cluster.remove_pod("good-1")
     desk = a_desk(cluster, ledger)

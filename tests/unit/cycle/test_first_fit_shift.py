@@ -21,7 +21,7 @@ from tests.builders import CLASS, NOON
 from tests.unit.cycle.test_cycle import Cluster, Ledger, a_desk, run
 from tests.unit.cycle.test_devices import SHARED, Shaped, held, share
 from tests.unit.dra import clusters
-from tests.unit.dra.clusters import DRIVER, STEPS, a_claim, a_pod, a_request, a_world
+from tests.unit.dra.clusters import DRIVER, STEPS, a_claim, a_cluster, a_pod, a_request
 
 GIVEN = {"low-0": ("gpu-1", "16Gi"), "low-1": ("gpu-1", "16Gi"), "high-0": ("gpu-0", "36Gi")}
 """Planned were both of low on gpu-0, and high on gpu-1: kube-scheduler served high first."""
@@ -61,7 +61,7 @@ def sized(size: str) -> clusters.Json:
 
 def test_what_is_freed_under_a_granted_claim_is_not_promised_to_others_before_that_is_allocated() -> None:
     """It was granted on the small one while the big one was in use; now that is free, and its own first choice."""
-    builder = a_world().node("a", gpus=[{"attributes": {"size": {"string": size}}} for size in ("big", "small")])
+    builder = a_cluster().node("a", gpus=[{"attributes": {"size": {"string": size}}} for size in ("big", "small")])
     first = a_claim("first", {"name": "gpu", "firstAvailable": [sized("big"), sized("small")]})
     builder.claims.append(first)
     given = RequestDevice(request="gpu/small", device=DeviceId(DRIVER, "a", "gpu-1"))
@@ -75,9 +75,9 @@ def test_what_is_freed_under_a_granted_claim_is_not_promised_to_others_before_th
         seats={seat.pod_uid: seat},
         holdings={first.meta.uid: holding},
     )
-    world = nominated.predict(builder.world(placement), selectors=Selectors(), steps=STEPS)
+    cluster_state = nominated.predict(builder.cluster(placement), selectors=Selectors(), steps=STEPS)
 
     big = a_request("gpu", 1, f"device.attributes['{DRIVER}'].size == 'big'")
-    answer = gang_planner.plan([a_pod("second", big)], world, selectors=Selectors(), steps=STEPS)
+    answer = gang_planner.plan([a_pod("second", big)], cluster_state, selectors=Selectors(), steps=STEPS)
 
     assert not isinstance(answer, Plan)

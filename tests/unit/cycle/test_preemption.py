@@ -344,7 +344,7 @@ async def test_a_promise_in_vain_ends() -> None:
     await play.go_on(4)
 
     assert cluster.running() == {"low"}
-    assert not play.desk.preempting.promises
+    assert not play.desk.preempting.nominations
 
 
 async def test_nothing_is_planned_again_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,14 +75,18 @@ async def test_what_was_found_for_another_release_is_forgotten() -> None:
     cluster = a_cluster().node("a", gpus=1).queue("q", gpus=4).job("large", queue="q", gpus=2)
     desk, scheduler = a_desk(cluster, OLD)
     await cycle.run(desk, NOON)
-    selectors, recall, world = desk.selectors, desk.recall, desk.world
+    selectors, plans, cluster_state = desk.selectors, desk.plans, desk.cluster
 
     await cycle.run(desk, NOON)
-    assert (desk.selectors is selectors, desk.recall is recall) == (True, True), "nothing has changed"
+    assert (desk.selectors is selectors, desk.plans is plans) == (True, True), "nothing has changed"
 
     scheduler.profile = NEW
     result = await cycle.run(desk, NOON)
-    assert (desk.selectors is selectors, desk.recall is recall, desk.world is world) == (False, False, False)
+    assert (desk.selectors is selectors, desk.plans is plans, desk.cluster is cluster_state) == (
+        False,
+        False,
+        False,
+    )
     assert holds(result) == {"large": HoldReason.NO_FEASIBLE_PLACEMENT}
 
 

@@ -21,7 +21,7 @@ from tests.unit.lifecycle.test_reconciliation import (
     Q,
     World,
     a_settled_world,
-    a_world,
+    booked_cluster,
     claim_deleted,
     never_booked,
 )
@@ -77,15 +77,15 @@ def a_grant(amount: int) -> Entry:
     return books.grant(OTHER, GPUS, amount, at=NOON + timedelta(minutes=amount), actor="muster")
 
 
-async def mended(world: World, ledger: Books) -> reconcile.Outcome:
-    cluster = Cluster(world.snapshot)
+async def mended(cluster_state: World, ledger: Books) -> reconcile.Outcome:
+    cluster = Cluster(cluster_state.snapshot)
     found = await reconcile.compare(ledger, cluster, no_pause)
     return await reconcile.repair(ledger, cluster, found, author)
 
 
 async def test_what_differs_at_one_look_only_is_not_told() -> None:
     """A claim was allocated a second ago: the leader settles it between the two looks."""
-    plan, settled = a_world(), a_settled_world()
+    plan, settled = booked_cluster(), a_settled_world()
     ledger = Books(plan.book)
 
     async def leader_settles() -> None:
@@ -95,32 +95,34 @@ async def test_what_differs_at_one_look_only_is_not_told() -> None:
 
 
 async def test_what_comes_between_the_looks_is_not_told_either() -> None:
-    world = a_settled_world()
+    cluster_state = a_settled_world()
 
-    found = await reconcile.compare(Books(world.book), Cluster(world.snapshot, claim_deleted(world).snapshot), no_pause)
+    found = await reconcile.compare(
+        Books(cluster_state.book), Cluster(cluster_state.snapshot, claim_deleted(cluster_state).snapshot), no_pause
+    )
 
     assert found == ()
 
 
 async def test_without_differences_there_is_no_second_look() -> None:
-    world = a_settled_world()
+    cluster_state = a_settled_world()
 
     async def never() -> None:
         raise AssertionError
 
-    assert await reconcile.compare(Books(world.book), Cluster(world.snapshot), never) == ()
+    assert await reconcile.compare(Books(cluster_state.book), Cluster(cluster_state.snapshot), never) == ()
 
 
 async def test_what_differs_twice_is_mended_once() -> None:
-    world = claim_deleted(a_settled_world())
-    ledger = Books(world.book)
+    cluster_state = claim_deleted(a_settled_world())
+    ledger = Books(cluster_state.book)
 
-    outcome = await mended(world, ledger)
-    again = await mended(world, ledger)
+    outcome = await mended(cluster_state, ledger)
+    again = await mended(cluster_state, ledger)
 
     assert [one.what for one in outcome.differences] == [What.CLAIM_GONE]
     assert [(entry.kind, place.sequence) for entry, place in outcome.posted] == [
-        (Kind.RELEASE, world.book.sequence + 1)
+        (Kind.RELEASE, cluster_state.book.sequence + 1)
     ]
     assert outcome.left == ()
     assert again == reconcile.Outcome()
@@ -128,43 +130,43 @@ async def test_what_differs_twice_is_mended_once() -> None:
 
 
 async def test_when_the_leader_writes_meanwhile_the_corrections_are_made_anew() -> None:
-    world = never_booked(a_settled_world())
-    ledger = Books(world.book, a_grant(1), a_grant(2))
+    cluster_state = never_booked(a_settled_world())
+    ledger = Books(cluster_state.book, a_grant(1), a_grant(2))
 
-    outcome = await mended(world, ledger)
+    outcome = await mended(cluster_state, ledger)
 
     assert [entry.kind for entry in ledger.ledger.entries] == [Kind.GRANT, Kind.GRANT, Kind.ADJUST]
     assert outcome.left == ()
 
 
 async def test_what_the_leader_mends_meanwhile_is_not_posted_again() -> None:
-    world = claim_deleted(a_settled_world())
-    (placement,) = world.book.placements.values()
+    cluster_state = claim_deleted(a_settled_world())
+    (placement,) = cluster_state.book.placements.values()
     gone = [uid for uid, holding in placement.holdings.items() if holding.claim == "team/train-0-gpus"]
     released = books.release(placement, claims=gone, at=NOON, actor="muster", reason="gone")
     assert released is not None
-    ledger = Books(world.book, released)
+    ledger = Books(cluster_state.book, released)
 
-    outcome = await mended(world, ledger)
+    outcome = await mended(cluster_state, ledger)
 
     assert ledger.ledger.entries == [released]
     assert (outcome.posted, outcome.left) == ((), ())
 
 
 async def test_who_writes_all_the_time_is_told() -> None:
-    world = claim_deleted(a_settled_world())
+    cluster_state = claim_deleted(a_settled_world())
 
     with pytest.raises(ConflictError, match="written to all the time"):
-        await mended(world, Books(world.book, *(a_grant(amount) for amount in range(1, 20))))
+        await mended(cluster_state, Books(cluster_state.book, *(a_grant(amount) for amount in range(1, 20))))
 
 
 async def test_balances_changed_by_hand_are_made_anew_before_anything_is_posted() -> None:
-    world = claim_deleted(a_settled_world())
-    changed = {**world.book.balances, Account(Q, GPUS, Bucket.USED): 7}
-    ledger = Books(replace(world.book, balances=changed))
-    ledger.rebuilt = world.book
+    cluster_state = claim_deleted(a_settled_world())
+    changed = {**cluster_state.book.balances, Account(Q, GPUS, Bucket.USED): 7}
+    ledger = Books(replace(cluster_state.book, balances=changed))
+    ledger.rebuilt = cluster_state.book
 
-    outcome = await mended(world, ledger)
+    outcome = await mended(cluster_state, ledger)
 
     assert [entry.kind for entry, _ in outcome.posted] == [Kind.ADJUST, Kind.RELEASE]
     assert "made anew from the chain" in outcome.posted[0][0].reason

@@ -16,7 +16,7 @@ from admission.api.kubernetes.claims import AllocatedDevice, Allocation
 from admission.api.kubernetes.pods import Pod, PodClaim
 from admission.api.muster.ledger_entries import Entry, Kind, Posted
 from admission.api.values.names import GANG, GANG_SIZE, GATE, NodeName, QueueName, Uid
-from admission.errors import ConflictError, Flaw, GoneError, MalformedObjectError, RetryError
+from admission.errors import ConflictError, GoneError, MalformedObjectError, Problem, RetryError
 from tests.builders import NOON, ClusterBuilder, a_cluster, claim_manifest
 from tests.unit.cycle.test_cycle import GPUS, Cluster, KilledError, Ledger, a_desk, gang, kinds, run
 
@@ -327,7 +327,7 @@ async def test_a_claim_that_cannot_be_read_any_more_stays_charged_and_its_device
     await run(desk)
     key = f"team/{cluster.opened[0][0]}-gpus"
     del cluster._claims[key]
-    error = MalformedObjectError("ResourceClaim", key, (Flaw("status.allocation", "odd"),))
+    error = MalformedObjectError("ResourceClaim", key, (Problem("status.allocation", "odd"),))
     cluster._rest = replace(cluster._rest, malformed={("ResourceClaim", key): error})
 
     await run(desk)

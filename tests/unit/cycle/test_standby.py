@@ -122,7 +122,7 @@ async def test_who_stands_by_knows_already_who_cannot_start() -> None:
 
     await cycle.rehearse(desk, NOON)
 
-    assert desk.recall._proofs
+    assert desk.plans._proofs
     assert not desk.decisions
     assert not desk.reserve._heads, "nobody is promised anything before the term begins"
     assert report(await cycle.run(desk, NOON)).phase is Phase.PENDING

@@ -7,7 +7,7 @@ import pytest
 
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import Hold, HoldReason
-from admission.errors import Flaw, MalformedObjectError
+from admission.errors import MalformedObjectError, Problem
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.cycle.test_cycle import GPUS, Cluster, Ledger, a_desk, gang, run
 
@@ -24,7 +24,7 @@ def a_lab(budget: str = "1000") -> ClusterBuilder:
 def drop(cluster: Cluster, name: QueueName, *, unread: bool = False) -> None:
     rest = cluster._rest
     queues = {known: queue for known, queue in rest.queues.items() if known != name}
-    error = MalformedObjectError("Queue", name, (Flaw("spec.quotas[0].nominal", "'-1' is negative"),))
+    error = MalformedObjectError("Queue", name, (Problem("spec.quotas[0].nominal", "'-1' is negative"),))
     cluster._rest = replace(rest, queues=queues, malformed={("Queue", name): error} if unread else {})
 
 

@@ -17,7 +17,7 @@ from admission.api.kubernetes.access_review import Visitor
 from admission.dashboard.auth import authentication, rbac, session as auth_session
 from admission.dashboard.auth.authentication import Proxies
 from admission.dashboard.auth.session import Sessions
-from admission.errors import ClusterAwayError, ForbiddenError, MendError
+from admission.errors import ClusterAwayError, FixError, ForbiddenError
 from tests import dashboards
 from tests.dashboards import ADMIN, NOBODY, Site
 
@@ -391,7 +391,7 @@ def test_secrets_are_long_enough(tmp_path: Any) -> None:
     path = tmp_path / "keys"
     path.write_text("short\n")
 
-    with pytest.raises(MendError, match="at least one line of 32 characters"):
+    with pytest.raises(FixError, match="at least one line of 32 characters"):
         auth_session.read_secrets(path)
 
 

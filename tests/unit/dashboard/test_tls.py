@@ -12,7 +12,7 @@ from cryptography import x509
 from structlog.testing import capture_logs
 
 from admission.dashboard.tls import Files, Shown
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.webhook.tls.certificate import Certificate, self_made
 from tests.integration.serving import eventually
 
@@ -86,5 +86,5 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     files = written(tmp_path, a_leaf())
     files.key.unlink()
 
-    with pytest.raises(MendError, match=rf"settings: dashboard: {files.certificate}, {files.key}"):
+    with pytest.raises(FixError, match=rf"settings: dashboard: {files.certificate}, {files.key}"):
         Shown(files)

@@ -1,4 +1,4 @@
-"""Worlds and gangs for tests of the planner, written as people would: `a_world().node("a", gpus=2)`, `a_pod("p", 1)`.
+"""Worlds and gangs for tests of the planner, written as people would: `a_cluster().node("a", gpus=2)`, `a_pod("p", 1)`.
 
 Everything goes through the decoders, as JSON does in real life.
 """
@@ -29,7 +29,7 @@ STEPS = 20_000
 Json = dict[str, Any]
 
 
-class WorldBuilder:
+class ClusterBuilder:
     """Collects objects; every method returns the builder."""
 
     def __init__(self) -> None:
@@ -100,9 +100,9 @@ class WorldBuilder:
             claims={claim.meta.key: claim for claim in self.claims},
         )
 
-    def world(self, *placements: Placement) -> ClusterState:
-        world = cluster_state.build(self.snapshot(), placements)
-        return replace(world, taken={**world.taken, **self._taken})
+    def cluster(self, *placements: Placement) -> ClusterState:
+        cluster = cluster_state.build(self.snapshot(), placements)
+        return replace(cluster, taken={**cluster.taken, **self._taken})
 
     def plan(
         self,
@@ -112,17 +112,17 @@ class WorldBuilder:
         steps: int = STEPS,
     ) -> Plan | NoPlan:
         return gang_planner.plan(
-            demands, self.world(), meters=meters, selectors=Selectors(), steps=steps, affordable=affordable
+            demands, self.cluster(), meters=meters, selectors=Selectors(), steps=steps, affordable=affordable
         )
 
     def diagnose(self, *demands: PodDemand) -> NoPlan:
         answer = self.plan(*demands)
         assert isinstance(answer, NoPlan), answer
-        return gang_planner.diagnose(answer, demands, self.world(), selectors=Selectors(), steps=STEPS)
+        return gang_planner.diagnose(answer, demands, self.cluster(), selectors=Selectors(), steps=STEPS)
 
 
-def a_world() -> WorldBuilder:
-    return WorldBuilder()
+def a_cluster() -> ClusterBuilder:
+    return ClusterBuilder()
 
 
 def a_request(name: str = "gpu", count: int = 1, *selectors: str, **exactly: Any) -> Json:

@@ -9,34 +9,36 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import NoPlan
 from admission.dra.requests.gang_request import Plan, PodDemand
 from admission.dra.state.cluster_state import ClusterState
-from tests.unit.dra.clusters import STEPS, WorldBuilder, a_pod, a_request, a_world
+from tests.unit.dra.clusters import STEPS, ClusterBuilder, a_cluster, a_pod, a_request
 
 
-def plan(*pods: PodDemand, world: ClusterState, selectors: Selectors | None = None, mute: bool = True) -> Plan | NoPlan:
-    return gang_planner.plan(pods, world, selectors=selectors or Selectors(), steps=STEPS, mute=mute)
+def plan(
+    *pods: PodDemand, cluster: ClusterState, selectors: Selectors | None = None, mute: bool = True
+) -> Plan | NoPlan:
+    return gang_planner.plan(pods, cluster, selectors=selectors or Selectors(), steps=STEPS, mute=mute)
 
 
 def two() -> list[PodDemand]:
     return [a_pod("p-0", 2), a_pod("p-1", 2)]
 
 
-def nodes(*, closed: bool = False, gpus: int = 2) -> WorldBuilder:
-    return a_world().node("a", gpus=2).node("b", gpus=gpus, unschedulable=closed)
+def nodes(*, closed: bool = False, gpus: int = 2) -> ClusterBuilder:
+    return a_cluster().node("a", gpus=2).node("b", gpus=gpus, unschedulable=closed)
 
 
 def test_too_little_room_is_told_without_a_step() -> None:
-    answer = plan(*two(), world=nodes(gpus=1).world())
+    answer = plan(*two(), cluster=nodes(gpus=1).cluster())
 
     assert isinstance(answer, NoPlan)
     assert answer.steps == 0
 
 
 def test_room_on_nodes_counts_as_well_as_devices() -> None:
-    small = a_world().node("a", gpus=4, allocatable={"cpu": "4"})
+    small = a_cluster().node("a", gpus=4, allocatable={"cpu": "4"})
     pods = [a_pod(f"p-{at}", 1, requests={"cpu": "2"}) for at in range(3)]
 
-    assert isinstance(plan(*pods[:2], world=small.world()), Plan)
-    assert isinstance(plan(*pods, world=small.world()), NoPlan)
+    assert isinstance(plan(*pods[:2], cluster=small.cluster()), Plan)
+    assert isinstance(plan(*pods, cluster=small.cluster()), NoPlan)
 
 
 @pytest.mark.parametrize("requests", [1, 2])
@@ -45,7 +47,7 @@ def test_a_device_that_can_be_shared_has_room_for_more_than_one(requests: int) -
     asked = [a_request(f"r-{at}", 1, capacity={"requests": {"memory": "10"}}) for at in range(requests)]
     pods = [a_pod(f"p-{at}", *asked) for at in range(3)]
 
-    assert isinstance(plan(*pods, world=a_world().node("a", gpus=[shared]).world()), Plan)
+    assert isinstance(plan(*pods, cluster=a_cluster().node("a", gpus=[shared]).cluster()), Plan)
 
 
 def lack_of(answer: Plan | NoPlan) -> NoPlan:
@@ -57,25 +59,25 @@ def lack_of(answer: Plan | NoPlan) -> NoPlan:
 @pytest.mark.parametrize("mute", [False, True])
 def test_what_a_gang_lacks_is_felt_in_later_worlds_until_there_is_room(*, mute: bool) -> None:
     selectors = Selectors()
-    lack = lack_of(plan(*two(), world=nodes(gpus=1).world(), selectors=selectors, mute=mute)).lack
+    lack = lack_of(plan(*two(), cluster=nodes(gpus=1).cluster(), selectors=selectors, mute=mute)).lack
     assert lack is not None
 
-    assert lack.is_felt(nodes(gpus=1).taken("a", 0).world())
-    assert not lack.is_felt(nodes().world())
+    assert lack.is_felt(nodes(gpus=1).taken("a", 0).cluster())
+    assert not lack.is_felt(nodes().cluster())
 
 
 def test_nothing_is_said_of_a_world_in_which_pods_may_go_to_other_nodes() -> None:
     selectors = Selectors()
-    lack = lack_of(plan(*two(), world=nodes(closed=True).world(), selectors=selectors)).lack
+    lack = lack_of(plan(*two(), cluster=nodes(closed=True).cluster(), selectors=selectors)).lack
     assert lack is not None
 
-    assert lack.is_felt(nodes(closed=True).world())
-    assert not lack.is_felt(nodes().world())
+    assert lack.is_felt(nodes(closed=True).cluster())
+    assert not lack.is_felt(nodes().cluster())
 
 
 def test_nothing_is_said_once_what_was_counted_is_forgotten() -> None:
-    lack = lack_of(plan(*two(), world=nodes(gpus=1).world(), selectors=Selectors())).lack
+    lack = lack_of(plan(*two(), cluster=nodes(gpus=1).cluster(), selectors=Selectors())).lack
     assert lack is not None
     gc.collect()
 
-    assert not lack.is_felt(nodes(gpus=1).world())
+    assert not lack.is_felt(nodes(gpus=1).cluster())

@@ -15,20 +15,23 @@ from admission.dra.planner.no_plan import NoPlan
 from admission.dra.requests import requests
 from admission.dra.requests.gang_request import Plan, PodDemand
 from admission.dra.state import cluster_state, what_if
-from tests.unit.dra.clusters import DRIVER, WorldBuilder, a_claim, a_pod, a_request, a_world, given, places
+from tests.unit.dra.clusters import DRIVER, ClusterBuilder, a_claim, a_cluster, a_pod, a_request, given, places
 from tests.unit.quota.test_tree import NOON
 
 A = NodeName("a")
 ALLOCATABLE = {"cpu": "4", "memory": "8Gi", "pods": "10"}
 
 
-def shelf(world: WorldBuilder, node: str = "a") -> NodeInventory:
-    return world.world().shelves[NodeName(node)]
+def node_inventory(cluster: ClusterBuilder, node: str = "a") -> NodeInventory:
+    return cluster.cluster().node_inventories[NodeName(node)]
 
 
-def seen(world: WorldBuilder, node: str = "a") -> list[str]:
+def seen(cluster: ClusterBuilder, node: str = "a") -> list[str]:
     return [
-        f"{spot.id.pool}/{spot.id.device}" for pool in shelf(world, node).pools if pool.sound for spot in pool.spots
+        f"{spot.id.pool}/{spot.id.device}"
+        for pool in node_inventory(cluster, node).pools
+        if pool.sound
+        for spot in pool.spots
     ]
 
 
@@ -41,8 +44,8 @@ ZONE = {"nodeSelectorTerms": [TERM]}
 SETS = [{"name": "card", "counters": {"slices": {"value": "7"}}}]
 
 
-def here() -> WorldBuilder:
-    return a_world().node("a", labels={"zone": "a"}).node("b", labels={"zone": "b"})
+def here() -> ClusterBuilder:
+    return a_cluster().node("a", labels={"zone": "a"}).node("b", labels={"zone": "b"})
 
 
 SEEN = {
@@ -88,9 +91,9 @@ SEEN = {
 }
 
 
-@pytest.mark.parametrize(("world", "devices"), SEEN.values(), ids=SEEN)
-def test_what_a_node_sees(world: WorldBuilder, devices: list[str]) -> None:
-    assert seen(world) == devices
+@pytest.mark.parametrize(("cluster", "devices"), SEEN.values(), ids=SEEN)
+def test_what_a_node_sees(cluster: ClusterBuilder, devices: list[str]) -> None:
+    assert seen(cluster) == devices
 
 
 UNSOUND = {
@@ -123,26 +126,26 @@ UNSOUND = {
 }
 
 
-@pytest.mark.parametrize(("world", "soundness", "why"), UNSOUND.values(), ids=UNSOUND)
+@pytest.mark.parametrize(("cluster", "soundness", "why"), UNSOUND.values(), ids=UNSOUND)
 def test_a_pool_that_is_not_sound_is_not_used_and_says_why(
-    world: WorldBuilder, soundness: PoolHealth, why: str
+    cluster: ClusterBuilder, soundness: PoolHealth, why: str
 ) -> None:
-    (pool,) = shelf(world).pools
+    (pool,) = node_inventory(cluster).pools
 
     assert pool.soundness is soundness
     assert why in pool.why
-    assert seen(world) == []
+    assert seen(cluster) == []
 
 
 def test_per_device_selection_keeps_other_nodes_devices_out_of_reach() -> None:
-    world = here().slice("p", [{"nodeName": "b"}, {"nodeSelector": ZONE}], perDeviceNodeSelection=True)
+    cluster = here().slice("p", [{"nodeName": "b"}, {"nodeSelector": ZONE}], perDeviceNodeSelection=True)
 
-    assert [spot.reachable for pool in shelf(world).pools for spot in pool.spots] == [False, True]
-    assert given(world.plan(a_pod("p", 1, nodeSelector={"zone": "a"}))) == {"p": ["p/gpu-1"]}
+    assert [spot.reachable for pool in node_inventory(cluster).pools for spot in pool.spots] == [False, True]
+    assert given(cluster.plan(a_pod("p", 1, nodeSelector={"zone": "a"}))) == {"p": ["p/gpu-1"]}
 
 
 def test_what_did_not_change_is_taken_from_the_world_before() -> None:
-    builder = a_world().node("a", gpus=1).node("b", gpus=1)
+    builder = a_cluster().node("a", gpus=1).node("b", gpus=1)
     snapshot = builder.snapshot()
     before = cluster_state.build(snapshot, ())
     changed = replace(
@@ -150,8 +153,8 @@ def test_what_did_not_change_is_taken_from_the_world_before() -> None:
     )
     after = cluster_state.build(changed, (), before=before)
 
-    assert after.shelves[A] is before.shelves[A]
-    assert after.shelves[NodeName("b")] is not before.shelves[NodeName("b")]
+    assert after.node_inventories[A] is before.node_inventories[A]
+    assert after.node_inventories[NodeName("b")] is not before.node_inventories[NodeName("b")]
 
 
 def device(pool: str, at: int) -> DeviceId:
@@ -182,90 +185,90 @@ def planned(pod: str, claim: str, node: str, at: int, *, settled: bool = False) 
 
 
 def test_allocated_devices_are_taken_but_those_for_administration_are_not() -> None:
-    builder = a_world().node("a", gpus=4)
+    builder = a_cluster().node("a", gpus=4)
     share = result("a", 2, shareID="x", consumedCapacity={"memory": "10Gi"})
     results = [result("a", 0), result("a", 1, adminAccess=True), share]
     builder.claims.append(a_claim("c", a_request(), allocation={"devices": {"results": results}}))
-    world = builder.world()
+    cluster = builder.cluster()
 
-    assert set(world.taken) == {device("a", 0)}
-    assert {at: [one.share for one in shares] for at, shares in world.shares.items()} == {
+    assert set(cluster.taken) == {device("a", 0)}
+    assert {at: [one.share for one in shares] for at, shares in cluster.shares.items()} == {
         device("a", 2): [{"memory": 10 << 30}]
     }
 
 
 def test_planned_devices_are_taken_until_the_allocation_is_seen() -> None:
-    builder = a_world().node("a", gpus=4)
+    builder = a_cluster().node("a", gpus=4)
     builder.claims.append(a_claim("c", a_request()))
-    world = builder.world(planned("p", "c", "a", 0))
-    assert set(world.taken) == {device("a", 0)}
-    assert str(world.taken[device("a", 0)]) == "claim team/c of gang team/g"
-    assert world.pinned == {Uid("claim-c"): frozenset({A})}
+    cluster = builder.cluster(planned("p", "c", "a", 0))
+    assert set(cluster.taken) == {device("a", 0)}
+    assert str(cluster.taken[device("a", 0)]) == "claim team/c of gang team/g"
+    assert cluster.pinned == {Uid("claim-c"): frozenset({A})}
 
     builder.claims[:] = [a_claim("c", a_request(), allocation={"devices": {"results": [result("a", 3)]}})]
-    seen_now = builder.world(planned("p", "c", "a", 0))
+    seen_now = builder.cluster(planned("p", "c", "a", 0))
     assert set(seen_now.taken) == {device("a", 3)}
     assert seen_now.pinned == {}
 
 
 def test_a_pod_that_comes_late_follows_its_planned_shared_claim() -> None:
-    builder = a_world().node("a", gpus=1).node("b")
+    builder = a_cluster().node("a", gpus=1).node("b")
     late = a_pod("late", a_claim("c", a_request()))
-    world = builder.world(planned("p", "c", "b", 0))
-    plan = planning_of(world, late)
+    cluster = builder.cluster(planned("p", "c", "b", 0))
+    plan = planning_of(cluster, late)
 
     assert places(plan) == {"late": "b"}
     assert given(plan) == {"late": []}
 
 
-def planning_of(world: cluster_state.ClusterState, *demands: PodDemand) -> Plan | NoPlan:
-    return gang_planner.plan(demands, world, selectors=Selectors(), steps=1000)
+def planning_of(cluster: cluster_state.ClusterState, *demands: PodDemand) -> Plan | NoPlan:
+    return gang_planner.plan(demands, cluster, selectors=Selectors(), steps=1000)
 
 
 def test_bound_pods_and_granted_ones_take_resources() -> None:
-    builder = a_world().node("a", allocatable=ALLOCATABLE)
+    builder = a_cluster().node("a", allocatable=ALLOCATABLE)
     for name, spec in (("bound", {"nodeName": "a"}), ("granted", {}), ("gated", {})):
         builder.pods.append(a_pod(name, requests={"cpu": "1"}, **spec).pod)
     done = replace(builder.pods[0], meta=replace(builder.pods[0].meta, uid=Uid("done")), phase="Succeeded")
     builder.pods.append(done)
-    world = builder.world(planned("granted", "c", "a", 0))
+    cluster = builder.cluster(planned("granted", "c", "a", 0))
 
-    assert world.left[A] == {"cpu": 2000, "memory": 8 << 30, "pods": 8}
-    assert what_if.without(world).left[A] == {"cpu": 4000, "memory": 8 << 30, "pods": 10}
+    assert cluster.left[A] == {"cpu": 2000, "memory": 8 << 30, "pods": 8}
+    assert what_if.without(cluster).left[A] == {"cpu": 4000, "memory": 8 << 30, "pods": 10}
 
 
 def test_a_granted_plan_is_seen_by_the_next_one_of_the_cycle() -> None:
-    builder = a_world().node("a", gpus=1, allocatable=ALLOCATABLE)
+    builder = a_cluster().node("a", gpus=1, allocatable=ALLOCATABLE)
     first, second = a_pod("p", 1, requests={"cpu": "1"}), a_pod("q", 1)
     plan = builder.plan(first)
     assert isinstance(plan, Plan)
-    world = cluster_state.granted(builder.world(), plan, {first.pod.meta.uid: first.pod}, "team/g")
+    cluster = cluster_state.granted(builder.cluster(), plan, {first.pod.meta.uid: first.pod}, "team/g")
 
-    assert world.left[A] == {"cpu": 3000, "memory": 8 << 30, "pods": 9}
-    assert not isinstance(planning_of(world, second), Plan)
+    assert cluster.left[A] == {"cpu": 3000, "memory": 8 << 30, "pods": 9}
+    assert not isinstance(planning_of(cluster, second), Plan)
 
 
 def test_claims_without_uid_are_told_apart_by_name() -> None:
     """Offline, nothing has a UID."""
-    builder = a_world().node("a", gpus=1).node("b", gpus=1)
+    builder = a_cluster().node("a", gpus=1).node("b", gpus=1)
     first, second = (a_pod(name, replace(c, meta=replace(c.meta, uid=Uid("")))) for name, c in NAMED.items())
     plan = builder.plan(first, second)
     assert places(plan) == {"p": "a", "q": "b"}
     assert isinstance(plan, Plan)
     assert {one.claim_uid for one in plan.holdings} == {"team/p-c", "team/q-c"}
 
-    world = cluster_state.granted(
-        builder.world(), replace(plan, pods=plan.pods[:1]), {first.pod.meta.uid: first.pod}, "team/g"
+    cluster = cluster_state.granted(
+        builder.cluster(), replace(plan, pods=plan.pods[:1]), {first.pod.meta.uid: first.pod}, "team/g"
     )
-    assert places(planning_of(world, second)) == {"q": "b"}
-    assert given(planning_of(world, second)) == {"q": ["b/gpu-0"]}
+    assert places(planning_of(cluster, second)) == {"q": "b"}
+    assert given(planning_of(cluster, second)) == {"q": ["b/gpu-0"]}
 
 
 NAMED = {name: a_claim(f"{name}-c", a_request()) for name in ("p", "q")}
 
 
 def test_a_device_is_found_as_its_newest_slice_describes_it() -> None:
-    builder = a_world().slice("p-1", [{"attributes": {"n": {"int": 1}}}], pool="p", nodeName="a")
+    builder = a_cluster().slice("p-1", [{"attributes": {"n": {"int": 1}}}], pool="p", nodeName="a")
     builder.slice("p-2", [{"attributes": {"n": {"int": 2}}}], pool="p", generation=2, nodeName="a")
     slices = Slices(builder.snapshot().slices.values())
     found = slices.device(device("p", 0))
@@ -276,13 +279,13 @@ def test_a_device_is_found_as_its_newest_slice_describes_it() -> None:
 
 
 def test_selectors_forget_slices_that_are_gone() -> None:
-    builder = a_world().node("a", gpus=1)
+    builder = a_cluster().node("a", gpus=1)
     selectors = Selectors()
     claim = a_claim("c", a_request())
-    found = node_allocator.allocate([claim], A, builder.world(), selectors=selectors, steps=10)
+    found = node_allocator.allocate([claim], A, builder.cluster(), selectors=selectors, steps=10)
     assert isinstance(found, node_allocator.Allocated)
 
-    selectors.keep(builder.world().shelves)
+    selectors.keep(builder.cluster().node_inventories)
     assert len(selectors._seen) == 1
     selectors.keep({})
     assert len(selectors._seen) == 0
@@ -292,7 +295,7 @@ def test_a_slice_of_one_version_that_says_something_else_is_read_again() -> None
     """Manifests written by hand may repeat a UID."""
     selectors, claim = Selectors(), a_claim("c", a_request("gpu", 2))
     found = [
-        node_allocator.allocate([claim], A, a_world().node("a", gpus=gpus).world(), selectors=selectors, steps=10)
+        node_allocator.allocate([claim], A, a_cluster().node("a", gpus=gpus).cluster(), selectors=selectors, steps=10)
         for gpus in (1, 2)
     ]
 
@@ -313,20 +316,20 @@ HERE = {
 }
 
 
-@pytest.mark.parametrize(("world", "sentence"), HERE.values(), ids=HERE)
-def test_a_pod_that_does_not_fit_a_node_is_told_why(world: WorldBuilder, sentence: str) -> None:
+@pytest.mark.parametrize(("cluster", "sentence"), HERE.values(), ids=HERE)
+def test_a_pod_that_does_not_fit_a_node_is_told_why(cluster: ClusterBuilder, sentence: str) -> None:
     claim = a_claim("c", a_request("gpu", 2))
-    found = node_allocator.allocate([claim], A, world.world(), selectors=Selectors(), steps=100)
+    found = node_allocator.allocate([claim], A, cluster.cluster(), selectors=Selectors(), steps=100)
 
     assert isinstance(found, node_allocator.NotHere)
     assert found.message == sentence
 
 
 def test_a_constraint_needs_an_attribute() -> None:
-    world = a_world().node("a", gpus=1).world()
+    cluster = a_cluster().node("a", gpus=1).cluster()
     claim = a_claim("c", a_request(), constraints=[{"requests": ["gpu"]}])
 
-    assert isinstance(node_allocator.allocate([claim], A, world, selectors=Selectors(), steps=10), requests.Fatal)
+    assert isinstance(node_allocator.allocate([claim], A, cluster, selectors=Selectors(), steps=10), requests.Fatal)
 
 
 def test_pools_name_themselves() -> None:
@@ -352,24 +355,24 @@ def booked(*seats: tuple[str, str], device: DeviceId) -> Placement:
 
 def test_a_shared_claim_has_the_consumers_that_have_a_seat() -> None:
     """200 pods wait for it; 100 more of another gang would make 300, and it can be reserved for 256."""
-    builder = a_world().node("a", gpus=1)
+    builder = a_cluster().node("a", gpus=1)
     claim = a_claim("c", a_request())
     builder.claims.append(claim)
-    world = builder.world(booked(*((f"p-{at}", "a") for at in range(200)), device=device("a", 0)))
+    cluster = builder.cluster(booked(*((f"p-{at}", "a") for at in range(200)), device=device("a", 0)))
 
-    assert isinstance(planning_of(world, *(a_pod(f"q-{at}", claim) for at in range(56))), Plan)
-    assert isinstance(planning_of(world, *(a_pod(f"q-{at}", claim) for at in range(57))), NoPlan)
+    assert isinstance(planning_of(cluster, *(a_pod(f"q-{at}", claim) for at in range(56))), Plan)
+    assert isinstance(planning_of(cluster, *(a_pod(f"q-{at}", claim) for at in range(57))), NoPlan)
 
 
 def test_a_gang_of_the_same_cycle_counts_too() -> None:
-    builder = a_world().node("a", gpus=1)
+    builder = a_cluster().node("a", gpus=1)
     claim = a_claim("c", a_request())
     builder.claims.append(claim)
     first = [a_pod(f"p-{at}", claim) for at in range(200)]
-    plan = planning_of(builder.world(), *first)
+    plan = planning_of(builder.cluster(), *first)
     assert isinstance(plan, Plan)
     pods = {demand.pod.meta.uid: demand.pod for demand in first}
-    after = cluster_state.granted(builder.world(), plan, pods, "team/g", {uid: [claim.meta.uid] for uid in pods})
+    after = cluster_state.granted(builder.cluster(), plan, pods, "team/g", {uid: [claim.meta.uid] for uid in pods})
 
     assert isinstance(planning_of(after, *(a_pod(f"q-{at}", claim) for at in range(56))), Plan)
     assert isinstance(planning_of(after, *(a_pod(f"q-{at}", claim) for at in range(57))), NoPlan)
@@ -378,10 +381,10 @@ def test_a_gang_of_the_same_cycle_counts_too() -> None:
 @pytest.mark.parametrize("node", ["a", "b"])
 def test_a_planned_claim_is_used_wherever_pods_wait_for_it(node: str) -> None:
     """Its device is one that both nodes reach."""
-    builder = a_world().node("a", labels={"name": "a"}).node("b", labels={"name": "b"})
+    builder = a_cluster().node("a", labels={"name": "a"}).node("b", labels={"name": "b"})
     builder.slice("fabric", 2, allNodes=True)
     claim = a_claim("c", a_request())
     builder.claims.append(claim)
-    world = builder.world(booked(("p", "a"), ("q", "b"), device=device("fabric", 0)))
+    cluster = builder.cluster(booked(("p", "a"), ("q", "b"), device=device("fabric", 0)))
 
-    assert places(planning_of(world, a_pod("late", claim, nodeSelector={"name": node}))) == {"late": node}
+    assert places(planning_of(cluster, a_pod("late", claim, nodeSelector={"name": node}))) == {"late": node}

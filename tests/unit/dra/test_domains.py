@@ -10,25 +10,25 @@ from admission.dra import gang_planner
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.requests.gang_request import Choice, Colocation, Plan, PodDemand, Topology
-from tests.unit.dra.clusters import STEPS, WorldBuilder, a_pod, a_world, places, refused
+from tests.unit.dra.clusters import STEPS, ClusterBuilder, a_cluster, a_pod, places, refused
 
 RACK = "example.com/rack"
 PREFERRED: dict[str, Any] = {"required": "", "preferred": RACK}
 
 
-def racks(**gpus: Sequence[int]) -> WorldBuilder:
+def racks(**gpus: Sequence[int]) -> ClusterBuilder:
     """Return a world of racks, each with nodes of so many GPUs, called RACK-NUMBER."""
-    builder = a_world()
+    builder = a_cluster()
     for rack, nodes in gpus.items():
         for at, count in enumerate(nodes):
             builder.node(f"{rack}-{at}", gpus=count, labels={RACK: rack})
     return builder
 
 
-def plan(builder: WorldBuilder, *pods: PodDemand, steps: int = STEPS, **topology: Any) -> Plan | NoPlan:
+def plan(builder: ClusterBuilder, *pods: PodDemand, steps: int = STEPS, **topology: Any) -> Plan | NoPlan:
     return gang_planner.plan(
         pods,
-        builder.world(),
+        builder.cluster(),
         selectors=Selectors(),
         steps=steps,
         topology=Topology(gang=Colocation(**{"required": RACK, **topology})),
@@ -57,7 +57,7 @@ def test_a_domain_that_is_hard_to_judge_leaves_steps_for_one_that_is_easy() -> N
     """In the first rack six pods of 6 cores leave room for twelve of 5, in hundreds of ways, and not for fourteen."""
     pods = [*(a_pod(f"p-{at}", requests={"cpu": "6"}) for at in range(6))]
     pods += [a_pod(f"q-{at}", requests={"cpu": "5"}) for at in range(14)]
-    builder = a_world()
+    builder = a_cluster()
     for at in range(12):
         builder.node(f"hard-{at}", allocatable={"cpu": f"{10_000 + at}m"}, labels={RACK: "hard"})
 
@@ -105,7 +105,7 @@ def test_who_comes_later_waits_where_the_others_domain_is_full_unless_being_toge
 APART = f"so that nobody can be in one domain of {RACK} with all of them; mend the label, or let the gang end and start"
 LOST = {
     "no node has the label": (
-        a_world().node("a", gpus=4),
+        a_cluster().node("a", gpus=4),
         beside(),
         f"no node has the label {RACK}; label the nodes, or name a label that they have",
     ),
@@ -128,7 +128,7 @@ LOST = {
 
 
 @pytest.mark.parametrize(("builder", "others", "message"), LOST.values(), ids=LOST)
-def test_where_no_domain_can_be_looked_at(builder: WorldBuilder, others: frozenset[NodeName], message: str) -> None:
+def test_where_no_domain_can_be_looked_at(builder: ClusterBuilder, others: frozenset[NodeName], message: str) -> None:
     answer = refused(plan(builder, *gang(1), beside=others))
     preferred = plan(builder, *gang(1), **PREFERRED, beside=others)
 
@@ -144,12 +144,12 @@ def test_a_node_that_is_gone_binds_nobody() -> None:
 def test_the_domain_is_awaited_that_could_take_the_gang_and_has_most_room_for_it() -> None:
     builder = racks(r1=[2, 2], r2=[4, 4], r3=[3])
     builder.taken("r1-0", 0).taken("r2-0", 0, 1, claim="others/c")
-    pods, world = gang(4, 2), builder.world()
+    pods, cluster = gang(4, 2), builder.cluster()
 
     answer = gang_planner.diagnose(
         refused(plan(builder, *pods)),
         pods,
-        world,
+        cluster,
         selectors=Selectors(),
         steps=STEPS,
         choice=Choice.FREE,

@@ -15,7 +15,7 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import Kind
 from admission.dra.requests import extended_resources
 from admission.dra.requests.gang_request import PodDemand
-from tests.unit.dra.clusters import STEPS, WorldBuilder, a_claim, a_request, a_world, given, places, refused
+from tests.unit.dra.clusters import STEPS, ClusterBuilder, a_claim, a_cluster, a_request, given, places, refused
 
 G, K = "example.com/gpu", "example.com/nic"
 ALLOCATABLE = {"cpu": "8", "memory": "8Gi", "pods": "10"}
@@ -163,16 +163,16 @@ def made_for(pod: pods.Pod, *found: claims.Claim) -> dict[Uid, claims.Claim]:
     return {uid: claim for uid, claim in indexed.items() if uid != claim.meta.uid}
 
 
-def demand(builder: WorldBuilder, pod: pods.Pod, *claims: Any) -> PodDemand:
+def demand(builder: ClusterBuilder, pod: pods.Pod, *claims: Any) -> PodDemand:
     classes = builder.snapshot().classes
     made = extended_resources.claim_of(pod, classes)
     assert made is not None
     return PodDemand(pod=pod, claims=(*claims, made), extended=extended_resources.resources_of(pod.containers, classes))
 
 
-def clustered(plugged: int = 0) -> WorldBuilder:
+def clustered(plugged: int = 0) -> ClusterBuilder:
     """Two nodes, each with two devices; node b has a device plugin for some."""
-    builder = a_world()
+    builder = a_cluster()
     builder.classes[0]["spec"]["extendedResourceName"] = G
     builder.node("a", gpus=2, allocatable=ALLOCATABLE)
     return builder.node("b", gpus=2, allocatable={**ALLOCATABLE, G: str(plugged)})
@@ -219,12 +219,12 @@ def test_a_resource_that_two_classes_offer_is_not_predicted() -> None:
 
 
 def test_a_claim_is_shared_by_256_consumers_at_most() -> None:
-    builder = a_world().node("a", gpus=1)
+    builder = a_cluster().node("a", gpus=1)
     claim = a_claim("shared", a_request())
     full = replace(claim, reserved_for=tuple(f"pod-{at}" for at in range(256)))
     pod = a_pod(container(cpu=1))
     answer = gang_planner.plan(
-        [PodDemand(pod=pod, claims=(full,))], builder.world(), selectors=Selectors(), steps=STEPS
+        [PodDemand(pod=pod, claims=(full,))], builder.cluster(), selectors=Selectors(), steps=STEPS
     )
 
     assert "claim shared would have 257 consumers" in refused(answer).message

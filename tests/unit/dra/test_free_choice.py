@@ -14,13 +14,13 @@ from admission.dra.requests.gang_request import Choice, Colocation, Plan, PodDem
 from tests.unit.dra.clusters import (
     DRIVER,
     STEPS,
+    ClusterBuilder,
     Json,
-    WorldBuilder,
+    a_cluster,
     a_meter,
     a_pod,
     a_request,
     a_source,
-    a_world,
     given,
     places,
     refused,
@@ -33,9 +33,9 @@ STARTS = {"1g": range(7), "3g": (0, 4), "4g": (0,), "7g": (0,)}
 MEMORY = {"1g": 1, "3g": 4, "4g": 4, "7g": 8}
 
 
-def plan(builder: WorldBuilder, *pods: PodDemand, **more: Any) -> Plan | NoPlan:
+def plan(builder: ClusterBuilder, *pods: PodDemand, **more: Any) -> Plan | NoPlan:
     return gang_planner.plan(
-        pods, builder.world(), selectors=Selectors(), **{"steps": STEPS, "choice": Choice.FREE, **more}
+        pods, builder.cluster(), selectors=Selectors(), **{"steps": STEPS, "choice": Choice.FREE, **more}
     )
 
 
@@ -44,15 +44,15 @@ def sized(size: str) -> Json:
     return {"name": size, **asked["exactly"]}
 
 
-def big_and_small() -> WorldBuilder:
-    return a_world().node("a", gpus=[{"attributes": {"size": {"string": size}}} for size in ("big", "small")])
+def big_and_small() -> ClusterBuilder:
+    return a_cluster().node("a", gpus=[{"attributes": {"size": {"string": size}}} for size in ("big", "small")])
 
 
 def prefers_big(name: str) -> PodDemand:
     return a_pod(name, {"name": "gpu", "firstAvailable": [sized("big"), sized("small")]})
 
 
-def cards(count: int) -> WorldBuilder:
+def cards(count: int) -> ClusterBuilder:
     """Return a node with cards of 7 slices of compute and 8 of memory; partitions are called CARD-PROFILE-START."""
     parts = []
     for card in range(count):
@@ -68,7 +68,7 @@ def cards(count: int) -> WorldBuilder:
                     }
                 )
     whole = {"compute": {"value": "7"}, **{f"memory-{at}": {"value": "1"} for at in range(8)}}
-    builder = a_world().node("a").slice("parts", parts, pool="a", count=2, nodeName="a")
+    builder = a_cluster().node("a").slice("parts", parts, pool="a", count=2, nodeName="a")
     sets = [{"name": f"card-{card}", "counters": whole} for card in range(count)]
     return builder.slice("sets", [], pool="a", count=2, nodeName="a", sharedCounters=sets)
 
@@ -82,7 +82,7 @@ def wanting(profile: str, *names: str) -> list[PodDemand]:
 
 
 def test_a_pod_that_prefers_a_device_leaves_it_to_one_that_can_do_with_no_other() -> None:
-    builder = a_world().node("a", gpus=[{"attributes": {"size": {"string": s}}} for s in ("big", "small", "small")])
+    builder = a_cluster().node("a", gpus=[{"attributes": {"size": {"string": s}}} for s in ("big", "small", "small")])
     greedy = [prefers_big("one"), prefers_big("two")]
     needy = a_pod("big", a_request("gpu", 1, f"device.attributes['{DRIVER}'].size == 'big'"))
 
@@ -111,13 +111,13 @@ def test_small_partitions_go_to_one_card_and_leave_the_largest_possible_free() -
 
 def test_a_card_that_is_in_use_is_filled_before_others() -> None:
     builder = cards(2)
-    builder._taken[DeviceId(DRIVER, "a", "1-4g-0")] = next(iter(a_world().taken("x", 0)._taken.values()))
+    builder._taken[DeviceId(DRIVER, "a", "1-4g-0")] = next(iter(a_cluster().taken("x", 0)._taken.values()))
 
     assert given(plan(builder, *wanting("3g", "one"))) == {"one": ["a/1-3g-4"]}
 
 
 def test_nodes_that_are_whole_are_kept_whole() -> None:
-    builder = a_world().node("a", gpus=8).node("b", gpus=8).node("c", gpus=8).taken("b", 0, 1, 2)
+    builder = a_cluster().node("a", gpus=8).node("b", gpus=8).node("c", gpus=8).taken("b", 0, 1, 2)
 
     assert set(places(plan(builder, *(a_pod(f"p-{at}", 1) for at in range(5)))).values()) == {"b"}
 
@@ -132,7 +132,7 @@ def test_one_partition_more_than_cards_have_is_proved_not_to_fit() -> None:
 
 def test_a_choice_that_is_over_quota_is_passed_over() -> None:
     """One pod may have two small devices or a big one; only one device can be paid for."""
-    builder = a_world().node("a", gpus=[{"attributes": {"size": {"string": s}}} for s in ("small", "small", "big")])
+    builder = a_cluster().node("a", gpus=[{"attributes": {"size": {"string": s}}} for s in ("small", "small", "big")])
     pod = a_pod("p", {"name": "gpu", "firstAvailable": [{**sized("small"), "count": 2}, sized("big")]})
     meters = device_meters.compile_meters([a_meter(GPUS, a_source("count"))])
 
@@ -148,7 +148,7 @@ def test_a_choice_that_is_over_quota_is_passed_over() -> None:
 def test_where_nodes_differ_in_price_the_cheap_one_is_found() -> None:
     """The full node comes first and costs 3 a device by its meter, the other 1."""
     priced = [{"attributes": {"price": {"int": price}}} for price in (3, 3)]
-    builder = a_world().node("a", gpus=priced).node("b", gpus=[{"attributes": {"price": {"int": 1}}}] * 4)
+    builder = a_cluster().node("a", gpus=priced).node("b", gpus=[{"attributes": {"price": {"int": 1}}}] * 4)
     price = a_source("expression", {"cel": f"device.attributes['{DRIVER}'].price"})
     meters = device_meters.compile_meters([a_meter(GPUS, price)])
     pods = [a_pod("one", 1), a_pod("two", 1)]
@@ -160,7 +160,7 @@ def test_where_nodes_differ_in_price_the_cheap_one_is_found() -> None:
 
 def test_a_device_on_which_a_selector_fails_is_passed_over() -> None:
     """kube-scheduler would give up on the pod when it meets the first device."""
-    builder = a_world().node("a", gpus=[{}, {"attributes": {"size": {"string": "big"}}}])
+    builder = a_cluster().node("a", gpus=[{}, {"attributes": {"size": {"string": "big"}}}])
     pod = a_pod("p", a_request("gpu", 1, f"device.attributes['{DRIVER}'].size == 'big'"))
 
     assert refused(plan(builder, pod, choice=Choice.FIRST_FIT)).kind is Kind.FATAL
@@ -169,7 +169,7 @@ def test_a_device_on_which_a_selector_fails_is_passed_over() -> None:
 
 def test_a_free_choice_that_ends_too_early_falls_back_to_first_fit() -> None:
     """So nobody is worse off for a choice: here for the very budget of first fit."""
-    builder = a_world().node("a", gpus=8).node("b", gpus=8)
+    builder = a_cluster().node("a", gpus=8).node("b", gpus=8)
     pods = [a_pod(f"p-{at}", 1 + at % 3) for at in range(8)]
     first_fit = plan(builder, *pods, choice=Choice.FIRST_FIT)
     assert isinstance(first_fit, Plan)
@@ -179,7 +179,7 @@ def test_a_free_choice_that_ends_too_early_falls_back_to_first_fit() -> None:
 
 @pytest.mark.parametrize("choice", list(Choice))
 def test_a_gang_is_kept_in_the_tightest_domain_that_takes_it(choice: Choice) -> None:
-    builder = a_world()
+    builder = a_cluster()
     for name, rack, gpus in (("a", "r1", 2), ("b", "r1", 2), ("c", "r2", 3), ("d", "r2", 3), ("e", "r3", 8)):
         builder.node(name, gpus=gpus, labels={RACK: rack})
     pods = [a_pod(f"p-{at}", 3) for at in range(2)]
@@ -191,7 +191,7 @@ def test_a_gang_is_kept_in_the_tightest_domain_that_takes_it(choice: Choice) -> 
 
 @pytest.mark.parametrize("choice", list(Choice))
 def test_a_gang_that_no_domain_takes_is_refused_or_spread_as_it_asks(choice: Choice) -> None:
-    builder = a_world()
+    builder = a_cluster()
     for name, rack in (("a", "r1"), ("b", "r2")):
         builder.node(name, gpus=2, labels={RACK: rack})
     pods = [a_pod(f"p-{at}", 2) for at in range(2)]
@@ -209,14 +209,16 @@ def test_a_gang_that_no_domain_takes_is_refused_or_spread_as_it_asks(choice: Cho
 
 
 def test_a_gang_waits_for_the_domain_that_would_take_it_were_nothing_in_use() -> None:
-    builder = a_world().node("a", gpus=4, labels={RACK: "r1"}).node("b", gpus=2, labels={RACK: "r2"}).node("c", gpus=8)
+    builder = (
+        a_cluster().node("a", gpus=4, labels={RACK: "r1"}).node("b", gpus=2, labels={RACK: "r2"}).node("c", gpus=8)
+    )
     builder.taken("a", 0, claim="others/c", gang="others/g")
     pods, topology = [a_pod(f"p-{at}", 2) for at in range(2)], Topology(gang=Colocation(required=RACK))
-    world, selectors = builder.world(), Selectors()
+    cluster, selectors = builder.cluster(), Selectors()
 
     answer = refused(plan(builder, *pods, topology=topology))
     found = gang_planner.diagnose(
-        answer, pods, world, selectors=selectors, steps=STEPS, choice=Choice.FREE, topology=topology
+        answer, pods, cluster, selectors=selectors, steps=STEPS, choice=Choice.FREE, topology=topology
     )
 
     assert found.kind is Kind.BUSY

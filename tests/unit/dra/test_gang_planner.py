@@ -12,13 +12,13 @@ from admission.dra.requests.gang_request import Plan
 from tests.unit.dra.clusters import (
     CLASS,
     STEPS,
-    WorldBuilder,
+    ClusterBuilder,
     a_claim,
+    a_cluster,
     a_meter,
     a_pod,
     a_request,
     a_source,
-    a_world,
     given,
     places,
     refused,
@@ -37,20 +37,20 @@ def on_root(name: str) -> dict[str, Any]:
 
 
 def test_a_pod_gets_the_first_devices_that_are_free() -> None:
-    plan = a_world().node("a", gpus=4).taken("a", 0, 2).plan(a_pod("p", 2))
+    plan = a_cluster().node("a", gpus=4).taken("a", 0, 2).plan(a_pod("p", 2))
 
     assert given(plan) == {"p": ["a/gpu-1", "a/gpu-3"]}
 
 
 def test_a_gang_is_packed_on_the_fullest_nodes() -> None:
-    plan = a_world().node("a", gpus=4).node("b", gpus=4).taken("b", 0, 1).plan(a_pod("p", 2))
+    plan = a_cluster().node("a", gpus=4).node("b", gpus=4).taken("b", 0, 1).plan(a_pod("p", 2))
 
     assert places(plan) == {"p": "b"}
 
 
 def test_large_pods_get_the_nodes_that_small_ones_could_do_without() -> None:
     pods = (a_pod("small-0", 1), a_pod("small-1", 1), a_pod("large", 4))
-    plan = a_world().node("a", gpus=4).node("b", gpus=2).plan(*pods)
+    plan = a_cluster().node("a", gpus=4).node("b", gpus=2).plan(*pods)
 
     assert places(plan) == {"large": "a", "small-0": "b", "small-1": "b"}
 
@@ -58,7 +58,7 @@ def test_large_pods_get_the_nodes_that_small_ones_could_do_without() -> None:
 def test_a_gang_that_fits_pod_by_pod_only_in_another_order_is_planned_in_that_order() -> None:
     """The pod that takes any GPU would take the only h100 if it came first."""
     picky = a_pod("picky", a_request("gpu", 1, H100))
-    plan = a_world().node("a", gpus=[model("h100"), model("a100")]).plan(a_pod("any", 1), picky)
+    plan = a_cluster().node("a", gpus=[model("h100"), model("a100")]).plan(a_pod("any", 1), picky)
 
     assert isinstance(plan, Plan)
     assert [pod.pod for pod in plan.pods] == ["team/picky", "team/any"]
@@ -67,36 +67,36 @@ def test_a_gang_that_fits_pod_by_pod_only_in_another_order_is_planned_in_that_or
 
 def test_first_fit_decides_even_where_free_choice_would_do() -> None:
     """Whoever comes first takes both h100 where an a100 would have done for the first request."""
-    world = a_world().node("a", gpus=[model("h100"), model("h100"), model("a100"), model("a100")])
+    cluster = a_cluster().node("a", gpus=[model("h100"), model("h100"), model("a100"), model("a100")])
     pods = [a_pod(name, a_claim(name, a_request("any", 1), a_request("h100", 1, H100))) for name in ("p", "q")]
 
-    assert given(world.plan(pods[0])) == {"p": ["a/gpu-0", "a/gpu-1"]}
-    assert refused(world.plan(*pods)).kind is Kind.INFEASIBLE
+    assert given(cluster.plan(pods[0])) == {"p": ["a/gpu-0", "a/gpu-1"]}
+    assert refused(cluster.plan(*pods)).kind is Kind.INFEASIBLE
 
 
 def test_who_was_planned_before_changes_neither_a_plan_nor_the_steps_to_it() -> None:
-    world = a_world().node("a", gpus=[model("h100"), model("a100")]).node("b", gpus=[model("a100")]).world()
+    cluster = a_cluster().node("a", gpus=[model("h100"), model("a100")]).node("b", gpus=[model("a100")]).cluster()
     gang, selectors = [a_pod("p", a_request("gpu", 1, H100)), a_pod("q", 1)], Selectors()
 
-    first, again = (gang_planner.plan(gang, world, selectors=selectors, steps=STEPS) for _ in range(2))
+    first, again = (gang_planner.plan(gang, cluster, selectors=selectors, steps=STEPS) for _ in range(2))
 
     assert isinstance(first, Plan)
-    assert first == again == gang_planner.plan(gang, world, selectors=Selectors(), steps=STEPS)
+    assert first == again == gang_planner.plan(gang, cluster, selectors=Selectors(), steps=STEPS)
     assert first.steps > len(gang)
-    assert refused(gang_planner.plan(gang, world, selectors=selectors, steps=3)).kind is Kind.STEPS_ENDED
+    assert refused(gang_planner.plan(gang, cluster, selectors=selectors, steps=3)).kind is Kind.STEPS_ENDED
 
 
 def test_several_requests_and_claims_of_a_pod_share_its_node() -> None:
-    world = a_world().device_class("nic", "device.driver == 'nic.example.com'").node("a", gpus=2)
-    world.slice("a-nic", 1, driver="nic.example.com", nodeName="a")
+    cluster = a_cluster().device_class("nic", "device.driver == 'nic.example.com'").node("a", gpus=2)
+    cluster.slice("a-nic", 1, driver="nic.example.com", nodeName="a")
     claim = a_claim("c", a_request("gpu", 2), a_request("nic", 1, deviceClassName="nic"))
 
-    assert given(world.plan(a_pod("p", claim))) == {"p": ["a/gpu-0", "a/gpu-1", "a-nic/gpu-0"]}
+    assert given(cluster.plan(a_pod("p", claim))) == {"p": ["a/gpu-0", "a/gpu-1", "a-nic/gpu-0"]}
 
 
 def test_a_shared_claim_is_allocated_once_and_binds_the_others() -> None:
     shared = a_claim("shared", a_request("gpu", 1))
-    plan = a_world().node("a", gpus=2).node("b", gpus=3).plan(a_pod("p-0", shared, 1), a_pod("p-1", shared, 1))
+    plan = a_cluster().node("a", gpus=2).node("b", gpus=3).plan(a_pod("p-0", shared, 1), a_pod("p-1", shared, 1))
 
     assert places(plan) == {"p-0": "b", "p-1": "b"}
     assert given(plan) == {"p-0": ["b/gpu-0", "b/gpu-1"], "p-1": ["b/gpu-2"]}
@@ -106,23 +106,23 @@ def test_an_allocated_claim_binds_its_pod_and_takes_nothing_more() -> None:
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}
     claim = a_claim("c", a_request(), allocation={"nodeSelector": {"nodeSelectorTerms": [term]}})
 
-    assert places(a_world().node("a", gpus=1).node("b").plan(a_pod("p", claim))) == {"p": "b"}
+    assert places(a_cluster().node("a", gpus=1).node("b").plan(a_pod("p", claim))) == {"p": "b"}
 
 
 def test_devices_that_several_nodes_see_are_given_once() -> None:
-    world = a_world().node("a").node("b").slice("fabric", 1, allNodes=True)
+    cluster = a_cluster().node("a").node("b").slice("fabric", 1, allNodes=True)
 
-    assert given(world.plan(a_pod("p", 1))) == {"p": ["fabric/gpu-0"]}
-    assert refused(world.plan(a_pod("p", 1), a_pod("q", 1))).kind is Kind.INFEASIBLE
+    assert given(cluster.plan(a_pod("p", 1))) == {"p": ["fabric/gpu-0"]}
+    assert refused(cluster.plan(a_pod("p", 1), a_pod("q", 1))).kind is Kind.INFEASIBLE
 
 
 def test_constraints_bind_the_devices_of_a_claim() -> None:
-    world = a_world().node("a", gpus=[on_root("x"), on_root("y"), on_root("y")])
+    cluster = a_cluster().node("a", gpus=[on_root("x"), on_root("y"), on_root("y")])
     match = a_claim("m", a_request("gpu", 2), constraints=[{"matchAttribute": ROOT}])
     distinct = a_claim("d", a_request("gpu", 2), constraints=[{"distinctAttribute": ROOT}])
 
-    assert given(world.plan(a_pod("p", match))) == {"p": ["a/gpu-1", "a/gpu-2"]}
-    assert given(world.plan(a_pod("p", distinct))) == {"p": ["a/gpu-0", "a/gpu-1"]}
+    assert given(cluster.plan(a_pod("p", match))) == {"p": ["a/gpu-1", "a/gpu-2"]}
+    assert given(cluster.plan(a_pod("p", distinct))) == {"p": ["a/gpu-0", "a/gpu-1"]}
 
 
 @dataclass(frozen=True)
@@ -158,17 +158,17 @@ PLACES = {
 
 @pytest.mark.parametrize("case", PLACES.values(), ids=PLACES)
 def test_node(case: Place) -> None:
-    plan = a_world().node("a", gpus=1, **case.node).plan(a_pod("p", 1, **case.pod))
+    plan = a_cluster().node("a", gpus=1, **case.node).plan(a_pod("p", 1, **case.pod))
 
     assert isinstance(plan, Plan) is case.fits
 
 
 def test_resources_are_used_up_by_the_gang_itself() -> None:
-    world = a_world().node("a", gpus=8, allocatable={"cpu": "3"})
+    cluster = a_cluster().node("a", gpus=8, allocatable={"cpu": "3"})
     pods = [a_pod(f"p-{at}", 1, requests={"cpu": "1"}) for at in range(4)]
 
-    assert isinstance(world.plan(*pods[:3]), Plan)
-    assert refused(world.plan(*pods)).message == (
+    assert isinstance(cluster.plan(*pods[:3]), Plan)
+    assert refused(cluster.plan(*pods)).message == (
         "pod p-3 needs 1000m cpu; the most that is left on a node where it may go is 0m (a),"
         " after p-0, p-1 and p-2 took 3 on a"
     )
@@ -182,26 +182,26 @@ APART = "request gpu gets 1 on a, since a constraint keeps them apart"
 
 SENTENCES = {
     "too many for any node, after others": (
-        a_world().node("a", gpus=4).node("b", gpus=1).plan(a_pod("train-0", 3), a_pod("train-1", 3)),
+        a_cluster().node("a", gpus=4).node("b", gpus=1).plan(a_pod("train-0", 3), a_pod("train-1", 3)),
         f"{TRAIN}; the most that any node has free is 1 (a, of 4 that match), after train-0 took 3 on a",
     ),
     "nothing is selected": (
-        a_world().node("a", gpus=[model("a100")]).plan(a_pod("p", a_request("gpu", 1, H100))),
+        a_cluster().node("a", gpus=[model("a100")]).plan(a_pod("p", a_request("gpu", 1, H100))),
         f"{ON_ONE}; none on the only node where the pod may go satisfies the selectors",
     ),
     "all are tainted": (
-        a_world().node("a", gpus=[model("a100", taints=TAINT)]).plan(a_pod("p", 1)),
+        a_cluster().node("a", gpus=[model("a100", taints=TAINT)]).plan(a_pod("p", 1)),
         f"{ON_ONE}; all 1 that match have a taint that the request does not tolerate",
     ),
     "a constraint keeps them apart": (
-        a_world().node("a", gpus=[on_root("x"), on_root("y")]).plan(a_pod("p", PAIR)),
+        a_cluster().node("a", gpus=[on_root("x"), on_root("y")]).plan(a_pod("p", PAIR)),
         f"{ON_PAIR}; node a does not serve them under matchAttribute {ROOT}: {APART}, gpu.example.com/a/gpu-1 for one",
     ),
     "no node takes the pod": (
-        a_world().node("a", gpus=1, unschedulable=True).node("b", gpus=1, taints=TAINT).plan(a_pod("p", 1)),
+        a_cluster().node("a", gpus=1, unschedulable=True).node("b", gpus=1, taints=TAINT).plan(a_pod("p", 1)),
         "no node takes pod p: a is unschedulable; b has taint gpu=yes:NoSchedule",
     ),
-    "there are no nodes": (a_world().plan(a_pod("p", 1)), "pod p cannot be placed: there are no nodes"),
+    "there are no nodes": (a_cluster().plan(a_pod("p", 1)), "pod p cannot be placed: there are no nodes"),
 }
 
 
@@ -212,7 +212,7 @@ def test_a_refusal_says_why(answer: Plan | NoPlan, sentence: str) -> None:
 
 
 def test_a_refusal_carries_the_numbers() -> None:
-    answer = refused(a_world().node("a", gpus=2).taken("a", 0).plan(a_pod("p", 2)))
+    answer = refused(a_cluster().node("a", gpus=2).taken("a", 0).plan(a_pod("p", 2)))
 
     assert answer.details == {
         "pod": "p",
@@ -227,8 +227,8 @@ def test_a_refusal_carries_the_numbers() -> None:
 
 
 def test_busy_devices_are_told_from_missing_ones() -> None:
-    world = a_world().node("a", gpus=2).taken("a", 0, claim="team/old", gang="team/job")
-    busy, never = world.diagnose(a_pod("p", 2)), world.diagnose(a_pod("p", 3))
+    cluster = a_cluster().node("a", gpus=2).taken("a", 0, claim="team/old", gang="team/job")
+    busy, never = cluster.diagnose(a_pod("p", 2)), cluster.diagnose(a_pod("p", 3))
 
     assert busy.kind is Kind.BUSY
     assert busy.message.endswith("1 device that would do is in use by claim team/old of gang team/job")
@@ -242,7 +242,7 @@ def test_busy_devices_are_told_from_missing_ones() -> None:
 def test_a_gang_whose_devices_a_meter_cannot_price_is_not_said_to_be_infeasible() -> None:
     meters = device_meters.compile_meters([a_meter("price", a_source("expression", {"cel": "-1"}))])
 
-    answer = refused(a_world().node("a", gpus=8).plan(a_pod("p", 1), meters=meters))
+    answer = refused(a_cluster().node("a", gpus=8).plan(a_pod("p", 1), meters=meters))
 
     assert answer.kind is Kind.UNPRICED
     assert answer.message.startswith("pod p: meter price: spec.sources[0].expression.cel gives -1 for device")
@@ -259,24 +259,24 @@ def memory(amount: str) -> dict[str, Any]:
     return a_request(capacity={"requests": {"memory": amount}})
 
 
-def partitioned(*nodes: str) -> WorldBuilder:
-    world = a_world()
+def partitioned(*nodes: str) -> ClusterBuilder:
+    cluster = a_cluster()
     for node in nodes:
-        world.node(node).slice(node, [DRAWING] * 3, count=2, nodeName=node)
-        world.slice(f"{node}-sets", [], pool=node, count=2, nodeName=node, sharedCounters=SETS)
-    return world
+        cluster.node(node).slice(node, [DRAWING] * 3, count=2, nodeName=node)
+        cluster.slice(f"{node}-sets", [], pool=node, count=2, nodeName=node, sharedCounters=SETS)
+    return cluster
 
 
 def test_all_devices_of_a_node_are_given_or_none() -> None:
-    world = a_world().node("a", gpus=2).node("b", gpus=3).taken("a", 0)
+    cluster = a_cluster().node("a", gpus=2).node("b", gpus=3).taken("a", 0)
 
-    assert given(world.plan(a_pod("p", EVERY))) == {"p": ["b/gpu-0", "b/gpu-1", "b/gpu-2"]}
-    assert refused(world.taken("b", 1).plan(a_pod("p", EVERY))).kind is Kind.INFEASIBLE
+    assert given(cluster.plan(a_pod("p", EVERY))) == {"p": ["b/gpu-0", "b/gpu-1", "b/gpu-2"]}
+    assert refused(cluster.taken("b", 1).plan(a_pod("p", EVERY))).kind is Kind.INFEASIBLE
 
 
 def test_devices_in_use_are_given_for_administration() -> None:
-    world = a_world().node("a", gpus=2).taken("a", 0, 1)
-    answer = world.plan(a_pod("p", a_request(adminAccess=True)), a_pod("q", a_request(adminAccess=True)))
+    cluster = a_cluster().node("a", gpus=2).taken("a", 0, 1)
+    answer = cluster.plan(a_pod("p", a_request(adminAccess=True)), a_pod("q", a_request(adminAccess=True)))
 
     assert given(answer) == {"p": ["a/gpu-0"], "q": ["a/gpu-0"]}
 
@@ -289,7 +289,7 @@ def test_an_alternative_is_taken_where_the_first_choice_is_not_free() -> None:
             {"name": "one", "deviceClassName": CLASS, "count": 1},
         ],
     }
-    answer = a_world().node("a", gpus=3).plan(a_pod("p", choice), a_pod("q", choice))
+    answer = a_cluster().node("a", gpus=3).plan(a_pod("p", choice), a_pod("q", choice))
 
     assert given(answer) == {"p": ["a/gpu-0", "a/gpu-1"], "q": ["a/gpu-2"]}
     assert isinstance(answer, Plan)
@@ -297,11 +297,11 @@ def test_an_alternative_is_taken_where_the_first_choice_is_not_free() -> None:
 
 
 def test_a_shared_device_serves_as_many_pods_as_its_capacity() -> None:
-    world = a_world().node("a", gpus=[SHARABLE])
+    cluster = a_cluster().node("a", gpus=[SHARABLE])
     pods = [a_pod(name, memory("30Gi")) for name in "pqr"]
 
-    assert given(world.plan(*pods[:2])) == {"p": ["a/gpu-0"], "q": ["a/gpu-0"]}
-    answer = refused(world.plan(*pods))
+    assert given(cluster.plan(*pods[:2])) == {"p": ["a/gpu-0"], "q": ["a/gpu-0"]}
+    answer = refused(cluster.plan(*pods))
     assert answer.kind is Kind.INFEASIBLE
     assert "too little of their capacity is left, gpu.example.com/a/gpu-0 for one" in answer.message
 
@@ -310,7 +310,7 @@ def test_a_device_without_enough_capacity_is_passed_over() -> None:
     small = {"capacity": {"memory": {"value": "40Gi"}}}
     large = {"capacity": {"memory": {"value": "80Gi"}}}
 
-    assert given(a_world().node("a", gpus=[small, large]).plan(a_pod("p", memory("60Gi")))) == {"p": ["a/gpu-1"]}
+    assert given(a_cluster().node("a", gpus=[small, large]).plan(a_pod("p", memory("60Gi")))) == {"p": ["a/gpu-1"]}
 
 
 def test_devices_that_draw_from_counters_are_given_while_these_last() -> None:
@@ -333,7 +333,7 @@ def test_nobody_is_promised_counters_of_a_device_that_has_left_its_slice() -> No
 
 
 def test_a_failing_selector_names_the_device() -> None:
-    answer = refused(a_world().node("a", gpus=1).plan(a_pod("p", a_request("gpu", 1, H100))))
+    answer = refused(a_cluster().node("a", gpus=1).plan(a_pod("p", a_request("gpu", 1, H100))))
 
     assert answer.kind is Kind.FATAL
     assert "fails on device gpu.example.com/a/gpu-0: no such key: model" in answer.message
@@ -342,30 +342,30 @@ def test_a_failing_selector_names_the_device() -> None:
 
 
 def test_a_missing_class_is_named() -> None:
-    answer = refused(a_world().node("a").plan(a_pod("p", a_request(deviceClassName="tpu"))))
+    answer = refused(a_cluster().node("a").plan(a_pod("p", a_request(deviceClassName="tpu"))))
 
     assert answer.message == "pod p: request gpu of claim p-0 asks for device class tpu, which does not exist"
 
 
 def test_more_devices_than_a_claim_can_hold_are_refused() -> None:
-    assert refused(a_world().node("a", gpus=64).plan(a_pod("p", 33))).kind is Kind.FATAL
+    assert refused(a_cluster().node("a", gpus=64).plan(a_pod("p", 33))).kind is Kind.FATAL
 
 
 def test_a_pool_with_missing_slices_is_not_called_infeasible() -> None:
-    answer = refused(a_world().node("a").slice("a-0", 1, pool="a", count=2, nodeName="a").plan(a_pod("p", 1)))
+    answer = refused(a_cluster().node("a").slice("a-0", 1, pool="a", count=2, nodeName="a").plan(a_pod("p", 1)))
 
     assert answer.kind is Kind.POOL_INCOMPLETE
     assert answer.details["pool"] == "a"
 
 
 def test_a_pool_that_could_not_serve_the_pod_is_not_blamed() -> None:
-    world = a_world().node("a", gpus=1).slice("nics", 1, count=2, driver="nic.example.com", nodeName="a")
+    cluster = a_cluster().node("a", gpus=1).slice("nics", 1, count=2, driver="nic.example.com", nodeName="a")
 
-    assert refused(world.plan(a_pod("p", 2))).kind is Kind.INFEASIBLE
+    assert refused(cluster.plan(a_pod("p", 2))).kind is Kind.INFEASIBLE
 
 
 def test_an_exhausted_budget_is_not_called_infeasible() -> None:
-    assert refused(a_world().node("a", gpus=4).plan(a_pod("p", 4), steps=3)).kind is Kind.STEPS_ENDED
+    assert refused(a_cluster().node("a", gpus=4).plan(a_pod("p", 4), steps=3)).kind is Kind.STEPS_ENDED
 
 
 @dataclass(frozen=True)
@@ -390,73 +390,75 @@ MEMORY = device_meters.compile_meters([a_meter("memory", a_source("capacity", {"
 
 
 def test_a_gang_that_fits_but_for_its_quota_is_over_quota() -> None:
-    world = a_world().node("a", gpus=8)
+    cluster = a_cluster().node("a", gpus=8)
     pods = [a_pod(f"p-{at}", 2) for at in range(4)]
-    plan = world.plan(*pods, meters=GPUS, affordable=Upto("gpus", 8))
+    plan = cluster.plan(*pods, meters=GPUS, affordable=Upto("gpus", 8))
 
     assert isinstance(plan, Plan)
     assert plan.charge == {"gpus": 8}
     assert {one.claim_uid: one.charge for one in plan.holdings} == {f"claim-p-{at}-0": {"gpus": 2} for at in range(4)}
-    answer = refused(world.plan(*pods, meters=GPUS, affordable=Upto("gpus", 7)))
+    answer = refused(cluster.plan(*pods, meters=GPUS, affordable=Upto("gpus", 7)))
     assert (answer.kind, answer.message) == (Kind.OVER_QUOTA, "too dear")
 
 
 def test_who_is_over_quota_is_told_so_where_it_takes_too_long_to_find_out_whether_he_fits() -> None:
-    answer = refused(a_world().node("a", gpus=4).plan(a_pod("p", 4), meters=GPUS, affordable=Upto("gpus", 0), steps=3))
+    answer = refused(
+        a_cluster().node("a", gpus=4).plan(a_pod("p", 4), meters=GPUS, affordable=Upto("gpus", 0), steps=3)
+    )
 
     assert (answer.kind, answer.message) == (Kind.OVER_QUOTA, "too dear")
 
 
 def test_a_gang_that_fits_neither_is_told_what_the_cluster_lacks() -> None:
-    answer = a_world().node("a", gpus=1).plan(a_pod("p", 2), meters=GPUS, affordable=Upto("gpus", 1))
+    answer = a_cluster().node("a", gpus=1).plan(a_pod("p", 2), meters=GPUS, affordable=Upto("gpus", 1))
 
     assert refused(answer).kind is Kind.INFEASIBLE
 
 
 def test_a_node_with_cheaper_devices_is_taken_where_the_first_is_not_affordable() -> None:
-    world = a_world()
+    cluster = a_cluster()
     for name, size in (("a", "80Gi"), ("b", "40Gi")):
-        world.node(name, gpus=[{"capacity": {"memory": {"value": size}}}])
+        cluster.node(name, gpus=[{"capacity": {"memory": {"value": size}}}])
     pod = a_pod("p", 1)
 
-    assert places(world.plan(pod, meters=MEMORY)) == {"p": "a"}
-    assert places(world.plan(pod, meters=MEMORY, affordable=Upto("memory", 40 << 30))) == {"p": "b"}
+    assert places(cluster.plan(pod, meters=MEMORY)) == {"p": "a"}
+    assert places(cluster.plan(pod, meters=MEMORY, affordable=Upto("memory", 40 << 30))) == {"p": "b"}
 
 
 def test_one_device_short_is_refused_at_once_however_many_there_are() -> None:
     """Distinct attributes must not make devices look different that nobody asks about."""
-    world = a_world()
+    cluster = a_cluster()
     for node in range(16):
-        world.node(f"n-{node}", gpus=[{"attributes": {"uuid": {"string": f"{node}-{at}"}}} for at in range(8)])
-    answer = refused(world.plan(*(a_pod(f"p-{at}", 1) for at in range(129)), steps=2_000))
+        cluster.node(f"n-{node}", gpus=[{"attributes": {"uuid": {"string": f"{node}-{at}"}}} for at in range(8)])
+    answer = refused(cluster.plan(*(a_pod(f"p-{at}", 1) for at in range(129)), steps=2_000))
 
     assert answer.kind is Kind.INFEASIBLE
 
 
 def test_one_shared_device_short_is_refused_at_once() -> None:
-    world = a_world()
+    cluster = a_cluster()
     for node in range(8):
-        world.node(f"n-{node}")
-    world.slice("fabric", 16, allNodes=True)
+        cluster.node(f"n-{node}")
+    cluster.slice("fabric", 16, allNodes=True)
 
-    assert isinstance(world.plan(*(a_pod(f"p-{at}", 2) for at in range(8))), Plan)
-    answer = refused(world.plan(*(a_pod(f"p-{at}", 1) for at in range(17)), steps=200))
+    assert isinstance(cluster.plan(*(a_pod(f"p-{at}", 2) for at in range(8))), Plan)
+    answer = refused(cluster.plan(*(a_pod(f"p-{at}", 1) for at in range(17)), steps=200))
     assert answer.kind is Kind.INFEASIBLE
 
 
 def test_nodes_that_differ_in_what_nobody_needs_are_one() -> None:
     """A thousand nodes with other amounts of memory left are no thousand choices."""
-    world = a_world()
+    cluster = a_cluster()
     for node in range(30):
-        world.node(f"n-{node:02}", gpus=1, allocatable={"memory": f"{8 + node}Gi"})
+        cluster.node(f"n-{node:02}", gpus=1, allocatable={"memory": f"{8 + node}Gi"})
     pods = [a_pod(f"p-{at}", 2, requests={"memory": "1Gi"}) for at in range(3)]
-    answer = refused(world.plan(*pods, steps=100))
+    answer = refused(cluster.plan(*pods, steps=100))
 
     assert answer.kind is Kind.INFEASIBLE
 
 
 def test_a_pod_without_claims_only_needs_a_node() -> None:
-    assert places(a_world().node("a").plan(a_pod("p"))) == {"p": "a"}
+    assert places(a_cluster().node("a").plan(a_pod("p"))) == {"p": "a"}
 
 
 def tainted(**toleration: Any) -> dict[str, Any]:
@@ -469,8 +471,8 @@ def tainted(**toleration: Any) -> dict[str, Any]:
 )
 def test_no_device_is_promised_from_which_the_pod_would_be_evicted(toleration: dict[str, Any], promised: bool) -> None:
     """Seen on 1.36.3 and 1.37.1: kube-scheduler gives the device, and the eviction controller deletes the pod."""
-    world = a_world().node("a", gpus=[{"taints": [{"key": "sick", "effect": "NoExecute"}]}])
-    answer = world.plan(a_pod("p", tainted(**toleration)))
+    cluster = a_cluster().node("a", gpus=[{"taints": [{"key": "sick", "effect": "NoExecute"}]}])
+    answer = cluster.plan(a_pod("p", tainted(**toleration)))
 
     assert isinstance(answer, Plan) is promised
     if isinstance(answer, NoPlan):

@@ -11,7 +11,7 @@ from admission.api.muster.meters import Meter
 from admission.api.values.names import Uid
 from admission.dra.metering import device_meters, holdings
 from admission.dra.requests.gang_request import Plan
-from tests.unit.dra.clusters import CLASS, DRIVER, a_claim, a_meter, a_pod, a_request, a_source, a_world
+from tests.unit.dra.clusters import CLASS, DRIVER, a_claim, a_cluster, a_meter, a_pod, a_request, a_source
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
 
@@ -124,10 +124,10 @@ PLANS: dict[str, tuple[dict[str, Any], Mapping[str, int], Mapping[str, int]]] = 
 def test_a_plan_says_what_every_claim_will_hold(
     request_: dict[str, Any], charge: Mapping[str, int], classes: Mapping[str, int]
 ) -> None:
-    world = a_world().device_class("large", "false").device_class("small").node("a", gpus=2)
+    cluster = a_cluster().device_class("large", "false").device_class("small").node("a", gpus=2)
     compiled = device_meters.compile_meters([a_meter("m", a_source("count", None, "large", "small"))])
 
-    plan = world.plan(a_pod("p", a_claim("c", request_)), meters=compiled)
+    plan = cluster.plan(a_pod("p", a_claim("c", request_)), meters=compiled)
 
     assert isinstance(plan, Plan)
     (held,) = plan.holdings
@@ -137,10 +137,10 @@ def test_a_plan_says_what_every_claim_will_hold(
 
 def test_a_plan_says_how_many_shares_of_devices_a_claim_will_hold() -> None:
     shares = [{**a_request(name, capacity={"requests": {"memory": "10Gi"}})} for name in ("one", "two")]
-    world = a_world().node("a", gpus=[SHARED])
+    cluster = a_cluster().node("a", gpus=[SHARED])
     compiled = device_meters.compile_meters([a_meter("m", a_source("capacity", {"name": "memory"}))])
 
-    plan = world.plan(a_pod("p", *shares), meters=compiled)
+    plan = cluster.plan(a_pod("p", *shares), meters=compiled)
 
     assert isinstance(plan, Plan)
     assert [(held.classes, held.charge) for held in plan.holdings] == [({CLASS: 1}, {"m": 10 << 30})] * 2

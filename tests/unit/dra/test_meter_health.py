@@ -10,15 +10,15 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters, meter_health
 from admission.dra.metering.device_meters import Meters
 from admission.dra.metering.meter_health import NOTHING, MeterHealth
-from tests.unit.dra.clusters import WorldBuilder, a_meter, a_source, a_world
+from tests.unit.dra.clusters import ClusterBuilder, a_cluster, a_meter, a_source
 
 SIZE = "device.attributes['gpu.example.com'].size"
 SIZED = {"attributes": {"size": {"int": 4}}}
 PRICE = a_meter("price", a_source("expression", {"cel": SIZE}))
 
 
-def look(world: WorldBuilder, *meters: Meter, before: MeterHealth = NOTHING, most: int = 100) -> MeterHealth:
-    snapshot = world.snapshot()
+def look(cluster: ClusterBuilder, *meters: Meter, before: MeterHealth = NOTHING, most: int = 100) -> MeterHealth:
+    snapshot = cluster.snapshot()
     return meter_health.check(
         device_meters.compile_meters(meters),
         snapshot.slices,
@@ -29,44 +29,44 @@ def look(world: WorldBuilder, *meters: Meter, before: MeterHealth = NOTHING, mos
     )
 
 
-def found(appraisal: MeterHealth) -> dict[str, str]:
-    return {name: failure.message for name, failure in appraisal.failures.items()}
+def found(health: MeterHealth) -> dict[str, str]:
+    return {name: failure.message for name, failure in health.failures.items()}
 
 
 def test_the_first_device_on_which_a_price_fails_is_named() -> None:
-    (message,) = found(look(a_world().node("a", gpus=[SIZED, {}, {}]).node("b", gpus=2), PRICE)).values()
+    (message,) = found(look(a_cluster().node("a", gpus=[SIZED, {}, {}]).node("b", gpus=2), PRICE)).values()
 
     assert message.startswith("meter price: spec.sources[0].expression.cel fails on device gpu.example.com/a/gpu-1: ")
 
 
-FINE: dict[str, tuple[WorldBuilder, Meter]] = {
-    "every device has what is asked": (a_world().node("a", gpus=[SIZED]), PRICE),
+FINE: dict[str, tuple[ClusterBuilder, Meter]] = {
+    "every device has what is asked": (a_cluster().node("a", gpus=[SIZED]), PRICE),
     "a guard keeps others out": (
-        a_world().node("a", gpus=[{}]),
+        a_cluster().node("a", gpus=[{}]),
         a_meter("price", a_source("expression", {"cel": f"has({SIZE}) ? {SIZE} : 0"})),
     ),
     "a device that the class does not select": (
-        a_world().device_class("small", "device.driver == 'other.example.com'").node("a", gpus=1),
+        a_cluster().device_class("small", "device.driver == 'other.example.com'").node("a", gpus=1),
         a_meter("price", a_source("expression", {"cel": SIZE}, "small")),
     ),
     "a class that is not there": (
-        a_world().node("a", gpus=1),
+        a_cluster().node("a", gpus=1),
         a_meter("price", a_source("expression", {"cel": SIZE}, "none")),
     ),
     "a device of an older generation of its pool": (
-        a_world().slice("old", 1, pool="p").slice("new", [SIZED], pool="p", generation=2),
+        a_cluster().slice("old", 1, pool="p").slice("new", [SIZED], pool="p", generation=2),
         PRICE,
     ),
     "a meter that has a flaw already": (
-        a_world().node("a", gpus=1),
+        a_cluster().node("a", gpus=1),
         a_meter("price", a_source("expression", {"cel": SIZE}), a_source("expression", {"cel": "1 +"})),
     ),
 }
 
 
-@pytest.mark.parametrize(("world", "meter"), FINE.values(), ids=FINE)
-def test_nothing_fails_with(world: WorldBuilder, meter: Meter) -> None:
-    assert found(look(world, meter)) == {}
+@pytest.mark.parametrize(("cluster", "meter"), FINE.values(), ids=FINE)
+def test_nothing_fails_with(cluster: ClusterBuilder, meter: Meter) -> None:
+    assert found(look(cluster, meter)) == {}
 
 
 UNCOUNTABLE: dict[str, tuple[dict[str, Any], str]] = {
@@ -78,12 +78,12 @@ UNCOUNTABLE: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("source", "says"), UNCOUNTABLE.values(), ids=UNCOUNTABLE)
 def test_it_finds(source: dict[str, Any], says: str) -> None:
-    assert says in found(look(a_world().node("a", gpus=1), a_meter("price", source)))["price"]
+    assert says in found(look(a_cluster().node("a", gpus=1), a_meter("price", source)))["price"]
 
 
 def test_one_call_looks_at_a_bounded_number_of_devices_and_the_next_goes_on() -> None:
-    world = a_world().node("a", gpus=[SIZED] * 2).node("b", gpus=[SIZED] * 2).node("c", gpus=1)
-    meters, snapshot, selectors = device_meters.compile_meters([PRICE]), world.snapshot(), Selectors()
+    cluster = a_cluster().node("a", gpus=[SIZED] * 2).node("b", gpus=[SIZED] * 2).node("c", gpus=1)
+    meters, snapshot, selectors = device_meters.compile_meters([PRICE]), cluster.snapshot(), Selectors()
 
     def again(before: MeterHealth) -> MeterHealth:
         return meter_health.check(meters, snapshot.slices, snapshot.classes, selectors=selectors, before=before, most=3)
@@ -98,7 +98,7 @@ def test_one_call_looks_at_a_bounded_number_of_devices_and_the_next_goes_on() ->
 
 def test_only_slices_that_changed_are_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot, meters = (
-        a_world().node("a", gpus=2).node("b", gpus=[SIZED]).snapshot(),
+        a_cluster().node("a", gpus=2).node("b", gpus=[SIZED]).snapshot(),
         device_meters.compile_meters([PRICE]),
     )
     before = meter_health.check(meters, snapshot.slices, snapshot.classes, selectors=Selectors())
@@ -114,9 +114,9 @@ def test_only_slices_that_changed_are_looked_at_again(monkeypatch: pytest.Monkey
 def test_meters_that_only_count_look_at_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = _looked_at(monkeypatch)
 
-    appraisal = look(a_world().node("a", gpus=2).node("b", gpus=2), a_meter("gpus", a_source("count")), most=1)
+    health = look(a_cluster().node("a", gpus=2).node("b", gpus=2), a_meter("gpus", a_source("count")), most=1)
 
-    assert (looked, appraisal.left) == ([], 0)
+    assert (looked, health.left) == ([], 0)
 
 
 def _looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -125,11 +125,11 @@ def test_several_meters_may_charge_one_device() -> None:
 
 
 def test_flaws_of_a_meter_name_their_field() -> None:
-    flaws = device_meters.compile_meters(
+    problems = device_meters.compile_meters(
         [a_meter("m", a_source("count"), a_source("count", selector="device.x +"))]
-    ).flaws
+    ).problems
 
-    assert [flaw.field for flaw in flaws[M]] == ["spec.sources[1].selector"]
+    assert [problem.field for problem in problems[M]] == ["spec.sources[1].selector"]
 
 
 MENDS = {
@@ -151,21 +151,21 @@ MENDS = {
 }
 
 
-@pytest.mark.parametrize(("cel", "wrong", "mend"), MENDS.values(), ids=MENDS)
-def test_a_text_that_is_no_price_is_answered_with_the_mend(cel: str, wrong: str, mend: str) -> None:
-    (flaw,) = device_meters.compile_meters([a_meter("m", a_source("expression", {"cel": cel}))]).flaws[M]
+@pytest.mark.parametrize(("cel", "wrong", "fix"), MENDS.values(), ids=MENDS)
+def test_a_text_that_is_no_price_is_answered_with_the_mend(cel: str, wrong: str, fix: str) -> None:
+    (problem,) = device_meters.compile_meters([a_meter("m", a_source("expression", {"cel": cel}))]).problems[M]
 
-    assert flaw.field == "spec.sources[0].expression.cel"
-    assert wrong in flaw.message
-    assert mend in flaw.message
-    assert flaw.message.endswith("see docs/concepts.md#meters")
+    assert problem.field == "spec.sources[0].expression.cel"
+    assert wrong in problem.message
+    assert fix in problem.message
+    assert problem.message.endswith("see docs/concepts.md#meters")
 
 
 def test_a_selector_that_does_not_compare_is_answered_with_the_mend() -> None:
     texts = ("device.capacity['gpu.example.com'].memory", "device.driver = 'x'")
     sources = [a_source("count", selector=text) for text in texts]
 
-    quantity, token = device_meters.compile_meters([a_meter("m", *sources)]).flaws[M]
+    quantity, token = device_meters.compile_meters([a_meter("m", *sources)]).problems[M]
 
     assert "is no selector: must evaluate to bool" in quantity.message
     assert "compareTo" in quantity.message
@@ -197,7 +197,7 @@ def test_the_examples_of_the_manual_count(device: dict[str, Any], amount: int) -
 
     charge = device_meters.price(compiled, "gpu.example.com", DeviceId(DRIVER, "p", "gpu-0"), made)
 
-    assert compiled.flaws == {}
+    assert compiled.problems == {}
     assert charge == {"gpu-credits": amount}
 
 
@@ -234,7 +234,9 @@ def test_the_least_a_claim_costs_is_known_before_any_device() -> None:
 )
 def test_a_text_that_no_api_server_would_take_is_a_flaw(text: str, says: str) -> None:
     """No API server checks the CEL of Meters, so Muster does, by the same limits."""
-    flaws = device_meters.compile_meters([a_meter("m", a_source("expression", {"cel": text}))]).flaws[MeterName("m")]
+    problems = device_meters.compile_meters([a_meter("m", a_source("expression", {"cel": text}))]).problems[
+        MeterName("m")
+    ]
 
-    assert [flaw.field for flaw in flaws] == ["spec.sources[0].expression.cel"]
-    assert says in flaws[0].message
+    assert [problem.field for problem in problems] == ["spec.sources[0].expression.cel"]
+    assert says in problems[0].message

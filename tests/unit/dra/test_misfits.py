@@ -7,7 +7,7 @@ from admission.dra import gang_planner
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import Kind
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand
-from tests.unit.dra.clusters import STEPS, WorldBuilder, a_pod, a_request, a_world, refused
+from tests.unit.dra.clusters import STEPS, ClusterBuilder, a_cluster, a_pod, a_request, refused
 
 CARD = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
 
@@ -22,20 +22,20 @@ def shares(**wanted: int) -> list[PodDemand]:
     ]
 
 
-def cards(nodes: int) -> WorldBuilder:
-    world = a_world()
+def cards(nodes: int) -> ClusterBuilder:
+    cluster = a_cluster()
     for at in range(nodes):
-        world.node(f"n-{at}", gpus=[CARD] * 4)
-    return world
+        cluster.node(f"n-{at}", gpus=[CARD] * 4)
+    return cluster
 
 
 def test_what_no_free_choice_could_place_is_not_searched_for_in_every_order() -> None:
     """As many GPUs are wanted as there are, but nodes of these sizes cannot be filled by 7, 5 and 3."""
-    world = a_world()
+    cluster = a_cluster()
     for at, gpus in enumerate([8, 8, 8, 9, 9, 9, 11, 11, 13, 13, 4, 4, 6, 6, 16, 16]):
-        world.node(f"n-{at:02}", gpus=gpus)
+        cluster.node(f"n-{at:02}", gpus=gpus)
     demands = [a_pod(f"p-{count}-{at}", count) for count in (7, 5, 3) for at in range(10)]
-    answer = refused(world.plan(*demands))
+    answer = refused(cluster.plan(*demands))
     assert answer.kind is Kind.INFEASIBLE
     assert "needs 3 devices of class gpu on one node" in answer.message
 
@@ -43,7 +43,7 @@ def test_what_no_free_choice_could_place_is_not_searched_for_in_every_order() ->
 @pytest.mark.parametrize("choice", list(Choice))
 def test_more_capacity_than_all_shared_devices_have_is_counted_not_searched_for(choice: Choice) -> None:
     demands = shares(large=8, middle=8, small=8)
-    answer = gang_planner.plan(demands, cards(2).world(), selectors=Selectors(), steps=STEPS, choice=choice)
+    answer = gang_planner.plan(demands, cards(2).cluster(), selectors=Selectors(), steps=STEPS, choice=choice)
     assert refused(answer).kind is Kind.INFEASIBLE
     assert answer.steps == 0
     assert "too little of their capacity is left" in refused(answer).message
@@ -53,15 +53,15 @@ def test_more_capacity_than_all_shared_devices_have_is_counted_not_searched_for(
 def test_what_is_left_of_shared_devices_is_counted_to_the_last_share(choice: Choice) -> None:
     """Two of 37Gi or three of 26Gi on each card."""
     demands = shares(large=8, middle=12)
-    answer = gang_planner.plan(demands, cards(2).world(), selectors=Selectors(), steps=STEPS, choice=choice)
+    answer = gang_planner.plan(demands, cards(2).cluster(), selectors=Selectors(), steps=STEPS, choice=choice)
     assert isinstance(answer, Plan), answer
 
 
 def test_a_way_straight_to_a_plan_costs_a_step_for_every_pod_and_device() -> None:
-    world = a_world()
+    cluster = a_cluster()
     for at in range(20):
-        world.node(f"n-{at:02}", gpus=4)
-    answer = world.plan(*(a_pod(f"p-{at}", 2) for at in range(40)))
+        cluster.node(f"n-{at:02}", gpus=4)
+    answer = cluster.plan(*(a_pod(f"p-{at}", 2) for at in range(40)))
     assert isinstance(answer, Plan)
     assert answer.steps <= 40 * 3
 
@@ -73,7 +73,7 @@ def test_a_search_in_vain_pays_for_what_it_looks_at() -> None:
     def count(charge: Charge) -> None:
         asked.append(charge)
 
-    demands, world = shares(large=20, middle=20, small=14), cards(5).world()
-    answer = gang_planner.plan(demands, world, selectors=Selectors(), steps=2_000, affordable=count)
+    demands, cluster = shares(large=20, middle=20, small=14), cards(5).cluster()
+    answer = gang_planner.plan(demands, cluster, selectors=Selectors(), steps=2_000, affordable=count)
     assert refused(answer).kind is Kind.STEPS_ENDED
     assert len(asked) <= len(demands) + 2_000 // 16

@@ -15,7 +15,7 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from tests.builders import NOON
-from tests.unit.dra.clusters import DRIVER, STEPS, Json, WorldBuilder, a_claim, a_pod, a_request, a_world
+from tests.unit.dra.clusters import DRIVER, STEPS, ClusterBuilder, Json, a_claim, a_cluster, a_pod, a_request
 
 A, Q = NodeName("a"), QueueName("q")
 RESOURCE = "example.com/gpu"
@@ -31,7 +31,7 @@ def part(size: int) -> Json:
     return a_request("gpu", 1, f"device.attributes['{DRIVER}'].size == {size}")
 
 
-def two_gpus_with_halves() -> WorldBuilder:
+def two_gpus_with_halves() -> ClusterBuilder:
     """Devices 0 and 3 are whole GPUs of 8 units, 1 and 2, 4 and 5 their halves."""
     sizes = [(0, 8), (0, 4), (0, 4), (1, 8), (1, 4), (1, 4)]
     parts = [
@@ -41,7 +41,7 @@ def two_gpus_with_halves() -> WorldBuilder:
         }
         for gpu, size in sizes
     ]
-    builder = a_world().node("a").slice("parts", parts, pool="a", count=2, nodeName="a")
+    builder = a_cluster().node("a").slice("parts", parts, pool="a", count=2, nodeName="a")
     counters = [{"name": f"gpu-{gpu}", "counters": {"units": {"value": "8"}}} for gpu in range(2)]
     return builder.slice("counters", [], pool="a", count=2, nodeName="a", sharedCounters=counters)
 
@@ -50,7 +50,7 @@ def two_gpus_with_halves() -> WorldBuilder:
 class Case:
     """Claims on node a: allocated with these devices, or planned on them; and where the last planned one lands."""
 
-    world: WorldBuilder
+    cluster: ClusterBuilder
     allocated: Sequence[tuple[Json, int]]
     planned: Sequence[tuple[Json, int]]
     lands: int
@@ -59,12 +59,12 @@ class Case:
 
 
 CASES = {
-    "its device is another's": Case(a_world().node("a", gpus=2), [(a_request(), 0)], [(a_request(), 0)], 1),
+    "its device is another's": Case(a_cluster().node("a", gpus=2), [(a_request(), 0)], [(a_request(), 0)], 1),
     "too little is left of its shared device": Case(
-        a_world().node("a", gpus=[SHARED, SHARED]), [(share("36Gi"), 0)], [(share("16Gi"), 0)], 1, {0: 36, 1: 16}
+        a_cluster().node("a", gpus=[SHARED, SHARED]), [(share("36Gi"), 0)], [(share("16Gi"), 0)], 1, {0: 36, 1: 16}
     ),
     "too little is left for two, and the first stays": Case(
-        a_world().node("a", gpus=[SHARED, SHARED]),
+        a_cluster().node("a", gpus=[SHARED, SHARED]),
         [(share("12Gi"), 0)],
         [(share("16Gi"), 0), (share("16Gi"), 0)],
         1,
@@ -82,13 +82,13 @@ def test_a_claim_whose_planned_device_is_gone_takes_another(case: Case) -> None:
         if "capacity" in request["exactly"]:
             given |= {"shareID": f"{number}", "consumedCapacity": request["exactly"]["capacity"]["requests"]}
         allocation = {"devices": {"results": [given]}}
-        case.world.claims.append(a_claim(f"other-{number}", request, allocation=allocation))
+        case.cluster.claims.append(a_claim(f"other-{number}", request, allocation=allocation))
     waiting = [a_claim(f"c-{number}", request) for number, (request, _) in enumerate(case.planned)]
-    case.world.claims.extend(waiting)
-    world = case.world.world(planned(waiting, [at for _, at in case.planned]))
+    case.cluster.claims.extend(waiting)
+    cluster = case.cluster.cluster(planned(waiting, [at for _, at in case.planned]))
 
-    assert [displaced.claim for displaced in world.displaced] == waiting[-1:]
-    landed = nominated.predict(world, selectors=Selectors(), steps=STEPS)
+    assert [conflicted.claim for conflicted in cluster.conflicted] == waiting[-1:]
+    landed = nominated.predict(cluster, selectors=Selectors(), steps=STEPS)
 
     used = {*landed.taken, *landed.shares}
     assert used == {device(at) for _, at in (*case.allocated, *case.planned[:-1])} | {device(case.lands)}
@@ -98,7 +98,7 @@ def test_a_claim_whose_planned_device_is_gone_takes_another(case: Case) -> None:
 
 
 def test_a_claim_that_is_still_to_be_made_of_extended_resources_takes_another() -> None:
-    builder = a_world().node("a", gpus=2)
+    builder = a_cluster().node("a", gpus=2)
     builder.classes[0]["spec"]["extendedResourceName"] = RESOURCE
     pod = a_pod("p", requests={RESOURCE: "1"}).pod
     builder.pods.append(pod)
@@ -109,10 +109,10 @@ def test_a_claim_that_is_still_to_be_made_of_extended_resources_takes_another() 
     holding = Holding(claim_uid=uid, claim="team/p-extended-resources", devices=given, charge={})
     seat = Seat(pod_uid=pod.meta.uid, pod="team/p", node=A, claims=(uid,))
 
-    world = builder.world(placement([seat], [holding]))
-    landed = nominated.predict(world, selectors=Selectors(), steps=STEPS)
+    cluster = builder.cluster(placement([seat], [holding]))
+    landed = nominated.predict(cluster, selectors=Selectors(), steps=STEPS)
 
-    assert set(world.taken) == {device(0)}
+    assert set(cluster.taken) == {device(0)}
     assert {taken: str(holder) for taken, holder in landed.taken.items()} == {
         device(0): "claim team/other",
         device(1): "claim team/p-extended-resources of gang team/g",
@@ -124,31 +124,31 @@ def test_planned_devices_that_are_all_free_stay_where_they_are() -> None:
     waiting = [a_claim(name, part(4)) for name in ("one", "two")]
     builder.claims.extend(waiting)
 
-    world = builder.world(planned(waiting, [1, 2]))
+    cluster = builder.cluster(planned(waiting, [1, 2]))
 
-    assert world.displaced == ()
-    assert set(world.taken) == {device(1), device(2)}
-    assert cluster_state.same(world, nominated.predict(world, selectors=Selectors(), steps=STEPS))
+    assert cluster.conflicted == ()
+    assert set(cluster.taken) == {device(1), device(2)}
+    assert cluster_state.same(cluster, nominated.predict(cluster, selectors=Selectors(), steps=STEPS))
 
 
 def test_a_planned_device_that_draws_nothing_stays_where_more_is_drawn_than_there_is() -> None:
     """A card of 8 units of which 12 are drawn gives no part any more, but what draws nothing is given all the same."""
     parts = [{"consumesCounters": [{"counterSet": "card", "counters": {"units": {"value": "12"}}}]}, {}]
-    builder = a_world().node("a").slice("parts", parts, pool="a", count=2, nodeName="a")
+    builder = a_cluster().node("a").slice("parts", parts, pool="a", count=2, nodeName="a")
     counters = [{"name": "card", "counters": {"units": {"value": "8"}}}]
     builder.slice("counters", [], pool="a", count=2, nodeName="a", sharedCounters=counters)
     allocation = {"devices": {"results": [{"request": "gpu", "driver": DRIVER, "pool": "a", "device": "gpu-0"}]}}
     waiting = [a_claim("c", a_request())]
     builder.claims += [a_claim("other", a_request(), allocation=allocation), *waiting]
 
-    world = builder.world(planned(waiting, [1]))
+    cluster = builder.cluster(planned(waiting, [1]))
 
-    assert world.displaced == ()
-    assert set(world.taken) == {device(0), device(1)}
+    assert cluster.conflicted == ()
+    assert set(cluster.taken) == {device(0), device(1)}
 
 
-def big_and_small() -> WorldBuilder:
-    return a_world().node("a", gpus=[{"attributes": {"size": {"int": size}}} for size in (8, 4)])
+def big_and_small() -> ClusterBuilder:
+    return a_cluster().node("a", gpus=[{"attributes": {"size": {"int": size}}} for size in (8, 4)])
 
 
 LISTED: Json = {
@@ -157,22 +157,22 @@ LISTED: Json = {
 }
 
 
-def booked_on_small(builder: WorldBuilder) -> ClusterState:
+def booked_on_small(builder: ClusterBuilder) -> ClusterState:
     """Return a world in which a claim waits on the small one, as planned while the big one was in use."""
     claim = a_claim("c", LISTED)
     builder.claims.append(claim)
     seat = Seat(pod_uid=Uid("pod-c"), pod="team/c", node=A, claims=(claim.meta.uid,))
     given = (RequestDevice(request="gpu/small", device=device(1)),)
     holding = Holding(claim_uid=claim.meta.uid, claim=claim.meta.key, devices=given, charge={})
-    return builder.world(placement([seat], [holding]))
+    return builder.cluster(placement([seat], [holding]))
 
 
 @pytest.mark.parametrize("freed", [True, False])
 def test_a_claim_that_first_fit_would_give_a_freed_device_holds_both_until_it_is_seen(freed: bool) -> None:
-    world = booked_on_small(big_and_small() if freed else big_and_small().taken("a", 0))
+    cluster = booked_on_small(big_and_small() if freed else big_and_small().taken("a", 0))
 
-    holds = nominated.first_fit_holds(A, world.awaited[A], world, selectors=Selectors(), steps=STEPS)
-    landed = nominated.predict(world, selectors=Selectors(), steps=STEPS)
+    holds = nominated.first_fit_holds(A, cluster.awaited[A], cluster, selectors=Selectors(), steps=STEPS)
+    landed = nominated.predict(cluster, selectors=Selectors(), steps=STEPS)
 
     assert holds is not freed
     assert {at: holder.claim for at, holder in landed.taken.items()} == {
@@ -184,23 +184,23 @@ def test_a_claim_that_first_fit_would_give_a_freed_device_holds_both_until_it_is
 def test_a_pod_whose_gate_is_shut_is_given_nothing_by_kube_scheduler() -> None:
     builder = big_and_small()
     builder.pods.append(a_pod("c", schedulingGates=[{"name": names.GATE}]).pod)
-    world = booked_on_small(builder)
+    cluster = booked_on_small(builder)
 
-    assert world.awaited == {}
-    assert set(nominated.predict(world, selectors=Selectors(), steps=STEPS).taken) == {device(1)}
+    assert cluster.awaited == {}
+    assert set(nominated.predict(cluster, selectors=Selectors(), steps=STEPS).taken) == {device(1)}
 
 
 def test_pods_of_one_node_are_given_their_devices_in_the_order_of_their_gates() -> None:
-    builder = a_world().node("a", gpus=4)
+    builder = a_cluster().node("a", gpus=4)
     waiting = [a_claim(name, a_request()) for name in ("one", "two")]
     builder.claims.extend(waiting)
 
-    in_order, swapped = builder.world(planned(waiting, [0, 1])), builder.world(planned(waiting, [1, 0]))
+    in_order, swapped = builder.cluster(planned(waiting, [0, 1])), builder.cluster(planned(waiting, [1, 0]))
 
-    for world, holds in ((in_order, True), (swapped, False)):
-        assert nominated.first_fit_holds(A, world.awaited[A], world, selectors=Selectors(), steps=STEPS) is holds
+    for cluster, holds in ((in_order, True), (swapped, False)):
+        assert nominated.first_fit_holds(A, cluster.awaited[A], cluster, selectors=Selectors(), steps=STEPS) is holds
         # Who changes places with another takes nothing from anybody else.
-        assert set(nominated.predict(world, selectors=Selectors(), steps=STEPS).taken) == {device(0), device(1)}
+        assert set(nominated.predict(cluster, selectors=Selectors(), steps=STEPS).taken) == {device(0), device(1)}
 
 
 def device(at: int) -> DeviceId:

@@ -6,7 +6,7 @@ from admission.dra import gang_planner
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.requests.gang_request import Plan
-from tests.unit.dra.clusters import STEPS, a_pod, a_request, a_world
+from tests.unit.dra.clusters import STEPS, a_cluster, a_pod, a_request
 
 Json = dict[str, Any]
 
@@ -23,7 +23,7 @@ def first(*counts: int) -> Json:
 
 def test_a_greedy_alternative_is_placed_after_who_needs_the_same_devices() -> None:
     """A kind with alternatives takes more when it comes first."""
-    plan = a_world().node("a", gpus=3).plan(a_pod("p-0", first(3, 1)), a_pod("p-1", 1))
+    plan = a_cluster().node("a", gpus=3).plan(a_pod("p-0", first(3, 1)), a_pod("p-1", 1))
     assert isinstance(plan, Plan), plan
     assert [pod.pod for pod in plan.pods] == ["team/p-1", "team/p-0"]
 
@@ -33,24 +33,24 @@ def test_who_would_be_evicted_from_a_device_comes_after_who_takes_it() -> None:
     taint = {"taints": [{"key": "k", "effect": "NoExecute"}]}
     wild = a_request("r", tolerations=[{"key": "k", "operator": "Exists"}])
     safe = a_request("r", tolerations=[{"key": "k", "operator": "Exists", "effect": "NoExecute"}])
-    world = a_world().node("a", gpus=[taint, {}])
-    plan = world.plan(a_pod("p-0", wild), a_pod("p-1", safe))
+    cluster = a_cluster().node("a", gpus=[taint, {}])
+    plan = cluster.plan(a_pod("p-0", wild), a_pod("p-1", safe))
     assert isinstance(plan, Plan), plan
-    plan = world.plan(a_pod("p-1", wild), a_pod("p-0", safe))
+    plan = cluster.plan(a_pod("p-1", wild), a_pod("p-0", safe))
     assert isinstance(plan, Plan), plan
 
 
 def test_words_are_found_within_the_budget_or_it_is_said_that_they_are_not() -> None:
     """No step proves it, but the walk for the sentence takes some."""
-    answer = a_world().node("a", gpus=2).plan(a_pod("p-0", 1), a_pod("p-1", 1), a_pod("p-2", 1), steps=1)
+    answer = a_cluster().node("a", gpus=2).plan(a_pod("p-0", 1), a_pod("p-1", 1), a_pod("p-2", 1), steps=1)
     assert isinstance(answer, NoPlan)
 
 
 def test_words_are_found_within_the_budget_when_busy() -> None:
-    world = a_world().node("a", gpus=3).taken("a", 0)
+    cluster = a_cluster().node("a", gpus=3).taken("a", 0)
     demands = [a_pod("p-0", 1), a_pod("p-1", 1), a_pod("p-2", 1)]
-    answer = gang_planner.plan(demands, world.world(), selectors=Selectors(), steps=STEPS)
+    answer = gang_planner.plan(demands, cluster.cluster(), selectors=Selectors(), steps=STEPS)
     assert isinstance(answer, NoPlan)
     for steps in range(1, 10):
-        found = gang_planner.diagnose(answer, demands, world.world(), selectors=Selectors(), steps=steps)
+        found = gang_planner.diagnose(answer, demands, cluster.cluster(), selectors=Selectors(), steps=steps)
         assert found.kind in {Kind.BUSY, Kind.STEPS_ENDED}

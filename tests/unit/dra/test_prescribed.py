@@ -14,7 +14,7 @@ from admission.dra.allocator.prescribed import Misfit, Mismatch
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests.device_use import DeviceUse, Holder
 from admission.dra.state import cluster_state
-from tests.unit.dra.clusters import DRIVER, WorldBuilder, a_claim, a_request, a_world
+from tests.unit.dra.clusters import DRIVER, ClusterBuilder, a_claim, a_cluster, a_request
 
 Given = tuple[tuple[str, str], ...]
 
@@ -23,9 +23,9 @@ def chosen(*given: tuple[str, str], pool: str = "a") -> list[RequestDevice]:
     return [RequestDevice(request=request, device=DeviceId(DRIVER, pool, device)) for request, device in given]
 
 
-def allotted(builder: WorldBuilder, claim: Claim, *given: tuple[str, str], **where: Any) -> AllocationResult | Misfit:
-    world, node = where.pop("world", builder.world()), NodeName(where.pop("node", "a"))
-    return prescribed.prescribed_allocation(claim, chosen(*given, **where), node, world, selectors=Selectors())
+def allotted(builder: ClusterBuilder, claim: Claim, *given: tuple[str, str], **where: Any) -> AllocationResult | Misfit:
+    cluster, node = where.pop("cluster", builder.cluster()), NodeName(where.pop("node", "a"))
+    return prescribed.prescribed_allocation(claim, chosen(*given, **where), node, cluster, selectors=Selectors())
 
 
 def numa(at: int, **more: Any) -> dict[str, Any]:
@@ -88,25 +88,27 @@ CASES: dict[str, tuple[list[dict[str, Any]], Claim, Given, Mismatch | None]] = {
 }
 
 
-@pytest.mark.parametrize(("gpus", "claim", "given", "flaw"), CASES.values(), ids=CASES)
-def test_the_flaw(gpus: list[dict[str, Any]], claim: Claim, given: Given, flaw: Mismatch | None) -> None:
-    answer = allotted(a_world().node("a", gpus=gpus), claim, *given)
+@pytest.mark.parametrize(("gpus", "claim", "given", "problem"), CASES.values(), ids=CASES)
+def test_the_flaw(gpus: list[dict[str, Any]], claim: Claim, given: Given, problem: Mismatch | None) -> None:
+    answer = allotted(a_cluster().node("a", gpus=gpus), claim, *given)
 
-    assert (answer.flaw if isinstance(answer, Misfit) else None) is flaw
+    assert (answer.problem if isinstance(answer, Misfit) else None) is problem
     if isinstance(answer, Misfit):
         assert str(answer).startswith(("claim team/c: ", "request "))
 
 
 def test_a_device_that_another_claim_has_is_refused_by_the_name_of_its_holder() -> None:
-    answer = allotted(a_world().node("a", gpus=2).taken("a", 0, claim="others/c", gang="others/g"), ONE, ("r", "gpu-0"))
+    answer = allotted(
+        a_cluster().node("a", gpus=2).taken("a", 0, claim="others/c", gang="others/g"), ONE, ("r", "gpu-0")
+    )
 
     assert isinstance(answer, Misfit)
-    assert answer.flaw is Mismatch.IN_USE
+    assert answer.problem is Mismatch.IN_USE
     assert str(answer).endswith(f"device {DRIVER}/a/gpu-0 is in use by claim others/c of gang others/g")
 
 
 def test_what_is_booked_for_the_claim_itself_is_not_in_its_way() -> None:
-    builder = a_world().node("a", gpus=[{}, SHARED])
+    builder = a_cluster().node("a", gpus=[{}, SHARED])
     mine = [
         DeviceUse(DeviceId(DRIVER, "a", "gpu-0")),
         DeviceUse(DeviceId(DRIVER, "a", "gpu-1"), shared=True, share={"memory": 5 << 30}),
@@ -114,12 +116,12 @@ def test_what_is_booked_for_the_claim_itself_is_not_in_its_way() -> None:
     claim = a_claim("c", a_request("r", 1, "!device.allowMultipleAllocations"), a_request("s", 1, **MEMORY))
     given = (("r", "gpu-0"), ("s", "gpu-1"))
 
-    booked = cluster_state.also(builder.world(), mine, Holder(claim="team/c"))
-    assert isinstance(allotted(builder, claim, *given, world=booked), AllocationResult)
-    taken = cluster_state.also(builder.world(), mine[1:], Holder(claim="team/d"))
-    answer = allotted(builder, claim, *given, world=taken)
+    booked = cluster_state.also(builder.cluster(), mine, Holder(claim="team/c"))
+    assert isinstance(allotted(builder, claim, *given, cluster=booked), AllocationResult)
+    taken = cluster_state.also(builder.cluster(), mine[1:], Holder(claim="team/d"))
+    answer = allotted(builder, claim, *given, cluster=taken)
     assert isinstance(answer, Misfit)
-    assert answer.flaw is Mismatch.CAPACITY
+    assert answer.problem is Mismatch.CAPACITY
 
 
 def test_partitions_are_judged_by_what_others_have_left_of_the_counters() -> None:
@@ -127,34 +129,34 @@ def test_partitions_are_judged_by_what_others_have_left_of_the_counters() -> Non
         return {"consumesCounters": [{"counterSet": "card", "counters": {"slices": {"value": str(amount)}}}]}
 
     sets = [{"name": "card", "counters": {"slices": {"value": "7"}}}]
-    builder = a_world().node("a").slice("a", [part(4), part(4), part(3)], count=2, nodeName="a")
+    builder = a_cluster().node("a").slice("a", [part(4), part(4), part(3)], count=2, nodeName="a")
     builder.slice("sets", [], pool="a", count=2, nodeName="a", sharedCounters=sets).taken("a", 0)
 
     assert isinstance(allotted(builder, ONE, ("r", "gpu-2")), AllocationResult)
     answer = allotted(builder, ONE, ("r", "gpu-1"))
     assert isinstance(answer, Misfit)
-    assert answer.flaw is Mismatch.COUNTERS
+    assert answer.problem is Mismatch.COUNTERS
 
 
 def test_a_pool_that_lacks_slices_and_a_node_that_is_gone_are_named() -> None:
-    builder = a_world().node("a").slice("a", 1, count=2, nodeName="a")
+    builder = a_cluster().node("a").slice("a", 1, count=2, nodeName="a")
 
     assert "1 of 2 slices of generation 1 are there" in str(allotted(builder, ONE, ("r", "gpu-0")))
     assert str(allotted(builder, ONE, ("r", "gpu-0"), node="b")) == "claim team/c: node b is not there"
 
 
 def test_claims_for_extended_resources_are_kube_schedulers_to_allocate() -> None:
-    imagined = replace(ONE, meta=replace(ONE.meta, uid=extended_claim(Uid("pod"))))
+    is_simulated = replace(ONE, meta=replace(ONE.meta, uid=extended_claim(Uid("pod"))))
     made = replace(ONE, meta=replace(ONE.meta, annotations={"resource.kubernetes.io/extended-resource-claim": "true"}))
-    for claim in (imagined, made):
-        answer = allotted(a_world().node("a", gpus=1), claim, ("r", "gpu-0"))
+    for claim in (is_simulated, made):
+        answer = allotted(a_cluster().node("a", gpus=1), claim, ("r", "gpu-0"))
         assert isinstance(answer, Misfit)
-        assert answer.flaw is Mismatch.NOT_OURS
+        assert answer.problem is Mismatch.NOT_OURS
 
 
 def test_an_allocated_claim_is_left_alone() -> None:
     claim = a_claim("c", a_request("r"), allocation={"devices": {"results": []}})
-    answer = allotted(a_world().node("a", gpus=1), claim, ("r", "gpu-0"))
+    answer = allotted(a_cluster().node("a", gpus=1), claim, ("r", "gpu-0"))
 
     assert isinstance(answer, Misfit)
-    assert answer.flaw is Mismatch.ALLOCATED
+    assert answer.problem is Mismatch.ALLOCATED

@@ -14,23 +14,23 @@ from admission.dra.allocator.node_allocator import Allocated
 from admission.dra.compatibility import Release
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.state import cluster_state
-from tests.unit.dra.clusters import WorldBuilder, a_claim, a_request, a_world
+from tests.unit.dra.clusters import ClusterBuilder, a_claim, a_cluster, a_request
 
 
 def part(amount: str) -> dict[str, Any]:
     return {"consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": amount}}}]}
 
 
-def is_promised(builder: WorldBuilder, *claims: Claim, release: Release = Release.V1_36) -> bool:
-    world = cluster_state.build(builder.snapshot(), (), profile=compatibility.profile(release))
-    selectors = Selectors(world.profile.cel)
-    found = node_allocator.allocate(claims, NodeName("a"), world, selectors=selectors, steps=100, promise=True)
+def is_promised(builder: ClusterBuilder, *claims: Claim, release: Release = Release.V1_36) -> bool:
+    cluster = cluster_state.build(builder.snapshot(), (), profile=compatibility.profile(release))
+    selectors = Selectors(cluster.profile.cel)
+    found = node_allocator.allocate(claims, NodeName("a"), cluster, selectors=selectors, steps=100, promise=True)
     return isinstance(found, Allocated)
 
 
 def test_nothing_is_promised_of_counters_that_1_36_adds_up_in_the_slice() -> None:
     sets = [{"name": "card", "counters": {"memory": {"value": "4.5Gi"}}}]
-    builder = a_world().node("a").slice("p", [part("1.5Gi")] * 3, pool="p", count=2, nodeName="a")
+    builder = a_cluster().node("a").slice("p", [part("1.5Gi")] * 3, pool="p", count=2, nodeName="a")
     builder.slice("sets", [], pool="p", count=2, nodeName="a", sharedCounters=sets)
     claim = a_claim("c", a_request("r", 2))
 
@@ -41,7 +41,7 @@ def test_nothing_is_promised_of_counters_that_1_36_adds_up_in_the_slice() -> Non
 def test_nothing_is_promised_of_a_default_that_1_36_adds_up_in_the_slice() -> None:
     """Two shares of one device in one pod: the second check adds what the first takes to the policy's own default."""
     capacity = {"memory": {"value": "8Gi", "requestPolicy": {"default": "1.5Gi"}}}
-    builder = a_world().node("a", gpus=[{"allowMultipleAllocations": True, "capacity": capacity}])
+    builder = a_cluster().node("a", gpus=[{"allowMultipleAllocations": True, "capacity": capacity}])
     claims = [a_claim(name, a_request("r")) for name in "ab"]
 
     assert not is_promised(builder, *claims)
@@ -49,7 +49,7 @@ def test_nothing_is_promised_of_a_default_that_1_36_adds_up_in_the_slice() -> No
 
 
 def test_nothing_is_promised_of_a_request_that_1_36_adds_up_in_the_claim() -> None:
-    builder = a_world().node("a", gpus=[{"allowMultipleAllocations": True, "capacity": {"memory": {"value": "8Gi"}}}])
+    builder = a_cluster().node("a", gpus=[{"allowMultipleAllocations": True, "capacity": {"memory": {"value": "8Gi"}}}])
     claim = a_claim("c", a_request("r", capacity={"requests": {"memory": "1.5Gi"}}))
 
     assert not is_promised(builder, claim)

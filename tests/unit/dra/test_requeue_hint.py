@@ -9,7 +9,7 @@ from admission.dra.planner import requeue_hint
 from admission.dra.planner.no_plan import NoPlan
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand
 from admission.dra.state.cluster_state import ClusterState
-from tests.unit.dra.clusters import DRIVER, STEPS, Json, WorldBuilder, a_pod, a_request, a_world
+from tests.unit.dra.clusters import DRIVER, STEPS, ClusterBuilder, Json, a_cluster, a_pod, a_request
 
 KIND = f"device.attributes['{DRIVER}'].kind"
 SETS = [{"name": "card", "counters": {"slices": {"value": "3"}}}]
@@ -22,9 +22,9 @@ def of_kind(kind: str) -> Json:
 PART = {**of_kind("part"), "consumesCounters": [{"counterSet": "card", "counters": {"slices": {"value": "3"}}}]}
 
 
-def node() -> WorldBuilder:
+def node() -> ClusterBuilder:
     """Two partitions of a card that has room for one of them, and a whole device beside."""
-    builder = a_world().node("a").slice("a", [PART, PART, of_kind("whole")], count=2, nodeName="a")
+    builder = a_cluster().node("a").slice("a", [PART, PART, of_kind("whole")], count=2, nodeName="a")
     return builder.slice("a-sets", [], pool="a", count=2, nodeName="a", sharedCounters=SETS)
 
 
@@ -37,42 +37,42 @@ WATCHED = a_pod("p", whole(), a_request("parts", 2, f"{KIND} == 'part'", adminAc
 BOTH = a_pod("p", whole(), a_request("parts", 2, f"{KIND} == 'part'"))
 
 
-def may_help(pod: PodDemand, world: ClusterState) -> bool:
-    return requeue_hint.may_help([pod], {NodeName("a")}, world, selectors=Selectors())
+def may_help(pod: PodDemand, cluster: ClusterState) -> bool:
+    return requeue_hint.may_help([pod], {NodeName("a")}, cluster, selectors=Selectors())
 
 
-def plan(pod: PodDemand, world: ClusterState) -> Plan | NoPlan:
-    return gang_planner.plan([pod], world, selectors=Selectors(), steps=STEPS, choice=Choice.FREE)
+def plan(pod: PodDemand, cluster: ClusterState) -> Plan | NoPlan:
+    return gang_planner.plan([pod], cluster, selectors=Selectors(), steps=STEPS, choice=Choice.FREE)
 
 
 def test_a_device_that_is_free_again_helps_who_lacked_it() -> None:
-    assert may_help(ONE, node().world())
-    assert not may_help(ONE, node().taken("a", 2).world())
+    assert may_help(ONE, node().cluster())
+    assert not may_help(ONE, node().taken("a", 2).cluster())
 
 
 def test_a_device_does_not_help_who_lacks_others_beside_it() -> None:
-    assert not may_help(BOTH, node().world())
+    assert not may_help(BOTH, node().cluster())
 
 
 @pytest.mark.parametrize("free", [False, True])
 def test_who_needs_nothing_but_to_look_at_devices_is_planned_again(*, free: bool) -> None:
     """Chosen freely, no counters need to be left for administrators, whatever kube-scheduler says of them."""
-    world = (node().taken("a", 0) if free else node().taken("a", 0, 2)).world()
+    cluster = (node().taken("a", 0) if free else node().taken("a", 0, 2)).cluster()
 
-    assert isinstance(plan(WATCHED, world), Plan) is free
-    assert may_help(WATCHED, world)
+    assert isinstance(plan(WATCHED, cluster), Plan) is free
+    assert may_help(WATCHED, cluster)
 
 
 def test_a_node_with_too_few_devices_is_passed_over_whatever_they_are() -> None:
     three = a_pod("p", a_request("any", 3))
 
-    assert not may_help(three, a_world().node("a").slice("a", [{}, {}], nodeName="a").world())
-    assert not may_help(three, a_world().node("a").slice("a", [{}, {}, {}], nodeName="a").taken("a", 1).world())
-    assert may_help(three, a_world().node("a").slice("a", [{}, {}, {}], nodeName="a").world())
+    assert not may_help(three, a_cluster().node("a").slice("a", [{}, {}], nodeName="a").cluster())
+    assert not may_help(three, a_cluster().node("a").slice("a", [{}, {}, {}], nodeName="a").taken("a", 1).cluster())
+    assert may_help(three, a_cluster().node("a").slice("a", [{}, {}, {}], nodeName="a").cluster())
 
 
 def test_a_device_that_can_be_shared_may_do_for_more_requests_than_there_are_devices() -> None:
     shared = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80"}}}
     two = a_pod("p", *(a_request(name, 1, capacity={"requests": {"memory": "10"}}) for name in ("one", "two")))
 
-    assert may_help(two, a_world().node("a").slice("a", [shared], nodeName="a").world())
+    assert may_help(two, a_cluster().node("a").slice("a", [shared], nodeName="a").cluster())

@@ -22,7 +22,7 @@ from admission.dra.requests.capacity import Unfit, Unrepresentable
 from admission.dra.requests.constraints import Rule
 from admission.dra.requests.requests import Fatal
 from admission.dra.state import cluster_state
-from tests.unit.dra.clusters import DRIVER, STEPS, WorldBuilder, a_claim, a_request, a_world
+from tests.unit.dra.clusters import DRIVER, STEPS, ClusterBuilder, a_claim, a_cluster, a_request
 
 Json = dict[str, Any]
 
@@ -104,7 +104,7 @@ def drawing(**counters: str) -> Json:
 
 
 def pool(*drawn: Json, **totals: str) -> list[devices.Slice]:
-    builder = a_world()
+    builder = a_cluster()
     sets = [{"name": "card", "counters": {name: {"value": amount} for name, amount in totals.items()}}]
     builder.slice("p-devices", list(drawn), pool="p").slice("p-sets", [], pool="p", sharedCounters=sets)
     return list(builder.snapshot().slices.values())
@@ -185,7 +185,7 @@ RULES: dict[str, tuple[Json, list[str]]] = {
 
 
 def tainted(spec: Json, release: Release = Release.V1_37) -> list[str]:
-    snapshot = a_world().node("a", gpus=2).node("b", gpus=1).snapshot()
+    snapshot = a_cluster().node("a", gpus=2).node("b", gpus=1).snapshot()
     after = device_taints.apply_rules(snapshot.slices, {"rule": a_rule(**spec)}, release)
     again = device_taints.apply_rules(snapshot.slices, {"rule": a_rule(**spec)}, release, after)
     assert all(again.slices[key] is slice_ for key, slice_ in after.slices.items())
@@ -215,14 +215,14 @@ def test_a_version_has_the_profile_of_its_release(version: str, release: str | N
 
 
 def asked(
-    builder: WorldBuilder, *requests: Json, profile: SchedulerProfile | None = None
+    builder: ClusterBuilder, *requests: Json, profile: SchedulerProfile | None = None
 ) -> Allocated | NotHere | Fatal:
     """Return what a claim gets on the first node."""
-    world = cluster_state.build(builder.snapshot(), (), profile=profile)
-    world = replace(world, taken=builder.world().taken)
-    node = next(iter(world.nodes))
+    cluster = cluster_state.build(builder.snapshot(), (), profile=profile)
+    cluster = replace(cluster, taken=builder.cluster().taken)
+    node = next(iter(cluster.nodes))
     claim = a_claim("c", *requests)
-    found = node_allocator.allocate([claim], node, world, selectors=Selectors(world.profile.cel), steps=STEPS)
+    found = node_allocator.allocate([claim], node, cluster, selectors=Selectors(cluster.profile.cel), steps=STEPS)
     assert isinstance(found, Allocated | NotHere | Fatal)
     return found
 
@@ -237,7 +237,7 @@ def test_a_result_says_all_that_status_allocation_needs() -> None:
         "bindingConditions": ["Ready"],
         "bindingFailureConditions": ["Broken"],
     }
-    builder = a_world().node("n", labels={"rack": "1"})
+    builder = a_cluster().node("n", labels={"rack": "1"})
     builder.slice("rack", [device], nodeSelector={"nodeSelectorTerms": [rack]})
     builder.classes[0]["spec"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": {"of": "class"}}}]
     tolerations = [{"key": "sick", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 7}]
@@ -266,7 +266,7 @@ def test_a_result_says_all_that_status_allocation_needs() -> None:
 
 
 def test_a_device_that_binds_to_its_node_is_used_there_alone() -> None:
-    builder = a_world().node("n").slice("all", [{"bindsToNode": True}], allNodes=True)
+    builder = a_cluster().node("n").slice("all", [{"bindsToNode": True}], allNodes=True)
     found = asked(builder, a_request())
     field = {"key": "metadata.name", "operator": "In", "values": ["n"]}
 
@@ -295,7 +295,7 @@ GATES: dict[str, tuple[Features, Json, Json, str]] = {
 def test_what_a_gate_switches_off_is_an_error(case: str) -> None:
     features, device, request, gate = GATES[case]
     profile = compatibility.profile(Release.V1_37, features)
-    found = asked(a_world().node("n", gpus=[device]), request, profile=profile)
+    found = asked(a_cluster().node("n", gpus=[device]), request, profile=profile)
 
     assert isinstance(found, Fatal)
     assert gate in found.error
@@ -305,8 +305,8 @@ def test_why_a_node_does_not_serve_a_pod_names_a_device() -> None:
     root = "resource.kubernetes.io/pcieRoot"
     gpus = [{"attributes": {root: {"string": f"root-{at}"}}} for at in range(3)]
     claim = a_claim("c", a_request(count=2), constraints=[{"matchAttribute": root}])
-    world = a_world().node("n", gpus=gpus).world()
-    found = node_allocator.allocate([claim], next(iter(world.nodes)), world, selectors=Selectors(), steps=STEPS)
+    cluster = a_cluster().node("n", gpus=gpus).cluster()
+    found = node_allocator.allocate([claim], next(iter(cluster.nodes)), cluster, selectors=Selectors(), steps=STEPS)
 
     assert isinstance(found, NotHere)
     assert found.message == (

@@ -9,7 +9,7 @@ from admission.dra.allocator.node_allocator import Allocated, NotHere
 from admission.dra.allocator.results import StepsEndedError
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import Kind, NoPlan
-from tests.unit.dra.clusters import WorldBuilder, a_claim, a_pod, a_request, a_world
+from tests.unit.dra.clusters import ClusterBuilder, a_claim, a_cluster, a_pod, a_request
 
 ROOT = "resource.kubernetes.io/pcieRoot"
 MATCH = [{"matchAttribute": ROOT}]
@@ -20,8 +20,8 @@ def on_roots(*roots: str) -> list[Json]:
     return [{"attributes": {ROOT: {"string": root}}} for root in roots]
 
 
-def asked(world: WorldBuilder, *requests: Json, constraints: list[Json], steps: int) -> object:
-    known = world.world()
+def asked(cluster: ClusterBuilder, *requests: Json, constraints: list[Json], steps: int) -> object:
+    known = cluster.cluster()
     claim = a_claim("c", *requests, constraints=constraints)
     return node_allocator.allocate([claim], next(iter(known.nodes)), known, selectors=Selectors(), steps=steps)
 
@@ -33,36 +33,36 @@ def alternatives(name: str, *counts: int) -> Json:
 
 def test_equal_devices_are_tried_once() -> None:
     """12 of 33 devices on one root, while each root has 11."""
-    world = a_world().node("n", gpus=on_roots(*"abc" * 11))
+    cluster = a_cluster().node("n", gpus=on_roots(*"abc" * 11))
 
-    assert isinstance(asked(world, a_request(count=12), constraints=MATCH, steps=200), NotHere)
-    assert isinstance(asked(world, a_request(count=11), constraints=MATCH, steps=200), Allocated)
+    assert isinstance(asked(cluster, a_request(count=12), constraints=MATCH, steps=200), NotHere)
+    assert isinstance(asked(cluster, a_request(count=11), constraints=MATCH, steps=200), Allocated)
 
 
 def test_a_later_request_that_lacks_a_device_does_not_make_earlier_ones_try_every_subset() -> None:
-    world = a_world().node("n", gpus=20)
+    cluster = a_cluster().node("n", gpus=20)
     requests = [a_request("first", 10), a_request("second", 11)]
 
-    assert isinstance(asked(world, *requests, constraints=[], steps=50), NotHere)
+    assert isinstance(asked(cluster, *requests, constraints=[], steps=50), NotHere)
 
 
 def test_a_state_from_which_all_was_tried_is_not_tried_again() -> None:
     """32 requests with 8 alternatives each are 8 ** 32 choices."""
-    world = a_world().node("n", gpus=31)
+    cluster = a_cluster().node("n", gpus=31)
     requests = [alternatives(f"r{at}", *range(8, 0, -1)) for at in range(32)]
 
-    assert isinstance(asked(world, *requests, constraints=[], steps=5_000), NotHere)
+    assert isinstance(asked(cluster, *requests, constraints=[], steps=5_000), NotHere)
 
 
-def uneven() -> WorldBuilder:
+def uneven() -> ClusterBuilder:
     """24 devices, each of which draws another amount from a counter: enough for 11, and nearly for the smallest 12."""
     gpus = [
         {"consumesCounters": [{"counterSet": "card", "counters": {"slices": {"value": str(1_000 + at)}}}]}
         for at in range(24)
     ]
     sets = [{"name": "card", "counters": {"slices": {"value": "12050"}}}]
-    world = a_world().node("n").slice("n", gpus, count=2, nodeName="n")
-    return world.slice("n-sets", [], pool="n", count=2, nodeName="n", sharedCounters=sets)
+    cluster = a_cluster().node("n").slice("n", gpus, count=2, nodeName="n")
+    return cluster.slice("n-sets", [], pool="n", count=2, nodeName="n", sharedCounters=sets)
 
 
 def test_a_search_ends_at_its_budget() -> None:
@@ -80,9 +80,9 @@ def test_the_planner_says_that_its_budget_ended_and_not_that_there_is_no_place()
 
 def test_a_pod_with_very_many_devices_needs_no_deep_stack() -> None:
     """40 claims of 32 devices: more than the interpreter's limit of recursion."""
-    world = a_world().node("n", gpus=40 * 32).world()
+    cluster = a_cluster().node("n", gpus=40 * 32).cluster()
     claims = [a_claim(f"c{at}", a_request(count=32)) for at in range(40)]
-    found = node_allocator.allocate(claims, next(iter(world.nodes)), world, selectors=Selectors(), steps=10_000)
+    found = node_allocator.allocate(claims, next(iter(cluster.nodes)), cluster, selectors=Selectors(), steps=10_000)
 
     assert isinstance(found, Allocated)
     assert sum(map(len, found.devices)) == 40 * 32
@@ -90,7 +90,7 @@ def test_a_pod_with_very_many_devices_needs_no_deep_stack() -> None:
 
 def test_devices_that_are_refused_are_steps_too() -> None:
     """No two of 300 devices are on one root: 45,000 pairs, of which none will do."""
-    world = a_world().node("n", gpus=on_roots(*(f"root-{at}" for at in range(300))))
+    cluster = a_cluster().node("n", gpus=on_roots(*(f"root-{at}" for at in range(300))))
 
     with pytest.raises(StepsEndedError):
-        asked(world, a_request(count=2), constraints=MATCH, steps=40_000)
+        asked(cluster, a_request(count=2), constraints=MATCH, steps=40_000)

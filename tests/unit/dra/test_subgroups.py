@@ -10,7 +10,7 @@ from admission.dra import gang_planner
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.requests.gang_request import Choice, Colocation, Plan, PodDemand, Topology
-from tests.unit.dra.clusters import STEPS, WorldBuilder, a_claim, a_pod, a_request, a_world, places, refused
+from tests.unit.dra.clusters import STEPS, ClusterBuilder, a_claim, a_cluster, a_pod, a_request, places, refused
 from tests.unit.dra.test_domains import RACK, racks
 
 ZONE = "example.com/zone"
@@ -34,7 +34,7 @@ def each(*names: str, label: str = RACK, whole: str = "", **more: str) -> Topolo
 
 
 def plan(
-    builder: WorldBuilder,
+    builder: ClusterBuilder,
     pods: Sequence[PodDemand],
     topology: Topology,
     *,
@@ -42,7 +42,7 @@ def plan(
     choice: Choice = Choice.FREE,
 ) -> Plan | NoPlan:
     return gang_planner.plan(
-        pods, builder.world(), selectors=Selectors(), steps=steps, choice=choice, topology=topology
+        pods, builder.cluster(), selectors=Selectors(), steps=steps, choice=choice, topology=topology
     )
 
 
@@ -79,7 +79,7 @@ def test_who_is_in_no_subgroup_goes_anywhere() -> None:
 
 @BOTH
 def test_subgroups_are_in_racks_of_one_zone_where_the_whole_gang_has_to_be_in_one(choice: Choice) -> None:
-    builder = a_world()
+    builder = a_cluster()
     for rack, zone, gpus in (("r1", "x", 2), ("r2", "y", 2), ("r3", "y", 2), ("r4", "x", 1)):
         builder.node(f"{rack}-0", gpus=gpus, labels={RACK: rack, ZONE: zone})
 
@@ -90,7 +90,7 @@ def test_subgroups_are_in_racks_of_one_zone_where_the_whole_gang_has_to_be_in_on
 
 def test_zones_whose_racks_are_cut_otherwise_are_not_alike() -> None:
     """Both zones have two nodes of two devices; only in the second one these are in one rack."""
-    builder = a_world()
+    builder = a_cluster()
     for name, rack, zone in (("a", "r1", "x"), ("b", "r2", "x"), ("c", "r3", "y"), ("d", "r3", "y")):
         builder.node(f"{name}-0", gpus=2, labels={RACK: rack, ZONE: zone})
 
@@ -100,7 +100,7 @@ def test_zones_whose_racks_are_cut_otherwise_are_not_alike() -> None:
 
 
 def test_a_preferred_rack_is_given_up_before_the_required_zone() -> None:
-    builder = a_world()
+    builder = a_cluster()
     for rack, zone, gpus in (("r1", "x", 2), ("r2", "x", 2), ("r3", "y", 3), ("r4", "z", 1)):
         builder.node(f"{rack}-0", gpus=gpus, labels={RACK: rack, ZONE: zone})
     topology = Topology(gang=Colocation(required=ZONE, preferred=RACK))
@@ -203,7 +203,7 @@ def test_a_gang_waits_for_racks_that_would_take_all_of_its_subgroups() -> None:
     answer = gang_planner.diagnose(
         refused(plan(builder, pods, topology)),
         pods,
-        builder.world(),
+        builder.cluster(),
         selectors=Selectors(),
         steps=STEPS,
         choice=Choice.FREE,

@@ -10,7 +10,7 @@ import pytest
 from admission.api.kubernetes import claims
 from admission.api.kubernetes.claims import Claim
 from admission.api.values import names
-from admission.errors import ConflictError, GoneError, MendError
+from admission.errors import ConflictError, FixError, GoneError
 from admission.kube.client.connection import Connection
 from admission.kube.writers.claims import ClaimWriter
 from tests.unit.kube.fake_api import FakeApi, status
@@ -122,7 +122,7 @@ async def test_what_the_api_server_finds_invalid_is_to_be_mended(api: FakeApi, w
     seen = put(api)
     api.answer("PATCH", f"{PATH}/status", 422, status(422, "Invalid", "status.allocation: whatever"))
 
-    with pytest.raises(MendError, match="whatever"):
+    with pytest.raises(FixError, match="whatever"):
         await writer.allocate(seen, devices("gpu-0"))
 
 

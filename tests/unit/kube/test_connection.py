@@ -12,9 +12,9 @@ import structlog
 from admission.errors import (
     ClusterAwayError,
     ConflictError,
+    FixError,
     ForbiddenError,
     GoneError,
-    MendError,
     MusterError,
     RetryError,
 )
@@ -31,10 +31,10 @@ REFUSALS: dict[str, tuple[int, dict[str, object], type[MusterError], str]] = {
     "an invalid object says what is invalid": (
         422,
         status(422, "Invalid", "spec.priority: must be unset"),
-        MendError,
+        FixError,
         r"patch pods a in namespace team: spec.priority: must be unset \(422\)",
     ),
-    "a bad request is to be mended": (400, status(400, "BadRequest", "no such field"), MendError, "no such field"),
+    "a bad request is to be mended": (400, status(400, "BadRequest", "no such field"), FixError, "no such field"),
     "a role that is missing is named": (
         403,
         status(403, "Forbidden", 'User "muster" cannot patch resource "pods" in API group ""'),
@@ -248,13 +248,13 @@ async def test_a_password_in_netrc_is_not_sent(
 
 
 async def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
-    with pytest.raises(MendError, match=r"no kubeconfig at .*nowhere"):
+    with pytest.raises(FixError, match=r"no kubeconfig at .*nowhere"):
         async with Connection(Place(kubeconfig=tmp_path / "nowhere")):
             pass
 
 
 async def test_a_context_that_is_not_there_is_named(kubeconfig: Callable[[str], Path]) -> None:
-    with pytest.raises(MendError, match="production"):
+    with pytest.raises(FixError, match="production"):
         async with Connection(Place(kubeconfig=kubeconfig("http://x"), context="production")):
             pass
 
@@ -263,7 +263,7 @@ async def test_a_broken_kubeconfig_is_named(tmp_path: Path) -> None:
     path = tmp_path / "broken"
     path.write_text("[not a kubeconfig")
 
-    with pytest.raises(MendError, match="broken"):
+    with pytest.raises(FixError, match="broken"):
         async with Connection(Place(kubeconfig=path)):
             pass
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.kube.client import errors, paths
 from admission.kube.client.connection import Connection
 from tests.unit.kube.fake_api import FakeApi
@@ -24,7 +24,7 @@ def test_a_name_is_one_segment(segments: tuple[str, ...], path: str) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
 def test_what_leads_to_another_path_is_no_name(name: str) -> None:
-    with pytest.raises(MendError, match="no object is called"):
+    with pytest.raises(FixError, match="no object is called"):
         paths.within("/apis/muster.dev/v1alpha1", "team", "gangs", name)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from admission.api.values import names
 from admission.api.values.names import NodeName
-from admission.errors import ConflictError, ForbiddenError, GoneError, MendError, RetryError
+from admission.errors import ConflictError, FixError, ForbiddenError, GoneError, RetryError
 from admission.kube.client.connection import Connection
 from admission.kube.writers import pod_patch
 from admission.kube.writers.pods import PodWriter
@@ -121,7 +121,7 @@ async def test_an_invalid_change_is_not_tried_again(api: FakeApi, connection: Co
     seen = read(api.put(PODS, a_pod()))
     api.answer("PATCH", PATH, 422, status(422, "Invalid", "spec: whatever"))
 
-    with pytest.raises(MendError, match="spec: whatever"):
+    with pytest.raises(FixError, match="spec: whatever"):
         await PodWriter(connection).open_gate(seen, NODE)
 
     assert api.count("PATCH", PATH) == 1

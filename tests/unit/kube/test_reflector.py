@@ -185,7 +185,7 @@ async def test_an_object_that_cannot_be_read_is_set_aside_until_it_can(api: Fake
         snapshot = store.snapshot()
         assert set(snapshot.queues) == {"good"}
         assert set(snapshot.malformed) == {bad, ("Queue", "worse")}
-        assert snapshot.malformed[bad].flaws[0].field == "spec.quotas[0].nominal"
+        assert snapshot.malformed[bad].problems[0].field == "spec.quotas[0].nominal"
 
         api.put(QUEUES, a_queue("bad", quotas=[{"meter": "gpus", "nominal": "8"}]))
         api.delete(QUEUES, "worse")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from admission.api.values.selectors import LabelSelector, Requirement
-from admission.errors import ClusterAwayError, MendError
+from admission.errors import ClusterAwayError, FixError
 from admission.kube import crd_installer
 from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store
@@ -168,12 +168,12 @@ def test_a_service_is_called_by_its_reference() -> None:
 
 @pytest.mark.parametrize("text", ["muster", "a/", "/b", "a/b:http", "a/b:"])
 def test_a_service_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(MendError, match="is not a Service"):
+    with pytest.raises(FixError, match="is not a Service"):
         Client(authority=b"", service=text).config("/mutate")
 
 
 def test_nowhere_to_call_is_refused() -> None:
-    with pytest.raises(MendError, match="URL or a Service"):
+    with pytest.raises(FixError, match="URL or a Service"):
         Client(authority=b"").config("/mutate")
 
 
@@ -444,10 +444,10 @@ async def test_a_crd_that_is_never_served_is_named(api: FakeApi, connection: Con
 async def test_a_name_that_is_taken_is_said(api: FakeApi, connection: Connection, crd: Path) -> None:
     api.answer("GET", CRD_PATH, 200, established("False", status="False", message="mq is taken"))
 
-    with pytest.raises(MendError, match="mq is taken"):
+    with pytest.raises(FixError, match="mq is taken"):
         await crd_installer.install(connection, [crd])
 
 
 async def test_crds_that_cannot_be_read_are_named(connection: Connection, tmp_path: Path) -> None:
-    with pytest.raises(MendError, match="nowhere"):
+    with pytest.raises(FixError, match="nowhere"):
         await crd_installer.install(connection, [tmp_path / "nowhere"])

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from admission.errors import ConflictError, MendError
+from admission.errors import ConflictError, FixError
 from admission.kube.client.connection import Connection
 from admission.kube.secret_store import SecretVault
 from tests.unit.kube.fake_api import FakeApi
@@ -52,5 +52,5 @@ async def test_of_two_that_write_at_the_same_time_one_fails(api: FakeApi, vault:
 async def test_data_that_is_not_base64_is_named(api: FakeApi, vault: SecretVault) -> None:
     api.answer("GET", PATH, 200, {"metadata": {"resourceVersion": "1"}, "data": {"ca.crt": "%"}})
 
-    with pytest.raises(MendError, match="Secret muster-system/muster-webhook: data is not base64"):
+    with pytest.raises(FixError, match="Secret muster-system/muster-webhook: data is not base64"):
         await vault.read()

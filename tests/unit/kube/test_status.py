@@ -17,7 +17,7 @@ from admission.api.schemas import crds
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
@@ -259,7 +259,7 @@ async def test_conditions_go_to_their_kind(api: FakeApi, reporter: Reporter) -> 
 
     assert api.last("PATCH", "/apis/muster.dev/v1alpha1/meters/x/status").body["kind"] == "Meter"
     assert api.last("PATCH", "/apis/muster.dev/v1alpha1/claimpolicies/x/status").body["kind"] == "ClaimPolicy"
-    with pytest.raises(MendError, match="not of pods"):
+    with pytest.raises(FixError, match="not of pods"):
         await reporter.conditions(ConditionReport(plural="pods", name="x", generation=1, conditions=()))
 
 

@@ -47,7 +47,7 @@ def without_claim(snapshot: Snapshot, claim: str) -> Snapshot:
     return replace(snapshot, claims={key: one for key, one in snapshot.claims.items() if key != claim})
 
 
-def a_world() -> World:
+def booked_cluster() -> World:
     """One gang of two pods, running and settled."""
     snapshot = a_cluster().node("a", gpus=4).queue("q", gpus=8).job("train", queue="q", pods=2).snapshot()
     for index in range(2):
@@ -57,12 +57,12 @@ def a_world() -> World:
 
 
 def a_settled_world() -> World:
-    world = a_world()
-    (placement,) = world.book.placements.values()
-    allocated = transitions.allocated(placement, sight_of(world.snapshot), settled=False)
+    cluster_state = booked_cluster()
+    (placement,) = cluster_state.book.placements.values()
+    allocated = transitions.allocated(placement, sight_of(cluster_state.snapshot), settled=False)
     settled = books.settle(placement, allocated, at=NOON, actor="muster")
     assert settled is not None
-    return world._replace(book=world.book.apply(settled))
+    return cluster_state._replace(book=cluster_state.book.apply(settled))
 
 
 def granted() -> list[Entry]:
@@ -100,59 +100,61 @@ def sight_of(snapshot: Snapshot) -> transitions.ObservedAllocations:
     return transitions.ObservedAllocations.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
 
 
-def look(world: World) -> list[Difference]:
-    return reconciliation.differences(world.book, sight_of(world.snapshot))
+def look(cluster_state: World) -> list[Difference]:
+    return reconciliation.differences(cluster_state.book, sight_of(cluster_state.snapshot))
 
 
-def mended(world: World) -> World:
-    sight = sight_of(world.snapshot)
-    found = reconciliation.differences(world.book, sight)
-    return world._replace(book=world.book.apply_all(reconciliation.corrections(world.book, sight, found, AUTHOR)))
+def mended(cluster_state: World) -> World:
+    observed = sight_of(cluster_state.snapshot)
+    found = reconciliation.differences(cluster_state.book, observed)
+    return cluster_state._replace(
+        book=cluster_state.book.apply_all(reconciliation.corrections(cluster_state.book, observed, found, AUTHOR))
+    )
 
 
-def claim_deleted(world: World) -> World:
-    return world._replace(snapshot=without_claim(world.snapshot, CLAIM))
+def claim_deleted(cluster_state: World) -> World:
+    return cluster_state._replace(snapshot=without_claim(cluster_state.snapshot, CLAIM))
 
 
-def pods_gone(world: World) -> World:
-    snapshot = with_pods(world.snapshot, without=("train-0", "train-1"))
-    return world._replace(snapshot=without_claim(with_allocation(snapshot, CLAIM), "team/train-1-gpus"))
+def pods_gone(cluster_state: World) -> World:
+    snapshot = with_pods(cluster_state.snapshot, without=("train-0", "train-1"))
+    return cluster_state._replace(snapshot=without_claim(with_allocation(snapshot, CLAIM), "team/train-1-gpus"))
 
 
-def other_device(world: World) -> World:
-    return world._replace(snapshot=with_allocation(world.snapshot, CLAIM, device(3)))
+def other_device(cluster_state: World) -> World:
+    return cluster_state._replace(snapshot=with_allocation(cluster_state.snapshot, CLAIM, device(3)))
 
 
-def never_booked(world: World) -> World:
-    return world._replace(book=Book.replay(granted()))
+def never_booked(cluster_state: World) -> World:
+    return cluster_state._replace(book=Book.replay(granted()))
 
 
-def half_booked(world: World) -> World:
-    return world._replace(book=Book.replay([*granted(), reserved(1)]))
+def half_booked(cluster_state: World) -> World:
+    return cluster_state._replace(book=Book.replay([*granted(), reserved(1)]))
 
 
-def other_price(world: World) -> World:
-    (placement,) = world.book.placements.values()
+def other_price(cluster_state: World) -> World:
+    (placement,) = cluster_state.book.placements.values()
     dear = {CLAIM_UID: Allocated((device(0),), {GPUS: 5, CLAIMS: 1}, {CLASS: 1})}
     entry = books.readjust(placement, dear, at=NOON, actor="muster")
     assert entry is not None
-    return world._replace(book=world.book.apply(entry))
+    return cluster_state._replace(book=cluster_state.book.apply(entry))
 
 
-def other_quota(world: World) -> World:
-    queue = world.snapshot.queues[Q]
+def other_quota(cluster_state: World) -> World:
+    queue = cluster_state.snapshot.queues[Q]
     (quota,) = [quota for quota in queue.quotas if quota.meter == GPUS]
     others = tuple(one for one in queue.quotas if one.meter != GPUS)
     changed = replace(queue, quotas=(*others, replace(quota, nominal=6)))
-    return world._replace(snapshot=replace(world.snapshot, queues={Q: changed}))
+    return cluster_state._replace(snapshot=replace(cluster_state.snapshot, queues={Q: changed}))
 
 
-def no_queue(world: World) -> World:
-    return World(Book.replay(granted()), replace(world.snapshot, queues={}, pods={}, claims={}))
+def no_queue(cluster_state: World) -> World:
+    return World(Book.replay(granted()), replace(cluster_state.snapshot, queues={}, pods={}, claims={}))
 
 
-def as_it_is(world: World) -> World:
-    return world
+def as_it_is(cluster_state: World) -> World:
+    return cluster_state
 
 
 CASES: dict[str, tuple[Callable[[World], World], World, list[tuple[What, str]], list[Kind]]] = {
@@ -176,7 +178,7 @@ CASES: dict[str, tuple[Callable[[World], World], World, list[tuple[What, str]], 
     ),
     "allocations of which the books have the plan": (
         as_it_is,
-        a_world(),
+        booked_cluster(),
         [(What.NOT_SETTLED, f"ResourceClaim team/train-{at}-gpus") for at in range(2)],
         [Kind.SETTLE],
     ),
@@ -222,26 +224,26 @@ CASES: dict[str, tuple[Callable[[World], World], World, list[tuple[What, str]], 
 }
 
 
-@pytest.mark.parametrize(("change", "world", "found", "posted"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("change", "cluster_state", "found", "posted"), CASES.values(), ids=CASES)
 def test_a_difference_is_found_and_its_correction_ends_it(
-    change: Callable[[World], World], world: World, found: list[tuple[What, str]], posted: list[Kind]
+    change: Callable[[World], World], cluster_state: World, found: list[tuple[What, str]], posted: list[Kind]
 ) -> None:
-    world = change(world)
-    differences = look(world)
-    entries = reconciliation.corrections(world.book, sight_of(world.snapshot), differences, AUTHOR)
+    cluster_state = change(cluster_state)
+    differences = look(cluster_state)
+    entries = reconciliation.corrections(cluster_state.book, sight_of(cluster_state.snapshot), differences, AUTHOR)
 
     assert [(one.what, one.subject) for one in differences] == found
     assert [entry.kind for entry in entries] == posted
     assert {(entry.reason, entry.actor) for entry in entries} <= {(AUTHOR.reason, AUTHOR.actor)}
-    assert look(mended(world)) == []
+    assert look(mended(cluster_state)) == []
 
 
 def test_what_is_charged_is_what_the_cluster_has_given() -> None:
-    world = mended(never_booked(a_settled_world()))
+    cluster_state = mended(never_booked(a_settled_world()))
 
-    assert world.book.balance(Q, GPUS, Bucket.USED) == 2
-    assert world.book.balance(Q, GPUS, Bucket.FREE) == 6
-    assert world.book.placements == replaced_times(a_settled_world().book, world.book)
+    assert cluster_state.book.balance(Q, GPUS, Bucket.USED) == 2
+    assert cluster_state.book.balance(Q, GPUS, Bucket.FREE) == 6
+    assert cluster_state.book.placements == replaced_times(a_settled_world().book, cluster_state.book)
 
 
 def replaced_times(book: Book, by: Book) -> dict[GangUid, object]:
@@ -258,62 +260,64 @@ def test_both_sides_are_told() -> None:
     assert difference.books == "gpu.example.com/a/gpu-0 for claims 1, gpus 1"
     assert difference.cluster == "gpu.example.com/a/gpu-3 for claims 1, gpus 1"
     assert (difference.gang, difference.queue, difference.uid) == ("team/train", Q, CLAIM_UID)
-    assert difference.mend == "adjust the books to the devices it has"
+    assert difference.fix == "adjust the books to the devices it has"
 
 
 def test_only_what_was_chosen_is_corrected() -> None:
-    world = half_booked(a_settled_world())
-    chosen = [one for one in look(world) if one.what is What.NOT_SETTLED]
+    cluster_state = half_booked(a_settled_world())
+    chosen = [one for one in look(cluster_state) if one.what is What.NOT_SETTLED]
 
-    entries = reconciliation.corrections(world.book, sight_of(world.snapshot), chosen, AUTHOR)
+    entries = reconciliation.corrections(cluster_state.book, sight_of(cluster_state.snapshot), chosen, AUTHOR)
 
     assert [entry.kind for entry in entries] == [Kind.SETTLE]
 
 
 def test_a_claim_whose_device_has_no_price_is_told_but_not_corrected() -> None:
-    world = never_booked(a_settled_world())
-    world = world._replace(snapshot=replace(world.snapshot, slices={}))
+    cluster_state = never_booked(a_settled_world())
+    cluster_state = cluster_state._replace(snapshot=replace(cluster_state.snapshot, slices={}))
 
-    differences = look(world)
+    differences = look(cluster_state)
 
     assert {one.what for one in differences} == {What.NO_PRICE}
-    assert not any(one.mendable for one in differences)
-    assert reconciliation.corrections(world.book, sight_of(world.snapshot), differences, AUTHOR) == []
+    assert not any(one.fixable for one in differences)
+    assert reconciliation.corrections(cluster_state.book, sight_of(cluster_state.snapshot), differences, AUTHOR) == []
 
 
 def test_a_charge_stays_where_the_device_has_left_its_slice() -> None:
-    world = other_price(a_settled_world())
+    cluster_state = other_price(a_settled_world())
 
-    assert look(world._replace(snapshot=replace(world.snapshot, slices={}))) == []
+    assert look(cluster_state._replace(snapshot=replace(cluster_state.snapshot, slices={}))) == []
 
 
 def test_nothing_follows_from_a_claim_or_queue_that_cannot_be_read() -> None:
-    world = claim_deleted(a_settled_world())
+    cluster_state = claim_deleted(a_settled_world())
     unread = MalformedObjectError("ResourceClaim", CLAIM, ())
-    snapshot = replace(world.snapshot, queues={}, malformed={("ResourceClaim", CLAIM): unread, ("Queue", "q"): unread})
+    snapshot = replace(
+        cluster_state.snapshot, queues={}, malformed={("ResourceClaim", CLAIM): unread, ("Queue", "q"): unread}
+    )
 
-    assert look(world._replace(snapshot=snapshot)) == []
+    assert look(cluster_state._replace(snapshot=snapshot)) == []
 
 
 def test_a_balance_that_was_changed_by_hand_is_told_and_mended_by_no_entry() -> None:
-    world = a_settled_world()
-    changed = {**world.book.balances, Account(Q, GPUS, Bucket.USED): 7}
-    world = world._replace(book=replace(world.book, balances=changed))
+    cluster_state = a_settled_world()
+    changed = {**cluster_state.book.balances, Account(Q, GPUS, Bucket.USED): 7}
+    cluster_state = cluster_state._replace(book=replace(cluster_state.book, balances=changed))
 
-    differences = look(world)
+    differences = look(cluster_state)
 
     assert [(one.what, one.books) for one in differences] == [
         (What.BALANCE, "used gpus 7"),
         (What.BALANCE, "accounts of gpus that sum to 5"),
     ]
-    assert reconciliation.corrections(world.book, sight_of(world.snapshot), differences, AUTHOR) == []
+    assert reconciliation.corrections(cluster_state.book, sight_of(cluster_state.snapshot), differences, AUTHOR) == []
 
 
 def test_a_shared_claim_is_charged_once() -> None:
-    world = never_booked(a_settled_world())
-    first, second = pod_of(world.snapshot, "train-0"), pod_of(world.snapshot, "train-1")
+    cluster_state = never_booked(a_settled_world())
+    first, second = pod_of(cluster_state.snapshot, "train-0"), pod_of(cluster_state.snapshot, "train-1")
     shared = replace(second, claims=first.claims, generated_claims=first.generated_claims)
-    world = mended(world._replace(snapshot=with_pods(world.snapshot, shared)))
+    cluster_state = mended(cluster_state._replace(snapshot=with_pods(cluster_state.snapshot, shared)))
 
-    assert world.book.balance(Q, GPUS, Bucket.USED) == 1
-    assert look(world) == []
+    assert cluster_state.book.balance(Q, GPUS, Bucket.USED) == 1
+    assert look(cluster_state) == []

@@ -19,7 +19,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.dra.metering import device_meters
-from admission.errors import Flaw, MalformedObjectError
+from admission.errors import MalformedObjectError, Problem
 from admission.lifecycle import transitions
 from admission.workloads import gangs
 from tests.builders import CLASS, NOON, a_cluster, let_in, pod_of, running, with_pods
@@ -98,8 +98,10 @@ def settle(placement: Placement, snapshot: Snapshot) -> Entry | None:
 
 
 def release(placement: Placement, snapshot: Snapshot) -> Entry | None:
-    sight = a_sight(snapshot)
-    return transitions.release(placement, sight, transitions.wanted_claims([placement], sight), at=NOON, actor=ACTOR)
+    observed = a_sight(snapshot)
+    return transitions.release(
+        placement, observed, transitions.wanted_claims([placement], observed), at=NOON, actor=ACTOR
+    )
 
 
 def evict(snapshot: Snapshot, placement: Placement, *, after: timedelta) -> transitions.Eviction | None:
@@ -261,7 +263,7 @@ def test_what_a_device_plugin_gave_is_held_until_its_pod_is_over(change: Callabl
 
 def test_what_a_device_plugin_gave_to_a_pod_that_is_gone_is_given_back_unless_it_only_cannot_be_read() -> None:
     snapshot = with_pods(a_snapshot(), without=("train-0",))
-    broken = MalformedObjectError("Pod", "team/train-0", (Flaw("spec", "is not an object"),))
+    broken = MalformedObjectError("Pod", "team/train-0", (Problem("spec", "is not an object"),))
     placement = replace(a_plugged_placement(), seats={})
 
     assert release(placement, replace(snapshot, malformed={("Pod", "team/train-0"): broken})) is None

@@ -21,10 +21,10 @@ def eight(**limits: str) -> dict[str, Any]:
     return {"quotas": [{"meter": "gpus", "nominal": "8", **limits}]}
 
 
-def a_world() -> World:
+def a_cluster() -> World:
     """Return a tree: root over team-a, which namespace ml may enter, and team-b."""
-    world = World().queue("root", team=None, quotas=[{"meter": "gpus", "nominal": "8"}])
-    return world.queue("team-a", parent="root").queue("team-b", team="b", parent="root", **eight())
+    cluster = World().queue("root", team=None, quotas=[{"meter": "gpus", "nominal": "8"}])
+    return cluster.queue("team-a", parent="root").queue("team-b", team="b", parent="root", **eight())
 
 
 def a_gang(name: str, queue: str, phase: str = "Running", **charges: str) -> gangs.Gang:
@@ -37,8 +37,8 @@ def a_gang(name: str, queue: str, phase: str = "Running", **charges: str) -> gan
     )
 
 
-def known(world: World | None = None, *live: gangs.Gang) -> Snapshot:
-    snapshot = (world or a_world()).build()
+def known(cluster: World | None = None, *live: gangs.Gang) -> Snapshot:
+    snapshot = (cluster or a_cluster()).build()
     return Snapshot(
         namespaces=snapshot.namespaces,
         queues=snapshot.queues,
@@ -106,19 +106,19 @@ def test_a_queue_that_closes_a_circle_is_refused_with_the_circle() -> None:
 
 
 def test_a_queue_that_stands_in_a_circle_may_be_changed_otherwise() -> None:
-    world = World().queue("a", team=None, parent="b").queue("b", team=None, parent="a")
+    cluster = World().queue("a", team=None, parent="b").queue("b", team=None, parent="a")
     old, new = an_object("a", parent="b"), an_object("a", parent="b", stopPolicy="Hold")
 
-    assert "a → b → a" in warned(changed("queues", old, new, known(world)))
-    assert "a → b → a" in denied(created("queues", new, known(world)))
+    assert "a → b → a" in warned(changed("queues", old, new, known(cluster)))
+    assert "a → b → a" in denied(created("queues", new, known(cluster)))
 
 
 def chain(length: int, *, top: str | None = None) -> World:
-    world = World()
+    cluster = World()
     for at in range(length):
         parent = f"q{at - 1}" if at else top
-        world.queue(f"q{at}", team=None, **({"parent": parent} if parent else {}))
-    return world
+        cluster.queue(f"q{at}", team=None, **({"parent": parent} if parent else {}))
+    return cluster
 
 
 def test_a_queue_too_deep_is_refused() -> None:
@@ -138,7 +138,7 @@ def test_a_parent_may_come_later() -> None:
     assert "spec.parent: parent none of queue q does not exist" in warned(
         created("queues", an_object("q", parent="none"))
     )
-    said = warned(created("queues", an_object("q", parent="broken"), known(a_world().broken_queue("broken"))))
+    said = warned(created("queues", an_object("q", parent="broken"), known(a_cluster().broken_queue("broken"))))
     assert "queue broken exists but cannot be read: " in said
 
 
@@ -174,17 +174,17 @@ def test_all_that_is_lent_may_be_said_in_full_and_by_a_parent_of_more() -> None:
 
 
 def test_a_second_queue_of_a_name_in_a_namespace_is_told() -> None:
-    world = World().queue("one", aliases=["user-queue", "batch"]).namespace("nlp", team="a")
+    cluster = World().queue("one", aliases=["user-queue", "batch"]).namespace("nlp", team="a")
 
-    said = warned(created("queues", an_object("two", aliases=["user-queue", "more"], **SELECTED), known(world)))
+    said = warned(created("queues", an_object("two", aliases=["user-queue", "more"], **SELECTED), known(cluster)))
 
     assert "queue one is called user-queue in namespaces ml, nlp as well; pods there that name it are refused" in said
 
 
 def test_a_second_default_queue_of_a_namespace_is_told() -> None:
-    world = World().queue("one", default=True).namespace("nlp", team="a")
+    cluster = World().queue("one", default=True).namespace("nlp", team="a")
 
-    said = warned(created("queues", an_object("two", default=True, **SELECTED), known(world)))
+    said = warned(created("queues", an_object("two", default=True, **SELECTED), known(cluster)))
 
     assert "queue one is the default of namespaces ml, nlp as well" in said
     assert (
@@ -294,9 +294,9 @@ def test_a_trap_in_a_meter_is_told_with_its_place() -> None:
 
 
 def test_a_class_may_come_later() -> None:
-    world = a_world().offered("gpu.example.com", "example.com/gpu")
+    cluster = a_cluster().offered("gpu.example.com", "example.com/gpu")
 
-    assert "no DeviceClass is called other yet" in warned(created("meters", a_meter(None, "other"), known(world)))
+    assert "no DeviceClass is called other yet" in warned(created("meters", a_meter(None, "other"), known(cluster)))
 
 
 def test_a_meter_that_is_changed_or_deleted_says_what_is_charged() -> None:
@@ -380,7 +380,7 @@ def test_a_gang_stays_in_its_queue_when_its_namespace_is_relabelled() -> None:
 
 
 def test_a_queue_that_is_being_deleted_is_no_place_for_a_new_gang() -> None:
-    snapshot = known(a_world().deleted("team-a"))
+    snapshot = known(a_cluster().deleted("team-a"))
 
     said = warned(created("gangs", an_object("train", queue="team-a", size=2), snapshot, namespace="ml"))
 

@@ -10,7 +10,7 @@ from admission.errors import RetryError
 from admission.podpolicy import pod_view
 from tests.unit.scheduling import plan_inputs
 from tests.unit.webhook import patching
-from tests.unit.webhook.cases import GATES, World, a_pod, a_world, held
+from tests.unit.webhook.cases import GATES, World, a_cluster, a_pod, held
 
 
 def add_gate(gates: Any = None) -> dict[str, Any]:
@@ -22,18 +22,18 @@ def add_gate(gates: Any = None) -> dict[str, Any]:
 LABEL_POINTER = "/metadata/labels/muster.dev~1queue"
 
 ADDITIONS: dict[str, tuple[World, dict[str, Any], list[dict[str, Any]]]] = {
-    "a pod that names its queue gets the gate": (a_world(), a_pod(labels={names.QUEUE: "team-a"}), [add_gate()]),
+    "a pod that names its queue gets the gate": (a_cluster(), a_pod(labels={names.QUEUE: "team-a"}), [add_gate()]),
     "gates of others stay": (
-        a_world(),
+        a_cluster(),
         a_pod(labels={names.QUEUE: "team-a"}, gates=[plan_inputs.OTHER_GATE]),
         [add_gate(GATES[0])],
     ),
     "an empty list of gates is added to": (
-        a_world(),
+        a_cluster(),
         a_pod(labels={names.QUEUE: "team-a"}, gates=[]),
         [add_gate(GATES[0])],
     ),
-    "a pod that has all gets nothing": (a_world(), held(), []),
+    "a pod that has all gets nothing": (a_cluster(), held(), []),
     "the default queue is written on a pod without labels": (
         World().queue("team-a", default=True),
         a_pod(),
@@ -65,40 +65,40 @@ ADDITIONS: dict[str, tuple[World, dict[str, Any], list[dict[str, Any]]]] = {
         a_pod(labels={"app": "x"}),
         [add_gate(), {"op": "add", "path": LABEL_POINTER, "value": "a"}],
     ),
-    "a queue that is not the default is not entered unasked": (a_world(), a_pod(), []),
+    "a queue that is not the default is not entered unasked": (a_cluster(), a_pod(), []),
     "a default of another namespace is none": (World().queue("team-b", team="b", default=True), a_pod(), []),
     "a parent is nobody's default": (World().queue("root", team=None, default=True), a_pod(), []),
-    "an unknown queue is left for the validating half": (a_world(), a_pod(labels={names.QUEUE: "nope"}), []),
+    "an unknown queue is left for the validating half": (a_cluster(), a_pod(labels={names.QUEUE: "nope"}), []),
     "a queue that is not open is left for the validating half": (
-        a_world(),
+        a_cluster(),
         a_pod(labels={names.QUEUE: "team-b"}),
         [],
     ),
     "a bound pod gets no gate, which the API server would refuse in other words": (
-        a_world(),
+        a_cluster(),
         a_pod(labels={names.QUEUE: "team-a"}, nodeName="n1"),
         [],
     ),
 }
 
 
-@pytest.mark.parametrize(("world", "pod", "wanted"), ADDITIONS.values(), ids=ADDITIONS)
-def test_what_a_new_pod_gets(world: World, pod: dict[str, Any], wanted: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize(("cluster_state", "pod", "wanted"), ADDITIONS.values(), ids=ADDITIONS)
+def test_what_a_new_pod_gets(cluster_state: World, pod: dict[str, Any], wanted: list[dict[str, Any]]) -> None:
     arrival = pod_view.decode(pod, "ml")
 
-    assert list(plan_inputs.added(arrival, world.build())) == wanted
+    assert list(plan_inputs.added(arrival, cluster_state.build())) == wanted
 
 
 @pytest.mark.parametrize("pod", [a_pod(), held()], ids=["default", "named"])
 def test_a_namespace_that_was_not_seen_yet_is_waited_for(pod: dict[str, Any]) -> None:
-    world = World().queue("team-a", default=True).build()
+    cluster_state = World().queue("team-a", default=True).build()
 
     with pytest.raises(RetryError, match="namespace new has not been seen yet"):
-        plan_inputs.added(pod_view.decode(pod, "new"), world)
+        plan_inputs.added(pod_view.decode(pod, "new"), cluster_state)
 
 
 def test_a_namespace_that_was_not_seen_yet_does_not_matter_to_a_pod_of_no_queue() -> None:
-    assert plan_inputs.added(pod_view.decode(a_pod(), "new"), a_world().build()) == ()
+    assert plan_inputs.added(pod_view.decode(a_pod(), "new"), a_cluster().build()) == ()
 
 
 LABELS = st.none() | st.dictionaries(
@@ -111,24 +111,24 @@ POD_GATES = st.none() | st.lists(st.sampled_from([GATES[0], plan_inputs.OTHER_GA
 @settings(deadline=None)
 @given(labels=LABELS, gates=POD_GATES, default=st.booleans())
 def test_the_second_call_finds_nothing_left_to_do(labels: Any, gates: Any, default: bool) -> None:
-    world = World().queue("team-a", default=default).queue("team-b", team="b").build()
+    cluster_state = World().queue("team-a", default=default).queue("team-b", team="b").build()
     pod = a_pod(labels=labels, gates=gates)
 
-    patched = patching.applied(pod, plan_inputs.added(pod_view.decode(pod, "ml"), world))
+    patched = patching.applied(pod, plan_inputs.added(pod_view.decode(pod, "ml"), cluster_state))
 
     again = pod_view.decode(patched, "ml")
-    assert plan_inputs.added(again, world) == ()
+    assert plan_inputs.added(again, cluster_state) == ()
     if again.queue == "team-a":
-        assert plan_inputs.judged(again, world).denial is None
+        assert plan_inputs.judged(again, cluster_state).denial is None
 
 
 @settings(deadline=None)
 @given(labels=LABELS, gates=POD_GATES)
 def test_nothing_that_was_there_is_lost(labels: Any, gates: Any) -> None:
-    world = World().queue("team-a", default=True).build()
+    cluster_state = World().queue("team-a", default=True).build()
     pod = a_pod(labels=labels, gates=gates)
 
-    patched = patching.applied(pod, plan_inputs.added(pod_view.decode(pod, "ml"), world))
+    patched = patching.applied(pod, plan_inputs.added(pod_view.decode(pod, "ml"), cluster_state))
 
     kept = {key: value for key, value in (labels or {}).items() if key != names.QUEUE}
     assert kept.items() <= patched["metadata"].get("labels", {}).items()

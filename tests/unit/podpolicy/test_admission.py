@@ -11,13 +11,13 @@ from admission.api.values.reasons import Denial, DenyReason
 from admission.podpolicy import admission, pod_view
 from admission.review.caches import ReviewCaches
 from tests.unit.scheduling import plan_inputs
-from tests.unit.webhook.cases import GATES, RULES, World, a_pod, a_world, either, every, exactly, held
+from tests.unit.webhook.cases import GATES, RULES, World, a_cluster, a_pod, either, every, exactly, held
 
 GPU = "gpu.example.com"
 
 DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
     "an unknown queue is named, with its nearest": (
-        a_world().queue("team-archive"),
+        a_cluster().queue("team-archive"),
         held("taem-a"),
         DenyReason.UNKNOWN_QUEUE,
         ("there is no queue taem-a", "nearest by name: team-a", "kubectl get queues.muster.dev"),
@@ -29,13 +29,13 @@ DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
         ("no queue at all is open to namespace ml",),
     ),
     "a queue that cannot be read says what is wrong with it": (
-        a_world().broken_queue("team-x"),
+        a_cluster().broken_queue("team-x"),
         held("team-x"),
         DenyReason.UNKNOWN_QUEUE,
         ("team-x exists but cannot be read", "spec.quotas[0].nominal"),
     ),
     "a queue that is not open shows its selector and the namespace's labels": (
-        a_world(),
+        a_cluster(),
         held("team-b"),
         DenyReason.QUEUE_NOT_OPEN,
         ("team=b", "kubernetes.io/metadata.name=ml, team=a"),
@@ -47,7 +47,7 @@ DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
         ("it is a parent", "name one below it: team-a"),
     ),
     "a bound pod is told to leave nodeName out": (
-        a_world(),
+        a_cluster(),
         held(gates=[], nodeName="n1"),
         DenyReason.POLICY_VIOLATION,
         ("spec.nodeName is set to n1", "leave it out"),
@@ -59,13 +59,13 @@ DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
         ("queue team-a",),
     ),
     "a mirror without a node is no mirror": (
-        a_world(),
+        a_cluster(),
         held(gates=[], annotations={pod_view.MIRROR: "x"}),
         DenyReason.GATE_TAMPERING,
         ("without scheduling gate",),
     ),
     "a gate that another webhook took is missed": (
-        a_world(),
+        a_cluster(),
         held(gates=[plan_inputs.OTHER_GATE]),
         DenyReason.GATE_TAMPERING,
         ("without scheduling gate muster.dev/admission", "another webhook"),
@@ -77,181 +77,181 @@ DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
         ("without label muster.dev/queue", "the default of namespace ml"),
     ),
     "a gang has no capitals and underscores": (
-        a_world(),
+        a_cluster(),
         held(labels=plan_inputs.gangs(gang="My_Gang")),
         DenyReason.MALFORMED_REQUEST,
         ("label muster.dev/gang is 'My_Gang'", "lower-case letters"),
     ),
     "a gang is no path": (
-        a_world(),
+        a_cluster(),
         held(annotations=plan_inputs.gangs(gang="../../other/gangs/x")),
         DenyReason.MALFORMED_REQUEST,
         ("annotation muster.dev/gang is '../../other/gangs/x'",),
     ),
     "a gang is not the folder above": (
-        a_world(),
+        a_cluster(),
         held(annotations=plan_inputs.gangs(gang="..")),
         DenyReason.MALFORMED_REQUEST,
         ("'..'",),
     ),
     "a gang's name ends where the text ends": (
-        a_world(),
+        a_cluster(),
         held(annotations=plan_inputs.gangs(gang="train\n")),
         DenyReason.MALFORMED_REQUEST,
         ("'train\\n'",),
     ),
     "a gang's name is as long as a label at most, and not shown whole": (
-        a_world(),
+        a_cluster(),
         held(annotations=plan_inputs.gangs(gang="a" * 64)),
         DenyReason.MALFORMED_REQUEST,
         (f"'{'a' * 63}…'", "at most 63"),
     ),
     "label and annotation say the same gang": (
-        a_world(),
+        a_cluster(),
         held(labels=plan_inputs.gangs(gang="a"), annotations=plan_inputs.gangs(gang="b")),
         DenyReason.MALFORMED_REQUEST,
         ("a as a label and b as an annotation",),
     ),
     "a size is a number": (
-        a_world(),
+        a_cluster(),
         held(annotations=plan_inputs.gangs(gang_size="four")),
         DenyReason.MALFORMED_REQUEST,
         ("annotation muster.dev/gang-size is 'four'", "1 to 10000"),
     ),
     "a size is not zero": (
-        a_world(),
+        a_cluster(),
         held(labels=plan_inputs.gangs(gang_size="0")),
         DenyReason.MALFORMED_REQUEST,
         ("label",),
     ),
     "a size is at most 10000": (
-        a_world(),
+        a_cluster(),
         held(labels=plan_inputs.gangs(gang_size="10001")),
         DenyReason.MALFORMED_REQUEST,
         ("'10001'",),
     ),
     "a size has no sign": (
-        a_world(),
+        a_cluster(),
         held(labels=plan_inputs.gangs(gang_size="+4")),
         DenyReason.MALFORMED_REQUEST,
         ("'+4'",),
     ),
     "a size is written in ASCII": (
-        a_world(),
+        a_cluster(),
         held(annotations=plan_inputs.gangs(gang_size="٤")),
         DenyReason.MALFORMED_REQUEST,
         ("gang-size",),
     ),
     "a size of very many digits is not even computed": (
-        a_world(),
+        a_cluster(),
         held(annotations=plan_inputs.gangs(gang_size="1" * 5000)),
         DenyReason.MALFORMED_REQUEST,
         ("gang-size",),
     ),
     "the least size is a number": (
-        a_world(),
+        a_cluster(),
         held(labels=plan_inputs.gangs(gang_min="-1")),
         DenyReason.MALFORMED_REQUEST,
         ("gang-min",),
     ),
     "the least size is not above the size": (
-        a_world(),
+        a_cluster(),
         held(labels=plan_inputs.gangs(gang_size="4", gang_min="8")),
         DenyReason.MALFORMED_REQUEST,
         ("gang-min is 8", "which is 4"),
     ),
     "label and annotation say the same size": (
-        a_world(),
+        a_cluster(),
         held(labels=plan_inputs.gangs(gang_size="4"), annotations=plan_inputs.gangs(gang_size="8")),
         DenyReason.MALFORMED_REQUEST,
         ("4 as a label and 8 as an annotation",),
     ),
     "a topology is the key of a label": (
-        a_world(),
+        a_cluster(),
         held(annotations=plan_inputs.gangs(topology="one rack")),
         DenyReason.MALFORMED_REQUEST,
         ("annotation muster.dev/topology: 'one rack' is not a label's key", "label of nodes"),
     ),
     "so is a preferred one": (
-        a_world(),
+        a_cluster(),
         held(labels=plan_inputs.gangs(topology_preferred="-rack")),
         DenyReason.MALFORMED_REQUEST,
         ("label muster.dev/topology-preferred: '-rack' is not a label's key",),
     ),
     "label and annotation name the same topology": (
-        a_world(),
+        a_cluster(),
         held(labels=plan_inputs.gangs(topology="rack"), annotations=plan_inputs.gangs(topology="example.com/rack")),
         DenyReason.MALFORMED_REQUEST,
         ("muster.dev/topology is rack as a label and example.com/rack as an annotation",),
     ),
     "that of subgroups is one, too": (
-        a_world(),
+        a_cluster(),
         held(annotations=plan_inputs.gangs(subgroup_topology="one rack")),
         DenyReason.MALFORMED_REQUEST,
         ("annotation muster.dev/subgroup-topology: 'one rack' is not a label's key",),
     ),
     "a subgroup is called what a label can hold": (
-        a_world(),
+        a_cluster(),
         held(annotations=plan_inputs.gangs(subgroup="workers of june")),
         DenyReason.MALFORMED_REQUEST,
         ("annotation muster.dev/subgroup: 'workers of june' is not a label's value",),
     ),
     "a pod is in one subgroup": (
-        a_world(),
+        a_cluster(),
         held(labels=plan_inputs.gangs(subgroup="a"), annotations=plan_inputs.gangs(subgroup="b")),
         DenyReason.MALFORMED_REQUEST,
         ("muster.dev/subgroup is a as a label and b as an annotation; keep one",),
     ),
     "the size of a group of another system is a number, too": (
-        a_world(),
+        a_cluster(),
         held(annotations={"kueue.x-k8s.io/pod-group-total-count": "three"}),
         DenyReason.MALFORMED_REQUEST,
         ("annotation kueue.x-k8s.io/pod-group-total-count is 'three'", "write a whole number from 1"),
     ),
     "a runtime is a duration": (
-        a_world(),
+        a_cluster(),
         held(annotations=plan_inputs.gangs(runtime="soon")),
         DenyReason.MALFORMED_REQUEST,
         ("muster.dev/runtime", "90s, 5m or 1h30m"),
     ),
     "a runtime is longer than nothing": (
-        a_world(),
+        a_cluster(),
         held(annotations=plan_inputs.gangs(runtime="0s")),
         DenyReason.MALFORMED_REQUEST,
         ("annotation muster.dev/runtime: '0s' must be longer than 0s",),
     ),
     "a runtime can be counted": (
-        a_world(),
+        a_cluster(),
         held(annotations=plan_inputs.gangs(runtime=f"{'9' * 40}h")),
         DenyReason.MALFORMED_REQUEST,
         ("annotation muster.dev/runtime: ", "is longer than can be counted"),
     ),
     "a claim of 33 devices is too large": (
-        a_world().template("big", exactly("gpu", GPU, 33)),
+        a_cluster().template("big", exactly("gpu", GPU, 33)),
         held(templates=("big",)),
         DenyReason.CLAIM_TOO_LARGE,
         ("ResourceClaimTemplate big asks for 33 devices", "at most 32"),
     ),
     "requests of one claim are counted together": (
-        a_world().claim("big", exactly("a", GPU, 20), exactly("b", GPU, 20)),
+        a_cluster().claim("big", exactly("a", GPU, 20), exactly("b", GPU, 20)),
         held(claims=("big",)),
         DenyReason.CLAIM_TOO_LARGE,
         ("ResourceClaim big asks for 40 devices",),
     ),
     "even the lightest alternative is too large": (
-        a_world().template("big", either("gpu", ("a", GPU, 64), ("b", GPU, 33))),
+        a_cluster().template("big", either("gpu", ("a", GPU, 64), ("b", GPU, 33))),
         held(templates=("big",)),
         DenyReason.CLAIM_TOO_LARGE,
         ("33 devices",),
     ),
     "a class that no meter counts is named with its request": (
-        a_world().template("fpga", exactly("card", "fpga.example.com")),
+        a_cluster().template("fpga", exactly("card", "fpga.example.com")),
         held(templates=("fpga",)),
         DenyReason.UNMETERED_CLASS,
         ("ResourceClaimTemplate fpga", "request card", "class fpga.example.com", "unmeteredClasses: Allow"),
     ),
     "every alternative has to be metered": (
-        a_world().template("any", either("card", ("gpu", GPU, 1), ("fpga", "fpga.example.com", 1))),
+        a_cluster().template("any", either("card", ("gpu", GPU, 1), ("fpga", "fpga.example.com", 1))),
         held(templates=("any",)),
         DenyReason.UNMETERED_CLASS,
         ("request card/fpga",),
@@ -259,9 +259,9 @@ DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("world", "pod", "reason", "words"), DENIED.values(), ids=DENIED)
-def test_what_is_refused(world: World, pod: dict[str, Any], reason: DenyReason, words: tuple[str, ...]) -> None:
-    denial = plan_inputs.judge(world, pod).denial
+@pytest.mark.parametrize(("cluster_state", "pod", "reason", "words"), DENIED.values(), ids=DENIED)
+def test_what_is_refused(cluster_state: World, pod: dict[str, Any], reason: DenyReason, words: tuple[str, ...]) -> None:
+    denial = plan_inputs.judge(cluster_state, pod).denial
 
     assert denial is not None
     assert denial.reason == reason
@@ -270,57 +270,57 @@ def test_what_is_refused(world: World, pod: dict[str, Any], reason: DenyReason, 
 
 
 ALLOWED: dict[str, tuple[World, dict[str, Any], tuple[str, ...]]] = {
-    "a held pod": (a_world(), held(), ()),
-    "a pod of no queue": (a_world(), a_pod(), ()),
-    "a bound pod of no queue, as kubectl debug node makes": (a_world(), a_pod(nodeName="n1"), ()),
+    "a held pod": (a_cluster(), held(), ()),
+    "a pod of no queue": (a_cluster(), a_pod(), ()),
+    "a bound pod of no queue, as kubectl debug node makes": (a_cluster(), a_pod(nodeName="n1"), ()),
     "a mirror of a static pod, though it names a queue": (
-        a_world(),
+        a_cluster(),
         held(gates=[], nodeName="n1", annotations={pod_view.MIRROR: "hash"}),
         (),
     ),
-    "gang sizes of a pod of no queue": (a_world(), a_pod(labels=plan_inputs.gangs(gang_size="many")), ()),
-    "gangs at the limits": (a_world(), held(annotations=plan_inputs.gangs(gang="a.0-" + "b" * 59)), ()),
+    "gang sizes of a pod of no queue": (a_cluster(), a_pod(labels=plan_inputs.gangs(gang_size="many")), ()),
+    "gangs at the limits": (a_cluster(), held(annotations=plan_inputs.gangs(gang="a.0-" + "b" * 59)), ()),
     "a gang said twice": (
-        a_world(),
+        a_cluster(),
         held(labels=plan_inputs.gangs(gang="a"), annotations=plan_inputs.gangs(gang="a")),
         (),
     ),
-    "the gang of a pod of no queue": (a_world(), a_pod(annotations=plan_inputs.gangs(gang="..")), ()),
-    "sizes at the limits": (a_world(), held(labels=plan_inputs.gangs(gang_size="10000", gang_min="1")), ()),
-    "a known claim of a metered class": (a_world().claim("c", exactly("gpu", GPU, 32)), held(claims=("c",)), ()),
+    "the gang of a pod of no queue": (a_cluster(), a_pod(annotations=plan_inputs.gangs(gang="..")), ()),
+    "sizes at the limits": (a_cluster(), held(labels=plan_inputs.gangs(gang_size="10000", gang_min="1")), ()),
+    "a known claim of a metered class": (a_cluster().claim("c", exactly("gpu", GPU, 32)), held(claims=("c",)), ()),
     "a lighter alternative": (
-        a_world().template("t", either("gpu", ("many", GPU, 64), ("few", GPU, 8))),
+        a_cluster().template("t", either("gpu", ("many", GPU, 64), ("few", GPU, 8))),
         held(templates=("t",)),
         (),
     ),
-    "all devices of a node, however many": (a_world().template("t", every("gpu", GPU)), held(templates=("t",)), ()),
+    "all devices of a node, however many": (a_cluster().template("t", every("gpu", GPU)), held(templates=("t",)), ()),
     "an unmetered class where the queue allows it": (
         World().queue("team-a", unmeteredClasses="Allow").template("t", exactly("card", "fpga.example.com")),
         held(templates=("t",)),
         (),
     ),
     "a template and a claim that are still to come": (
-        a_world(),
+        a_cluster(),
         held(templates=("late",), claims=("later",)),
         (
             "ResourceClaimTemplate late is not there in namespace ml; the pod waits until it exists",
             "ResourceClaim later is not there",
         ),
     ),
-    "another scheduler": (a_world(), held(schedulerName="volcano"), ("schedulerName volcano",)),
-    "another scheduler outside queues": (a_world(), a_pod(schedulerName="volcano"), ()),
+    "another scheduler": (a_cluster(), held(schedulerName="volcano"), ("schedulerName volcano",)),
+    "another scheduler outside queues": (a_cluster(), a_pod(schedulerName="volcano"), ()),
     "several defaults": (
         World().queue("b", default=True).queue("a", default=True),
         a_pod(),
         ("queues a, b are all marked default for namespace ml",),
     ),
-    "a gate without a queue": (a_world(), a_pod(gates=GATES), ("nothing will ever open it",)),
+    "a gate without a queue": (a_cluster(), a_pod(gates=GATES), ("nothing will ever open it",)),
 }
 
 
-@pytest.mark.parametrize(("world", "pod", "warnings"), ALLOWED.values(), ids=ALLOWED)
-def test_what_is_allowed(world: World, pod: dict[str, Any], warnings: tuple[str, ...]) -> None:
-    verdict = plan_inputs.judge(world, pod)
+@pytest.mark.parametrize(("cluster_state", "pod", "warnings"), ALLOWED.values(), ids=ALLOWED)
+def test_what_is_allowed(cluster_state: World, pod: dict[str, Any], warnings: tuple[str, ...]) -> None:
+    verdict = plan_inputs.judge(cluster_state, pod)
 
     assert verdict.denial is None
     assert len(verdict.warnings) == len(warnings)
@@ -339,7 +339,7 @@ def test_the_gang_of_a_job_or_pod_is_joined_by_no_name(manager: str, workload: s
     if workload is not None:
         spec["workload"] = {"apiVersion": "v1", "kind": workload, "name": "train", "uid": "u"}
     gang = gangs.decode({"metadata": meta, "spec": spec})
-    snapshot = replace(a_world().build(), gangs={gang.meta.key: gang})
+    snapshot = replace(a_cluster().build(), gangs={gang.meta.key: gang})
 
     denial = plan_inputs.judged(
         pod_view.decode(held(labels=plan_inputs.gangs(gang="train-1a2b3")), "ml"), snapshot
@@ -352,11 +352,11 @@ def test_the_gang_of_a_job_or_pod_is_joined_by_no_name(manager: str, workload: s
 
 
 def test_a_held_pod_is_noted_in_the_audit_log() -> None:
-    assert plan_inputs.judge(a_world(), held()).annotations == {"queue": "team-a"}
+    assert plan_inputs.judge(a_cluster(), held()).annotations == {"queue": "team-a"}
 
 
 def test_limits_are_asked_last_with_the_claims_that_are_known() -> None:
-    world = a_world().template("t", exactly("gpu", GPU)).claim("c", exactly("gpu", GPU), allocated=True)
+    cluster_state = a_cluster().template("t", exactly("gpu", GPU)).claim("c", exactly("gpu", GPU), allocated=True)
     asked = []
 
     def limits(queue: Any, claims: Any, _extended: Any) -> Denial:
@@ -364,7 +364,7 @@ def test_limits_are_asked_last_with_the_claims_that_are_known() -> None:
         return Denial(DenyReason.NEVER_FITS, "too much")
 
     pod = pod_view.decode(held(templates=("t", "late"), claims=("c",)), "ml")
-    snapshot = world.build()
+    snapshot = cluster_state.build()
     defaults = ReviewCaches().defaults(snapshot)
     verdict = admission.judge_creation(pod, snapshot, rules=RULES, defaults=defaults, limits=limits)
 
@@ -373,15 +373,15 @@ def test_limits_are_asked_last_with_the_claims_that_are_known() -> None:
 
 
 def test_claims_that_passed_are_not_checked_again_for_the_next_pod_and_refused_ones_are() -> None:
-    world = a_world().template("t", exactly("gpu", GPU)).template("u", exactly("gpu", GPU))
-    world = world.claim("c", exactly("gpu", GPU), allocated=True)
+    cluster_state = a_cluster().template("t", exactly("gpu", GPU)).template("u", exactly("gpu", GPU))
+    cluster_state = cluster_state.claim("c", exactly("gpu", GPU), allocated=True)
     asked: list[list[str]] = []
 
     def limits(_queue: Any, claims: Any, _extended: Any) -> Denial | None:
         asked.append([claim.source for claim in claims])
         return Denial(DenyReason.NEVER_FITS, "too much") if len(claims) > 1 else None
 
-    snapshot, passed = world.build(), admission.Passed()
+    snapshot, passed = cluster_state.build(), admission.Passed()
     defaults = ReviewCaches().defaults(snapshot)
 
     def judge(**claims: Any) -> Denial | None:
@@ -399,7 +399,7 @@ def test_claims_that_passed_are_not_checked_again_for_the_next_pod_and_refused_o
 
 
 def test_what_passed_is_forgotten_with_the_queues_and_meters() -> None:
-    memory, before, after = ReviewCaches(), a_world().build(), a_world().build()
+    memory, before, after = ReviewCaches(), a_cluster().build(), a_cluster().build()
 
     passed = memory.passed(before)
     passed[("team-a",)] = ()

@@ -88,11 +88,11 @@ PODS: dict[str, tuple[World, dict[str, Any], tuple[str, int, int] | None]] = {
 }
 
 
-@pytest.mark.parametrize(("world", "spec", "refused"), PODS.values(), ids=PODS)
+@pytest.mark.parametrize(("cluster_state", "spec", "refused"), PODS.values(), ids=PODS)
 def test_resources_of_device_plugins_that_never_fit(
-    world: World, spec: dict[str, Any], refused: tuple[str, int, int] | None
+    cluster_state: World, spec: dict[str, Any], refused: tuple[str, int, int] | None
 ) -> None:
-    found = at_the_door(world, spec)
+    found = at_the_door(cluster_state, spec)
 
     if refused is None:
         assert found is None
@@ -111,18 +111,18 @@ def test_resources_of_device_plugins_that_never_fit(
 
 def test_one_meter_for_plugins_and_devices_refuses_what_neither_could_give() -> None:
     """Both ways cost 9 of the same meter, which is certain then."""
-    world = World().queue("team-a", quotas=quota(8)).offered(GPU, RESOURCE)
-    world.meter_of("gpus", GPU, RESOURCE)
+    cluster_state = World().queue("team-a", quotas=quota(8)).offered(GPU, RESOURCE)
+    cluster_state.meter_of("gpus", GPU, RESOURCE)
 
-    found = at_the_door(world, resources(9))
+    found = at_the_door(cluster_state, resources(9))
 
     assert found is not None
     assert found.details["meter"] == "gpus"
-    assert at_the_door(world, resources(8)) is None
+    assert at_the_door(cluster_state, resources(8)) is None
 
 
-def at_the_door(world: World, spec: dict[str, Any]) -> Denial | None:
-    snapshot = world.build()
+def at_the_door(cluster_state: World, spec: dict[str, Any]) -> Denial | None:
+    snapshot = cluster_state.build()
     memory = ReviewCaches()
     return admission.judge_creation(
         pod_view.decode(held(**spec), "ml"),
@@ -133,9 +133,9 @@ def at_the_door(world: World, spec: dict[str, Any]) -> Denial | None:
     ).denial
 
 
-@pytest.mark.parametrize(("world", "asked", "refused"), CASES.values(), ids=CASES)
-def test_what_never_fits(world: World, asked: list[KnownClaim], refused: tuple[int, int] | None) -> None:
-    snapshot = world.build()
+@pytest.mark.parametrize(("cluster_state", "asked", "refused"), CASES.values(), ids=CASES)
+def test_what_never_fits(cluster_state: World, asked: list[KnownClaim], refused: tuple[int, int] | None) -> None:
+    snapshot = cluster_state.build()
     limits = Limits.of(snapshot.queues.values(), snapshot.meters.values())
 
     denial = limits(snapshot.queues[QueueName("team-a")], asked)

@@ -29,15 +29,15 @@ def test_selectors_are_written_as_kubectl_takes_them(text: str, selector: dict[s
     assert queue_selection.describe(found.namespaces) == (text or "any labels")
 
 
-def entrance(world: World, pod: dict[str, Any]) -> QueueSelection:
-    snapshot = world.build()
+def entrance(cluster_state: World, pod: dict[str, Any]) -> QueueSelection:
+    snapshot = cluster_state.build()
     return queue_selection.select_queue(pod_view.decode(pod, "ml"), snapshot, ReviewCaches().defaults(snapshot))
 
 
 def aliased() -> World:
     """Return a world where `user-queue` and `root.team-a` mean team-a, and other names are team-b's, elsewhere."""
-    world = World().queue("team-a", aliases=["user-queue", "root.team-a"]).queue("fallback", default=True)
-    return world.queue("team-b", team="b", aliases=["user-queue", "theirs"])
+    cluster_state = World().queue("team-a", aliases=["user-queue", "root.team-a"]).queue("fallback", default=True)
+    return cluster_state.queue("team-b", team="b", aliases=["user-queue", "theirs"])
 
 
 KUEUE = "kueue.x-k8s.io/queue-name"
@@ -105,9 +105,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("world", "name", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_maps_to_no_queue_is_refused(world: World, name: str, message: str) -> None:
-    denial = entrance(world, a_pod(labels={KUEUE: name})).denial
+@pytest.mark.parametrize(("cluster_state", "name", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_maps_to_no_queue_is_refused(cluster_state: World, name: str, message: str) -> None:
+    denial = entrance(cluster_state, a_pod(labels={KUEUE: name})).denial
 
     assert denial is not None
     assert (denial.reason, denial.message) == (DenyReason.UNKNOWN_QUEUE, message)

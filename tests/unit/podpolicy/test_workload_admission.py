@@ -23,7 +23,7 @@ HELD = {names.HELD: Held.WAITING.value}
 STARTED = {names.HELD: Held.STARTED.value}
 
 
-def world(hold_at: str = "Workload") -> Snapshot:
+def cluster_state(hold_at: str = "Workload") -> Snapshot:
     return World().queue("team-a", default=True, holdAt=hold_at).build()
 
 
@@ -71,7 +71,7 @@ def arrival(obj: dict[str, Any]) -> WorkloadView:
 
 def held(obj: dict[str, Any], snapshot: Snapshot | None = None, before: dict[str, Any] | None = None) -> Any:
     """Return what the webhook makes of a workload, and see that it then lets it in and changes nothing more."""
-    snapshot = snapshot or world()
+    snapshot = snapshot or cluster_state()
     defaults = ReviewCaches().defaults(snapshot)
     old = arrival(before) if before is not None else None
     patch = workload_admission.additions(arrival(obj), snapshot, defaults, username="alice", before=old)
@@ -86,7 +86,7 @@ def held(obj: dict[str, Any], snapshot: Snapshot | None = None, before: dict[str
 def refusal(
     old: dict[str, Any], new: dict[str, Any], *, username: str = "alice", snapshot: Snapshot | None = None
 ) -> DenyReason | None:
-    snapshot = snapshot or world()
+    snapshot = snapshot or cluster_state()
     denial = workload_admission.judge(
         arrival(new), snapshot, ReviewCaches().defaults(snapshot), rules=RULES, username=username, before=arrival(old)
     )
@@ -161,14 +161,14 @@ def test_a_ray_job_that_its_operator_would_give_up_is_not_suspended(spec: dict[s
 
 
 def test_a_job_of_a_queue_that_holds_pods_or_of_none_is_left_as_it_is() -> None:
-    for snapshot in (world("Pod"), World().queue("team-a", holdAt="Workload").build()):
+    for snapshot in (cluster_state("Pod"), World().queue("team-a", holdAt="Workload").build()):
         assert held(job(), snapshot) == job()
 
 
 def test_a_workload_of_a_kind_that_muster_may_not_read_is_left_to_the_gates_of_its_pods() -> None:
     """Nobody would resume it, and nothing would say why."""
     forbidden = {"PyTorchJob.kubeflow.org": "list pytorchjobs: forbidden (403)"}
-    blind = replace(world(), unwatched=forbidden)
+    blind = replace(cluster_state(), unwatched=forbidden)
     assert held(a_training_job(), blind) == a_training_job()
     assert held(a_training_job(suspend=False), blind, before=a_training_job(suspend=True)) == a_training_job(
         suspend=False
@@ -183,7 +183,7 @@ def test_a_workload_of_a_kind_that_muster_may_not_read_is_left_to_the_gates_of_i
     assert refusal(waiting, resumed) is not None
     assert refusal(waiting, resumed, snapshot=blind) is None
 
-    unseen_yet = replace(world(), unwatched={"PyTorchJob.kubeflow.org": UNSERVED})
+    unseen_yet = replace(cluster_state(), unwatched={"PyTorchJob.kubeflow.org": UNSERVED})
     assert held(a_training_job(), unseen_yet)["spec"]["runPolicy"]["suspend"] is True
 
 
@@ -230,7 +230,7 @@ def test_of_a_job_that_is_held_nobody_but_muster_may(old: dict[str, Any], new: d
 
 
 def test_one_that_another_webhook_has_resumed_again_is_refused() -> None:
-    snapshot = world()
+    snapshot = cluster_state()
 
     denial = workload_admission.judge(
         arrival(job()), snapshot, ReviewCaches().defaults(snapshot), rules=RULES, username="alice"

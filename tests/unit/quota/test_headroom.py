@@ -13,63 +13,63 @@ def standing_of(builder: TreeBuilder) -> QueueUsage:
 
 
 def test_what_is_taken_is_no_longer_available_to_anyone() -> None:
-    standing = standing_of(a_pair().queue("b", 6, parent="root"))
+    queue_usage = standing_of(a_pair().queue("b", 6, parent="root"))
 
-    standing.take(A, {GPU: 3})
+    queue_usage.take(A, {GPU: 3})
 
-    assert standing.available(A, GPU) == 5
-    assert standing.available(B, GPU) == 5
-    assert standing.usage(A, GPU) == standing.usage(ROOT, GPU) == 3
-    assert (standing.borrowed(A, GPU), standing.lent(B, GPU)) == (1, 1)
+    assert queue_usage.available(A, GPU) == 5
+    assert queue_usage.available(B, GPU) == 5
+    assert queue_usage.usage(A, GPU) == queue_usage.usage(ROOT, GPU) == 3
+    assert (queue_usage.borrowed(A, GPU), queue_usage.lent(B, GPU)) == (1, 1)
 
 
 def test_what_is_given_back_is_available_again() -> None:
-    standing = standing_of(a_pair(used=1).queue("b", 6, parent="root"))
+    queue_usage = standing_of(a_pair(used=1).queue("b", 6, parent="root"))
 
-    standing.take(A, {GPU: 3, MEMORY: 5})
-    standing.give_back(A, {GPU: 3, MEMORY: 5})
+    queue_usage.take(A, {GPU: 3, MEMORY: 5})
+    queue_usage.give_back(A, {GPU: 3, MEMORY: 5})
 
-    assert (standing.available(A, GPU), standing.usage(A, GPU), standing.usage(A, MEMORY)) == (7, 1, 0)
-    assert (standing.borrowed(A, GPU), standing.lent(B, GPU)) == (0, 0)
+    assert (queue_usage.available(A, GPU), queue_usage.usage(A, GPU), queue_usage.usage(A, MEMORY)) == (7, 1, 0)
+    assert (queue_usage.borrowed(A, GPU), queue_usage.lent(B, GPU)) == (0, 0)
 
 
 def test_no_more_is_given_back_than_is_used() -> None:
-    standing = standing_of(a_tree().queue("a", 8, used=3))
+    queue_usage = standing_of(a_tree().queue("a", 8, used=3))
 
     with pytest.raises(ValueError, match="queue a uses 0 memory, it cannot give back 1"):
-        standing.give_back(A, {GPU: 2, MEMORY: 1})
+        queue_usage.give_back(A, {GPU: 2, MEMORY: 1})
 
-    assert standing.usage(A, GPU) == 3
+    assert queue_usage.usage(A, GPU) == 3
 
 
 def test_a_copy_goes_its_own_way() -> None:
-    standing = standing_of(a_pair().queue("b", 6, parent="root"))
-    standing.take(B, {GPU: 7})
-    copied = standing.copy()
+    queue_usage = standing_of(a_pair().queue("b", 6, parent="root"))
+    queue_usage.take(B, {GPU: 7})
+    copied = queue_usage.copy()
 
     copied.take(A, {GPU: 1})
-    standing.give_back(B, {GPU: 7})
+    queue_usage.give_back(B, {GPU: 7})
 
-    assert (copied.available(A, GPU), standing.available(A, GPU)) == (0, 8)
-    assert (copied.lent(A, GPU), standing.lent(A, GPU)) == (1, 0)
+    assert (copied.available(A, GPU), queue_usage.available(A, GPU)) == (0, 8)
+    assert (copied.lent(A, GPU), queue_usage.lent(A, GPU)) == (1, 0)
 
 
 def test_what_a_lender_keeps_is_not_passed_up() -> None:
-    standing = standing_of(a_tree().queue("root", 1).queue("a", 6, parent="root", lends=2))
+    queue_usage = standing_of(a_tree().queue("root", 1).queue("a", 6, parent="root", lends=2))
 
-    standing.take(A, {GPU: 5})
+    queue_usage.take(A, {GPU: 5})
 
-    assert (standing.own(A, GPU), standing.usage(A, GPU), standing.usage(ROOT, GPU)) == (5, 5, 1)
-    assert (standing.quota(A, GPU), standing.quota(ROOT, GPU)) == (6, 3)
+    assert (queue_usage.own(A, GPU), queue_usage.usage(A, GPU), queue_usage.usage(ROOT, GPU)) == (5, 5, 1)
+    assert (queue_usage.quota(A, GPU), queue_usage.quota(ROOT, GPU)) == (6, 3)
 
 
 def test_a_later_change_of_the_usage_does_not_reach_the_standing() -> None:
     builder = a_tree().queue("a", 8, used=3)
-    standing = standing_of(builder)
+    queue_usage = standing_of(builder)
 
     builder.usage[A][GPU] = 8
 
-    assert standing.available(A, GPU) == 5
+    assert queue_usage.available(A, GPU) == 5
 
 
 OVERUSED = {
@@ -86,44 +86,48 @@ OVERUSED = {
 
 @pytest.mark.parametrize("builder", OVERUSED.values(), ids=OVERUSED)
 def test_nothing_enters_where_more_is_used_than_there_is(builder: TreeBuilder) -> None:
-    standing = standing_of(builder)
+    queue_usage = standing_of(builder)
 
-    assert standing.available(A, GPU) == 0
-    short = standing.charge_fits(A, {GPU: 1})
+    assert queue_usage.available(A, GPU) == 0
+    short = queue_usage.charge_fits(A, {GPU: 1})
     assert short is not None
     assert short.left == 0
 
 
 def test_an_inactive_queue_has_takes_and_gives_nothing() -> None:
-    standing = standing_of(a_tree().queue("a", 2, parent="gone", used=2).queue("b", 2))
+    queue_usage = standing_of(a_tree().queue("a", 2, parent="gone", used=2).queue("b", 2))
     gone = QueueName("never-heard-of")
 
-    standing.take(A, {GPU: 1})
-    standing.give_back(gone, {GPU: 1})
+    queue_usage.take(A, {GPU: 1})
+    queue_usage.give_back(gone, {GPU: 1})
 
     for queue in (A, gone):
-        short = standing.charge_fits(queue, {})
+        short = queue_usage.charge_fits(queue, {})
         assert short is not None
         assert short.message == f"queue {queue} is not active"
-        asked = (standing.available, standing.potential, standing.usage, standing.own, standing.quota)
-        assert [ask(queue, GPU) for ask in (*asked, standing.borrowed, standing.lent)] == [0] * 7
+        asked = (queue_usage.available, queue_usage.potential, queue_usage.usage, queue_usage.own, queue_usage.quota)
+        assert [ask(queue, GPU) for ask in (*asked, queue_usage.borrowed, queue_usage.lent)] == [0] * 7
 
 
 def test_a_meter_that_nobody_mentions_is_nothing_to_all() -> None:
-    standing = standing_of(a_pair())
+    queue_usage = standing_of(a_pair())
 
-    assert (standing.available(A, MEMORY), standing.potential(A, MEMORY), standing.lent(A, MEMORY)) == (0, 0, 0)
-    assert standing.charge_fits(A, {MEMORY: 0}) is None
+    assert (queue_usage.available(A, MEMORY), queue_usage.potential(A, MEMORY), queue_usage.lent(A, MEMORY)) == (
+        0,
+        0,
+        0,
+    )
+    assert queue_usage.charge_fits(A, {MEMORY: 0}) is None
 
 
 def test_a_meter_that_was_removed_while_charged_can_be_given_back() -> None:
     builder = a_tree().queue("a")
     builder.usage[A][MEMORY] = 4
-    standing = standing_of(builder)
+    queue_usage = standing_of(builder)
 
-    standing.give_back(A, {MEMORY: 3})
+    queue_usage.give_back(A, {MEMORY: 3})
 
-    assert (standing.usage(A, MEMORY), standing.available(A, MEMORY)) == (1, 0)
+    assert (queue_usage.usage(A, MEMORY), queue_usage.available(A, MEMORY)) == (1, 0)
 
 
 WHY = {
@@ -182,9 +186,9 @@ def test_sixteen_levels_are_asked_and_told_as_one() -> None:
     builder = a_tree().queue("q-1", 1)
     for depth in range(2, 17):
         builder.queue(f"q-{depth}", 1, parent=f"q-{depth - 1}", lends=0 if depth == 9 else None)
-    standing = standing_of(builder)
+    queue_usage = standing_of(builder)
     leaf = QueueName("q-16")
 
-    assert standing.potential(leaf, GPU) == 16
-    standing.take(leaf, {GPU: 9})
-    assert (standing.available(leaf, GPU), standing.usage(QueueName("q-1"), GPU)) == (7, 1)
+    assert queue_usage.potential(leaf, GPU) == 16
+    queue_usage.take(leaf, {GPU: 9})
+    assert (queue_usage.available(leaf, GPU), queue_usage.usage(QueueName("q-1"), GPU)) == (7, 1)

@@ -34,17 +34,17 @@ class Scene:
 
     def answer(self, gpus: int, preemption: Preemption = BOTH, bounds: Bounds | None = None) -> Victims | NoVictims:
         """Return the answer where quota decides."""
-        standing = QueueUsage(self.builder.tree, self.builder.usage)
+        queue_usage = QueueUsage(self.builder.tree, self.builder.usage)
         incoming = Incoming(queue=QueueName("a"), priority=10, charge={GPU: gpus}, preemption=preemption)
 
         def fits(gone: frozenset[GangUid]) -> bool:
-            trial = standing.copy()
+            trial = queue_usage.copy()
             for gang in self.gangs:
                 if gang.uid in gone:
                     trial.give_back(gang.queue, gang.charge)
             return trial.charge_fits(incoming.queue, incoming.charge) is None
 
-        return quota_preemption.choose(standing, incoming, self.gangs, fits, bounds or Bounds())
+        return quota_preemption.choose(queue_usage, incoming, self.gangs, fits, bounds or Bounds())
 
 
 def victims(*gangs: str) -> Victims:
@@ -165,20 +165,20 @@ def test_who_is_evicted(scene: Scene, gpus: int, preemption: Preemption, answer:
 
 def test_where_only_devices_are_missing_the_caller_decides() -> None:
     scene = two_queues(a=4, b=0).gang("x", "b", 1).gang("y", "b", 1)
-    standing = QueueUsage(scene.builder.tree, scene.builder.usage)
+    queue_usage = QueueUsage(scene.builder.tree, scene.builder.usage)
     incoming = Incoming(queue=QueueName("a"), priority=0, charge={GPU: 1}, preemption=BOTH)
 
-    assert standing.charge_fits(incoming.queue, incoming.charge) is None
-    answer = quota_preemption.choose(standing, incoming, scene.gangs, lambda gone: GangUid("y") in gone)
+    assert queue_usage.charge_fits(incoming.queue, incoming.charge) is None
+    answer = quota_preemption.choose(queue_usage, incoming, scene.gangs, lambda gone: GangUid("y") in gone)
     assert answer == victims("y")
 
 
 def test_a_gang_that_costs_nothing_takes_nothing_back() -> None:
     scene = two_queues(b=0).gang("x", "b", 1).gang("y", "a", 1)
-    standing = QueueUsage(scene.builder.tree, scene.builder.usage)
+    queue_usage = QueueUsage(scene.builder.tree, scene.builder.usage)
     incoming = Incoming(queue=QueueName("a"), priority=1, charge={GPU: 0}, preemption=BOTH)
 
-    answer = quota_preemption.choose(standing, incoming, scene.gangs, bool)
+    answer = quota_preemption.choose(queue_usage, incoming, scene.gangs, bool)
     assert answer == victims("y")
 
 
@@ -187,11 +187,11 @@ def test_a_meter_that_is_not_short_protects_nobody() -> None:
     memory = MeterName("memory")
     scene = Scene(builder).gang("x", "b", 4)
     gang = replace(scene.gangs[0], charge={GPU: 4, memory: 7})
-    standing = QueueUsage(builder.tree, {**builder.usage, gang.queue: dict(gang.charge)})
+    queue_usage = QueueUsage(builder.tree, {**builder.usage, gang.queue: dict(gang.charge)})
     incoming = Incoming(queue=QueueName("a"), priority=0, charge={GPU: 4}, preemption=BOTH)
 
-    assert quota_preemption.choose(standing, incoming, [gang], bool) == victims("x")
-    assert standing.own(gang.queue, memory) == 7
+    assert quota_preemption.choose(queue_usage, incoming, [gang], bool) == victims("x")
+    assert queue_usage.own(gang.queue, memory) == 7
 
 
 def test_a_hundred_small_gangs_are_few_questions() -> None:
@@ -217,11 +217,11 @@ def test_a_gang_that_only_one_way_to_reclaim_needs_gone_stays_wherever_the_bound
     """Were z evicted, x would have to go as well, for a to take back its own alone; but y frees the devices."""
     scene = two_teams().gang("x", "a", 2).gang("y", "c", 2).gang("z", "b", 1, priority=9)
     scene.builder.usage[QueueName("c")][GPU] += 2
-    standing = QueueUsage(scene.builder.tree, scene.builder.usage)
+    queue_usage = QueueUsage(scene.builder.tree, scene.builder.usage)
     incoming = Incoming(queue=QueueName("a"), priority=10, charge={GPU: 1}, preemption=BOTH)
 
     def answers(sets: int) -> Victims | NoVictims:
-        return quota_preemption.choose(standing, incoming, scene.gangs, lambda gone: "y" in gone, Bounds(sets=sets))
+        return quota_preemption.choose(queue_usage, incoming, scene.gangs, lambda gone: "y" in gone, Bounds(sets=sets))
 
     found = {answers(sets) for sets in range(60)}
     assert found == {NoVictims(proved=False), replace(victims("y"), fewest=False), victims("y")}
@@ -233,8 +233,8 @@ def test_without_any_question_nothing_is_known() -> None:
 
 def test_a_gang_that_uses_more_than_its_queue_is_a_mistake() -> None:
     scene = two_queues(b=0).gang("x", "b", 4)
-    standing = QueueUsage(scene.builder.tree, {QueueName("b"): {GPU: 3}})
+    queue_usage = QueueUsage(scene.builder.tree, {QueueName("b"): {GPU: 3}})
     incoming = Incoming(queue=QueueName("a"), priority=0, charge={GPU: 4}, preemption=BOTH)
 
     with pytest.raises(ValueError, match="queue b uses 3 gpu, it cannot give back 4"):
-        quota_preemption.choose(standing, incoming, scene.gangs, bool)
+        quota_preemption.choose(queue_usage, incoming, scene.gangs, bool)

@@ -29,40 +29,44 @@ def test_queues_without_flaws_are_active_and_know_their_path() -> None:
 
 
 def test_a_missing_parent_stops_the_queue_and_those_under_it() -> None:
-    flaws = a_tree().queue("a", parent="gone").queue("b", parent="a").queue("c").tree.flaws
+    problems = a_tree().queue("a", parent="gone").queue("b", parent="a").queue("c").tree.problems
 
-    assert {name: flaw.reason for name, flaw in flaws.items()} == {
+    assert {name: problem.reason for name, problem in problems.items()} == {
         "a": Inactive.MISSING_PARENT,
         "b": Inactive.ANCESTOR,
     }
-    assert flaws[QueueName("a")].message == ("parent gone of queue a does not exist; create it or correct spec.parent")
+    assert problems[QueueName("a")].message == (
+        "parent gone of queue a does not exist; create it or correct spec.parent"
+    )
 
 
 def test_a_cycle_names_its_queues() -> None:
-    flaws = a_tree().queue("a", parent="b").queue("b", parent="a").queue("c", parent="a").tree.flaws
+    problems = a_tree().queue("a", parent="b").queue("b", parent="a").queue("c", parent="a").tree.problems
 
-    assert {name: flaw.reason for name, flaw in flaws.items()} == {
+    assert {name: problem.reason for name, problem in problems.items()} == {
         "a": Inactive.CYCLE,
         "b": Inactive.CYCLE,
         "c": Inactive.ANCESTOR,
     }
-    assert "a → b → a" in flaws[QueueName("a")].message
+    assert "a → b → a" in problems[QueueName("a")].message
 
 
 def test_a_queue_may_not_be_its_own_parent() -> None:
-    assert a_tree().queue("a", parent="a").tree.flaws[QueueName("a")].reason is Inactive.CYCLE
+    assert a_tree().queue("a", parent="a").tree.problems[QueueName("a")].reason is Inactive.CYCLE
 
 
 def test_a_tree_may_be_sixteen_deep_and_no_deeper() -> None:
     builder = a_chain(MAX_DEPTH + 1)
 
-    assert {name: flaw.reason for name, flaw in builder.tree.flaws.items()} == {f"q-{MAX_DEPTH + 1}": Inactive.TOO_DEEP}
+    assert {name: problem.reason for name, problem in builder.tree.problems.items()} == {
+        f"q-{MAX_DEPTH + 1}": Inactive.TOO_DEEP
+    }
 
 
 def test_a_queue_under_one_that_is_too_deep_is_too_deep_itself() -> None:
     tree = a_chain(MAX_DEPTH + 2).tree
 
-    assert tree.flaws[QueueName(f"q-{MAX_DEPTH + 2}")].message == (
+    assert tree.problems[QueueName(f"q-{MAX_DEPTH + 2}")].message == (
         "queue q-18 is 18 levels deep, at most 16 are supported;"
         " give it or a queue above it a parent nearer to the root"
     )
@@ -79,13 +83,13 @@ def test_a_queue_that_is_being_deleted_and_those_below_it_take_nothing_but_keep_
         .tree
     )
 
-    assert {name: flaw.reason for name, flaw in tree.flaws.items()} == {
+    assert {name: problem.reason for name, problem in tree.problems.items()} == {
         "a": Inactive.TERMINATING,
         "b": Inactive.ANCESTOR,
         "c": Inactive.ANCESTOR,
     }
-    assert tree.flaws[QueueName("a")].message.startswith("queue a is being deleted and takes no new gangs")
-    assert "queue a is being deleted; mend that queue, or choose" in tree.flaws[QueueName("c")].message
+    assert tree.problems[QueueName("a")].message.startswith("queue a is being deleted and takes no new gangs")
+    assert "queue a is being deleted; mend that queue, or choose" in tree.problems[QueueName("c")].message
     assert tree.bearing(QueueName("c")) == tree.path(QueueName("c")) == ("c", "b", "a", "root")
     assert tree.active(QueueName("root"))
 
@@ -93,11 +97,11 @@ def test_a_queue_that_is_being_deleted_and_those_below_it_take_nothing_but_keep_
 def test_under_a_queue_that_is_gone_use_counts_as_before_though_the_parent_is_missing() -> None:
     tree = a_tree().queue("root").queue("a", parent="root").queue("b", parent="a").queue("c", parent="b").gone("a").tree
 
-    assert {name: flaw.reason for name, flaw in tree.flaws.items()} == {
+    assert {name: problem.reason for name, problem in tree.problems.items()} == {
         "b": Inactive.MISSING_PARENT,
         "c": Inactive.ANCESTOR,
     }
-    assert "parent a of queue b does not exist" in tree.flaws[QueueName("c")].message
+    assert "parent a of queue b does not exist" in tree.problems[QueueName("c")].message
     assert tree.bearing(QueueName("c")) == ("c", "b", "a", "root")
 
 
@@ -135,10 +139,10 @@ def test_a_long_chain_names_what_is_wrong_with_each(top: str | None) -> None:
     builder = a_tree().queue("q-0", parent=top)
     for number in range(1, 2000):
         builder.queue(f"q-{number}", parent=f"q-{number - 1}")
-    flaws = builder.tree.flaws
+    problems = builder.tree.problems
 
-    assert len(flaws) == 2000 - (MAX_DEPTH if top is None else 0)
-    assert max(len(flaw.message) for flaw in flaws.values()) < 300
+    assert len(problems) == 2000 - (MAX_DEPTH if top is None else 0)
+    assert max(len(problem.message) for problem in problems.values()) < 300
 
 
 class Waiting(NamedTuple):

@@ -18,8 +18,8 @@ def gangs(**settings: str) -> dict[str, str]:
     return {f"muster.dev/{key.replace('_', '-')}": value for key, value in settings.items()}
 
 
-def judge(world: World, pod: dict[str, Any]) -> Verdict:
-    return judged(pod_view.decode(pod, "ml"), world.build())
+def judge(cluster: World, pod: dict[str, Any]) -> Verdict:
+    return judged(pod_view.decode(pod, "ml"), cluster.build())
 
 
 def judged(arrival: PodView, snapshot: Snapshot) -> Verdict:

@@ -46,7 +46,7 @@ def two(*placements: Placement, **changes: object) -> tuple[Snapshot, Seen]:
 def seen(snapshot: Snapshot, placements: Iterable[Placement], leaving: Iterable[str] = ()) -> Seen:
     return Seen(
         placements={one.gang_uid: one for one in placements},
-        sight=ObservedAllocations.of(snapshot, Meters()),
+        observed=ObservedAllocations.of(snapshot, Meters()),
         leaving=frozenset(map(Uid, leaving)),
         now=NOON,
     )
@@ -60,19 +60,19 @@ def of(snapshot: Snapshot, what: Seen) -> tuple[dict[str, PreemptionCandidate], 
 def test_a_gang_gives_back_its_devices_its_charge_and_its_room() -> None:
     placements = placed("x", "gpu-0"), placed("y", "gpu-1")
     snapshot, what = two(*placements)
-    world = cluster_state.build(snapshot, placements)
+    cluster = cluster_state.build(snapshot, placements)
 
     staying, going = of(snapshot, what)
-    after = what_if.without_devices(world, [staying["team/x"].belongings])
+    after = what_if.without_devices(cluster, [staying["team/x"].belongings])
 
     assert (set(staying), going) == ({"team/x", "team/y"}, {})
     assert staying["team/x"].charge == {GPUS: 1}
-    assert {device.device for device in world.taken} == {"gpu-0", "gpu-1"}
+    assert {device.device for device in cluster.taken} == {"gpu-0", "gpu-1"}
     assert {device.device for device in after.taken} == {"gpu-1"}
-    assert _cpu(world.left) == 62_000
+    assert _cpu(cluster.left) == 62_000
     assert _cpu(after.left) == 63_000
     assert set(after.pinned) == {Uid("claim-y-0-gpus")}
-    assert what_if.without_devices(world, []) is world
+    assert what_if.without_devices(cluster, []) is cluster
 
 
 def _cpu(left: cluster_state.Left) -> int:

@@ -14,7 +14,7 @@ from admission.api.kubernetes.devices import DeviceId, RequestDevice
 from admission.api.muster.ledger_entries import Holding, Placement, Seat
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
-from admission.errors import Flaw, MalformedObjectError
+from admission.errors import MalformedObjectError, Problem
 from admission.scheduling.placement import protection
 from admission.scheduling.placement.protection import Barriers, FenceInputs, Judgement, Means, Protection, Webhooks
 from tests.builders import CLASS, NOON, a_cluster, claim_manifest, let_in, pod_of, running, with_pods
@@ -228,7 +228,7 @@ def test_a_fence_does_not_go_up_before_pinned_gangs_that_still_look_for_their_de
 
 
 def test_what_cannot_be_read_may_get_past_everything() -> None:
-    error = MalformedObjectError("ResourceClaim", "team/odd", (Flaw("spec", "is odd"),))
+    error = MalformedObjectError("ResourceClaim", "team/odd", (Problem("spec", "is odd"),))
     odd = replace(a_snapshot(), malformed={("ResourceClaim", "team/odd"): error})
     pod = replace(an_open_cluster(), malformed={("Pod", "team/odd"): error})
 

@@ -92,9 +92,9 @@ def test_coverage_is_told_of_all_devices() -> None:
 
 
 def test_what_the_settings_do_not_ask_for_is_not_said_to_lack() -> None:
-    assert protection_conditions.standing(protection.NOTHING) == {}
-    assert protection_conditions.standing(protections(FENCED)) == {GPU: True}
-    assert protection_conditions.standing(protections(LOST, rest=COVERED)) == {
+    assert protection_conditions.queue_usage(protection.NOTHING) == {}
+    assert protection_conditions.queue_usage(protections(FENCED)) == {GPU: True}
+    assert protection_conditions.queue_usage(protections(LOST, rest=COVERED)) == {
         GPU: False,
         protection_conditions.EVERY: True,
     }

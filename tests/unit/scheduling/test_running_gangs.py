@@ -9,16 +9,16 @@ NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 LATER = NOON + timedelta(hours=1)
 
 
-def tenure(gang: str, end: datetime | None) -> ExpectedEnd:
+def expected_end(gang: str, end: datetime | None) -> ExpectedEnd:
     return ExpectedEnd(stay=Interval(gang=gang), queue=QueueName("q"), charge={}, end=end)
 
 
 def test_of_whom_nobody_knows_the_end_is_told_as_they_come_and_go() -> None:
     present = RunningGangs(NOON)
-    present.expect({"b": tenure("b", None), "a": tenure("a", None), "c": tenure("c", LATER)}, NOON)
+    present.expect({"b": expected_end("b", None), "a": expected_end("a", None), "c": expected_end("c", LATER)}, NOON)
     assert present.endless() == ["a", "b"]
 
-    present.come(tenure("d", None))
+    present.come(expected_end("d", None))
     assert present.endless() == ["a", "b", "d"]
 
     present.go("a")
@@ -27,20 +27,20 @@ def test_of_whom_nobody_knows_the_end_is_told_as_they_come_and_go() -> None:
 
 def test_a_gang_whose_end_becomes_known_is_not_among_them_any_more() -> None:
     present = RunningGangs(NOON)
-    present.expect({"a": tenure("a", None)}, NOON)
+    present.expect({"a": expected_end("a", None)}, NOON)
     assert present.endless() == ["a"]
 
-    present.expect({"a": tenure("a", LATER)}, NOON)
+    present.expect({"a": expected_end("a", LATER)}, NOON)
     assert present.endless() == []
 
 
 def test_who_came_and_is_not_in_the_books_is_not_there_in_the_next_cycle() -> None:
     """A grant that was not committed: nothing else may have changed."""
-    present, books = RunningGangs(NOON), {"a": tenure("a", LATER)}
+    present, books = RunningGangs(NOON), {"a": expected_end("a", LATER)}
     present.expect(books, NOON)
-    present.come(tenure("b", LATER))
+    present.come(expected_end("b", LATER))
 
     present.expect(books, NOON)
 
-    assert set(present.tenures) == {"a"}
+    assert set(present.expected_ends) == {"a"}
     assert [one.stay.gang for one in present.gone(LATER)] == ["a"]

@@ -8,7 +8,7 @@ import pytest
 
 from admission import settings
 from admission.cycle import profile
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.settings import Settings, load
 from admission.settings.load import Flag
 from tests import tomls
@@ -177,7 +177,7 @@ WRONG: dict[str, tuple[dict[str, Any] | str, str]] = {
 
 @pytest.mark.parametrize(("values", "named"), WRONG.values(), ids=WRONG)
 def test_a_mistake_is_named(written: Any, values: dict[str, Any] | str, named: str) -> None:
-    with pytest.raises(MendError) as caught:
+    with pytest.raises(FixError) as caught:
         load.read(written(values))
 
     assert re.search(named, str(caught.value))
@@ -192,26 +192,26 @@ WRONG_VARIABLES = {
 
 @pytest.mark.parametrize(("environment", "named"), WRONG_VARIABLES.values(), ids=WRONG_VARIABLES)
 def test_a_wrong_variable_is_named(environment: dict[str, str], named: str) -> None:
-    with pytest.raises(MendError, match=named):
+    with pytest.raises(FixError, match=named):
         load.read(None, environment)
 
 
 def test_all_mistakes_are_named_at_once(written: Any) -> None:
-    with pytest.raises(MendError) as caught:
+    with pytest.raises(FixError) as caught:
         load.read(written({"xyz": 1, "log_level": 3}), {"MUSTER_WEBHOOK_PROT": "1"})
 
     assert all(name in str(caught.value) for name in ("xyz", "log_level", "webhook.prot"))
 
 
 def test_a_password_is_told_to_nobody(written: Any) -> None:
-    with pytest.raises(MendError) as caught:
+    with pytest.raises(FixError) as caught:
         load.read(None, {"MUSTER_LEDGER_URLS": "postgresql://muster:hush@db/muster"})
 
     assert "hush" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(MendError, match=r"muster\.toml: No such file"):
+    with pytest.raises(FixError, match=r"muster\.toml: No such file"):
         load.read(tmp_path / "muster.toml")
 
 
@@ -219,5 +219,5 @@ def test_a_file_of_yaml_is_told_what_settings_are(tmp_path: Path) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text("ledger:\n  url: x\n")
 
-    with pytest.raises(MendError, match=r"is not TOML: .*; settings are TOML, as docs/settings.md shows it"):
+    with pytest.raises(FixError, match=r"is not TOML: .*; settings are TOML, as docs/settings.md shows it"):
         load.read(path)

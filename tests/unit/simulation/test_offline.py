@@ -86,9 +86,9 @@ def expand(*parts: Objects, **options: Any) -> Expanded:
 
 
 def simulate(*parts: Objects, until_empty: bool = False) -> Outcome:
-    world = expand(*parts)
-    assert world.flaws == ()
-    return asyncio.run(offline.simulate(world, until_empty=until_empty))
+    cluster_state = expand(*parts)
+    assert cluster_state.problems == ()
+    return asyncio.run(offline.simulate(cluster_state, until_empty=until_empty))
 
 
 def fates(outcome: Outcome) -> dict[str, str]:
@@ -205,7 +205,7 @@ def test_what_runs_in_the_input_ends_first() -> None:
 
 
 def test_a_jobs_pods_in_the_input_are_not_made_again() -> None:
-    world = expand(
+    cluster_state = expand(
         teams(),
         job("train", pods=2, uid="u-1"),
         objects("""
@@ -220,7 +220,7 @@ def test_a_jobs_pods_in_the_input_are_not_made_again() -> None:
             """),
     )
 
-    assert [pod.meta.name for pod in world.snapshot.pods.values()] == ["train-x7k2p"]
+    assert [pod.meta.name for pod in cluster_state.snapshot.pods.values()] == ["train-x7k2p"]
 
 
 def test_a_gang_of_the_input_that_is_not_complete_waits() -> None:
@@ -248,10 +248,10 @@ def test_made_up_names_uids_and_times_are_always_the_same() -> None:
 
 def test_objects_without_a_time_are_in_the_order_of_the_input_behind_the_others() -> None:
     early = job("early", creationTimestamp="2026-05-01T12:00:00Z")
-    world = expand(teams(), job("z"), job("a"), early)
-    created = sorted(world.snapshot.jobs.values(), key=lambda found: found.meta.created)
+    cluster_state = expand(teams(), job("z"), job("a"), early)
+    created = sorted(cluster_state.snapshot.jobs.values(), key=lambda found: found.meta.created)
 
-    assert world.now == datetime(2026, 5, 1, 12, 1, tzinfo=UTC)
+    assert cluster_state.now == datetime(2026, 5, 1, 12, 1, tzinfo=UTC)
     assert [found.meta.name for found in created] == ["early", "z", "a"]
 
 
@@ -332,21 +332,25 @@ REFUSED = refused.REFUSED | refused.STRICTER | refused.CEL
 
 @pytest.mark.parametrize(("obj", "field"), FLAWS.values(), ids=FLAWS)
 def test_a_flaw_names_the_object_of_the_input_and_its_field(obj: dict[str, Any], field: str) -> None:
-    world = expand(teams(), [obj])
+    cluster_state = expand(teams(), [obj])
 
-    assert [(index, flaw.field) for index, error in world.flaws for flaw in error.flaws] == [(3, field)]
+    assert [(index, problem.field) for index, error in cluster_state.problems for problem in error.problems] == [
+        (3, field)
+    ]
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
 def test_what_the_api_server_would_refuse_is_no_input(case: Case) -> None:
-    world = expand(teams(), [case.obj])
+    cluster_state = expand(teams(), [case.obj])
 
-    assert [(index, flaw.field) for index, error in world.flaws for flaw in error.flaws] == [(3, case.field)]
+    assert [(index, problem.field) for index, error in cluster_state.problems for problem in error.problems] == [
+        (3, case.field)
+    ]
 
 
 @pytest.mark.parametrize("obj", refused.GOOD.values(), ids=refused.GOOD)
 def test_what_the_api_server_would_take_is(obj: dict[str, Any]) -> None:
-    assert expand(teams(), [obj]).flaws == ()
+    assert expand(teams(), [obj]).problems == ()
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1alpha3"])
@@ -372,9 +376,9 @@ def test_a_taint_rule_keeps_gangs_off_devices() -> None:
 )
 def test_the_profile_decides(release: Release, fate: str) -> None:
     """A rule without a selector matches every device in 1.36, and none in 1.37."""
-    world = expand(teams(), node("one", 1), job("a"), [refused.rule()], profile=compatibility.profile(release))
+    cluster_state = expand(teams(), node("one", 1), job("a"), [refused.rule()], profile=compatibility.profile(release))
 
-    assert fates(asyncio.run(offline.simulate(world))) == {"a": fate}
+    assert fates(asyncio.run(offline.simulate(cluster_state))) == {"a": fate}
 
 
 def test_kinds_that_are_not_simulated_are_noted() -> None:
@@ -384,10 +388,10 @@ def test_kinds_that_are_not_simulated_are_noted() -> None:
 
 
 def test_an_object_that_stands_twice_is_noted_and_the_last_one_counts() -> None:
-    world = expand(teams(quota=1), teams(quota=2))
+    cluster_state = expand(teams(quota=1), teams(quota=2))
 
-    assert world.notes[0] == "Queue team stands more than once; the last one counts"
-    assert [quota.nominal for queue in world.snapshot.queues.values() for quota in queue.quotas] == [2]
+    assert cluster_state.notes[0] == "Queue team stands more than once; the last one counts"
+    assert [quota.nominal for queue in cluster_state.snapshot.queues.values() for quota in queue.quotas] == [2]
 
 
 PLUGIN = """
@@ -426,8 +430,15 @@ def plugged_job(name: str, count: int) -> Objects:
 
 
 def test_what_device_plugins_serve_draws_on_the_quota_of_devices() -> None:
-    world = (teams(quota=5), node("one", 4), objects(PLUGIN), plugged_job("plugged", 2), job("devices"), job("more"))
-    outcome = simulate(*world)
+    cluster_state = (
+        teams(quota=5),
+        node("one", 4),
+        objects(PLUGIN),
+        plugged_job("plugged", 2),
+        job("devices"),
+        job("more"),
+    )
+    outcome = simulate(*cluster_state)
 
     assert fates(outcome) == {
         "old": "Admitted",

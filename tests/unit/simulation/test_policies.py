@@ -57,9 +57,9 @@ def test_v1beta1_is_read_and_gets_its_defaults() -> None:
 
 
 def test_a_condition_that_fails_is_told() -> None:
-    world = expand(job("train"), policy(defaults=[{"when": "claim.metadata.labels['x'] == 'y'", "count": 1}]))
+    cluster_state = expand(job("train"), policy(defaults=[{"when": "claim.metadata.labels['x'] == 'y'", "count": 1}]))
 
-    (effect,) = world.effects
+    (effect,) = cluster_state.effects
     assert (effect.source, effect.act) == ("ResourceClaimTemplate default/train", Act.WARN)
     assert effect.message.startswith("ClaimPolicy p: request gpu gets nothing from spec.defaults[0]")
 
@@ -68,16 +68,16 @@ def test_what_policies_give_deny_warn_of_and_note_is_told() -> None:
     rule = {"cel": "request.exactly.count <= 1", "message": "one is enough"}
     rules = [rule, {**rule, "action": "Warn"}, {**rule, "action": "Audit"}, {"cel": "user.username == 'x'", **_NO}]
 
-    world = expand(job("train", gpus=2), policy(defaults=[{"labels": {"cost": "r-17"}}], rules=rules))
+    cluster_state = expand(job("train", gpus=2), policy(defaults=[{"labels": {"cost": "r-17"}}], rules=rules))
 
-    assert [(effect.act, effect.message) for effect in world.effects] == [
+    assert [(effect.act, effect.message) for effect in cluster_state.effects] == [
         (Act.DEFAULT, 'metadata.labels: {"cost": "r-17"}'),
         (Act.DENY, "PolicyViolation: ClaimPolicy p: request gpu: one is enough"),
         (Act.WARN, "ClaimPolicy p: request gpu: one is enough"),
         (Act.AUDIT, "ClaimPolicy p: requests gpu: one is enough"),
         (Act.AUDIT, "ClaimPolicy p: requests gpu: one is enough"),
     ]
-    assert [effect.source for effect in world.effects[3:]] == [
+    assert [effect.source for effect in cluster_state.effects[3:]] == [
         "ResourceClaimTemplate default/train",
         "Job default/train",
     ]
@@ -86,9 +86,9 @@ def test_what_policies_give_deny_warn_of_and_note_is_told() -> None:
 def test_what_a_rule_notes_of_a_pod_is_told() -> None:
     rule = {"cel": "pod.metadata.name == 'x'", "message": "another name", "action": "Audit"}
 
-    world = expand(job("train"), policy(rules=[rule]))
+    cluster_state = expand(job("train"), policy(rules=[rule]))
 
-    told = {(effect.source, effect.act, effect.message) for effect in world.effects}
+    told = {(effect.source, effect.act, effect.message) for effect in cluster_state.effects}
     assert ("Job default/train", Act.AUDIT, "ClaimPolicy p: requests gpu: another name") in told
 
 
@@ -104,9 +104,9 @@ def test_rules_deny_gangs() -> None:
 
 
 def test_a_policy_that_cannot_be_read_is_bad_input() -> None:
-    (flaw,) = simulation_expand.expand(policy(defaults=[{}])).flaws
+    (problem,) = simulation_expand.expand(policy(defaults=[{}])).problems
 
-    assert str(flaw[1]).startswith("ClaimPolicy p: spec.defaults[0]: gives nothing; write at least one of")
+    assert str(problem[1]).startswith("ClaimPolicy p: spec.defaults[0]: gives nothing; write at least one of")
 
 
 def alike(found: list[Json], **pod: Json) -> list[Json]:
@@ -165,8 +165,8 @@ def test_templates_that_give_way_are_noted() -> None:
     spec: Json = {"devices": {"requests": []}}
     listed = [{"name": "one", "spec": spec}]
 
-    world = expand(job("train"), policy("a", templates=listed), policy("b", templates=listed))
+    cluster_state = expand(job("train"), policy("a", templates=listed), policy("b", templates=listed))
 
-    assert world.notes == (
+    assert cluster_state.notes == (
         "ClaimPolicy b: in namespace default, template one is that of ClaimPolicy a, which comes first",
     )

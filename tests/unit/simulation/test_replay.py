@@ -21,14 +21,14 @@ from tests.unit.simulation.test_offline import Objects, expand, job, node, objec
 
 
 def town(*parts: Objects) -> Cluster:
-    world = expand(*parts)
-    assert world.flaws == ()
-    return cluster.build_cluster(world, steps=5_000)
+    cluster_state = expand(*parts)
+    assert cluster_state.problems == ()
+    return cluster.build_cluster(cluster_state, steps=5_000)
 
 
 def trace(rows: Iterable[dict[str, Any]]) -> tuple[Arrival, ...]:
     read = traces.decode(Row(at, row) for at, row in enumerate(rows, 1))
-    assert read.flaws == ()
+    assert read.problems == ()
     return read.arrivals
 
 
@@ -197,8 +197,8 @@ def test_who_runs_longer_than_it_said_delays_the_first_one_and_may_be_passed_aga
     found = play(town(teams(), node("one", 4)), *rows)
 
     assert starts(found) == {"a": 0, "large": 100, "short": 10}
-    promises = replay_figures.figures(found).promises
-    assert (promises.overran, promises.promised, promises.late, promises.longest) == (1, 1, 1, 90.0)
+    nominations = replay_figures.figures(found).nominations
+    assert (nominations.overran, nominations.promised, nominations.late, nominations.longest) == (1, 1, 1, 90.0)
 
 
 def test_who_runs_shorter_than_it_said_brings_the_first_one_forward() -> None:
@@ -207,7 +207,7 @@ def test_who_runs_shorter_than_it_said_brings_the_first_one_forward() -> None:
     found = play(town(teams(), node("one", 4)), *rows, row("long", 2, 48), row("later", 21, 8))
 
     assert starts(found) == {"a": 0, "b": 0, "large": 50, "long": 2, "later": 21}
-    assert replay_figures.figures(found).promises.late == 0
+    assert replay_figures.figures(found).nominations.late == 0
 
 
 SOONER = {
@@ -396,7 +396,7 @@ def test_what_the_cluster_lacks_is_told_with_the_line() -> None:
         row("f", 0, 1, claims=[{"class": "gpu", "selectors": ["device.("]}]),
     )
 
-    found = [f"{line}: {flaw}" for line, flaw in cluster.lacks(place, trace(rows))]
+    found = [f"{line}: {problem}" for line, problem in cluster.lacks(place, trace(rows))]
 
     assert found[0].startswith("2: queue: there is no Queue other")
     assert found[1].startswith("4: queue: nobody enters queue above directly")

@@ -74,9 +74,9 @@ def test_what_the_input_shows_of_a_jobset_is_all_that_is_simulated_of_it() -> No
     whole = jobset(uid="u-1")
     (made,) = [one for one in job("train-driver-0") if one["kind"] == "Job"]
 
-    world = expand(teams(), devices(), whole, [owned(whole[0], made)])
+    cluster_state = expand(teams(), devices(), whole, [owned(whole[0], made)])
 
-    assert [pod.meta.name for pod in world.snapshot.pods.values()] == ["train-driver-0-0"]
+    assert [pod.meta.name for pod in cluster_state.snapshot.pods.values()] == ["train-driver-0-0"]
 
 
 @pytest.mark.parametrize(
@@ -91,35 +91,40 @@ def test_what_the_input_shows_of_a_jobset_is_all_that_is_simulated_of_it() -> No
 def test_a_jobset_that_is_suspended_or_over_makes_no_pods(
     spec: Json, status: Json, annotations: dict[str, str], pods: int
 ) -> None:
-    world = expand(teams(), devices(), jobset(spec=spec, status=status, annotations=annotations))
+    cluster_state = expand(teams(), devices(), jobset(spec=spec, status=status, annotations=annotations))
 
-    assert len(world.snapshot.pods) == pods
+    assert len(cluster_state.snapshot.pods) == pods
 
 
 def test_of_a_jobset_in_order_the_first_pods_are_simulated_and_a_note_says_so() -> None:
-    world = expand(teams(), devices(), jobset(spec={"startupPolicy": {"startupPolicyOrder": "InOrder"}}))
+    cluster_state = expand(teams(), devices(), jobset(spec={"startupPolicy": {"startupPolicyOrder": "InOrder"}}))
 
-    assert [pod.meta.name for pod in world.snapshot.pods.values()] == ["train-driver-0"]
-    assert "JobSet default/train makes some pods only when others run; only the first ones are simulated" in world.notes
+    assert [pod.meta.name for pod in cluster_state.snapshot.pods.values()] == ["train-driver-0"]
+    assert (
+        "JobSet default/train makes some pods only when others run; only the first ones are simulated"
+        in cluster_state.notes
+    )
 
 
 def test_a_template_that_cannot_be_read_is_a_flaw_of_its_object() -> None:
     whole = jobset()
     whole[0]["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]["resourceClaims"] = 7
 
-    ((index, error),) = expand(teams(), devices(), whole).flaws
+    ((index, error),) = expand(teams(), devices(), whole).problems
 
     assert index == len(teams()) + 1
-    assert [flaw.field for flaw in error.flaws] == ["spec.replicatedJobs[1].template.spec.template.spec.resourceClaims"]
+    assert [problem.field for problem in error.problems] == [
+        "spec.replicatedJobs[1].template.spec.template.spec.resourceClaims"
+    ]
 
 
 def test_more_pods_than_a_gang_may_have_are_a_flaw() -> None:
     whole = jobset()
     whole[0]["spec"]["replicatedJobs"][1]["replicas"] = 20_000
 
-    ((_, error),) = expand(teams(), devices(), whole).flaws
+    ((_, error),) = expand(teams(), devices(), whole).problems
 
-    assert error.flaws[0].field == "spec.replicatedJobs"
+    assert error.problems[0].field == "spec.replicatedJobs"
 
 
 def test_a_template_that_the_door_refuses_denies_the_jobset() -> None:

@@ -18,7 +18,7 @@ from admission.api.values.names import MeterName, QueueName, Uid
 from admission.api.values.reasons import EvictionReason
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters, meter_health
-from admission.errors import Flaw, MalformedObjectError
+from admission.errors import MalformedObjectError, Problem
 from admission.quota.tree import Tree
 from admission.quota.usage_matrix import Column
 from admission.status import gang, queue
@@ -90,11 +90,13 @@ def ready(price: str, *, malformed: bool = False) -> Condition:
     meter = meters.decode({"metadata": {"name": "price", "generation": 1}, "spec": {"sources": [source]}})
     snapshot = replace(builder.snapshot(), meters={meter.name: meter})
     if malformed:
-        error = MalformedObjectError("Meter", "price", (Flaw("spec.sources[0]", "needs exactly one of claims, count"),))
+        error = MalformedObjectError(
+            "Meter", "price", (Problem("spec.sources[0]", "needs exactly one of claims, count"),)
+        )
         snapshot = replace(snapshot, meters={}, malformed={("Meter", "price"): error})
     compiled = device_meters.compile_meters(snapshot.meters.values())
-    appraisal = meter_health.check(compiled, snapshot.slices, snapshot.classes, selectors=Selectors())
-    facts = StatusInputs(snapshot=snapshot, book=Book(), tree=Tree(), meters=compiled, appraisal=appraisal)
+    health = meter_health.check(compiled, snapshot.slices, snapshot.classes, selectors=Selectors())
+    facts = StatusInputs(snapshot=snapshot, book=Book(), tree=Tree(), meters=compiled, health=health)
     (report,) = gang.conditions(facts)
     (condition,) = report.conditions
     assert (report.plural, report.name) == ("meters", "price")

@@ -9,7 +9,7 @@ from admission.api.muster import meters, queues
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import MeterName, QueueName
-from admission.errors import Flaw, MalformedObjectError
+from admission.errors import MalformedObjectError, Problem
 from admission.podpolicy.admission import Rules
 
 CONTROLLER = "system:serviceaccount:muster-system:muster"
@@ -156,8 +156,8 @@ class World:
         return self
 
     def broken_queue(self, name: str) -> "World":
-        flaw = Flaw("spec.quotas[0].nominal", "'x' is not a quantity")
-        self._malformed["Queue", name] = MalformedObjectError("Queue", name, (flaw,))
+        problem = Problem("spec.quotas[0].nominal", "'x' is not a quantity")
+        self._malformed["Queue", name] = MalformedObjectError("Queue", name, (problem,))
         return self
 
     def build(self) -> Snapshot:
@@ -181,7 +181,7 @@ class World:
         )
 
 
-def a_world() -> World:
+def a_cluster() -> World:
     """Return a cluster with queue `team-a`, which namespace `ml` may enter, and `team-b`, which it may not."""
     return World().queue("team-a").queue("team-b", team="b").queue("research", team=None)
 

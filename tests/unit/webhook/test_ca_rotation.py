@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
-from admission.errors import ConflictError, MendError
+from admission.errors import ConflictError, FixError
 from admission.webhook.tls import ca_rotation, certificate
 from admission.webhook.tls.ca_rotation import Terms
 from admission.webhook.tls.rotation import TRIES, OwnAuthorities, Shown
@@ -208,10 +208,10 @@ WRONG = {
 
 @pytest.mark.parametrize(("data", "message"), WRONG.values(), ids=WRONG)
 def test_a_secret_that_is_no_list_of_authorities_is_refused(data: dict[str, bytes], message: str) -> None:
-    with pytest.raises(MendError, match=message):
+    with pytest.raises(FixError, match=message):
         ca_rotation.read(data)
 
 
 def test_a_leaf_that_outlives_the_overlap_is_refused_with_what_would_do() -> None:
-    with pytest.raises(MendError, match="leaf_hours of at most 648"):
+    with pytest.raises(FixError, match="leaf_hours of at most 648"):
         Terms(leaf=28 * DAY).check()

@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.webhook.tls import certificate
 
 NOW = datetime(2026, 8, 1, tzinfo=UTC)
@@ -92,7 +92,7 @@ def test_the_key_is_not_shown(made: certificate.Certificate) -> None:
 
 @pytest.mark.parametrize(("names", "message"), [([], "at least one"), (["bücher.example"], "neither a DNS name")])
 def test_names_that_cannot_be_used_are_refused(names: list[str], message: str) -> None:
-    with pytest.raises(MendError, match=message):
+    with pytest.raises(FixError, match=message):
         certificate.self_made(names, now=NOW)
 
 
@@ -100,7 +100,7 @@ def test_a_key_of_another_certificate_is_refused(made: certificate.Certificate) 
     other = certificate.self_made(NAMES, now=NOW)
     mixed = certificate.Certificate(certificate=made.certificate, key=other.key, authority=made.authority)
 
-    with pytest.raises(MendError, match="cannot be used"):
+    with pytest.raises(FixError, match="cannot be used"):
         certificate.load(certificate.server_context(), mixed)
 
 

@@ -14,16 +14,16 @@ from tests.unit.webhook.cases import (
     RULES,
     MemoryView,
     World,
+    a_cluster,
     a_job,
     a_pod,
-    a_world,
     creation,
     exactly,
     held,
     update,
 )
 
-VIEW = MemoryView(a_world().build())
+VIEW = MemoryView(a_cluster().build())
 MEMORY = ReviewCaches()
 
 
@@ -72,10 +72,10 @@ def test_a_change_is_judged_by_who_makes_it() -> None:
 
 def test_what_the_queue_can_never_hold_is_refused() -> None:
     quotas = [{"meter": "gpus", "nominal": "8"}]
-    world = World().queue("team-a", quotas=quotas).template("t", exactly("gpu", "gpu.example.com", 9))
+    cluster = World().queue("team-a", quotas=quotas).template("t", exactly("gpu", "gpu.example.com", 9))
 
     denial = reviewer.validate(
-        creation(held(templates=("t",))), MemoryView(world.build()), rules=RULES, memory=ReviewCaches()
+        creation(held(templates=("t",))), MemoryView(cluster.build()), rules=RULES, memory=ReviewCaches()
     ).denial
 
     assert denial is not None
@@ -147,7 +147,7 @@ def test_a_change_without_its_old_object_is_refused() -> None:
 
 
 def test_nothing_is_answered_before_the_view_is_synced() -> None:
-    view = MemoryView(a_world().build(), synced=False)
+    view = MemoryView(a_cluster().build(), synced=False)
 
     with pytest.raises(RetryError, match="not all read yet"):
         reviewer.mutate(creation(held()), view, memory=MEMORY)
@@ -200,7 +200,7 @@ def test_the_template_of_a_new_job_says_what_the_job_calls_its_queue(key: str) -
 
 
 def test_a_job_is_stamped_before_anything_else_is_known() -> None:
-    view = MemoryView(a_world().build(), synced=False)
+    view = MemoryView(a_cluster().build(), synced=False)
 
     assert reviewer.mutate(of_job("CREATE", a_job()), view, memory=MEMORY).patch
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from admission.errors import MendError
+from admission.errors import FixError
 from admission.webhook.tls import certificate, rotation
 from admission.webhook.tls.certificate import Certificate
 from admission.webhook.tls.rotation import Files, Shown
@@ -21,7 +21,7 @@ FIRST, SECOND = (certificate.self_made(["localhost"], now=NOW) for _ in range(2)
 class Script:
     """A source that says one thing after the other, and nothing more at its end."""
 
-    says: list[Shown | MendError]
+    says: list[Shown | FixError]
     every: float = 0.0
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -30,7 +30,7 @@ class Script:
             self.done.set()
             await asyncio.Event().wait()
         said = self.says.pop(0)
-        if isinstance(said, MendError):
+        if isinstance(said, FixError):
             raise said
         return said
 
@@ -39,7 +39,7 @@ async def test_only_what_is_new_is_shown_and_published_and_failures_are_outlived
     first = Shown(certificate=FIRST, bundle=b"1")
     both = Shown(certificate=FIRST, bundle=b"1 2")
     second = Shown(certificate=SECOND, bundle=b"1 2")
-    source = Script([first, both, MendError("the API server is away"), second, second])
+    source = Script([first, both, FixError("the API server is away"), second, second])
     happened: list[object] = []
 
     async def show(certificate: Certificate) -> None:
@@ -62,7 +62,7 @@ async def test_what_could_not_be_shown_is_shown_at_the_next_look() -> None:
     async def show(certificate: Certificate) -> None:
         tries.append(certificate)
         if len(tries) == 1:
-            raise MendError("not now")
+            raise FixError("not now")
 
     with capture_logs():
         keeping = asyncio.create_task(rotation.keep(source, first, show=show, publish=lambda _: None))
@@ -85,7 +85,7 @@ async def test_files_are_read_anew_at_every_look(files: Path) -> None:
     assert await source.look() == Shown(certificate=FIRST, bundle=FIRST.authority)
 
     (files / "tls.crt").write_bytes(SECOND.certificate)
-    with pytest.raises(MendError, match="do not belong together"):
+    with pytest.raises(FixError, match="do not belong together"):
         await source.look()
     (files / "tls.key").write_bytes(SECOND.key)
 
@@ -97,10 +97,10 @@ async def test_without_a_file_of_the_authority_nothing_is_published(files: Path)
 
 
 async def test_files_that_are_missing_or_no_certificate_are_named(files: Path) -> None:
-    with pytest.raises(MendError, match=r"webhook\.key: .*nowhere cannot be read: No such file"):
+    with pytest.raises(FixError, match=r"webhook\.key: .*nowhere cannot be read: No such file"):
         await Files(files / "tls.crt", files / "nowhere", None).look()
     (files / "tls.crt").write_text("x")
-    with pytest.raises(MendError, match="cannot be read"):
+    with pytest.raises(FixError, match="cannot be read"):
         await Files(files / "tls.crt", files / "tls.key", None).look()
 
 

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from admission.api.kubernetes.admission_review import Review, Verdict
 from admission.api.values import names
-from admission.errors import MendError, RetryError
+from admission.errors import FixError, RetryError
 from admission.review import reviewer
 from admission.review.caches import ReviewCaches
 from admission.webhook import server
@@ -24,11 +24,11 @@ from admission.webhook.handler import Outcome
 from admission.webhook.server import MAX_BODY, Handlers, Server, Settings
 from admission.webhook.tls import certificate
 from tests.controlplane.processes import FreePorts
-from tests.unit.webhook.cases import RULES, MemoryView, a_pod, a_world, held
+from tests.unit.webhook.cases import RULES, MemoryView, a_cluster, a_pod, held
 
 pytestmark = pytest.mark.enable_socket
 
-VIEW = MemoryView(a_world().build())
+VIEW = MemoryView(a_cluster().build())
 MEMORY = ReviewCaches()
 CERTIFICATE = certificate.self_made(["localhost", "127.0.0.1"], now=datetime.now(UTC))
 QUICK = Settings(
@@ -436,7 +436,7 @@ async def test_where_it_cannot_listen_is_said_with_the_mend(settings: dict[str, 
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         given = {key: port if value == "taken" else value for key, value in settings.items()}
-        with pytest.raises(MendError, match=said.replace("port in use", f"127.0.0.1 port {port}: .*")):
+        with pytest.raises(FixError, match=said.replace("port in use", f"127.0.0.1 port {port}: .*")):
             async with serving(replace(QUICK, **given)):
                 pass
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from admission.errors import MendError, RetryError
+from admission.errors import FixError, RetryError
 from admission.webhook import worker_ipc, workers
 from admission.webhook.worker_ipc import Ask, Line, Link, Message, Page, Report, Tally, Task
 from admission.webhook.workers import Crew, Orders, Pace
@@ -64,7 +64,7 @@ async def test_a_process_that_nobody_tells_a_task_says_how_workers_are_started()
     ours, theirs = socket.socketpair()
     ours.close()
 
-    with pytest.raises(MendError, match="muster serve --workers N"):
+    with pytest.raises(FixError, match="muster serve --workers N"):
         await Link.of(theirs)
 
 

@@ -9,7 +9,7 @@ from admission.api.values.reasons import DenyReason
 from admission.podpolicy import admission, pod_view
 from admission.review.caches import ReviewCaches
 from tests.unit.webhook import patching
-from tests.unit.webhook.cases import RULES, World, a_pod, a_world, held
+from tests.unit.webhook.cases import RULES, World, a_cluster, a_pod, held
 
 
 def of(owner: dict[str, Any], said: str | None) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def test_a_pod_in_a_queue_names_its_maker(pod: dict[str, Any], username: str, ma
 
 
 def test_a_pod_of_no_queue_is_not_marked() -> None:
-    snapshot = a_world().build()
+    snapshot = a_cluster().build()
 
     assert (
         admission.additions(
@@ -79,7 +79,7 @@ def test_a_pod_of_no_queue_is_not_marked() -> None:
 
 @pytest.mark.parametrize("said", ["bob", ""])
 def test_a_pod_that_names_another_maker_is_refused(said: str) -> None:
-    snapshot = a_world().build()
+    snapshot = a_cluster().build()
     pod = pod_view.decode(held(annotations={names.USER: said}), "ml")
 
     verdict = admission.judge_creation(
@@ -93,7 +93,7 @@ def test_a_pod_that_names_another_maker_is_refused(said: str) -> None:
 
 def test_who_makes_a_pod_and_says_that_a_job_does_is_refused() -> None:
     """The UID of the Job is what its gang is known by."""
-    snapshot = a_world().build()
+    snapshot = a_cluster().build()
     pod = held()
     pod["metadata"]["ownerReferences"] = [JOB]
     arrival = pod_view.decode(pod, "ml")
