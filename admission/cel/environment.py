@@ -10,12 +10,12 @@ from types import MappingProxyType
 
 from admission.cel.core import types as core_types, values
 from admission.cel.core.declarations import Overload
-from admission.cel.core.size_estimate import Declared
-from admission.cel.core.types import Kind
+from admission.cel.core.size_estimate import DeclaredSize
+from admission.cel.core.types import Type
 from admission.cel.library import catalog, protobuf_messages
 from admission.cel.library.protobuf_messages import MESSAGES, Message
 
-DEVICE = Kind("kubernetes.DRADevice")
+DEVICE = Type("kubernetes.DRADevice")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +47,15 @@ class Environment:
     objects: fields of object types, by the type's name; unsupported: functions that Kubernetes has and Muster lacks.
     """
 
-    variables: Mapping[str, Kind]
-    objects: Mapping[str, Mapping[str, Kind]]
+    variables: Mapping[str, Type]
+    objects: Mapping[str, Mapping[str, Type]]
     functions: Mapping[str, tuple[Overload, ...]]
-    types: Mapping[str, Kind]
+    types: Mapping[str, Type]
     messages: Mapping[str, Message]
     unsupported: frozenset[str]
-    unknown_result: Kind = core_types.ANY
+    unknown_result: Type = core_types.ANY
     """The type besides the wanted one that a text may have; its value is tested at run time."""
-    declared: Mapping[str, Declared] = field(default_factory=dict)
+    declared: Mapping[str, DeclaredSize] = field(default_factory=dict)
     """How large the variables may be, for the static cost; what is not declared may be of any size."""
     release: int = 36
     escapes: bool = False
@@ -69,7 +69,7 @@ class Environment:
         return message
 
 
-def of_device(profile: Profile) -> Environment:
+def for_device(profile: Profile) -> Environment:
     """Return the environment of device selectors, meters' selectors and prices."""
     attribute = core_types.DYN if profile.lists or (profile.release >= 37 and profile.stored) else core_types.ANY
     fields = {
@@ -79,34 +79,34 @@ def of_device(profile: Profile) -> Environment:
     }
     if profile.stored or profile.consumable:
         fields["allowMultipleAllocations"] = core_types.BOOL
-    environment = of_variables({"device": DEVICE}, {DEVICE.name: fields}, attribute, profile)
+    environment = for_variables({"device": DEVICE}, {DEVICE.name: fields}, attribute, profile)
     return replace(environment, declared={"device": _DEVICE_SIZES})
 
 
-_MOST_NAMES = 32
+_MAX_NAMES = 32
 """Attributes, and capacities, of one device (resource.k8s.io ResourceSliceMaxAttributesAndCapacitiesPerDevice)."""
 
 
-def _two_maps(value: Declared, named: Declared | None) -> Declared:
-    inner = Declared(most=_MOST_NAMES, key=Declared(most=32), value=value, named=named)
-    return Declared(most=_MOST_NAMES, key=Declared(most=63), value=inner)
+def _two_maps(value: DeclaredSize, named: DeclaredSize | None) -> DeclaredSize:
+    inner = DeclaredSize(most=_MAX_NAMES, key=DeclaredSize(most=32), value=value, named=named)
+    return DeclaredSize(most=_MAX_NAMES, key=DeclaredSize(most=63), value=inner)
 
 
-_ATTRIBUTE_SIZE = Declared(most=64)
-_DEVICE_SIZES = Declared(
+_ATTRIBUTE_SIZE = DeclaredSize(most=64)
+_DEVICE_SIZES = DeclaredSize(
     fields={
-        "driver": Declared(most=63),
-        "allowMultipleAllocations": Declared(most=1),
+        "driver": DeclaredSize(most=63),
+        "allowMultipleAllocations": DeclaredSize(most=1),
         "attributes": _two_maps(_ATTRIBUTE_SIZE, _ATTRIBUTE_SIZE),
-        "capacity": _two_maps(Declared(), None),
+        "capacity": _two_maps(DeclaredSize(), None),
     }
 )
 
 
-def of_variables(
-    variables: Mapping[str, Kind],
-    objects: Mapping[str, Mapping[str, Kind]],
-    unknown_result: Kind = core_types.DYN,
+def for_variables(
+    variables: Mapping[str, Type],
+    objects: Mapping[str, Mapping[str, Type]],
+    unknown_result: Type = core_types.DYN,
     profile: Profile = DEFAULT,
 ) -> Environment:
     """Return an environment of the given variables and their object types."""
@@ -126,15 +126,15 @@ def of_variables(
     )
 
 
-def _unknown_messages(objects: Mapping[str, Mapping[str, Kind]]) -> dict[str, Message]:
-    return {name: protobuf_messages.unknown(name, fields, Kind(name)) for name, fields in objects.items()}
+def _unknown_messages(objects: Mapping[str, Mapping[str, Type]]) -> dict[str, Message]:
+    return {name: protobuf_messages.unknown(name, fields, Type(name)) for name, fields in objects.items()}
 
 
-_TYPES: Mapping[str, Kind] = MappingProxyType(
+_TYPES: Mapping[str, Type] = MappingProxyType(
     {
         **{
-            kind.name: kind
-            for kind in (
+            type_.name: type_
+            for type_ in (
                 core_types.BOOL,
                 core_types.INT,
                 core_types.UINT,
@@ -157,7 +157,7 @@ _TYPES: Mapping[str, Kind] = MappingProxyType(
 )
 
 
-def literal_kind(value: object) -> Kind:
+def literal_type(value: object) -> Type:
     """Return the type of a literal's value."""
     return _LITERALS[type(value)]
 

@@ -11,7 +11,7 @@ from admission.cel import environment, limits, programs
 from admission.cel.check import type_checker
 from admission.cel.core import ast, budget as core_budget, errors
 from admission.cel.core.activation import COST, FIRST_VARIABLE, STEPS, Activation, Interpretable
-from admission.cel.core.types import Kind
+from admission.cel.core.types import Type
 from admission.cel.cost import static_cost
 from admission.cel.eval import interpreter
 from admission.cel.limits import Inadmissible, Problem
@@ -33,12 +33,12 @@ class Budget:
 class Expression:
     """A text that compiled. Holds no state: evaluating is safe in several threads.
 
-    kind: the type of its value, as far as it is known. names: the variables that it reads, each with the field that is
+    result_type: the type of its value, as far as it is known. names: the variables that it reads, each with the field that is
     selected of it, as in `user.groups`. cost: what evaluating it costs at most, as the API server estimates.
     """
 
     text: str
-    kind: Kind
+    result_type: Type
     names: frozenset[str]
     cost: int
     _bound: int = field(repr=False)
@@ -68,7 +68,7 @@ def compile_text(
     text: str, environment: environment.Environment, *, result: Result | None = None
 ) -> Expression | Inadmissible:
     """Compile an expression. result: the type of its value, None for any. Never raises because of the text."""
-    long = limits.length(text)
+    long = limits.check_length(text)
     if long is not None:
         return long
     try:
@@ -82,17 +82,17 @@ def compile_text(
 
 
 def _expression(
-    text: str, root: ast.Node, checked: type_checker.Checked, environment: environment.Environment
+    text: str, root: ast.Node, checked: type_checker.CheckedAst, environment: environment.Environment
 ) -> Expression:
     bound = static_cost.bound(root, checked, environment)
-    counts = bound > CHEAP
-    run, size = interpreter.plan(root, checked, environment, tracks_cost=counts)
+    tracks_cost = bound > CHEAP
+    run, size = interpreter.plan(root, checked, environment, tracks_cost=tracks_cost)
     return Expression(
         text=text,
-        kind=checked.kind(root),
+        result_type=checked.type_of(root),
         names=ast.names(root),
         cost=static_cost.worst_case(root, checked, environment),
-        _bound=0 if counts else bound,
+        _bound=0 if tracks_cost else bound,
         _run=run,
         _spare=[None] * (size - FIRST_VARIABLE - len(environment.variables)),
     )

@@ -36,11 +36,11 @@ class Inadmissible:
         return f"{self.problem}: {self.message}"
 
 
-def device(
+def check(
     text: str, *, result: Result = Result.BOOL, profile: environment.Profile = environment.DEFAULT
 ) -> Inadmissible | None:
     """Return why an expression over `device` is not taken, or None if it is."""
-    long = length(text)
+    long = check_length(text)
     if long is not None:
         return long
     cost = programs.static_cost(text, result=result, profile=profile)
@@ -55,7 +55,7 @@ def device(
     return None
 
 
-def length(text: str) -> Inadmissible | None:
+def check_length(text: str) -> Inadmissible | None:
     """Return that a text is too long, which is known before it is parsed."""
     octets = len(text.encode(errors="surrogatepass"))
     if octets <= MAX_BYTES:

@@ -18,7 +18,7 @@ from admission.cel.library import semver
 from admission.cel.syntax import parser
 
 
-class TrapKind(StrEnum):
+class LintRule(StrEnum):
     """What is wrong with a text."""
 
     UNGUARDED_LOOKUP = "UnguardedLookup"
@@ -35,10 +35,10 @@ class TrapKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trap:
+class LintWarning:
     """line and column count from 1. instead: the whole text as it should be; empty where nobody knows."""
 
-    kind: TrapKind
+    kind: LintRule
     line: int
     column: int
     message: str
@@ -62,7 +62,7 @@ Types = Mapping[Name, Collection[str]]
 _FOREIGN = Device(name="of-another-driver")
 _DRIVER = "another-driver.invalid"
 _MISSING = "no such key: "
-_MOST_GUARDS = 16
+_MAX_GUARDS = 16
 _STRING = re.compile(r"""[rR]?("{3}.*?"{3}|'{3}.*?'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')""", re.DOTALL)
 
 
@@ -72,7 +72,7 @@ def find(
     before: Sequence[str] = (),
     types: Types | None = None,
     profile: environment.Profile = environment.DEFAULT,
-) -> tuple[Trap, ...]:
+) -> tuple[LintWarning, ...]:
     """Return the traps of a selector; none of one that does not compile, which is told elsewhere.
 
     before: the selectors that are asked first, a class's, of which one may keep other drivers' devices away. types:
@@ -112,7 +112,7 @@ def _unguarded(
     everything: Sequence[ast.Node],
     before: Sequence[str],
     profile: environment.Profile,
-) -> Iterator[Trap]:
+) -> Iterator[LintWarning]:
     if not all(_answer(other, profile) is True for other in before):
         return
     answer = _answer(text, profile)
@@ -125,7 +125,7 @@ def _unguarded(
         f"{told} has no guard: on a device that lacks it, such as one of another driver, the selector fails with"
         f" {answer!r}, and the pod is not scheduled at all"
     )
-    yield _trap(TrapKind.UNGUARDED_LOOKUP, text, at, message, _guarded(text, root, looked_up, profile))
+    yield _trap(LintRule.UNGUARDED_LOOKUP, text, at, message, _guarded(text, root, looked_up, profile))
 
 
 def _guarded(text: str, root: ast.Node, looked_up: Sequence[tuple[int, Name]], profile: environment.Profile) -> str:
@@ -136,7 +136,7 @@ def _guarded(text: str, root: ast.Node, looked_up: Sequence[tuple[int, Name]], p
         body = f"({body})"
     guards: list[str] = []
     candidate = body
-    for _ in range(_MOST_GUARDS):
+    for _ in range(_MAX_GUARDS):
         answer = _answer(candidate, profile)
         if not isinstance(answer, str):
             return candidate
@@ -167,17 +167,17 @@ def _answer(text: str, profile: environment.Profile) -> bool | int | str:
 # Tests that say nothing.
 
 
-def _always_true(text: str, node: ast.Node) -> Iterator[Trap]:
+def _always_true(text: str, node: ast.Node) -> Iterator[LintWarning]:
     match node:
         case ast.Has(operand=operand, field=domain) if (map_ := _map(operand)) is not None:
             call = re.compile(r"has\s*\([^()]*\)").search(text, max(text.rfind("has", 0, node.at + 1), 0))
             said, instead = f"has(device.{map_}.{domain})", f"'{domain}' in device.{map_}"
             corrected = text[: call.start()] + instead + text[call.end() :] if call is not None else ""
             message = f"{said} is always true: a domain that is not there reads as an empty one; write {instead}"
-            yield _trap(TrapKind.ALWAYS_TRUE, text, node.at, message, corrected)
+            yield _trap(LintRule.ALWAYS_TRUE, text, node.at, message, corrected)
         case ast.Index(operand=operand, optional=True) if (map_ := _map(operand)) is not None:
             message = f"device.{map_}[?…] always has a value: a domain that is not there reads as an empty one"
-            yield _trap(TrapKind.ALWAYS_TRUE, text, node.at, message)
+            yield _trap(LintRule.ALWAYS_TRUE, text, node.at, message)
         case _:
             pass
 
@@ -187,7 +187,7 @@ def _always_true(text: str, node: ast.Node) -> Iterator[Trap]:
 _LITERALS = {str: "string", bool: "bool", int: "int"}
 
 
-def _comparison(text: str, node: ast.Node, types: Types) -> Iterator[Trap]:
+def _comparison(text: str, node: ast.Node, types: Types) -> Iterator[LintWarning]:
     if not isinstance(node, ast.Call) or node.function not in ("_==_", "_!=_"):
         return
     for one, other in (node.arguments, reversed(node.arguments)):
@@ -197,7 +197,7 @@ def _comparison(text: str, node: ast.Node, types: Types) -> Iterator[Trap]:
         yield from _compared(text, name, other, types.get(name, ()))
 
 
-def _compared(text: str, name: Name, literal: ast.Literal, known: Collection[str]) -> Iterator[Trap]:
+def _compared(text: str, name: Name, literal: ast.Literal, known: Collection[str]) -> Iterator[LintWarning]:
     wanted = _LITERALS.get(type(literal.value), "")
     is_version = isinstance(literal.value, str) and _is_version(literal.value)
     if is_version and (not known or "version" in known):
@@ -208,11 +208,11 @@ def _compared(text: str, name: Name, literal: ast.Literal, known: Collection[str
         )
         span = _STRING.match(text, literal.at)
         corrected = f"{text[: span.start()]}semver({span.group()}){text[span.end() :]}" if span is not None else ""
-        yield _trap(TrapKind.VERSION_AS_TEXT, text, literal.at, message, corrected)
+        yield _trap(LintRule.VERSION_AS_TEXT, text, literal.at, message, corrected)
     elif known and wanted and wanted not in known:
         listed = " or ".join(sorted(known))
         message = f"{name} is of type {listed} on every device of the input, and is compared with a {wanted}"
-        yield _trap(TrapKind.NEVER_EQUAL, text, literal.at, message)
+        yield _trap(LintRule.NEVER_EQUAL, text, literal.at, message)
 
 
 def _is_version(text: str) -> bool:
@@ -257,8 +257,8 @@ def _map(node: ast.Node) -> str | None:
             return None
 
 
-def _trap(kind: TrapKind, text: str, at: int, message: str, instead: str = "") -> Trap:
+def _trap(kind: LintRule, text: str, at: int, message: str, instead: str = "") -> LintWarning:
     before = text[:at]
-    return Trap(
+    return LintWarning(
         kind=kind, line=before.count("\n") + 1, column=at - before.rfind("\n"), message=message, instead=instead
     )

@@ -14,7 +14,7 @@ from admission.cel.core import ast, budget, errors, types, values
 from admission.cel.core.activation import COST, FIRST_VARIABLE, STEPS, Activation, Interpretable
 from admission.cel.cost import static_cost as cost_static_cost
 from admission.cel.eval import interpreter, vectorized
-from admission.cel.eval.parse_cache import Readings
+from admission.cel.eval.parse_cache import ParseCache
 from admission.cel.syntax import parser
 
 CompileError = errors.CompileError
@@ -62,8 +62,8 @@ class Program:
 
     text: str
     result: Result
-    counts: bool
-    sweep: vectorized.Sweep | None
+    tracks_cost: bool
+    vector_program: vectorized.VectorProgram | None
     run: Interpretable = field(repr=False)
     size: int
     """The length of an activation."""
@@ -121,31 +121,31 @@ def compile_device(
     *,
     result: Result = Result.BOOL,
     profile: cel_environment.Profile = cel_environment.DEFAULT,
-    always_counts: bool = False,
-    readings: Readings | None = None,
+    always_tracks_cost: bool = False,
+    parse_cache: ParseCache | None = None,
 ) -> Program | CompileError:
     """Compile an expression over `device`. Never raises because of the text.
 
     always_counts: count the cost of any text, for `measure`. readings: what a sweep remembers; without, there is none.
     """
-    environment = cel_environment.of_device(profile)
+    environment = cel_environment.for_device(profile)
     try:
         root, checked = check(text, result, environment)
-        counts = always_counts or cost_static_cost.bound(root, checked, environment) > SURELY_CHEAP
-        run, size = interpreter.plan(root, checked, environment, tracks_cost=counts)
-        sweep = None if counts or readings is None else vectorized.write(root, checked, readings)
+        tracks_cost = always_tracks_cost or cost_static_cost.bound(root, checked, environment) > SURELY_CHEAP
+        run, size = interpreter.plan(root, checked, environment, tracks_cost=tracks_cost)
+        vector_program = None if tracks_cost or parse_cache is None else vectorized.write(root, checked, parse_cache)
     except errors.RefusalError as refusal:
         return errors.compile_error(text, refusal)
     except RecursionError:
         return errors.compile_error(text, errors.RefusalError(-1, "max recursion depth exceeded"))
-    return Program(text=text, result=result, counts=counts, sweep=sweep, run=run, size=size)
+    return Program(text=text, result=result, tracks_cost=tracks_cost, vector_program=vector_program, run=run, size=size)
 
 
 def static_cost(
     text: str, *, result: Result = Result.BOOL, profile: cel_environment.Profile = cel_environment.DEFAULT
 ) -> int | CompileError:
     """Return what evaluating an expression over `device` costs at most, at most 2^64-1, or why it does not compile."""
-    environment = cel_environment.of_device(profile)
+    environment = cel_environment.for_device(profile)
     try:
         root, checked = check(text, result, environment)
         interpreter.plan(root, checked, environment, tracks_cost=False)
@@ -158,33 +158,33 @@ def static_cost(
 
 def check(
     text: str, result: Result | None, environment: cel_environment.Environment
-) -> tuple[ast.Node, type_checker.Checked]:
+) -> tuple[ast.Node, type_checker.CheckedAst]:
     """Return a text's nodes and their types. result: what it must give, None for anything. Raises RefusalError."""
     root = parser.parse(text, escapes=environment.escapes)
     checked = type_checker.check(root, environment)
-    validators.vet(root, checked)
+    validators.validate(root, checked)
     if result is not None:
-        _check_result(checked.kind(root), result, environment)
+        _check_result(checked.type_of(root), result, environment)
     return root, checked
 
 
-def _check_result(kind: types.Kind, result: Result, environment: cel_environment.Environment) -> None:
-    if kind.name in (result.value, environment.unknown_result.name):
+def _check_result(type_: types.Type, result: Result, environment: cel_environment.Environment) -> None:
+    if type_.name in (result.value, environment.unknown_result.name):
         return
-    if environment.release >= 37 and kind == types.wrapper_of(types.BOOL) and result is Result.BOOL:
+    if environment.release >= 37 and type_ == types.wrapper_of(types.BOOL) and result is Result.BOOL:
         return
-    raise errors.RefusalError(-1, f"must evaluate to {result.value} or the unknown type, not {kind}")
+    raise errors.RefusalError(-1, f"must evaluate to {result.value} or the unknown type, not {type_}")
 
 
 def device_value(
-    driver: str, device: devices.Device, *, lists: bool = False, readings: Readings | None = None
+    driver: str, device: devices.Device, *, lists: bool = False, parse_cache: ParseCache | None = None
 ) -> DeviceValue | UnreadableDevice:
     """Return a device as expressions see it.
 
     lists: whether attributes may be lists, the gate DRAListTypeAttributes (1.37: always). readings: what remembers the
     texts that devices repeat. Source: k8s.io/dynamic-resource-allocation cel/compile.go, DeviceMatches (v0.36).
     """
-    known = readings or Readings()
+    known = parse_cache or ParseCache()
     attributes = values.Domains()
     for name, value in device.attributes.items():
         try:
@@ -224,16 +224,16 @@ def _put(domains: values.Domains, name: str, driver: str, value: object) -> None
     names[plain] = value
 
 
-def _attribute(value: devices.AttributeValue | None, readings: Readings, *, lists: bool) -> object:
+def _attribute(value: devices.AttributeValue | None, parse_cache: ParseCache, *, lists: bool) -> object:
     if type(value) in _SCALARS:
         return value
     if isinstance(value, devices.Version):
         try:
-            return readings.versions[value]
+            return parse_cache.versions[value]
         except EvaluationError as error:
             raise EvaluationError(f"parse semantic version: {error}") from None
     if isinstance(value, tuple) and lists:
-        return tuple(_attribute(element, readings, lists=False) for element in value)
+        return tuple(_attribute(element, parse_cache, lists=False) for element in value)
     raise EvaluationError("unsupported attribute value")
 
 

@@ -59,9 +59,9 @@ def answer(record: Record, release: str) -> dict[str, Any]:
     profile = profile_of(record, release)
     text = record["expression"]
     result = dict.fromkeys(("compile", "result", "error", "maxCost", "cost"))
-    inadmissible = limits.device(text, profile=profile)
+    inadmissible = limits.check(text, profile=profile)
     result["admission"] = inadmissible.problem.value if inadmissible else "ok"
-    program = programs.compile_device(text, profile=profile, always_counts=True)
+    program = programs.compile_device(text, profile=profile, always_tracks_cost=True)
     if isinstance(program, programs.CompileError):
         return result | {"compile": "error", "error": None}
     cost = programs.static_cost(text, profile=profile)

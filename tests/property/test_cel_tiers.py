@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from admission.api.kubernetes import devices
 from admission.api.kubernetes.meta import Meta
 from admission.cel import bitsets, environment, programs
-from admission.cel.eval.parse_cache import Readings
+from admission.cel.eval.parse_cache import ParseCache
 from tests.conformance import test_cel
 
 DRIVERS = ("gpu.nvidia.com", "mixed.example.com", "nic.example.com", "d")
@@ -97,14 +97,14 @@ expressions = st.recursive(
 
 def disagreement(text: str, slice_: devices.Slice, profile: environment.Profile) -> str | None:
     """Return where a sweep's column differs from the exact tier's."""
-    readings = Readings()
-    program = programs.compile_device(text, profile=profile, readings=readings)
-    if isinstance(program, programs.CompileError) or program.sweep is None:
+    parse_cache = ParseCache()
+    program = programs.compile_device(text, profile=profile, parse_cache=parse_cache)
+    if isinstance(program, programs.CompileError) or program.vector_program is None:
         return None
-    bad = bitsets.unreadable(slice_, readings, lists=profile.reads_lists)
-    values = bitsets.Values(slice_, readings, lists=profile.reads_lists)
-    fast = bitsets.fill(program, values, bad)
-    exact = bitsets.fill(dataclasses.replace(program, sweep=None), values, 0)
+    bad = bitsets.unreadable(slice_, parse_cache, lists=profile.reads_lists)
+    values = bitsets.SliceValues(slice_, parse_cache, lists=profile.reads_lists)
+    fast = bitsets.evaluate(program, values, bad)
+    exact = bitsets.evaluate(dataclasses.replace(program, vector_program=None), values, 0)
     return None if fast == exact else f"{text} on {slice_}: {fast}, exactly {exact}"
 
 
@@ -130,8 +130,8 @@ def test_recorded_selectors(data: st.DataObject) -> None:
 
 def test_many_selectors_have_a_sweep() -> None:
     """Or the tests above would compare nothing."""
-    readings = Readings()
-    compiled = [programs.compile_device(text, readings=readings) for text in recorded()[::5]]
-    swept = [program for program in compiled if isinstance(program, programs.Program) and program.sweep]
+    parse_cache = ParseCache()
+    compiled = [programs.compile_device(text, parse_cache=parse_cache) for text in recorded()[::5]]
+    swept = [program for program in compiled if isinstance(program, programs.Program) and program.vector_program]
 
     assert len(swept) > len(compiled) / 8

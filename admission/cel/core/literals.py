@@ -37,10 +37,10 @@ def _number(digits: str) -> int:
     """Read digits; too many of them for 64 bits stand for any number that is too large."""
     base = 16 if digits.startswith("0x") else 10
     significant = digits.removeprefix("0x").lstrip("0")
-    return int(significant or "0", base) if len(significant) <= _MOST_DIGITS else UINT_MAX + 1
+    return int(significant or "0", base) if len(significant) <= _MAX_DIGITS else UINT_MAX + 1
 
 
-_MOST_DIGITS = 20
+_MAX_DIGITS = 20
 
 
 def double(token: lark.Token) -> float:

@@ -60,19 +60,19 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class DeclaredSize:
     """The largest size of an input, and what is declared of its parts.
 
     named: stands for every name that is selected from a map, where that is allowed for.
     """
 
     most: int = 0
-    key: "Declared | None" = None
-    value: "Declared | None" = None
-    named: "Declared | None" = None
-    fields: Mapping[str, "Declared"] = field(default_factory=dict)
+    key: "DeclaredSize | None" = None
+    value: "DeclaredSize | None" = None
+    named: "DeclaredSize | None" = None
+    fields: Mapping[str, "DeclaredSize"] = field(default_factory=dict)
 
-    def part(self, step: str) -> "Declared | None":
+    def part(self, step: str) -> "DeclaredSize | None":
         """Return what is declared one step of a path further."""
         match step:
             case "@items" | "@values":

@@ -12,7 +12,7 @@ from admission.cel.check import type_checker
 from admission.cel.core import ast, size_estimate, types
 from admission.cel.core.declarations import Overload
 from admission.cel.core.size_estimate import MAX, Entry, Size
-from admission.cel.core.types import Kind
+from admission.cel.core.types import Type
 from admission.cel.cost import call_cost
 from admission.cel.cost.call_cost import Part
 
@@ -21,17 +21,17 @@ LIMIT = 1_000_000
 (resource.k8s.io CELSelectorExpressionMaxCost)."""
 
 
-def worst_case(root: ast.Node, checked: type_checker.Checked, environment: environment.Environment) -> int:
+def worst_case(root: ast.Node, checked: type_checker.CheckedAst, environment: environment.Environment) -> int:
     """Return the static cost, at most 2^64-1: by it the API server takes a text or refuses it."""
-    return _Estimator(checked, environment, call_cost.of).whole(root)
+    return _Estimator(checked, environment, call_cost.estimate).whole(root)
 
 
-def bound(root: ast.Node, checked: type_checker.Checked, environment: environment.Environment) -> int:
+def bound(root: ast.Node, checked: type_checker.CheckedAst, environment: environment.Environment) -> int:
     """Return a cost that no evaluation exceeds on inputs of the declared sizes; the static cost is a little lower."""
     return _Estimator(checked, environment, call_cost.bound).whole(root)
 
 
-Charging = Callable[[Overload, Sequence[Part], int], call_cost.Charge]
+CallCost = Callable[[Overload, Sequence[Part], int], call_cost.CallEstimate]
 Path = tuple[str, ...]
 
 
@@ -55,7 +55,9 @@ def _total(*costs: int) -> int:
 
 
 class _Estimator:
-    def __init__(self, checked: type_checker.Checked, environment: environment.Environment, charge: Charging) -> None:
+    def __init__(
+        self, checked: type_checker.CheckedAst, environment: environment.Environment, charge: CallCost
+    ) -> None:
         self.charge = charge
         self.is_bound = charge is call_cost.bound
         self.checked = checked
@@ -110,20 +112,20 @@ class _Estimator:
                 return size_estimate.MESSAGE_COST + sum(self.cost(part, scope) for part in ast.children(node))
 
     def _select(self, node: ast.Select, scope: Scope) -> int:
-        if id(node) in self.checked.named:
+        if id(node) in self.checked.type_names:
             return 1
         cost = self.cost(node.operand, scope)
         if node.optional:
             return cost + 1
         self.paths[id(node)] = (*self._path(node.operand, scope), node.field)
-        kind = self.checked.kind(node.operand)
-        return cost + (self.is_bound or kind.name == "map" or kind.name in self.environment.objects)
+        type_ = self.checked.type_of(node.operand)
+        return cost + (self.is_bound or type_.name == "map" or type_.name in self.environment.objects)
 
     def _index(self, node: ast.Index, scope: Scope) -> int:
         cost = self.cost(node.operand, scope) + self.cost(node.key, scope) + 1
         if node.optional:
             return cost
-        for overload in self.checked.calls[id(node)]:
+        for overload in self.checked.overloads[id(node)]:
             operand = overload.parameters[0].name
             entry = self._entry(node.operand, scope)
             if operand in ("list", "map"):
@@ -134,10 +136,10 @@ class _Estimator:
 
     def _call(self, node: ast.Call, scope: Scope) -> int:
         given = list(node.arguments)
-        if node.receiver is not None and id(node) not in self.checked.plain:
+        if node.receiver is not None and id(node) not in self.checked.namespaced:
             given.insert(0, node.receiver)
         cost = sum(self.cost(part, scope) for part in given)
-        overloads = self.checked.calls[id(node)]
+        overloads = self.checked.overloads[id(node)]
         if overloads[0].name == "dyn":
             self._copy(node, given[0], scope)
             return cost + 1
@@ -203,9 +205,9 @@ class _Estimator:
         return _total(self.cost(node.range, scope), start, loop, end)
 
     def _element(self, node: ast.Comprehension, variable: _Variable) -> Size:
-        kind = self.checked.kind(node.range)
+        type_ = self.checked.type_of(node.range)
         known = self._declared(variable.path)
-        if known is None and kind.parameters and _is_scalar(kind.parameters[0]):
+        if known is None and type_.parameters and _is_scalar(type_.parameters[0]):
             known = size_estimate.ONE
         return known or variable.size or size_estimate.UNKNOWN
 
@@ -220,7 +222,7 @@ class _Estimator:
     def _variables(self, node: ast.Comprehension, scope: Scope) -> dict[str, _Variable]:
         self.cost(node.range, scope)
         entry, path = self._entry(node.range, scope), self._path(node.range, scope)
-        is_list = entry.is_list if entry else self.checked.kind(node.range).name == "list"
+        is_list = entry.is_list if entry else self.checked.type_of(node.range).name == "list"
         value = _Variable((*path, "@items" if is_list else "@values"), entry and entry.value)
         key = _Variable((*path, "@indices" if is_list else "@keys"), entry and entry.key)
         if node.second is None:
@@ -249,15 +251,15 @@ class _Estimator:
         body = self.cost(node.body, {**scope, **self._variables(node, scope)})
         keys = _total(1, size_estimate.LIST_COST, min(size.most * (body + 12), MAX), 1)
         part = Part(node.body, types.list_of(types.DYN), size, size_estimate.UNKNOWN)
-        kind = self.checked.kind(node.body)
-        texts = kind if kind in (*_SCALARS, types.STRING, types.BYTES) else types.STRING
+        type_ = self.checked.type_of(node.body)
+        texts = type_ if type_ in (*_SCALARS, types.STRING, types.BYTES) else types.STRING
         charge = call_cost.sorting(part, texts)
         self._resize(node, charge.size)
         return _total(size_estimate.LIST_COST, self.cost(node.range, scope), 1, keys, charge.cost)
 
     def _part(self, node: ast.Node, scope: Scope) -> Part:
         element = self._declared((*self._path(node, scope), "@items"))
-        return Part(node, self.checked.kind(node), self._known(node, scope), element or size_estimate.UNKNOWN)
+        return Part(node, self.checked.type_of(node), self._known(node, scope), element or size_estimate.UNKNOWN)
 
     def _known(self, node: ast.Node, scope: Scope) -> Size:
         return self._size(node, scope) or size_estimate.UNKNOWN
@@ -265,7 +267,7 @@ class _Estimator:
     def _size(self, node: ast.Node, scope: Scope) -> Size | None:
         """Return what is known of the size of a node's value; the first that says it."""
         found = self.sizes.get(id(node)) or _written_size(node) or self._declared(self._path(node, scope))
-        if found is None and _is_scalar(self.checked.kind(node)):
+        if found is None and _is_scalar(self.checked.type_of(node)):
             found = size_estimate.ONE
         if found is None and isinstance(node, ast.Identifier) and node.name in scope:
             found = scope[node.name].size
@@ -324,7 +326,7 @@ def _written_size(node: ast.Node) -> Size | None:
     return Size(length, length)
 
 
-def _is_scalar(kind: Kind) -> bool:
-    while kind.name in (types.OPTIONAL, "wrapper"):
-        kind = kind.parameters[0]
-    return kind in _SCALARS
+def _is_scalar(type_: Type) -> bool:
+    while type_.name in (types.OPTIONAL, "wrapper"):
+        type_ = type_.parameters[0]
+    return type_ in _SCALARS

@@ -14,15 +14,15 @@ from admission.cel.cost.runtime_cost import CostTracker, charge
 from admission.cel.eval import field_access
 
 
-def is_attribute(node: ast.Node, checked: type_checker.Checked) -> bool:
+def is_attribute(node: ast.Node, checked: type_checker.CheckedAst) -> bool:
     """Whether cel-go plans the node as an attribute, to which further qualifiers are added."""
     return (
         isinstance(node, ast.Identifier | ast.Select | ast.Index | ast.Conditional | ast.Has)
-        and id(node) not in checked.named
+        and id(node) not in checked.type_names
     )
 
 
-def is_resolved(node: ast.Node, checked: type_checker.Checked) -> bool:
+def is_resolved(node: ast.Node, checked: type_checker.CheckedAst) -> bool:
     """Whether a branch of a condition is resolved with it rather than evaluated, which costs 1 less."""
     if isinstance(node, ast.Has) or not is_attribute(node, checked):
         return False
@@ -31,7 +31,7 @@ def is_resolved(node: ast.Node, checked: type_checker.Checked) -> bool:
     return not isinstance(node, ast.Conditional)
 
 
-def is_charged_qualifier(key: ast.Node, checked: type_checker.Checked) -> bool:
+def is_charged_qualifier(key: ast.Node, checked: type_checker.CheckedAst) -> bool:
     """Whether a key is charged as a qualifier; an attribute as key has charged that 1 for itself."""
     return isinstance(key, ast.Has | ast.Conditional) or not is_attribute(key, checked)
 

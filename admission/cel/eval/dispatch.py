@@ -301,7 +301,7 @@ def _dispatched(
 
 
 def _takes(classes: Sequence[frozenset[type] | None], arguments: Sequence[Any]) -> bool:
-    for kinds, argument in zip(classes, arguments, strict=True):
-        if kinds is not None and type(argument) not in kinds:
+    for accepted, argument in zip(classes, arguments, strict=True):
+        if accepted is not None and type(argument) not in accepted:
             return False
     return True

@@ -31,7 +31,7 @@ class _Failed:
 
 
 def plan(
-    root: ast.Node, checked: type_checker.Checked, environment: environment.Environment, *, tracks_cost: bool
+    root: ast.Node, checked: type_checker.CheckedAst, environment: environment.Environment, *, tracks_cost: bool
 ) -> tuple[Interpretable, int]:
     """Return a text's closure and the length of its activation.
 
@@ -45,7 +45,7 @@ def plan(
 
 class _Planner:
     def __init__(
-        self, checked: type_checker.Checked, environment: environment.Environment, tracker: CostTracker
+        self, checked: type_checker.CheckedAst, environment: environment.Environment, tracker: CostTracker
     ) -> None:
         self.checked = checked
         self.environment = environment
@@ -69,7 +69,7 @@ class _Planner:
             case ast.Identifier():
                 if node.name in scope:
                     return self.tracker.before(1, scope[node.name])
-                return self._constant(node, _type_value(self.checked.named[id(node)]))
+                return self._constant(node, _type_value(self.checked.type_names[id(node)]))
             case ast.Select():
                 return self._select(node, scope)
             case ast.Has():
@@ -126,8 +126,8 @@ class _Planner:
         return self.tracker.before(-1, branch) if attributes.is_resolved(node, self.checked) else branch
 
     def _select(self, node: ast.Select, scope: Scope) -> Interpretable:
-        if id(node) in self.checked.named:
-            return self._constant(node, _type_value(self.checked.named[id(node)]))
+        if id(node) in self.checked.type_names:
+            return self._constant(node, _type_value(self.checked.type_names[id(node)]))
         operand = self._operand(node.operand, scope)
         return attributes.select(operand, node.field, self.tracker, optional=node.optional)
 
@@ -139,7 +139,7 @@ class _Planner:
         return field_access.has_field
 
     def _is_optional(self, node: ast.Node) -> bool:
-        return self.checked.kind(node).name == types.OPTIONAL
+        return self.checked.type_of(node).name == types.OPTIONAL
 
     def _index(self, node: ast.Index, scope: Scope) -> Interpretable:
         operand, key = self._operand(node.operand, scope), self.plan(node.key, scope)
@@ -149,11 +149,11 @@ class _Planner:
 
     def _call(self, node: ast.Call, scope: Scope) -> Interpretable:
         parts = list(node.arguments)
-        if node.receiver is not None and id(node) not in self.checked.plain:
+        if node.receiver is not None and id(node) not in self.checked.namespaced:
             parts.insert(0, node.receiver)
         arguments = [self.plan(part, scope) for part in parts]
         constants = [self._value(part) for part in parts]
-        overloads = self.checked.calls[id(node)]
+        overloads = self.checked.overloads[id(node)]
         folded = validators.fold(node, overloads, constants)
         if folded is not validators.NOT_CONSTANT:
             return self._constant(node, folded)
@@ -254,7 +254,7 @@ class _Planner:
         slot = self._new_slot()
         source, elements = self.tracker.before(1, source), self.tracker.before(1, _reader(slot))
         keys = comprehensions.collect(elements, slots, None, self._element(node, body), self.tracker)
-        is_of_one_type = not types.is_dynamic(self.checked.kind(node.body))
+        is_of_one_type = not types.is_dynamic(self.checked.type_of(node.body))
         if is_of_one_type:
             keys = dispatch.crashing(keys, tuple)
         is_tracked = self.tracker.is_on
@@ -322,8 +322,8 @@ def _lazy_reader(slot: int, value: Interpretable) -> Interpretable:
     return evaluate
 
 
-def _type_value(kind: Any) -> values.TypeValue:
-    return values.TypeValue(values.TYPE_NAMES.get(kind.name, kind.name))
+def _type_value(type_: Any) -> values.TypeValue:
+    return values.TypeValue(values.TYPE_NAMES.get(type_.name, type_.name))
 
 
 def _as_optional(value: Any) -> values.Optional:

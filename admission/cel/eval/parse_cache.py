@@ -8,10 +8,10 @@ from typing import Any
 
 from admission.cel.library import quantities, semver
 
-MOST_REMEMBERED = 4_096
+MAX_ENTRIES = 4_096
 
 
-class Remembered(dict[str, Any]):
+class TextCache(dict[str, Any]):
     """Results of a pure function of a text. What raises is not remembered."""
 
     __slots__ = ("_read",)
@@ -22,14 +22,14 @@ class Remembered(dict[str, Any]):
 
     def __missing__(self, text: str) -> Any:
         value = self._read(text)
-        if len(self) < MOST_REMEMBERED:
+        if len(self) < MAX_ENTRIES:
             self[text] = value
         return value
 
 
-class Readings:
+class ParseCache:
     """What one user of programs remembers of texts: amounts and versions."""
 
     def __init__(self) -> None:
-        self.amounts = Remembered(quantities.parse)
-        self.versions = Remembered(semver.parse)
+        self.amounts = TextCache(quantities.parse)
+        self.versions = TextCache(semver.parse)

@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 from admission.api.kubernetes.devices import Device, Version
 from admission.cel.check import type_checker
 from admission.cel.core import ast, errors
-from admission.cel.eval.parse_cache import Readings, Remembered
+from admission.cel.eval.parse_cache import ParseCache, TextCache
 from admission.cel.library import quantities, regex, semver, strings
 
-MOST_NODES = 300
+MAX_NODES = 300
 """Larger texts have no sweep: Python's own compiler would take long, or refuse their nesting."""
 
 Bits = int
 Loop = Callable[[Sequence[Device], str, tuple[Any, ...]], tuple[Bits, Bits]]
 
 
-class DoubtError(Exception):
+class NotVectorizableError(Exception):
     """Raised within a sweep: the exact tier has to decide."""
 
 
@@ -32,7 +32,7 @@ class Unsupported(Exception):  # noqa: N818 - caught where a sweep is made, neve
     """Raised while a sweep is written: there is none for the text."""
 
 
-class Sweep(NamedTuple):
+class VectorProgram(NamedTuple):
     """A generated loop. paths: domain and name of what it reads, in the order of its keys."""
 
     loop: Loop
@@ -52,24 +52,24 @@ def _keys(domain: str, name: str, driver: str) -> tuple[str | None, str | None]:
     return qualified, None
 
 
-def write(root: ast.Node, checked: type_checker.Checked, readings: Readings) -> Sweep | None:
+def write(root: ast.Node, checked: type_checker.CheckedAst, parse_cache: ParseCache) -> VectorProgram | None:
     """Return the sweep of a text, or None if it has none."""
-    if sum(1 for _ in _all(root)) > MOST_NODES:
+    if sum(1 for _ in _all(root)) > MAX_NODES:
         return None
-    writer = _Writer(checked, readings)
+    writer = _Writer(checked, parse_cache)
     try:
         body = writer.truth(writer.piece(root, {"device": _Path()}))
         source = _TEMPLATE.format(keys=writer.keys(), guard=writer.guard(), body=body)
-        exec(compile(source, "<sweep>", "exec"), writer.table)  # noqa: S102
+        exec(compile(source, "<vectorized>", "exec"), writer.table)  # noqa: S102
     except (Unsupported, errors.EvaluationError, SyntaxError, RecursionError, MemoryError):
         return None
-    return Sweep(writer.table["sweep"], tuple((domain, name) for _, domain, name in writer.paths))
+    return VectorProgram(writer.table["run"], tuple((domain, name) for _, domain, name in writer.paths))
 
 
 _TEMPLATE = """
-def sweep(devices, driver, keys):
+def run(devices, driver, keys):
     {keys}
-    yes = doubt = 0
+    yes = undecided = 0
     bit = 1
     for device in devices:
         A = device.attributes
@@ -78,9 +78,9 @@ def sweep(devices, driver, keys):
             if {body}:
                 yes |= bit
         except Exception:
-            doubt |= bit
+            undecided |= bit
         bit <<= 1
-    return yes, doubt
+    return yes, undecided
 """
 
 
@@ -88,7 +88,7 @@ def _all(root: ast.Node) -> list[ast.Node]:
     found = [root]
     for node in found:
         found.extend(ast.children(node))
-        if len(found) > MOST_NODES:
+        if len(found) > MAX_NODES:
             break
     return found
 
@@ -147,20 +147,20 @@ def _searcher(pattern: str, *, whether: bool) -> Callable[[str], Any]:
     return lambda text: regex.find(text, compiled)
 
 
-def _doubt(_: object = None) -> Any:
-    raise DoubtError
+def _fall_back(_: object = None) -> Any:
+    raise NotVectorizableError
 
 
-def _differs(value: object) -> bool:
+def _is_unequal(value: object) -> bool:
     """Whether an attribute of another kind than a scalar is unequal to it, rather than failing on the left of `==`."""
     if value.__class__ is Version:
-        raise DoubtError
+        raise NotVectorizableError
     return False
 
 
 def _equal(left: object, right: object) -> bool:
     if left.__class__ not in _SCALARS or right.__class__ not in _SCALARS:
-        raise DoubtError
+        raise NotVectorizableError
     return left.__class__ is right.__class__ and left == right
 
 
@@ -168,18 +168,18 @@ _SCALARS = frozenset({str, int, bool})
 
 
 class _Writer:
-    def __init__(self, checked: type_checker.Checked, readings: Readings) -> None:
+    def __init__(self, checked: type_checker.CheckedAst, parse_cache: ParseCache) -> None:
         self.checked = checked
-        self.readings = readings
+        self.parse_cache = parse_cache
         self.paths: list[tuple[str, str, str]] = []
         self.variables = 0
         self.table: dict[str, Any] = {
-            "doubt": _doubt,
-            "differs": _differs,
+            "fall_back": _fall_back,
+            "is_unequal": _is_unequal,
             "equal": _equal,
             "Version": Version,
-            "amounts": readings.amounts,
-            "versions": readings.versions,
+            "amounts": parse_cache.amounts,
+            "versions": parse_cache.versions,
         }
 
     def keys(self) -> str:
@@ -192,7 +192,7 @@ class _Writer:
             f"O{place} in {'device.capacity' if field == 'capacity' else 'A'}"
             for place, (field, _, _) in enumerate(self.paths)
         ]
-        return f"if {' or '.join(tests)}: doubt()" if tests else "pass"
+        return f"if {' or '.join(tests)}: fall_back()" if tests else "pass"
 
     def constant(self, value: Any) -> str:
         name = f"C{len(self.table)}"
@@ -246,7 +246,7 @@ class _Writer:
         match node:
             case ast.Identifier():
                 return names.get(node.name)
-            case ast.Select() if id(node) not in self.checked.named:
+            case ast.Select() if id(node) not in self.checked.type_names:
                 step, optional = node.field, node.optional
             case ast.Index(key=ast.Literal(value=str() as step)):
                 optional = node.optional
@@ -306,14 +306,14 @@ class _Writer:
             raise Unsupported
         value = self.variable()
         if tag is _Tag.VERSION:
-            return f"(versions[{value}].order if ({value} := {piece.source}).__class__ is Version else doubt())"
+            return f"(versions[{value}].order if ({value} := {piece.source}).__class__ is Version else fall_back())"
         if tag not in _CLASSES:
             raise Unsupported
-        return f"({value} if ({value} := {piece.source}).__class__ is {_CLASSES[tag]} else doubt())"
+        return f"({value} if ({value} := {piece.source}).__class__ is {_CLASSES[tag]} else fall_back())"
 
     def call(self, node: ast.Call, names: Names) -> _Piece:  # noqa: C901, PLR0911 - one line a group of functions
         given = list(node.arguments)
-        if id(node) in self.checked.plain:
+        if id(node) in self.checked.namespaced:
             raise Unsupported
         if node.receiver is not None:
             given.insert(0, node.receiver)
@@ -352,11 +352,11 @@ class _Writer:
         value = self.variable()
         if other.tag is _Tag.VERSION:
             same = f"versions[{value}].order {operator} {other.source}"
-            unlike = str(negated) if negated or attribute is left else "doubt()"
+            unlike = str(negated) if negated or attribute is left else "fall_back()"
             source = f"({same} if ({value} := {attribute.source}).__class__ is Version else {unlike})"
         elif other.tag in _CLASSES:
             # A version fails on the left of `==`, is unequal on the right, and for `!=` on either side.
-            unlike = "True" if negated else f"differs({value})" if attribute is left else "False"
+            unlike = "True" if negated else f"is_unequal({value})" if attribute is left else "False"
             same = f"{value} {operator} {other.source}"
             source = f"({same} if ({value} := {attribute.source}).__class__ is {_CLASSES[other.tag]} else {unlike})"
         else:
@@ -389,7 +389,7 @@ class _Writer:
         if found.tag is not _Tag.ANY:
             raise Unsupported
         like = f"({value} := {found.source}).__class__ is {_CLASSES[tags[kind]]}"
-        return _Piece(f"({value} in {members} if {like} else differs({value}))", _Tag.BOOL)
+        return _Piece(f"({value} in {members} if {like} else is_unequal({value}))", _Tag.BOOL)
 
     def constant_of(self, node: ast.Call) -> _Piece:
         """Read an amount or a version that is written out."""
@@ -439,5 +439,5 @@ class _Writer:
         pattern = given[1]
         if not isinstance(pattern, ast.Literal) or type(pattern.value) is not str:
             raise Unsupported
-        remembered = self.constant(Remembered(_searcher(pattern.value, whether=function == "matches")))
+        remembered = self.constant(TextCache(_searcher(pattern.value, whether=function == "matches")))
         return _Piece(f"{remembered}[{target}]", _Tag.BOOL if function == "matches" else _Tag.STR)

@@ -70,18 +70,18 @@ def _distinct(elements: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(result)
 
 
-def _index_of(elements: tuple[Any, ...], wanted: Any) -> int:
-    return next((place for place, element in enumerate(elements) if equality.found(element, wanted)), -1)
+def _index_of(elements: tuple[Any, ...], sought: Any) -> int:
+    return next((place for place, element in enumerate(elements) if equality.found(element, sought)), -1)
 
 
-def _last_index_of(elements: tuple[Any, ...], wanted: Any) -> int:
+def _last_index_of(elements: tuple[Any, ...], sought: Any) -> int:
     places = range(len(elements) - 1, -1, -1)
-    return next((place for place in places if equality.found(elements[place], wanted)), -1)
+    return next((place for place in places if equality.found(elements[place], sought)), -1)
 
 
-def _contains_all(elements: tuple[Any, ...], wanted: tuple[Any, ...]) -> bool:
-    _check_product(elements, wanted)
-    return all(equality.contains(element, elements) for element in wanted)
+def _contains_all(elements: tuple[Any, ...], sought: tuple[Any, ...]) -> bool:
+    _check_product(elements, sought)
+    return all(equality.contains(element, elements) for element in sought)
 
 
 def _equivalent(elements: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
@@ -98,22 +98,22 @@ def _check_product(elements: tuple[Any, ...], others: tuple[Any, ...]) -> None:
         raise budget.exceeded()
 
 
-def _includes(target: Any, wanted: Any) -> bool:
+def _includes(target: Any, sought: Any) -> bool:
     if type(target) is not tuple:
-        return equality.found(target, wanted)
+        return equality.found(target, sought)
     for place, element in enumerate(target):
         if place >= _INCLUDES_LIMIT:
             raise errors.EvaluationError(
                 f"'includes' function cannot be applied to lists longer than {_INCLUDES_LIMIT} values"
             )
-        if equality.found(element, wanted):
+        if equality.found(element, sought):
             return True
     return False
 
 
-def _includes_any_length(target: Any, wanted: Any) -> bool:
+def _includes_any_length(target: Any, sought: Any) -> bool:
     elements = target if type(target) is tuple else (target,)
-    return any(equality.found(element, wanted) for element in elements)
+    return any(equality.found(element, sought) for element in elements)
 
 
 _COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")

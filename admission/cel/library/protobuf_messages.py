@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from admission.cel.core import arithmetic, errors, literals, types, values
-from admission.cel.core.types import Kind
+from admission.cel.core.types import Type
 from admission.cel.library import conversions, times
 
 Fields = Mapping[str, Any]
@@ -26,25 +26,25 @@ _JSON_INT = 2**53 - 1
 class Message:
     """A type of messages: its fields' types, the type of an expression that writes one, and its value."""
 
-    fields: Mapping[str, Kind]
-    kind: Kind
+    fields: Mapping[str, Type]
+    result_type: Type
     build: Callable[[Fields], Any]
 
 
-def _wrapper(kind: Kind, read: Callable[[Any], Any], zero: Any) -> Message:
+def _wrapper(type_: Type, read: Callable[[Any], Any], zero: Any) -> Message:
     def build(fields: Fields) -> Any:
         return read(fields["value"]) if "value" in fields else zero
 
-    return Message(fields={"value": kind}, kind=types.wrapper_of(kind), build=build)
+    return Message(fields={"value": type_}, result_type=types.wrapper_of(type_), build=build)
 
 
 def _wrong(value: Any) -> errors.EvaluationError:
     return errors.EvaluationError(f"field type conversion error: value type {values.type_name(value)}")
 
 
-def _of(kind: type) -> Callable[[Any], Any]:
+def _of(type_: type) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
-        if type(value) is not kind:
+        if type(value) is not type_:
             raise _wrong(value)
         return value
 
@@ -153,13 +153,13 @@ MESSAGES: Mapping[str, Message] = MappingProxyType(
         "google.protobuf.UInt32Value": _wrapper(types.UINT, _uint32, zero=arithmetic.checked_uint(0)),
         "google.protobuf.UInt64Value": _wrapper(types.UINT, _of(values.Uint), zero=arithmetic.checked_uint(0)),
         "google.protobuf.Duration": Message(
-            fields={"seconds": types.INT, "nanos": types.INT}, kind=types.DURATION, build=_duration
+            fields={"seconds": types.INT, "nanos": types.INT}, result_type=types.DURATION, build=_duration
         ),
         "google.protobuf.Timestamp": Message(
-            fields={"seconds": types.INT, "nanos": types.INT}, kind=types.TIMESTAMP, build=_timestamp
+            fields={"seconds": types.INT, "nanos": types.INT}, result_type=types.TIMESTAMP, build=_timestamp
         ),
-        "google.protobuf.Struct": Message(fields={"fields": _MAP}, kind=_MAP, build=_struct),
-        "google.protobuf.ListValue": Message(fields={"values": _LIST}, kind=_LIST, build=_list_value),
+        "google.protobuf.Struct": Message(fields={"fields": _MAP}, result_type=_MAP, build=_struct),
+        "google.protobuf.ListValue": Message(fields={"values": _LIST}, result_type=_LIST, build=_list_value),
         "google.protobuf.Value": Message(
             fields={
                 "null_value": types.INT,
@@ -169,21 +169,21 @@ MESSAGES: Mapping[str, Message] = MappingProxyType(
                 "struct_value": _MAP,
                 "list_value": _LIST,
             },
-            kind=types.DYN,
+            result_type=types.DYN,
             build=_value,
         ),
         "google.protobuf.Any": Message(
-            fields={"type_url": types.STRING, "value": types.BYTES}, kind=types.ANY, build=_any
+            fields={"type_url": types.STRING, "value": types.BYTES}, result_type=types.ANY, build=_any
         ),
-        "google.protobuf.Empty": Message(fields={}, kind=types.EMPTY, build=lambda _: values.Empty()),
+        "google.protobuf.Empty": Message(fields={}, result_type=types.EMPTY, build=lambda _: values.Empty()),
     }
 )
 
 
-def unknown(name: str, fields: Mapping[str, Kind], kind: Kind) -> Message:
+def unknown(name: str, fields: Mapping[str, Type], type_: Type) -> Message:
     """Return a declared object's type, of which Kubernetes' evaluator builds none."""
 
     def build(_: Fields) -> Any:
         raise errors.EvaluationError(f"unknown type {name!r}")
 
-    return Message(fields=fields, kind=kind, build=build)
+    return Message(fields=fields, result_type=type_, build=build)

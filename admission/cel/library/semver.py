@@ -7,7 +7,7 @@ from admission.cel.core import errors, literals
 from admission.cel.core.declarations import Overload, function, member
 from admission.cel.core.values import Semver
 
-_MOST_DIGITS = 20
+_MAX_DIGITS = 20
 _VERSION = re.compile(
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
     r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
@@ -55,7 +55,7 @@ def _identifier(text: str) -> tuple[Any, ...]:
 
 def _number(digits: str, text: str) -> int:
     """Read a number without leading zeros, which says by its length that it is far too large."""
-    if len(digits) > _MOST_DIGITS or int(digits) > literals.UINT_MAX:
+    if len(digits) > _MAX_DIGITS or int(digits) > literals.UINT_MAX:
         raise errors.EvaluationError(f"number out of range in version {text[:40]!r}")
     return int(digits)
 

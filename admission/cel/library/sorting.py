@@ -8,7 +8,7 @@ from admission.cel.core import arithmetic, budget, equality, errors, values
 from admission.cel.core.declarations import Implementation
 
 _ZEROS = {"int": 0, "uint": values.Uint(0), "double": 0.0, "duration": values.Duration(0)}
-MOST_SORTED = 100_000
+MAX_SORTED = 100_000
 """Keys of one sort. cel-go charges some 700 at most where it knows their kind, nothing where it does not."""
 
 _COMPARABLE = frozenset({bool, int, values.Uint, float, str, bytes, values.Duration, values.Timestamp})
@@ -37,7 +37,7 @@ def by_keys(elements: tuple[Any, ...], keys: tuple[Any, ...]) -> tuple[Any, ...]
         raise errors.EvaluationError("list elements must be comparable")
     if any(type(key) is not type(keys[0]) for key in keys):
         raise errors.EvaluationError("list elements must have the same type")
-    budget.check_size(len(keys), MOST_SORTED)
+    budget.check_size(len(keys), MAX_SORTED)
     order = sorted(range(len(keys)), key=lambda place: _KEY(keys[place]))
     return tuple(elements[place] for place in order)
 

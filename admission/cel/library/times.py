@@ -17,7 +17,7 @@ from admission.cel.library import time_zones
 SECOND = 10**9
 DAY = 86_400 * SECOND
 _EPOCH = dt.date(1970, 1, 1).toordinal()
-_MOST_DIGITS = 19
+_MAX_DIGITS = 19
 """Of a part of a duration, before the point and after it."""
 
 _LONGEST = 2**63
@@ -64,9 +64,9 @@ def parse_duration(text: str) -> Duration:
 def _part(whole: str, fraction: str, unit: int) -> int:
     """Return one part in nanoseconds: more than any duration where its digits are too many."""
     digits = whole.lstrip("0")
-    if len(digits) > _MOST_DIGITS:
+    if len(digits) > _MAX_DIGITS:
         return _LONGEST + 1
-    return int(Fraction(f"{digits or 0}.{fraction[:_MOST_DIGITS] or 0}") * unit)
+    return int(Fraction(f"{digits or 0}.{fraction[:_MAX_DIGITS] or 0}") * unit)
 
 
 def parse_timestamp(text: str) -> Timestamp:

@@ -64,14 +64,14 @@ class Tokens(Lexer):
             position = match.end()
 
     def _token(self, match: re.Match[str]) -> lark.Token:
-        text, kind = match.group(), match.lastgroup or ""
-        if kind == "IDENT":
-            kind = _WORDS.get(text, kind)
-        elif kind == "OPERATOR":
-            kind = self._operators[text]
-        elif kind == "ESC_IDENT" and not self.escapes:
+        text, terminal = match.group(), match.lastgroup or ""
+        if terminal == "IDENT":
+            terminal = _WORDS.get(text, terminal)
+        elif terminal == "OPERATOR":
+            terminal = self._operators[text]
+        elif terminal == "ESC_IDENT" and not self.escapes:
             raise errors.RefusalError(match.start(), "unsupported syntax: '`'")
-        return lark.Token(kind, text, start_pos=match.start(), end_pos=match.end())
+        return lark.Token(terminal, text, start_pos=match.start(), end_pos=match.end())
 
 
 class EscapingTokens(Tokens):

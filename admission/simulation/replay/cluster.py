@@ -144,7 +144,7 @@ def _judge_class(town: Cluster, name: str) -> str:
 
 
 def _judge_selector(town: Cluster, text: str) -> str:
-    objection = limits.device(text, profile=town.cluster.profile.cel)
+    objection = limits.check(text, profile=town.cluster.profile.cel)
     return f"{text!r} is not CEL that Kubernetes takes: {objection.message}" if objection is not None else ""
 
 

@@ -51,7 +51,7 @@ SPENT = {
 
 @pytest.mark.parametrize(("text", "cost"), SPENT.values(), ids=SPENT)
 def test_spent_cost(text: str, cost: int) -> None:
-    program = programs.compile_device(text, always_counts=True)
+    program = programs.compile_device(text, always_tracks_cost=True)
 
     assert isinstance(program, programs.Program)
     assert program.measure(asking.VALUE)[1] == cost
@@ -72,12 +72,12 @@ def test_only_texts_that_may_be_costly_are_counted() -> None:
     plain = asking.program(f'{D}.model == "A100" && {D}.driverVersion.isGreaterThan(semver("1.0.0"))')
     looping = asking.program("lists.range(1000).all(x, lists.range(1000).all(y, x >= 0))")
 
-    assert [plain.counts, looping.counts] == [False, True]
+    assert [plain.tracks_cost, looping.tracks_cost] == [False, True]
 
 
 @pytest.mark.parametrize("text", [text for text, _ in SPENT.values()], ids=SPENT)
 def test_counting_changes_no_answer(text: str) -> None:
-    counted = programs.compile_device(text, always_counts=True)
+    counted = programs.compile_device(text, always_tracks_cost=True)
     assert isinstance(counted, programs.Program)
 
     answer, _ = counted.measure(asking.VALUE)
@@ -100,12 +100,12 @@ TAKEN: dict[str, tuple[str, Problem | None]] = {
 
 @pytest.mark.parametrize(("text", "problem"), TAKEN.values(), ids=TAKEN)
 def test_what_the_api_server_would_take(text: str, problem: Problem | None) -> None:
-    found = limits.device(text)
+    found = limits.check(text)
 
     assert (found and found.problem) == problem
 
 
 def test_a_text_that_is_too_costly_is_told_both_numbers() -> None:
-    found = limits.device("lists.range(2000000).size() > 0")
+    found = limits.check("lists.range(2000000).size() > 0")
 
     assert str(found) == "too costly: evaluating it may cost 2,000,013, the limit is 1,000,000; loop over less"

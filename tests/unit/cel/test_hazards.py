@@ -135,7 +135,7 @@ NESTED = {
 
 @pytest.mark.parametrize("text", NESTED.values(), ids=NESTED)
 def test_legal_nesting_is_evaluated_and_costs_little(text: str) -> None:
-    program = programs.compile_device(text, always_counts=True)
+    program = programs.compile_device(text, always_tracks_cost=True)
     assert isinstance(program, programs.Program), str(program)
 
     answer, cost = program.measure(asking.VALUE)

@@ -4,54 +4,54 @@ import pytest
 
 from admission.api.kubernetes.devices import Device
 from admission.cel import lint, programs
-from admission.cel.lint import Name, TrapKind
+from admission.cel.lint import LintRule, Name
 
 MODEL = """device.attributes["gpu.example.com"].model == "H100\""""
 GUARDED_MODEL = """"model" in device.attributes["gpu.example.com"] && """ + MODEL
 VERSION = Name("attributes", "d", "v")
 
 TRAPPED = {
-    "an attribute without a guard": (MODEL, TrapKind.UNGUARDED_LOOKUP, (1, 37), GUARDED_MODEL),
+    "an attribute without a guard": (MODEL, LintRule.UNGUARDED_LOOKUP, (1, 37), GUARDED_MODEL),
     "a guard of another attribute": (
         f"'x' in device.attributes['y'] || {MODEL}",
-        TrapKind.UNGUARDED_LOOKUP,
+        LintRule.UNGUARDED_LOOKUP,
         (1, 70),
         f"\"model\" in device.attributes[\"gpu.example.com\"] && ('x' in device.attributes['y'] || {MODEL})",
     ),
     "a capacity without a guard": (
         "device.capacity['d'].memory.compareTo(quantity('80Gi')) >= 0",
-        TrapKind.UNGUARDED_LOOKUP,
+        LintRule.UNGUARDED_LOOKUP,
         (1, 21),
         "'memory' in device.capacity['d'] && device.capacity['d'].memory.compareTo(quantity('80Gi')) >= 0",
     ),
     "two attributes without a guard": (
         "device.attributes['d'].a == 1 &&\n device.attributes['d'].b == 2",
-        TrapKind.UNGUARDED_LOOKUP,
+        LintRule.UNGUARDED_LOOKUP,
         (1, 23),
         "'a' in device.attributes['d'] && device.attributes['d'].a == 1 &&\n device.attributes['d'].b == 2",
     ),
     "a name that is computed has no correction": (
         "device.attributes[device.driver].model == 'a'",
-        TrapKind.UNGUARDED_LOOKUP,
+        LintRule.UNGUARDED_LOOKUP,
         (1, 1),
         "",
     ),
     "a test for a domain": (
         "has(device.attributes.gpu)",
-        TrapKind.ALWAYS_TRUE,
+        LintRule.ALWAYS_TRUE,
         (1, 4),
         "'gpu' in device.attributes",
     ),
-    "an optional domain": ("device.attributes[?'d'].hasValue()", TrapKind.ALWAYS_TRUE, (1, 18), ""),
+    "an optional domain": ("device.attributes[?'d'].hasValue()", LintRule.ALWAYS_TRUE, (1, 18), ""),
     "a version as text": (
         "device.driver == 'd' && device.attributes['d'].v == '1.2.3'",
-        TrapKind.VERSION_AS_TEXT,
+        LintRule.VERSION_AS_TEXT,
         (1, 53),
         "device.driver == 'd' && device.attributes['d'].v == semver('1.2.3')",
     ),
     "a version as text on the left": (
         "device.driver == 'd' && '1.2.3' != device.attributes['d'].v",
-        TrapKind.VERSION_AS_TEXT,
+        LintRule.VERSION_AS_TEXT,
         (1, 25),
         "device.driver == 'd' && semver('1.2.3') != device.attributes['d'].v",
     ),
@@ -59,7 +59,7 @@ TRAPPED = {
 
 
 @pytest.mark.parametrize(("text", "kind", "place", "instead"), TRAPPED.values(), ids=TRAPPED)
-def test_traps(text: str, kind: TrapKind, place: tuple[int, int], instead: str) -> None:
+def test_traps(text: str, kind: LintRule, place: tuple[int, int], instead: str) -> None:
     (trap,) = lint.find(text)
 
     assert (trap.kind, (trap.line, trap.column), trap.instead) == (kind, place, instead)
@@ -112,7 +112,7 @@ TYPES = {
 def test_another_type_is_never_equal(literal: str, types: set[str], trapped: bool) -> None:
     found = lint.find(f"device.driver == 'd' && device.attributes['d'].v == {literal}", types={VERSION: types})
 
-    assert [trap.kind for trap in found] == [TrapKind.NEVER_EQUAL] * trapped
+    assert [trap.kind for trap in found] == [LintRule.NEVER_EQUAL] * trapped
 
 
 def test_a_correction_selects_what_was_meant() -> None:

@@ -13,7 +13,7 @@ from admission.kube.webhook_config import match_conditions
 from tests.unit.webhook.cases import GATES, a_pod, held
 
 VARIABLES = ("object", "oldObject", "request")
-ENVIRONMENT = environment.of_variables(dict.fromkeys(VARIABLES, types.DYN), {}, profile=Profile(release=37))
+ENVIRONMENT = environment.for_variables(dict.fromkeys(VARIABLES, types.DYN), {}, profile=Profile(release=37))
 KUEUE, VOLCANO = "kueue.x-k8s.io/pod-group-name", "scheduling.k8s.io/group-name"
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "one", "controller": True}
 
