@@ -33,7 +33,7 @@ class Budget:
 class Expression:
     """A text that compiled. Holds no state: evaluating is safe in several threads.
 
-    result_type: the type of its value, as far as it is known. names: the variables that it reads, each with the field that is
+    result_type: its static type. names: the variables that it reads, each with the field that is
     selected of it, as in `user.groups`. cost: what evaluating it costs at most, as the API server estimates.
     """
 

@@ -38,7 +38,7 @@ class Result(StrEnum):
 class DeviceValue:
     """A device as expressions see it: the map that `device` means."""
 
-    device: values.Names
+    device: values.StringMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +185,13 @@ def device_value(
     texts that devices repeat. Source: k8s.io/dynamic-resource-allocation cel/compile.go, DeviceMatches (v0.36).
     """
     known = parse_cache or ParseCache()
-    attributes = values.Domains()
+    attributes = values.DomainMap()
     for name, value in device.attributes.items():
         try:
             _put(attributes, name, driver, _attribute(value, known, lists=lists))
         except EvaluationError as error:
             return UnreadableDevice(f"attribute {name}: {error}")
-    capacity = values.Domains()
+    capacity = values.DomainMap()
     for name, amount in device.capacity.items():
         try:
             _put(capacity, name, driver, known.amounts[amount.text])
@@ -201,11 +201,11 @@ def device_value(
 
 
 def assembled(
-    driver: str, attributes: values.Domains, capacity: values.Domains, *, allows_multiple: bool
+    driver: str, attributes: values.DomainMap, capacity: values.DomainMap, *, allows_multiple: bool
 ) -> DeviceValue:
     """Put a device's parts together."""
     return DeviceValue(
-        values.Names(
+        values.StringMap(
             driver=driver,
             attributes=attributes,
             capacity=capacity,
@@ -214,13 +214,13 @@ def assembled(
     )
 
 
-def _put(domains: values.Domains, name: str, driver: str, value: object) -> None:
+def _put(domains: values.DomainMap, name: str, driver: str, value: object) -> None:
     domain, slash, plain = name.partition("/")
     if not slash:
         domain, plain = driver, name
     names = domains.get(domain)
     if names is None:
-        names = domains[domain] = values.Names()
+        names = domains[domain] = values.StringMap()
     names[plain] = value
 
 

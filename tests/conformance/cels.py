@@ -100,7 +100,7 @@ def device(record: Record, *, lists: bool) -> programs.DeviceValue | programs.Un
     if isinstance(value, programs.DeviceValue):
         for name, amount in data["capacity"].items():
             domain, _, plain = name.rpartition("/")
-            inner = value.device["capacity"].setdefault(domain or data["driver"], values.Names())
+            inner = value.device["capacity"].setdefault(domain or data["driver"], values.StringMap())
             inner[plain] = quantities.parse(amount["value"])
     return value
 

@@ -20,7 +20,7 @@ FIRST_VARIABLE = 2
 
 
 def charge_steps(activation: Activation, count: int) -> None:
-    """Take turns of loops from the steps that are left. Raises AbortError when there are too few."""
+    """Subtract from the steps that are left. Raises AbortError when there are too few."""
     activation[STEPS] -= count
     if activation[STEPS] < 0:
         raise budget.exceeded()

@@ -1,6 +1,6 @@
-"""Declarations of functions: `member("contains", "string, string -> bool", …)`.
+"""Function declarations: `member("contains", "string, string -> bool", …)`.
 
-A signature is written as in the language's own documents; a single capital letter is a type parameter.
+Signatures are written as in the CEL documentation; a single capital letter is a type parameter.
 """
 
 import dataclasses
@@ -52,9 +52,9 @@ _CLASSES: Mapping[str, frozenset[type]] = {
 class Overload:
     """One signature of a function.
 
-    classes: per parameter, the Python classes it takes; None takes everything. prepare: given the arguments as far as
-    they are constant, an implementation that has done its work on them, or None; raises EvaluationError when one of
-    them is wrong, which is an error of the text.
+    classes: for each parameter, the Python classes that it accepts; None accepts all. prepare: given the arguments as
+    far as they are constant, returns an implementation specialized for them, or None. It raises EvaluationError for an
+    invalid constant, which becomes a compile error.
     """
 
     name: str
@@ -94,7 +94,7 @@ def _overload(name: str, signature: str, run: Implementation, *, member: bool) -
 
 
 def parse(text: str) -> Type:
-    """Read a type as it is written in a signature."""
+    """Parse a type of a signature."""
     match = re.fullmatch(r"([\w.]+)(?:\((.*)\))?", text)
     if match is None:
         raise AssertionError(f"no type: {text!r}")
@@ -109,7 +109,7 @@ def parse(text: str) -> Type:
 
 
 def instantiate(type_: Type, variables: Mapping[str, Type]) -> Type:
-    """Return the kind with its type parameters replaced."""
+    """Return the type with its type parameters replaced."""
     if type_.variable:
         return variables[type_.name]
     if not type_.parameters:

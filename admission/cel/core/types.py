@@ -1,7 +1,7 @@
-"""Static types, and when one may stand for another.
+"""Static types and their assignability.
 
-Kinds and their assignability follow cel-go's checker (checker/types.go, v0.26), `any` of attributes included: it is
-taken for every kind by the checker, and fails at run time.
+They follow cel-go's checker (checker/types.go, v0.26), including the `any` of attributes: the checker accepts it for
+every type, and it may fail at run time.
 """
 
 from dataclasses import dataclass, field
@@ -13,14 +13,14 @@ MAX_PARTS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A static type: its name and parameters. A variable stands for a type yet to be found."""
+    """A static type: its name and parameters. A variable stands for a type that is not inferred yet."""
 
     name: str
     parameters: tuple["Type", ...] = ()
     variable: bool = False
     text: str = field(default="", compare=False)
     size: int = field(default=1, compare=False)
-    """The number of its parts, which bindings can double: bounded, since comparing two types looks at all of them."""
+    """The number of its parts. Bounded, since each binding can double it and a comparison of types visits all parts."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", 1 + sum(type_.size for type_ in self.parameters))
@@ -84,12 +84,12 @@ def is_dynamic(type_: Type) -> bool:
 
 
 def unwrapped(type_: Type) -> tuple[Type, bool]:
-    """Return the kind within an optional, and whether it was one."""
+    """Return the type within an optional, and whether it was one."""
     return (type_.parameters[0], True) if type_.name == OPTIONAL else (type_, False)
 
 
 class Unifier:
-    """The kinds found for variables so far. A failed attempt leaves no trace."""
+    """The types inferred for variables so far. A failed attempt changes nothing."""
 
     def __init__(self) -> None:
         self._found: dict[str, Type] = {}
@@ -102,12 +102,12 @@ class Unifier:
         return Type(f"_var{self._count}", variable=True)
 
     def assignable(self, type_: Type, target: Type) -> bool:
-        """Whether the kind may stand where the target is wanted; remembers what that says of variables."""
+        """Whether a type is assignable to the target. Records what that implies for variables."""
         return self.all_assignable((type_,), (target,))
 
-    def all_assignable(self, given: tuple[Type, ...], target: tuple[Type, ...]) -> bool:
+    def all_assignable(self, given: tuple[Type, ...], targets: tuple[Type, ...]) -> bool:
         self._trail.clear()
-        if len(given) == len(target) and all(map(self._assignable, given, target)):
+        if len(given) == len(targets) and all(map(self._assignable, given, targets)):
             return True
         for name, before in reversed(self._trail):
             if before is None:
@@ -117,7 +117,7 @@ class Unifier:
         return False
 
     def resolved(self, type_: Type, *, to_dynamic: bool = False) -> Type:
-        """Return the kind with its variables replaced by what was found for them, or by dyn where nothing was."""
+        """Return the type with its variables replaced by what is inferred for them. to_dynamic: by dyn where nothing is."""
         while type_.variable:
             if type_.name not in self._found:
                 return DYN if to_dynamic else type_
@@ -153,14 +153,14 @@ class Unifier:
         return self._assignable(one, other)
 
     def _substitutes(self, type_: Type, variable: Type) -> tuple[bool, bool]:
-        """Whether the kind fits the variable, and whether something was known of it."""
+        """Whether the type fits the variable, and whether the variable was already bound."""
         if type_ == variable:
             return True, True
         found = self._found.get(variable.name)
         if found is None:
             if self._occurs(variable, type_):
                 return False, False
-            self._remember(variable.name, type_)
+            self._bind(variable.name, type_)
             return True, False
         if type_ == found:
             return True, True
@@ -168,10 +168,10 @@ class Unifier:
             return False, True
         general = most_general(type_, found)
         if not self._occurs(variable, general):
-            self._remember(variable.name, general)
+            self._bind(variable.name, general)
         return True, True
 
-    def _remember(self, name: str, type_: Type) -> None:
+    def _bind(self, name: str, type_: Type) -> None:
         self._trail.append((name, self._found.get(name)))
         self._found[name] = type_
 
@@ -185,7 +185,7 @@ class Unifier:
 
 
 def most_general(first: Type, second: Type) -> Type:
-    """Return the less specific of two kinds that unify."""
+    """Return the less specific of two types that unify."""
     return first if _less_specific(first, second) else second
 
 

@@ -35,7 +35,7 @@ def has_field(operand: Any, name: str) -> bool:
 def has_plain_field(operand: Any, name: str) -> bool:
     """Return `has(operand.name)`: false on what has no fields, true for any domain."""
     kind = type(operand)
-    return kind is values.Domains or (kind in values.MAPS and name in operand)
+    return kind is values.DomainMap or (kind in values.MAPS and name in operand)
 
 
 def index(operand: Any, key: Any) -> Any:

@@ -65,18 +65,18 @@ def _distinct(elements: tuple[Any, ...]) -> tuple[Any, ...]:
         work += len(result)
         if work > budget.STEPS:
             raise budget.exceeded()
-        if not any(equality.found(element, other) for other in result):
+        if not any(equality.is_element(element, other) for other in result):
             result.append(element)
     return tuple(result)
 
 
 def _index_of(elements: tuple[Any, ...], sought: Any) -> int:
-    return next((place for place, element in enumerate(elements) if equality.found(element, sought)), -1)
+    return next((place for place, element in enumerate(elements) if equality.is_element(element, sought)), -1)
 
 
 def _last_index_of(elements: tuple[Any, ...], sought: Any) -> int:
     places = range(len(elements) - 1, -1, -1)
-    return next((place for place in places if equality.found(elements[place], sought)), -1)
+    return next((place for place in places if equality.is_element(elements[place], sought)), -1)
 
 
 def _contains_all(elements: tuple[Any, ...], sought: tuple[Any, ...]) -> bool:
@@ -100,20 +100,20 @@ def _check_product(elements: tuple[Any, ...], others: tuple[Any, ...]) -> None:
 
 def _includes(target: Any, sought: Any) -> bool:
     if type(target) is not tuple:
-        return equality.found(target, sought)
+        return equality.is_element(target, sought)
     for place, element in enumerate(target):
         if place >= _INCLUDES_LIMIT:
             raise errors.EvaluationError(
                 f"'includes' function cannot be applied to lists longer than {_INCLUDES_LIMIT} values"
             )
-        if equality.found(element, sought):
+        if equality.is_element(element, sought):
             return True
     return False
 
 
 def _includes_any_length(target: Any, sought: Any) -> bool:
     elements = target if type(target) is tuple else (target,)
-    return any(equality.found(element, sought) for element in elements)
+    return any(equality.is_element(element, sought) for element in elements)
 
 
 _COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")

@@ -114,7 +114,7 @@ def _query(url: URL) -> dict[str, tuple[str, ...]]:
         key, _, value = part.partition("=")
         name = percent.unquote_plus(key)
         result[name] = (*result.get(name, ()), percent.unquote_plus(value))
-    return values.Names(result)
+    return values.StringMap(result)
 
 
 OVERLOADS: tuple[Overload, ...] = (

@@ -23,7 +23,7 @@ INPUTS: dict[str, Any] = {
     "request": {"operation": "CREATE", "dryRun": False, "weight": 0.5, "huge": 2**70},
     "user": {"username": "alice", "groups": ["vision", "dev"]},
 }
-VALUES = [values.of_json(INPUTS.get(name)) for name in VARIABLES]
+VALUES = [values.from_json(INPUTS.get(name)) for name in VARIABLES]
 
 
 def compiled(text: str, result: Result | None = Result.BOOL, environment: Environment = ENVIRONMENT) -> Expression:
@@ -152,7 +152,7 @@ def test_a_computed_map_computes_once_and_when_it_is_read() -> None:
         return 7
 
     environment = cel_environment.for_variables({"variables": types.DYN}, {})
-    given = [values.Computed(("a", "b", "bad"), compute)]
+    given = [values.LazyMap(("a", "b", "bad"), compute)]
 
     both = compiled("variables.a + variables.a == 14 && has(variables.b)", environment=environment)
     assert both.evaluate(given, Budget()) is True
@@ -167,4 +167,4 @@ def test_a_computed_map_computes_once_and_when_it_is_read() -> None:
 
 def test_what_is_no_json_is_no_value() -> None:
     with pytest.raises(TypeError, match="no JSON: set"):
-        values.of_json({"a": {1}})
+        values.from_json({"a": {1}})

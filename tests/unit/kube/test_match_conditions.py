@@ -23,7 +23,7 @@ def matters(new: dict[str, Any], old: dict[str, Any] | None = None) -> bool:
     expression = expressions.compile_text(match_conditions.MATTERS, ENVIRONMENT)
     assert isinstance(expression, expressions.Expression), str(expression)
     request = {"operation": "CREATE" if old is None else "UPDATE"}
-    answer = expression.evaluate([values.of_json(one) for one in (new, old or {}, request)], Budget())
+    answer = expression.evaluate([values.from_json(one) for one in (new, old or {}, request)], Budget())
     assert isinstance(answer, bool)
     return answer
 
