@@ -1,7 +1,7 @@
-"""Nodes → typed nodes: are variables, functions and fields known, and do the types agree.
+"""The type checker: resolves variables, functions and fields of a parsed expression, and infers types.
 
-The rules are those of cel-go's checker (checker/checker.go, v0.26): operands that agree fix the type, several
-overloads that fit make it dyn, and lists and maps written out must be of one type (cel/validator.go).
+The rules are those of cel-go's checker (checker/checker.go, v0.26): the result type is that of the overloads that fit,
+or dyn where their results differ; list and map literals must be homogeneous (cel/validator.go).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,16 +16,16 @@ from admission.cel.syntax import macros
 
 @dataclass(slots=True)
 class CheckedAst:
-    """What the compiler has to know of a text beside its nodes.
+    """What the checker found out about the nodes of an expression, by their `id`.
 
-    kinds: the type of each node; calls: the overloads that fit each call, a call of a namespaced function among
-    them; named: identifiers and selections that name a type.
+    node_types: the type of each node. overloads: those that fit each call, operators included. type_names: the types
+    that identifiers and selections name.
     """
 
     node_types: dict[int, Type] = field(default_factory=dict)
     overloads: dict[int, tuple[Overload, ...]] = field(default_factory=dict)
     namespaced: set[int] = field(default_factory=set)
-    """Calls written as methods whose receiver is the namespace of a function: `sets.contains`."""
+    """Calls written as methods whose receiver is a function's namespace: `sets.contains`."""
     type_names: dict[int, Type] = field(default_factory=dict)
 
     def type_of(self, node: ast.Node) -> Type:
@@ -33,7 +33,7 @@ class CheckedAst:
 
 
 def check(root: ast.Node, environment: environment.Environment) -> CheckedAst:
-    """Return the types of all nodes. Raises RefusalError at the first that has none."""
+    """Return the types of all nodes. Raises RefusalError at the first ill-typed one."""
     checker = _Checker(environment)
     checker.check(root, environment.variables)
     checker.settle()
@@ -47,12 +47,12 @@ class _Checker:
         self.unifier = types.Unifier()
 
     def settle(self) -> None:
-        """Replace what is left of type variables."""
+        """Replace the type variables that are left."""
         for key, type_ in self.checked.node_types.items():
             self.checked.node_types[key] = self.unifier.resolved(type_, to_dynamic=True)
 
     def check(self, node: ast.Node, scope: Mapping[str, Type]) -> Type:
-        """Return the node's type and remember it, its parts' first: long chains must not nest calls."""
+        """Return the node's type. Its parts are checked first, so that long chains do not nest calls."""
         known = self.checked.node_types
         if id(node) not in known:
             for part in ast.in_scope(node, scope):
@@ -159,7 +159,7 @@ class _Checker:
         arguments: Sequence[ast.Node],
         scope: Mapping[str, Type],
     ) -> Type:
-        """Find the overloads that fit the arguments; their common result, or dyn, is the type."""
+        """Find the overloads that fit the arguments. The type is their common result, or dyn."""
         given = tuple(self.check(argument, scope) for argument in arguments)
         if receiver is not None:
             given = (self.checked.type_of(receiver), *given)
@@ -264,7 +264,7 @@ class _Checker:
         return self.unifier.resolved(self._result(node, body, first))
 
     def _range(self, node: ast.Comprehension, scope: Mapping[str, Type]) -> tuple[Type, Type]:
-        """Return the types of the two variables (with one variable, only the first counts)."""
+        """Return the types of the two variables. With one variable, only the first counts."""
         type_ = self.unifier.resolved(self.check(node.range, scope))
         if type_.name == "list":
             return (type_.parameters[0], types.ERROR) if node.second is None else (types.INT, type_.parameters[0])

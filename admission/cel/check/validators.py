@@ -1,6 +1,9 @@
-"""What cel-go tests in a checked text beyond its types: literals whose value decides whether a call can succeed.
+"""Validators: cel-go's checks of a typed expression beyond its types, and the folding of constants.
 
-Source: cel/validator.go (durations, timestamps, lists and maps of one type) and ext/formatting.go (`format`), v0.26.
+Literals whose values decide whether a call can succeed are checked (cel/validator.go: durations, timestamps,
+homogeneous lists and maps; ext/formatting.go: `format`; v0.26). Conversions of constants are folded, since cel-go
+computes them while it plans a program (interpreter/decorators.go, maybeOptimizeConstUnary), so that a failure is an
+error of the expression, not of its evaluation.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,8 +28,8 @@ _FORMATTABLE = {
 
 
 def validate(root: ast.Node, checked: type_checker.CheckedAst) -> None:
-    """Raise RefusalError at the first literal that cannot be right where it stands."""
-    for node, within_format in _all(root):
+    """Raise RefusalError at the first invalid literal."""
+    for node, within_format in _walk(root):
         match node:
             case ast.ListLiteral() | ast.MapLiteral() if not within_format:
                 _check_aggregate(node, checked)
@@ -38,14 +41,14 @@ def validate(root: ast.Node, checked: type_checker.CheckedAst) -> None:
                 pass
 
 
-def _all(root: ast.Node) -> Iterator[tuple[ast.Node, bool]]:
-    """Yield all nodes, with whether they stand in a call of `format`, which takes lists of several types."""
-    waiting = [(root, False)]
-    while waiting:
-        node, within_format = waiting.pop()
+def _walk(root: ast.Node) -> Iterator[tuple[ast.Node, bool]]:
+    """Yield all nodes, and whether they are within a call of `format`, which accepts heterogeneous lists."""
+    pending = [(root, False)]
+    while pending:
+        node, within_format = pending.pop()
         yield node, within_format
         within_format = within_format or (isinstance(node, ast.Call) and node.function == "format")
-        waiting.extend((part, within_format) for part in reversed(ast.children(node)))
+        pending.extend((part, within_format) for part in reversed(ast.children(node)))
 
 
 def _check_aggregate(node: ast.ListLiteral | ast.MapLiteral, checked: type_checker.CheckedAst) -> None:
@@ -116,7 +119,7 @@ CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "s
 
 
 def fold(node: ast.Call, overloads: Sequence[Overload], constants: Sequence[Any]) -> Any:
-    """Return the call's value if it is known already. Raises RefusalError when computing it fails."""
+    """Return the call's constant value, or NOT_CONSTANT. Raises RefusalError when computing it fails."""
     name = overloads[0].name
     if name == "@in" and type(constants[1]) is tuple and not constants[1]:
         return False
@@ -129,7 +132,7 @@ def fold(node: ast.Call, overloads: Sequence[Overload], constants: Sequence[Any]
 
 
 def convert(overloads: Sequence[Overload], value: Any) -> Any:
-    """Call the overload that takes the value."""
+    """Call the overload that accepts the value."""
     for overload in overloads:
         classes = overload.classes[0]
         if classes is None or type(value) in classes:

@@ -117,7 +117,7 @@ class Unifier:
         return False
 
     def resolved(self, type_: Type, *, to_dynamic: bool = False) -> Type:
-        """Return the type with its variables replaced by what is inferred for them. to_dynamic: by dyn where nothing is."""
+        """Return the type with its variables replaced by what is inferred for them. to_dynamic: or by dyn."""
         while type_.variable:
             if type_.name not in self._found:
                 return DYN if to_dynamic else type_

@@ -1,7 +1,7 @@
-"""What a call costs at most, from the sizes of its arguments, and how large its result may be.
+"""Estimates of a call: its maximal cost by the sizes of its arguments, and the size of its result.
 
 The rules are those of cel-go (checker/cost.go, ext/lists.go, ext/sets.go) and of Kubernetes' libraries
-(k8s.io/apiserver pkg/cel/library/cost.go), v0.26 and v0.36; what they do not name costs 1.
+(k8s.io/apiserver pkg/cel/library/cost.go), v0.26 and v0.36; calls that they do not name cost 1.
 """
 
 import math
@@ -18,7 +18,7 @@ from admission.cel.core.types import Type
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A receiver or argument. element: the size of a list's elements, where a declaration says it."""
+    """A receiver or argument. element: the size of a list's elements, if it is declared."""
 
     node: ast.Node
     type_: Type
@@ -27,18 +27,18 @@ class Part:
 
 
 class CallEstimate(NamedTuple):
-    """The cost of a call without its arguments', and the size of its result where that is known."""
+    """The cost of a call without that of its arguments, and the size of its result if it is known."""
 
     cost: int
     size: Size | None = None
 
 
 Rule = Callable[[Sequence[Part]], CallEstimate]
-"""From the receiver, if there is one, and the arguments."""
+"""Maps the receiver, if there is one, and the arguments to an estimate."""
 
 
 def estimate(overload: Overload, parts: Sequence[Part], release: int) -> CallEstimate:
-    """Return the worst case of a call of one overload, as Kubernetes' estimate has it."""
+    """Return the worst case of a call of one overload, by Kubernetes' rules."""
     if overload.name == "sort":
         return sorting(parts[0], overload.parameters[0].parameters[0])
     if overload.name == "includes" and release < 37:
@@ -52,7 +52,7 @@ def estimate(overload: Overload, parts: Sequence[Part], release: int) -> CallEst
 
 
 def bound(overload: Overload, parts: Sequence[Part], release: int) -> CallEstimate:
-    """Return the same where that estimate is not below what a call can cost, else the larger cost."""
+    """Return an upper bound: Kubernetes' estimate, raised where a call can cost more than that."""
     charge = estimate(overload, parts, release)
     cost = charge.cost
     if overload.name in ("startsWith", "endsWith"):
@@ -61,7 +61,7 @@ def bound(overload: Overload, parts: Sequence[Part], release: int) -> CallEstima
         cost = scaled(scaled(min(parts[1].size.most + 1, MAX), STRING_FACTOR), _LONGEST_PATTERN)
     elif overload.name == "join":
         cost = 2 * cost
-    elif _RULES.get((overload.name, overload.member)) in (_over_elements, _includes) and _is_nested(parts[0].type_):
+    elif _RULES.get((overload.name, overload.member)) in (_by_elements, _includes) and _is_nested(parts[0].type_):
         cost = MAX
     return CallEstimate(min(cost, MAX), charge.size)
 
@@ -70,12 +70,12 @@ _LONGEST_PATTERN = 1_103 * size_estimate.PATTERN_FACTOR
 
 
 def _is_nested(type_: Type) -> bool:
-    """Whether a list's elements may have elements, which are counted too when it is traversed."""
+    """Whether a list's elements may have elements, which a traversal charges too."""
     return bool(type_.parameters) and (type_.parameters[0].name in ("list", "map", "dyn", "any", types.OPTIONAL))
 
 
-def _reading(factor: float = STRING_FACTOR, *, sized: bool = False) -> Rule:
-    """Charge reading the first text; sized: the result is as long."""
+def _by_length(factor: float = STRING_FACTOR, *, sized: bool = False) -> Rule:
+    """Charge the length of the first argument. sized: the result is as long."""
 
     def rule(parts: Sequence[Part]) -> CallEstimate:
         size = parts[0].size
@@ -97,7 +97,7 @@ def _to_bytes(parts: Sequence[Part]) -> CallEstimate:
     return CallEstimate(scaled(size.most, STRING_FACTOR), Size(size.least, size.most * 4 & MAX))
 
 
-def _to_text(parts: Sequence[Part]) -> CallEstimate:
+def _to_string(parts: Sequence[Part]) -> CallEstimate:
     size = parts[0].size
     return CallEstimate(scaled(size.most, STRING_FACTOR), Size(size.least // 4, size.most))
 
@@ -107,8 +107,8 @@ def _quote(parts: Sequence[Part]) -> CallEstimate:
     return CallEstimate(scaled(size.most, STRING_FACTOR), Size(size.least + 2, size.most * 2 + 2 & MAX))
 
 
-def _over_elements(parts: Sequence[Part]) -> CallEstimate:
-    """One for each element, more if elements are texts; a text, or what may be one, is read."""
+def _by_elements(parts: Sequence[Part]) -> CallEstimate:
+    """Charge 1 for each element, more if elements are strings; a string, or a dyn, by its length."""
     target = parts[0]
     if not target.type_.parameters:
         return CallEstimate(scaled(target.size.most, STRING_FACTOR))
@@ -120,7 +120,7 @@ def _over_elements(parts: Sequence[Part]) -> CallEstimate:
 
 def _includes(parts: Sequence[Part]) -> CallEstimate:
     if parts[0].type_.parameters:
-        return _over_elements(parts)
+        return _by_elements(parts)
     return CallEstimate(parts[0].size.most)
 
 
@@ -226,16 +226,16 @@ def _concatenation(parts: Sequence[Part]) -> CallEstimate:
     return CallEstimate(scaled(size.most, STRING_FACTOR), size)
 
 
-def _appending(parts: Sequence[Part]) -> CallEstimate:
+def _list_concatenation(parts: Sequence[Part]) -> CallEstimate:
     return CallEstimate(1, parts[0].size.plus(parts[1].size))
 
 
-def _allocating(factor: float, size: Size) -> CallEstimate:
+def _allocation(factor: float, size: Size) -> CallEstimate:
     return CallEstimate(min(scaled(size.most, factor) + 1 + size_estimate.LIST_COST, MAX), size)
 
 
 def _number(part: Part, default: int) -> int:
-    """Return the value of a literal, or what counts instead of one."""
+    """Return the value of an int literal, at least 0, or the default."""
     if isinstance(part.node, ast.Literal) and type(part.node.value) is int:
         return max(part.node.value, 0)
     return default
@@ -243,20 +243,20 @@ def _number(part: Part, default: int) -> int:
 
 def _slice(parts: Sequence[Part]) -> CallEstimate:
     length = (_number(parts[2], parts[0].size.most) - _number(parts[1], 0)) & MAX
-    return _allocating(1, Size(length, length))
+    return _allocation(1, Size(length, length))
 
 
 def _range(parts: Sequence[Part]) -> CallEstimate:
     length = _number(parts[0], MAX)
-    return _allocating(1, Size(length, length))
+    return _allocation(1, Size(length, length))
 
 
 def _flatten(parts: Sequence[Part]) -> CallEstimate:
-    return _allocating(float(_number(parts[1], MAX) if len(parts) > 1 else 1), parts[0].size)
+    return _allocation(float(_number(parts[1], MAX) if len(parts) > 1 else 1), parts[0].size)
 
 
-def _among_themselves(part: Part, factor: float) -> CallEstimate:
-    return _allocating(factor, part.size.times(part.size))
+def _pairwise(part: Part, factor: float) -> CallEstimate:
+    return _allocation(factor, part.size.times(part.size))
 
 
 def _sets(factor: float) -> Rule:
@@ -264,19 +264,19 @@ def _sets(factor: float) -> Rule:
 
 
 def sorting(keys: Part, type_: Type) -> CallEstimate:
-    """Return the cost of ordering by a list of keys of a kind."""
-    return _among_themselves(keys, 2 + STRING_FACTOR if type_ in (types.STRING, types.BYTES) else 2)
+    """Estimate sorting by a list of keys of a type."""
+    return _pairwise(keys, 2 + STRING_FACTOR if type_ in (types.STRING, types.BYTES) else 2)
 
 
 _RULES: Mapping[tuple[str, bool], Rule] = MappingProxyType(
     {
         **dict.fromkeys(
-            ((name, True) for name in ("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf")), _over_elements
+            ((name, True) for name in ("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf")), _by_elements
         ),
         ("includes", True): _includes,
-        ("url", False): _reading(sized=True),
+        ("url", False): _by_length(sized=True),
         **dict.fromkeys(
-            ((name, True) for name in ("lowerAscii", "upperAscii", "substring", "trim")), _reading(sized=True)
+            ((name, True) for name in ("lowerAscii", "upperAscii", "substring", "trim")), _by_length(sized=True)
         ),
         ("replace", True): _replace,
         ("split", True): _split,
@@ -288,9 +288,9 @@ _RULES: Mapping[tuple[str, bool], Rule] = MappingProxyType(
                 (name, False)
                 for name in ("cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver")
             ),
-            _reading(),
+            _by_length(),
         ),
-        ("ip.isCanonical", False): _reading(2 * STRING_FACTOR),
+        ("ip.isCanonical", False): _by_length(2 * STRING_FACTOR),
         ("validate", True): _validate,
         ("matches", True): _matches,
         ("matches", False): _matches,
@@ -304,8 +304,8 @@ _RULES: Mapping[tuple[str, bool], Rule] = MappingProxyType(
         ("slice", True): _slice,
         ("lists.range", False): _range,
         ("flatten", True): _flatten,
-        ("reverse", True): lambda parts: _allocating(1, parts[0].size),
-        ("distinct", True): lambda parts: _among_themselves(parts[0], 2),
+        ("reverse", True): lambda parts: _allocation(1, parts[0].size),
+        ("distinct", True): lambda parts: _pairwise(parts[0], 2),
         ("sets.contains", False): _sets(1),
         ("sets.intersects", False): _sets(1),
         ("sets.equivalent", False): _sets(2),
@@ -316,11 +316,11 @@ _ORDERINGS = ("_<_", "_<=_", "_>_", "_>=_")
 _BY_TYPE: Mapping[tuple[str, tuple[str, ...]], Rule] = MappingProxyType(
     {
         ("bytes", ("string",)): _to_bytes,
-        ("string", ("bytes",)): _to_text,
+        ("string", ("bytes",)): _to_string,
         ("@in", ("A", "list")): _membership,
         ("_+_", ("string", "string")): _concatenation,
         ("_+_", ("bytes", "bytes")): _concatenation,
-        ("_+_", ("list", "list")): _appending,
+        ("_+_", ("list", "list")): _list_concatenation,
         ("containsIP", (types.CIDR.name, "string")): _address(_ADDRESS_COST, reads=True),
         ("containsIP", (types.CIDR.name, types.IP.name)): _address(_ADDRESS_COST, reads=False),
         ("containsCIDR", (types.CIDR.name, "string")): _address(_NETWORK_COST, reads=True),

@@ -263,7 +263,7 @@ class _Planner:
             activation[slot] = source(activation)
             found = keys(activation)
             if is_tracked:
-                charge(activation, call_runtime_cost.sorted_by(found) if is_of_one_type else 1)
+                charge(activation, call_runtime_cost.sort_cost(found) if is_of_one_type else 1)
             return sorting.by_keys(activation[slot], found)
 
         return evaluate
