@@ -1,7 +1,7 @@
-"""What a text may refer to: variables, object types, type names and functions.
+"""The environment of an expression: the variables, object types, type names and functions that it may refer to.
 
-A device selector sees `device`; a ClaimPolicy's rule other variables. Functions differ by the release and mode of
-Kubernetes' compiler that is answered for.
+A device selector has `device`, a ClaimPolicy's rule other variables. Functions depend on the release and the mode of
+the Kubernetes compiler that a Profile selects.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ DEVICE = Type("kubernetes.DRADevice")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Which compiler of Kubernetes is answered for (k8s.io/dynamic-resource-allocation/cel, 1.36 and 1.37).
+    """The compiler of Kubernetes that is mirrored (k8s.io/dynamic-resource-allocation/cel, 1.36 and 1.37).
 
     release: the minor version; stored: the scheduler's environment, else the stricter one in which the API server
     validates new objects; lists: the gate DRAListTypeAttributes; consumable: the gate DRAConsumableCapacity.
@@ -33,7 +33,7 @@ class Profile:
 
     @property
     def reads_lists(self) -> bool:
-        """Whether a device may have lists as attributes; elsewhere every selector fails on one that has."""
+        """Whether attributes may be lists. If not, every selector fails on a device that has one."""
         return self.lists or self.release >= 37
 
 
@@ -42,9 +42,9 @@ DEFAULT = Profile()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The names that a text may use.
+    """The names that an expression may use.
 
-    objects: fields of object types, by the type's name; unsupported: functions that Kubernetes has and Muster lacks.
+    objects: the fields of object types, by the type's name. unsupported: functions of Kubernetes that Muster lacks.
     """
 
     variables: Mapping[str, Type]
@@ -54,15 +54,15 @@ class Environment:
     messages: Mapping[str, Message]
     unsupported: frozenset[str]
     unknown_result: Type = core_types.ANY
-    """The type besides the wanted one that a text may have; its value is tested at run time."""
+    """A static type that is accepted instead of the required one; the value is then checked at run time."""
     declared: Mapping[str, DeclaredSize] = field(default_factory=dict)
-    """How large the variables may be, for the static cost; what is not declared may be of any size."""
+    """The largest sizes of the variables, for the static cost. Others may be of any size."""
     release: int = 36
     escapes: bool = False
-    """Whether fields may be written in backticks."""
+    """Whether fields may be quoted in backticks."""
 
-    def unknown(self, function: str) -> str:
-        """Word the refusal of a function that is not there."""
+    def undeclared_function(self, function: str) -> str:
+        """Return the error message for a function that is not declared."""
         message = f"undeclared reference to '{function}' (in container '')"
         if function in self.unsupported:
             return f"{message}: a function of Kubernetes that Muster does not know"
@@ -70,7 +70,7 @@ class Environment:
 
 
 def for_device(profile: Profile) -> Environment:
-    """Return the environment of device selectors, meters' selectors and prices."""
+    """Return the environment of selectors of devices and meters, and of prices."""
     attribute = core_types.DYN if profile.lists or (profile.release >= 37 and profile.stored) else core_types.ANY
     fields = {
         "driver": core_types.STRING,
@@ -87,7 +87,7 @@ _MAX_NAMES = 32
 """Attributes, and capacities, of one device (resource.k8s.io ResourceSliceMaxAttributesAndCapacitiesPerDevice)."""
 
 
-def _two_maps(value: DeclaredSize, named: DeclaredSize | None) -> DeclaredSize:
+def _nested_map_size(value: DeclaredSize, named: DeclaredSize | None) -> DeclaredSize:
     inner = DeclaredSize(most=_MAX_NAMES, key=DeclaredSize(most=32), value=value, named=named)
     return DeclaredSize(most=_MAX_NAMES, key=DeclaredSize(most=63), value=inner)
 
@@ -97,8 +97,8 @@ _DEVICE_SIZES = DeclaredSize(
     fields={
         "driver": DeclaredSize(most=63),
         "allowMultipleAllocations": DeclaredSize(most=1),
-        "attributes": _two_maps(_ATTRIBUTE_SIZE, _ATTRIBUTE_SIZE),
-        "capacity": _two_maps(DeclaredSize(), None),
+        "attributes": _nested_map_size(_ATTRIBUTE_SIZE, _ATTRIBUTE_SIZE),
+        "capacity": _nested_map_size(DeclaredSize(), None),
     }
 )
 
@@ -109,7 +109,7 @@ def for_variables(
     unknown_result: Type = core_types.DYN,
     profile: Profile = DEFAULT,
 ) -> Environment:
-    """Return an environment of the given variables and their object types."""
+    """Return an environment with the variables and the object types."""
     functions = dict(catalog.FUNCTIONS_37 if profile.release >= 37 else catalog.FUNCTIONS)
     if not (profile.stored or profile.lists):
         del functions["includes"]
@@ -118,7 +118,7 @@ def for_variables(
         objects=MappingProxyType(dict(objects)),
         functions=MappingProxyType(functions),
         types=_TYPES,
-        messages=MappingProxyType({**MESSAGES, **_unknown_messages(objects)}),
+        messages=MappingProxyType({**MESSAGES, **_object_messages(objects)}),
         unsupported=catalog.UNSUPPORTED,
         unknown_result=unknown_result,
         release=profile.release,
@@ -126,7 +126,7 @@ def for_variables(
     )
 
 
-def _unknown_messages(objects: Mapping[str, Mapping[str, Type]]) -> dict[str, Message]:
+def _object_messages(objects: Mapping[str, Mapping[str, Type]]) -> dict[str, Message]:
     return {name: protobuf_messages.unknown(name, fields, Type(name)) for name, fields in objects.items()}
 
 

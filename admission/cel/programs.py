@@ -1,6 +1,6 @@
-"""Programs of device selectors, meters' selectors and prices: compiled once, evaluated on many devices.
+"""Programs over `device` (selectors of claims and meters, prices): compiled once, evaluated on many devices.
 
-`compile_device` and `device_value` are pure, so callers may cache what they return.
+`compile_device` and `device_value` are pure, so callers may cache their results.
 """
 
 from dataclasses import dataclass, field
@@ -22,61 +22,61 @@ EvaluationError = errors.EvaluationError
 
 
 class Result(StrEnum):
-    """What a text must evaluate to."""
+    """The type that an expression must have."""
 
     BOOL = "bool"
-    """A selector's answer."""
+    """Of a selector."""
 
     INT = "int"
-    """A price."""
+    """Of a price."""
 
     STRING = "string"
-    """A message, or a value that a rule computes."""
+    """Of a message, or of a value that a rule computes."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceValue:
-    """A device as expressions see it: the map that `device` means."""
+    """The CEL value of a device: the map to which `device` is bound."""
 
     device: values.StringMap
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableDevice:
-    """A device on which every expression fails, even `true`: one of its attributes has no value that is known."""
+    """A device on which every expression fails, even `true`, since one of its attributes has no known value."""
 
     message: str
 
     def error(self) -> EvaluationError:
-        """Return what evaluating anything on the device raises."""
+        """Return the error of any evaluation on the device."""
         return EvaluationError(self.message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A text that compiled. Holds no state: evaluating is safe in several threads.
+    """A compiled expression over `device`. It is stateless: several threads may evaluate it.
 
-    counts: whether evaluating counts its cost; other texts cannot come near the limit. sweep: the same for all devices
-    of a slice at once, if the text has one.
+    tracks_cost: whether evaluating counts its cost; others cannot come near the limit. vector_program: evaluates all
+    devices of a slice at once, if the expression has one.
     """
 
     text: str
     result: Result
     tracks_cost: bool
     vector_program: vectorized.VectorProgram | None
-    run: Interpretable = field(repr=False)
+    interpretable: Interpretable = field(repr=False)
     size: int
     """The length of an activation."""
 
     def evaluate(self, device: DeviceValue | UnreadableDevice) -> bool | int:
-        """Return the text's value on a device: a bool, or an int for a price.
+        """Return the expression's value on a device: a bool, or an int for a price.
 
         Raises EvaluationError, always on an unreadable device.
         """
         return self._evaluate(device, _activation(self.size))
 
     def measure(self, device: DeviceValue | UnreadableDevice) -> tuple[bool | int | EvaluationError, int]:
-        """Return the value, or the error, and what evaluating cost: 0 unless the program counts."""
+        """Return the value or the error, and the runtime cost: 0 unless the program tracks it."""
         activation = _activation(self.size)
         try:
             return self._evaluate(device, activation), activation[COST]
@@ -87,7 +87,7 @@ class Program:
         if isinstance(device, UnreadableDevice):
             raise device.error()
         activation[FIRST_VARIABLE] = device.device
-        value: bool | int = _finished(self.run, activation, self.result)
+        value: bool | int = _evaluate(self.interpretable, activation, self.result)
         return value
 
 
@@ -98,10 +98,10 @@ def _activation(size: int) -> Activation:
     return activation
 
 
-def _finished(run: Interpretable, activation: Activation, result: Result) -> Any:
-    """Evaluate, and return a value of the type that is wanted."""
+def _evaluate(interpretable: Interpretable, activation: Activation, result: Result) -> Any:
+    """Evaluate, and check the type of the value."""
     try:
-        value = run(activation)
+        value = interpretable(activation)
     except RecursionError:
         raise EvaluationError("the expression nests too deeply to be evaluated") from None
     if type(value) is _RESULTS[result]:
@@ -111,9 +111,9 @@ def _finished(run: Interpretable, activation: Activation, result: Result) -> Any
 
 _RESULTS: dict[Result, type[bool | int | str]] = {Result.BOOL: bool, Result.INT: int, Result.STRING: str}
 
-SURELY_CHEAP = 100_000
-"""Texts that cost no more, by their bound, are evaluated without counting: a tenth of the limit, so that a device with
-values longer than the API takes does not matter either."""
+UNTRACKED_BOUND = 100_000
+"""Expressions whose bound is at most this are not tracked: a tenth of the limit, so that values of a device that are
+longer than the API allows do not matter either."""
 
 
 def compile_device(
@@ -124,27 +124,37 @@ def compile_device(
     always_tracks_cost: bool = False,
     parse_cache: ParseCache | None = None,
 ) -> Program | CompileError:
-    """Compile an expression over `device`. Never raises because of the text.
+    """Compile an expression over `device`. Never raises for an invalid expression.
 
-    always_counts: count the cost of any text, for `measure`. readings: what a sweep remembers; without, there is none.
+    always_tracks_cost: track the cost of any expression, for `measure`. parse_cache: the cache of a vector program;
+    without one there is none.
     """
     environment = cel_environment.for_device(profile)
     try:
         root, checked = check(text, result, environment)
-        tracks_cost = always_tracks_cost or cost_static_cost.bound(root, checked, environment) > SURELY_CHEAP
-        run, size = interpreter.plan(root, checked, environment, tracks_cost=tracks_cost)
-        vector_program = None if tracks_cost or parse_cache is None else vectorized.write(root, checked, parse_cache)
+        tracks_cost = always_tracks_cost or cost_static_cost.bound(root, checked, environment) > UNTRACKED_BOUND
+        interpretable, size = interpreter.plan(root, checked, environment, tracks_cost=tracks_cost)
+        vector_program = (
+            None if tracks_cost or parse_cache is None else vectorized.compile_loop(root, checked, parse_cache)
+        )
     except errors.RefusalError as refusal:
         return errors.compile_error(text, refusal)
     except RecursionError:
         return errors.compile_error(text, errors.RefusalError(-1, "max recursion depth exceeded"))
-    return Program(text=text, result=result, tracks_cost=tracks_cost, vector_program=vector_program, run=run, size=size)
+    return Program(
+        text=text,
+        result=result,
+        tracks_cost=tracks_cost,
+        vector_program=vector_program,
+        interpretable=interpretable,
+        size=size,
+    )
 
 
 def static_cost(
     text: str, *, result: Result = Result.BOOL, profile: cel_environment.Profile = cel_environment.DEFAULT
 ) -> int | CompileError:
-    """Return what evaluating an expression over `device` costs at most, at most 2^64-1, or why it does not compile."""
+    """Return the static cost of an expression over `device`, at most 2^64-1, or why it does not compile."""
     environment = cel_environment.for_device(profile)
     try:
         root, checked = check(text, result, environment)
@@ -159,7 +169,7 @@ def static_cost(
 def check(
     text: str, result: Result | None, environment: cel_environment.Environment
 ) -> tuple[ast.Node, type_checker.CheckedAst]:
-    """Return a text's nodes and their types. result: what it must give, None for anything. Raises RefusalError."""
+    """Parse and check an expression. result: its required type, None for any. Raises RefusalError."""
     root = parser.parse(text, escapes=environment.escapes)
     checked = type_checker.check(root, environment)
     validators.validate(root, checked)
@@ -179,42 +189,35 @@ def _check_result(type_: types.Type, result: Result, environment: cel_environmen
 def device_value(
     driver: str, device: devices.Device, *, lists: bool = False, parse_cache: ParseCache | None = None
 ) -> DeviceValue | UnreadableDevice:
-    """Return a device as expressions see it.
+    """Return the CEL value of a device.
 
-    lists: whether attributes may be lists, the gate DRAListTypeAttributes (1.37: always). readings: what remembers the
-    texts that devices repeat. Source: k8s.io/dynamic-resource-allocation cel/compile.go, DeviceMatches (v0.36).
+    lists: whether attributes may be lists, the gate DRAListTypeAttributes (1.37: always). parse_cache: a cache that
+    several devices share. Source: k8s.io/dynamic-resource-allocation cel/compile.go, DeviceMatches (v0.36).
     """
-    known = parse_cache or ParseCache()
+    cache = parse_cache or ParseCache()
     attributes = values.DomainMap()
     for name, value in device.attributes.items():
         try:
-            _put(attributes, name, driver, _attribute(value, known, lists=lists))
+            _set(attributes, name, driver, _attribute(value, cache, lists=lists))
         except EvaluationError as error:
             return UnreadableDevice(f"attribute {name}: {error}")
     capacity = values.DomainMap()
     for name, amount in device.capacity.items():
         try:
-            _put(capacity, name, driver, known.amounts[amount.text])
+            _set(capacity, name, driver, cache.amounts[amount.text])
         except EvaluationError as error:
             return UnreadableDevice(f"capacity {name}: {error}")
-    return assembled(driver, attributes, capacity, allows_multiple=device.allows_multiple)
-
-
-def assembled(
-    driver: str, attributes: values.DomainMap, capacity: values.DomainMap, *, allows_multiple: bool
-) -> DeviceValue:
-    """Put a device's parts together."""
     return DeviceValue(
         values.StringMap(
             driver=driver,
             attributes=attributes,
             capacity=capacity,
-            allowMultipleAllocations=allows_multiple,
+            allowMultipleAllocations=device.allows_multiple,
         )
     )
 
 
-def _put(domains: values.DomainMap, name: str, driver: str, value: object) -> None:
+def _set(domains: values.DomainMap, name: str, driver: str, value: object) -> None:
     domain, slash, plain = name.partition("/")
     if not slash:
         domain, plain = driver, name

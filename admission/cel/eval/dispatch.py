@@ -1,7 +1,8 @@
-"""Calls at run time: which overload takes these values.
+"""Call dispatch: the choice of an overload by the run-time types of the arguments.
 
-The checker has left the overloads that fit the static types. Operators that judge their operands themselves are
-called straight; where one overload fits, its classes are tested; where several do, all of the name are tried.
+The checker has selected the overloads that fit the static types. Operators that check their operands themselves are
+called directly; where one overload fits, the classes of its arguments are checked; where several fit, all overloads of
+the function are tried.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,76 +16,76 @@ from admission.cel.core.activation import STEPS, Activation, Interpretable, char
 from admission.cel.core.declarations import Implementation, Overload
 from admission.cel.library import sorting
 
-_SELF_JUDGING = frozenset({"_<_", "_<=_", "_>_", "_>=_"})
+_SELF_CHECKING = frozenset({"_<_", "_<=_", "_>_", "_>=_"})
 _BUILT_CONTAINERS: frozenset[type] = values.MAPS | {tuple, values.Optional}
-_COMPARING = frozenset(
+_TRAVERSING = frozenset(
     {
         *("includes", "indexOf", "lastIndexOf", "distinct", "format", "isSorted", "sum", "min", "max"),
         *("sets.contains", "sets.equivalent", "sets.intersects"),
     }
 )
-"""Functions that look into lists within lists, or whose cost does."""
+"""Functions that traverse nested lists, or whose cost rule does."""
 
 _PRIMITIVES = frozenset({bool, int, values.Uint, float, str})
-_READERS = frozenset({"quantity", "semver", "ip", "cidr", "url"})
-"""Functions whose value on constants is computed once. Their failure stays one of the evaluation, as in cel-go."""
+_PARSERS = frozenset({"quantity", "semver", "ip", "cidr", "url"})
+"""Functions that are computed once for constants. A failure is an error of the evaluation, as in cel-go."""
 
 _LAZY = frozenset({"or", "orValue"})
-_BUILT = frozenset({"string", "bytes", "list"})
-_BUILT_CLASSES = frozenset({str, bytes, tuple})
+_BUILDING = frozenset({"string", "bytes", "list"})
+_BUILT_TYPES = frozenset({str, bytes, tuple})
 _KEYS = frozenset({bool, int, values.Uint, float, str, values.Quantity, type(None), values.Duration, values.Timestamp})
 
 
 def plan_call(  # noqa: PLR0911 - one line a case
     overloads: Sequence[Overload],
     environment: environment.Environment,
-    runs: Sequence[Interpretable],
+    operands: Sequence[Interpretable],
     constants: Sequence[Any],
 ) -> Interpretable:
-    """Return the closure of a call of one function."""
+    """Plan a call of one function."""
     first = overloads[0]
-    runs = asserted(overloads, runs)
-    left, right = runs[0] if runs else _nothing, runs[-1] if runs else _nothing
-    if first.name in _READERS and validators.NOT_CONSTANT not in constants:
-        return _read_once(overloads, constants)
+    operands = cast_arguments(overloads, operands)
+    left, right = operands[0] if operands else _no_argument, operands[-1] if operands else _no_argument
+    if first.name in _PARSERS and validators.NOT_CONSTANT not in constants:
+        return _computed_once(overloads, constants)
     if first.name in _LAZY and first.member:
         return _lazy_or(left, right, whole=first.name == "or")
     if first.name == "_==_":
         return _equality(left, right, constants[1])
     if first.name == "_!=_":
-        return _weighed_binary(first.run, left, right)
-    if first.name in _SELF_JUDGING:
+        return _stepped_binary(first.run, left, right)
+    if first.name in _SELF_CHECKING:
         return _binary(first.run, left, right)
     if first.name == "@in":
         return _membership(left, right, constants[1] if is_literal_set(overloads, constants[1]) else None)
     prepared = first.prepare(constants) if first.prepare else None
     if prepared is not None:
-        return _charged(first, _guarded(first, prepared, runs))
-    if first.name in _COMPARING:
-        return _charged(first, _dispatched(overloads, runs, weighed=True))
+        return _size_charged(first, _checked(first, prepared, operands))
+    if first.name in _TRAVERSING:
+        return _size_charged(first, _dispatched(overloads, operands, charges_steps=True))
     if len(overloads) == 1:
-        return _charged(first, _guarded(first, first.run, runs))
-    alike = [overload for overload in environment.functions[first.name] if _alike(overload, first)]
-    return _charged(first, _dispatched(alike, runs))
+        return _size_charged(first, _checked(first, first.run, operands))
+    candidates = [overload for overload in environment.functions[first.name] if _has_same_arity(overload, first)]
+    return _size_charged(first, _dispatched(candidates, operands))
 
 
-_CRASHING: Mapping[str, tuple[int, type]] = MappingProxyType(
+_UNCHECKED_CASTS: Mapping[str, tuple[int, type]] = MappingProxyType(
     {"distinct": (0, tuple), "sort": (0, tuple), "flatten": (1, int)}
 )
-"""Functions whose cost cel-go finds by an argument that it takes for a list or int unasked: another value, or an error,
-crashes it (ext/lists.go)."""
+"""Functions whose cost rule in cel-go casts an argument to a list or int unchecked. Another value, or an error, crashes
+it (ext/lists.go)."""
 
 
-def asserted(overloads: Sequence[Overload], runs: Sequence[Interpretable]) -> Sequence[Interpretable]:
-    """Return the arguments of a call, with the one on which it may crash."""
-    if len(overloads) > 1 or overloads[0].name not in _CRASHING:
-        return runs
-    place, kind = _CRASHING[overloads[0].name]
-    return [crashing(run, kind) if at == place else run for at, run in enumerate(runs)]
+def cast_arguments(overloads: Sequence[Overload], operands: Sequence[Interpretable]) -> Sequence[Interpretable]:
+    """Return the arguments of a call, of which the one that is cast unchecked may crash."""
+    if len(overloads) > 1 or overloads[0].name not in _UNCHECKED_CASTS:
+        return operands
+    index, kind = _UNCHECKED_CASTS[overloads[0].name]
+    return [unchecked_cast(run, kind) if position == index else run for position, run in enumerate(operands)]
 
 
-def crashing(argument: Interpretable, kind: type) -> Interpretable:
-    """Return an argument that must be of a kind: anything else is an error that nothing absorbs."""
+def unchecked_cast(argument: Interpretable, kind: type) -> Interpretable:
+    """Plan an argument that must be of a class. Anything else aborts the evaluation."""
 
     def run(activation: Activation) -> Any:
         try:
@@ -101,7 +102,7 @@ def crashing(argument: Interpretable, kind: type) -> Interpretable:
 
 
 def checked_key(key: Any) -> Any:
-    """Return a value as the key of a written map. Raises EvaluationError when it can be none."""
+    """Return a value as a key of a map literal. Raises EvaluationError for a value that cannot be one."""
     if type(key) in _KEYS:
         return values.key_of(key)
     equality.check_hashable(key)
@@ -126,14 +127,14 @@ def is_free(overloads: Sequence[Overload], constants: Sequence[Any]) -> bool:
     return first.name in _LAZY and first.member
 
 
-def _nothing(_: Activation) -> Any:
+def _no_argument(_: Activation) -> Any:
     raise AssertionError("a call without arguments")
 
 
-def _read_once(overloads: Sequence[Overload], constants: Sequence[Any]) -> Interpretable:
-    """Return what a reader of texts makes of constants, or its failure anew each time."""
+def _computed_once(overloads: Sequence[Overload], constants: Sequence[Any]) -> Interpretable:
+    """Compute the call now, and return its value, or raise its failure, position each evaluation."""
     for overload in overloads:
-        if _takes(overload.classes, constants):
+        if _accepts(overload.classes, constants):
             try:
                 value = overload.run(*constants)
             except errors.EvaluationError as error:
@@ -149,7 +150,7 @@ def _failing(kind: type[errors.EvaluationError], message: str) -> Interpretable:
     return run
 
 
-def _alike(overload: Overload, other: Overload) -> bool:
+def _has_same_arity(overload: Overload, other: Overload) -> bool:
     return overload.member is other.member and len(overload.parameters) == len(other.parameters)
 
 
@@ -157,8 +158,8 @@ def _binary(run: Implementation, left: Interpretable, right: Interpretable) -> I
     return lambda activation: run(left(activation), right(activation))
 
 
-def _weighed_binary(run: Implementation, left: Interpretable, right: Interpretable) -> Interpretable:
-    """Charge comparing lists within lists, whose leaves nothing else counts."""
+def _stepped_binary(run: Implementation, left: Interpretable, right: Interpretable) -> Interpretable:
+    """Charge steps for a comparison of nested lists, whose leaves no cost covers."""
 
     def call(activation: Activation) -> Any:
         one, other = left(activation), right(activation)
@@ -170,10 +171,10 @@ def _weighed_binary(run: Implementation, left: Interpretable, right: Interpretab
 
 
 def _equality(left: Interpretable, right: Interpretable, constant: Any) -> Interpretable:
-    """Compare, at once when the left has the kind of the constant on the right."""
+    """Compare, directly when the left has the class of the constant on the right."""
     kind = type(constant)
     if kind not in (str, bool, int):
-        return _weighed_binary(equality.equal, left, right)
+        return _stepped_binary(equality.equal, left, right)
 
     def run(activation: Activation) -> bool:
         value = left(activation)
@@ -185,7 +186,7 @@ def _equality(left: Interpretable, right: Interpretable, constant: Any) -> Inter
 
 
 def is_literal_set(overloads: Sequence[Overload], constant: Any) -> bool:
-    """Whether `in` asks a written list of strings, numbers or bools, of which cel-go makes a set."""
+    """Whether the container of `in` is a literal list of strings, numbers or bools, of which cel-go makes a set."""
     return (
         len(overloads) == 1
         and overloads[0].parameters[1].name == "list"
@@ -196,7 +197,7 @@ def is_literal_set(overloads: Sequence[Overload], constant: Any) -> bool:
 
 def _membership(needle: Interpretable, container: Interpretable, constant: tuple[Any, ...] | None) -> Interpretable:
     if constant is None:
-        return _weighed_binary(equality.contains, needle, container)
+        return _stepped_binary(equality.contains, needle, container)
     texts = frozenset(element for element in constant if type(element) is str)
 
     def run(activation: Activation) -> bool:
@@ -209,7 +210,7 @@ def _membership(needle: Interpretable, container: Interpretable, constant: tuple
 
 
 def _lazy_or(optional: Interpretable, other: Interpretable, *, whole: bool) -> Interpretable:
-    """Compile `or` (whole) and `orValue`, which give what is no optional as it is."""
+    """Plan `or` (whole) and `orValue`, which return a value that is no optional unchanged."""
 
     def run(activation: Activation) -> Any:
         value = optional(activation)
@@ -222,14 +223,14 @@ def _lazy_or(optional: Interpretable, other: Interpretable, *, whole: bool) -> I
     return run
 
 
-def _charged(overload: Overload, call: Interpretable) -> Interpretable:
-    """Charge what a function builds for its size, so that loops of builders end."""
-    if overload.result.name not in _BUILT and overload.name != "_+_":
+def _size_charged(overload: Overload, call: Interpretable) -> Interpretable:
+    """Charge steps for the size of a built value, so that loops of builders end."""
+    if overload.result.name not in _BUILDING and overload.name != "_+_":
         return call
 
     def run(activation: Activation) -> Any:
         value = call(activation)
-        if type(value) in _BUILT_CLASSES:
+        if type(value) in _BUILT_TYPES:
             activation[STEPS] -= budget.charge_size(len(value))
             if activation[STEPS] < 0:
                 raise budget.exceeded()
@@ -238,24 +239,24 @@ def _charged(overload: Overload, call: Interpretable) -> Interpretable:
     return run
 
 
-def _guarded(overload: Overload, run: Implementation, runs: Sequence[Interpretable]) -> Interpretable:
-    """Call one overload when the values are of its kinds."""
+def _checked(overload: Overload, run: Implementation, operands: Sequence[Interpretable]) -> Interpretable:
+    """Call the overload if the classes of the arguments are accepted."""
     name, classes = overload.name, overload.classes
-    if len(runs) == 1 and classes[0] is not None:
-        return _guarded_unary(name, run, runs[0], classes[0])
-    if len(runs) == 2 and classes[0] is not None and classes[1] is not None:
-        return _guarded_binary(name, run, (runs[0], classes[0]), (runs[1], classes[1]))
+    if len(operands) == 1 and classes[0] is not None:
+        return _checked_unary(name, run, operands[0], classes[0])
+    if len(operands) == 2 and classes[0] is not None and classes[1] is not None:
+        return _checked_binary(name, run, (operands[0], classes[0]), (operands[1], classes[1]))
 
     def call(activation: Activation) -> Any:
-        arguments = [argument(activation) for argument in runs]
-        if not _takes(classes, arguments):
+        arguments = [argument(activation) for argument in operands]
+        if not _accepts(classes, arguments):
             raise errors.no_such_overload(name)
         return run(*arguments)
 
     return call
 
 
-def _guarded_unary(name: str, run: Implementation, argument: Interpretable, classes: frozenset[type]) -> Interpretable:
+def _checked_unary(name: str, run: Implementation, argument: Interpretable, classes: frozenset[type]) -> Interpretable:
     def call(activation: Activation) -> Any:
         value = argument(activation)
         if type(value) not in classes:
@@ -265,7 +266,7 @@ def _guarded_unary(name: str, run: Implementation, argument: Interpretable, clas
     return call
 
 
-def _guarded_binary(
+def _checked_binary(
     name: str,
     run: Implementation,
     first: tuple[Interpretable, frozenset[type]],
@@ -284,23 +285,23 @@ def _guarded_binary(
 
 
 def _dispatched(
-    overloads: Sequence[Overload], runs: Sequence[Interpretable], *, weighed: bool = False
+    overloads: Sequence[Overload], operands: Sequence[Interpretable], *, charges_steps: bool = False
 ) -> Interpretable:
     name = overloads[0].name
 
     def call(activation: Activation) -> Any:
-        arguments = [argument(activation) for argument in runs]
-        if weighed:
+        arguments = [argument(activation) for argument in operands]
+        if charges_steps:
             charge_steps(activation, budget.nested_work(arguments))
         for overload in overloads:
-            if _takes(overload.classes, arguments):
+            if _accepts(overload.classes, arguments):
                 return overload.run(*arguments)
         raise errors.no_such_overload(name)
 
     return call
 
 
-def _takes(classes: Sequence[frozenset[type] | None], arguments: Sequence[Any]) -> bool:
+def _accepts(classes: Sequence[frozenset[type] | None], arguments: Sequence[Any]) -> bool:
     for accepted, argument in zip(classes, arguments, strict=True):
         if accepted is not None and type(argument) not in accepted:
             return False

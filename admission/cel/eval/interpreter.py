@@ -171,7 +171,7 @@ class _Planner:
         slots = [self._new_slot() for _ in arguments]
         call = dispatch.plan_call(overloads, self.environment, [_reader(slot) for slot in slots], constants)
         rule = call_runtime_cost.rule_of(overloads, self.environment.release)
-        given = list(zip(dispatch.asserted(overloads, arguments), slots, strict=True))
+        given = list(zip(dispatch.cast_arguments(overloads, arguments), slots, strict=True))
         return tracked_call(call, rule, given, stops=stops_at_error(overloads, constants))
 
     def _list(self, node: ast.ListLiteral, scope: Scope) -> Interpretable:
@@ -256,7 +256,7 @@ class _Planner:
         keys = comprehensions.collect(elements, slots, None, self._element(node, body), self.tracker)
         is_of_one_type = not types.is_dynamic(self.checked.type_of(node.body))
         if is_of_one_type:
-            keys = dispatch.crashing(keys, tuple)
+            keys = dispatch.unchecked_cast(keys, tuple)
         is_tracked = self.tracker.is_on
 
         def evaluate(activation: Activation) -> tuple[Any, ...]:

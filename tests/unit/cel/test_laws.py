@@ -88,8 +88,8 @@ def test_a_written_double_is_read_again(value: float) -> None:
 @given(st.integers(-(10**17), 10**17), st.sampled_from(["", "k", "M", "Ki", "Gi", "m", "n"]))
 def test_adding_and_taking_away_leaves_the_quantity(number: int, suffix: str) -> None:
     quantity = quantities.parse(f"{number}{suffix}")
-    one = quantities.of_int(1)
-    add, sub = quantities.sum_of, quantities.difference
+    one = quantities.from_int(1)
+    add, sub = quantities.add, quantities.subtract
 
     assert sub(add(quantity, one), one).nanos == quantity.nanos
 
