@@ -38,7 +38,7 @@ class LintRule(StrEnum):
 class LintWarning:
     """A finding. line and column count from 1. instead: the whole corrected selector, empty if unknown."""
 
-    kind: LintRule
+    rule: LintRule
     line: int
     column: int
     message: str
@@ -257,8 +257,8 @@ def _map(node: ast.Node) -> str | None:
             return None
 
 
-def _warning(kind: LintRule, text: str, at: int, message: str, instead: str = "") -> LintWarning:
+def _warning(rule: LintRule, text: str, at: int, message: str, instead: str = "") -> LintWarning:
     before = text[:at]
     return LintWarning(
-        kind=kind, line=before.count("\n") + 1, column=at - before.rfind("\n"), message=message, instead=instead
+        rule=rule, line=before.count("\n") + 1, column=at - before.rfind("\n"), message=message, instead=instead
     )

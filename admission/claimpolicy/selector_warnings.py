@@ -29,7 +29,7 @@ def _found(claim: KnownClaim, classes: Mapping[str, DeviceClass]) -> Iterator[st
             for index, text in enumerate(asked.selectors):
                 for trap in _traps(text, before):
                     # A class that is not there yet may keep the devices of other drivers away.
-                    if trap.kind is LintRule.ALWAYS_TRUE or (trap.kind is LintRule.UNGUARDED_LOOKUP and known):
+                    if trap.rule is LintRule.ALWAYS_TRUE or (trap.rule is LintRule.UNGUARDED_LOOKUP and known):
                         yield f"muster: request {name}, selectors[{index}], {_said(trap)}"
                 before = (*before, text)
 
@@ -43,6 +43,6 @@ def _traps(text: str, before: tuple[str, ...]) -> tuple[LintWarning, ...]:
 def _said(trap: LintWarning) -> str:
     """Say it shortly, with the correction first: the API server may cut a warning off after 256 characters."""
     at = f"line {trap.line}, column {trap.column}"
-    if trap.kind is LintRule.UNGUARDED_LOOKUP and trap.instead:
+    if trap.rule is LintRule.UNGUARDED_LOOKUP and trap.instead:
         return f"{at}: a look-up without a guard keeps the pod from being scheduled; write: {trap.instead}"
     return f"{at}: {trap.message}"

@@ -74,7 +74,7 @@ def _trapped(selectors: Sequence[Json], path: str, before: tuple[str, ...] | Non
     for at, selector in enumerate(selectors):
         text = str(selector["cel"]["expression"])
         for trap in findings.traps_of(text, before or ()):
-            if trap.kind is not LintRule.UNGUARDED_LOOKUP or before:
+            if trap.rule is not LintRule.UNGUARDED_LOOKUP or before:
                 yield findings.trapped(f"{path}.selectors[{at}].cel.expression", text, trap)
         if before is not None:
             before = (*before, text)

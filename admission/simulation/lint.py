@@ -202,7 +202,7 @@ class _Linter:
             return
         field = f"{reader.path}.{name}"
         for trap in cel_lint.find(text, before=before, types=self._types, profile=self._profile.cel):
-            if unguarded or trap.kind is not LintRule.UNGUARDED_LOOKUP:
+            if unguarded or trap.rule is not LintRule.UNGUARDED_LOOKUP:
                 yield _trapped(index, field, text, trap)
 
     # Claims.
@@ -337,7 +337,7 @@ def _trapped(index: int, field: str, text: str, trap: LintWarning) -> Remark:
     return Remark(
         index=index,
         severity=Severity.WARNING,
-        code=Code(trap.kind.value),
+        code=Code(trap.rule.value),
         field=field,
         message=f"{place}: {trap.message}",
         instead=trap.instead,

@@ -1,4 +1,4 @@
-"""The fast tier answers as the exact tier does, or not at all."""
+"""The vectorized evaluation answers as the interpreter does, or not at all."""
 
 import dataclasses
 import functools
@@ -96,7 +96,7 @@ expressions = st.recursive(
 
 
 def disagreement(text: str, slice_: devices.Slice, profile: environment.Profile) -> str | None:
-    """Return where a sweep's column differs from the exact tier's."""
+    """Return where a vector program differs from the interpreter."""
     parse_cache = ParseCache()
     program = programs.compile_device(text, profile=profile, parse_cache=parse_cache)
     if isinstance(program, programs.CompileError) or program.vector_program is None:
@@ -128,10 +128,10 @@ def test_recorded_selectors(data: st.DataObject) -> None:
     assert disagreement(text, data.draw(slices), environment.Profile()) is None
 
 
-def test_many_selectors_have_a_sweep() -> None:
+def test_many_selectors_are_vectorized() -> None:
     """Or the tests above would compare nothing."""
     parse_cache = ParseCache()
     compiled = [programs.compile_device(text, parse_cache=parse_cache) for text in recorded()[::5]]
-    swept = [program for program in compiled if isinstance(program, programs.Program) and program.vector_program]
+    vectorized = [program for program in compiled if isinstance(program, programs.Program) and program.vector_program]
 
-    assert len(swept) > len(compiled) / 8
+    assert len(vectorized) > len(compiled) / 8
