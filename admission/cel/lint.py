@@ -76,7 +76,7 @@ def find(
     """Return the warnings of a selector. One that does not compile, which others report, has none.
 
     before: selectors that are evaluated first, such as those of a class, which may exclude devices of other drivers.
-    types: the attribute_types types of devices' attributes.
+    types: the known types of devices' attributes.
     """
     program = programs.compile_device(text, profile=profile)
     if isinstance(program, CompileError):

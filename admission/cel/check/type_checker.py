@@ -31,6 +31,12 @@ class CheckedAst:
     def type_of(self, node: ast.Node) -> Type:
         return self.node_types[id(node)]
 
+    def arguments(self, node: ast.Call) -> list[ast.Node]:
+        """Return the arguments of a call, its receiver first."""
+        if node.receiver is None or id(node) in self.namespaced:
+            return list(node.arguments)
+        return [node.receiver, *node.arguments]
+
 
 def check(root: ast.Node, environment: environment.Environment) -> CheckedAst:
     """Return the types of all nodes. Raises RefusalError at the first ill-typed one."""

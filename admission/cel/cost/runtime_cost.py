@@ -1,7 +1,8 @@
-"""The cost of one evaluation, counted as cel-go counts it: variables, qualifiers, calls, lists, turns of folds.
+"""The runtime cost: the tracked cost of one evaluation, for variables, qualifiers, calls, literals and folds.
 
 Mirrors interpreter/runtimecost.go of cel-go v0.26. Only programs whose static cost does not prove that they stay far
-below the limit are tracked; the planner asks its CostTracker to wrap closures, which leaves those of others alone.
+below the limit are tracked. The planner passes each closure to its CostTracker, which wraps it for a tracked program
+and returns it unchanged for others.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ def charge(activation: Activation, cost: int) -> None:
 
 
 class CostTracker(NamedTuple):
-    """Makes closures charge what they cost, if the program is tracked."""
+    """Makes closures charge the activation, if the program is tracked."""
 
     is_on: bool
 
@@ -39,7 +40,7 @@ class CostTracker(NamedTuple):
         return evaluate
 
     def after(self, cost: int, inner: Interpretable) -> Interpretable:
-        """Charge when the value is there, or has failed."""
+        """Charge after evaluating, whether it succeeds or fails."""
         if not self.is_on:
             return inner
 

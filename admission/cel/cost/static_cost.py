@@ -135,9 +135,7 @@ class _Estimator:
         return cost
 
     def _call(self, node: ast.Call, scope: Scope) -> int:
-        arguments = list(node.arguments)
-        if node.receiver is not None and id(node) not in self.checked.namespaced:
-            arguments.insert(0, node.receiver)
+        arguments = self.checked.arguments(node)
         cost = sum(self.cost(part, scope) for part in arguments)
         overloads = self.checked.overloads[id(node)]
         if overloads[0].name == "dyn":

@@ -1,8 +1,8 @@
 """Comprehensions at run time: all, exists, exists_one, map, filter and the two-variable forms.
 
 `all` and `exists` absorb errors as `&&` and `||` do and stop where the answer is known; the others do neither. A
-tracked program is charged as the folds that cel-go makes of macros, which run on after an error; a plain one stops at
-the first error, since nothing that follows changes the answer.
+tracked program is charged as the folds to which cel-go expands macros, which continue after an error; a plain one stops
+at the first error, since nothing that follows changes the answer.
 """
 
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ Slots = tuple[int, int | None]
 _END = object()
 
 
-def turns(activation: Activation, value: Any, slots: Slots) -> Iterator[None]:
-    """Set the variables for each element of a list or map in turn, and take a step."""
+def iterate(activation: Activation, value: Any, slots: Slots) -> Iterator[None]:
+    """Set the variables for each element of a list or map, and take a step for each."""
     first, second = slots
     kind = type(value)
     if kind is not tuple and kind not in values.MAPS:
@@ -41,21 +41,21 @@ def turns(activation: Activation, value: Any, slots: Slots) -> Iterator[None]:
 
 
 def type_label(value: Any) -> str:
-    """Name a value's kind as cel-go's errors do."""
+    """Return the name of a value's type in cel-go's errors."""
     return f"types.{type(value).__name__.capitalize()}"
 
 
 def decide(
     source: Interpretable, slots: Slots, body: Interpretable, tracker: CostTracker, *, conjunction: bool
 ) -> Interpretable:
-    """Plan `all` (conjunction) or `exists`: each turn, and one after the last, tests whether the answer is known."""
+    """Plan `all` (conjunction) or `exists`: each iteration begins by a test whether the answer is known."""
     test = 2 if conjunction else 3
     body = tracker.before(test + 1, body)
     is_tracked = tracker.is_on
 
     def evaluate(activation: Activation) -> bool:
         error: errors.EvaluationError | None = None
-        elements = turns(activation, source(activation), slots)
+        elements = iterate(activation, source(activation), slots)
         for _ in elements:
             try:
                 value = body(activation)
@@ -110,7 +110,7 @@ def collect(
     def evaluate(activation: Activation) -> tuple[Any, ...]:
         error: errors.EvaluationError | None = None
         result: list[Any] = []
-        for _ in turns(activation, source(activation), slots):
+        for _ in iterate(activation, source(activation), slots):
             try:
                 if condition is None or truth(condition(activation)):
                     result.append(body(activation))
@@ -140,7 +140,7 @@ def collect_map(
     def evaluate(activation: Activation) -> dict[Any, Any]:
         error: errors.EvaluationError | None = None
         result: dict[Any, Any] = {}
-        for _ in turns(activation, source(activation), slots):
+        for _ in iterate(activation, source(activation), slots):
             try:
                 if condition is not None and not truth(condition(activation)):
                     continue
@@ -165,7 +165,7 @@ def collect_map(
 
 
 def _end_fold(activation: Activation, cost: int, error: errors.EvaluationError | None) -> None:
-    """Charge the result of a fold, then raise the first error of its turns."""
+    """Charge the result of a fold, then raise its first error."""
     charge(activation, cost)
     if error is not None:
         raise error

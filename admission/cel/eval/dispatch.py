@@ -14,7 +14,6 @@ from admission.cel.check import validators
 from admission.cel.core import budget, equality, errors, values
 from admission.cel.core.activation import STEPS, Activation, Interpretable, charge_steps
 from admission.cel.core.declarations import Implementation, Overload
-from admission.cel.library import sorting
 
 _SELF_CHECKING = frozenset({"_<_", "_<=_", "_>_", "_>=_"})
 _BUILT_CONTAINERS: frozenset[type] = values.MAPS | {tuple, values.Optional}
@@ -80,11 +79,11 @@ def cast_arguments(overloads: Sequence[Overload], operands: Sequence[Interpretab
     """Return the arguments of a call, of which the one that is cast unchecked may crash."""
     if len(overloads) > 1 or overloads[0].name not in _UNCHECKED_CASTS:
         return operands
-    index, kind = _UNCHECKED_CASTS[overloads[0].name]
-    return [unchecked_cast(run, kind) if position == index else run for position, run in enumerate(operands)]
+    index, class_ = _UNCHECKED_CASTS[overloads[0].name]
+    return [unchecked_cast(operand, class_) if place == index else operand for place, operand in enumerate(operands)]
 
 
-def unchecked_cast(argument: Interpretable, kind: type) -> Interpretable:
+def unchecked_cast(argument: Interpretable, class_: type) -> Interpretable:
     """Plan an argument that must be of a class. Anything else aborts the evaluation."""
 
     def run(activation: Activation) -> Any:
@@ -94,7 +93,7 @@ def unchecked_cast(argument: Interpretable, kind: type) -> Interpretable:
             raise
         except errors.EvaluationError:
             raise errors.AbortError("internal error: interface conversion of an error") from None
-        if type(value) is not kind:
+        if type(value) is not class_:
             raise errors.AbortError(f"internal error: interface conversion: {values.type_name(value)}")
         return value
 
@@ -107,16 +106,6 @@ def checked_key(key: Any) -> Any:
         return values.key_of(key)
     equality.check_hashable(key)
     raise errors.EvaluationError("unsupported key type")
-
-
-def sort_by(source: Interpretable, keys: Interpretable) -> Interpretable:
-    """Compile `sortBy`: the list in the order of its keys."""
-
-    def run(activation: Activation) -> tuple[Any, ...]:
-        elements = source(activation)
-        return sorting.by_keys(elements, keys(activation))
-
-    return run
 
 
 def is_free(overloads: Sequence[Overload], constants: Sequence[Any]) -> bool:
@@ -132,7 +121,7 @@ def _no_argument(_: Activation) -> Any:
 
 
 def _computed_once(overloads: Sequence[Overload], constants: Sequence[Any]) -> Interpretable:
-    """Compute the call now, and return its value, or raise its failure, position each evaluation."""
+    """Compute the call now, and return its value, or raise its failure, at each evaluation."""
     for overload in overloads:
         if _accepts(overload.classes, constants):
             try:

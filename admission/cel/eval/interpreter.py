@@ -33,7 +33,7 @@ class _Failed:
 def plan(
     root: ast.Node, checked: type_checker.CheckedAst, environment: environment.Environment, *, tracks_cost: bool
 ) -> tuple[Interpretable, int]:
-    """Return a text's closure and the length of its activation.
+    """Return an expression's closure, and the length of its activation.
 
     tracks_cost: whether evaluating counts its cost in the activation. Raises RefusalError where cel-go evaluates a
     constant early and fails.
@@ -55,7 +55,7 @@ class _Planner:
         self.planned: dict[int, Interpretable] = {}
 
     def plan(self, node: ast.Node, scope: Scope) -> Interpretable:
-        """Return the node's closure, its parts' made first: long chains must not nest calls."""
+        """Return the node's closure. Its parts are planned first, so that long chains do not nest calls."""
         if id(node) not in self.planned:
             for part in ast.in_scope(node, scope):
                 if id(part) not in self.planned:
@@ -148,9 +148,7 @@ class _Planner:
         return attributes.index(operand, key, literal, self.tracker, optional=node.optional, cost=cost)
 
     def _call(self, node: ast.Call, scope: Scope) -> Interpretable:
-        parts = list(node.arguments)
-        if node.receiver is not None and id(node) not in self.checked.namespaced:
-            parts.insert(0, node.receiver)
+        parts = self.checked.arguments(node)
         arguments = [self.plan(part, scope) for part in parts]
         constants = [self._value(part) for part in parts]
         overloads = self.checked.overloads[id(node)]
@@ -192,7 +190,7 @@ class _Planner:
             try:
                 return self._constant(node, evaluate([]))
             except errors.EvaluationError:
-                pass  # An error of the evaluation, as in cel-go, not of the text.
+                pass  # As in cel-go, an error of the evaluation, not of the expression.
         return self.tracker.after(size_estimate.MAP_COST, evaluate)
 
     def _message(self, node: ast.Message, scope: Scope) -> Interpretable:
@@ -244,7 +242,7 @@ class _Planner:
                 return self._sort_by(node, source, slots, body)
 
     def _element(self, node: ast.Comprehension, body: Interpretable) -> Interpretable:
-        """Charge the list of one element that cel-go makes of the body, but for a constant."""
+        """Charge the list of one element that cel-go builds from a body that is not constant."""
         return body if self._is_constant(node.body) else self.tracker.after(size_estimate.LIST_COST, body)
 
     def _sort_by(

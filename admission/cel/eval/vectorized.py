@@ -355,7 +355,7 @@ class _Generator:
             unlike = str(negated) if negated or attribute is left else "fall_back()"
             source = f"({same} if ({value} := {attribute.source}).__class__ is Version else {unlike})"
         elif other.type_ in _CLASSES:
-            # A version fails on the left of `==`. On its right, and on if_else side of `!=`, it is unequal.
+            # A version fails on the left of `==`. On its right, and on either side of `!=`, it is unequal.
             unlike = "True" if negated else f"equals_other_type({value})" if attribute is left else "False"
             same = f"{value} {operator} {other.source}"
             source = f"({same} if ({value} := {attribute.source}).__class__ is {_CLASSES[other.type_]} else {unlike})"
