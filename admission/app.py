@@ -25,7 +25,8 @@ from admission.controller import admission_loop, leadership
 from admission.controller.standby import Standby
 from admission.controller.status_writer import StatusWriter
 from admission.cycle import cycle, profile
-from admission.cycle.state.leader import LeaderState, Ports, ProcessState
+from admission.cycle.state.leader import Leader, Ports, ProcessState
+from admission.cycle.state.term import CycleSettings
 from admission.errors import FixError, RetryError
 from admission.kube import crd_installer, leader_election
 from admission.kube.cache import dashboard_store, reflector, watched_resources
@@ -380,39 +381,39 @@ async def _controller(parts: Parts) -> None:
         await parts.versions.look(parts.connection)
         await parts.store.wait_synced()
 
-        stage = partial(_place, parts, ledger, ProcessState())
-        understudy = Standby(stage, lambda place: cycle.rehearse(place.desk, _now()))
+        make = partial(_term_parts, parts, ledger, ProcessState())
+        standby = Standby(make, lambda term: cycle.preload(term.leader, _now()))
 
         async def work(epoch: int) -> None:
             await ledger.fence(epoch)
             await reflector.caught_up(parts.connection, parts.store, (watched_resources.QUEUES,))
-            async with understudy.on() as place:
-                place.desk.epoch = epoch
-                await _admit(parts, place)
+            async with standby.take_over() as term:
+                term.leader.term.begin(epoch)
+                await _admit(parts, term)
 
-        async with understudy.rehearsing():
+        async with standby.preloading():
             await leadership.lead(_election(parts), work, leads=parts.metrics.leads)
 
 
-class _Place(NamedTuple):
-    """What one term works with: the desk, and what is written beside the cycles."""
+class _TermParts(NamedTuple):
+    """What one term works with: the leader's state, and what writes beside the cycles."""
 
-    desk: LeaderState
-    outbox: StatusWriter
+    leader: Leader
+    status_writer: StatusWriter
     fencer: Fencer
     templates: TemplateKeeper
 
 
-def _place(parts: Parts, ledger: ports.Ledger, lasting: ProcessState) -> _Place:
-    settings, connection = parts.settings.controller, parts.connection
-    outbox, fencer = StatusWriter(Reporter(connection, parts.store)), Fencer(connection, _wish(parts))
+def _term_parts(parts: Parts, ledger: ports.Ledger, process: ProcessState) -> _TermParts:
+    connection, settings = parts.connection, parts.settings.controller
+    status_writer, fencer = StatusWriter(Reporter(connection, parts.store)), Fencer(connection, _wish(parts))
     templates = TemplateKeeper(connection, parts.store, spared=_wish(parts).spared)
     used = Ports(
         view=parts.store,
         pods=PodWriter(connection),
         claims=ClaimWriter(connection),
         workloads=WorkloadWriter(connection),
-        reports=outbox,
+        reports=status_writer,
         ledger=ledger,
         scheduler=parts.versions,
         fences=fencer,
@@ -421,27 +422,24 @@ def _place(parts: Parts, ledger: ports.Ledger, lasting: ProcessState) -> _Place:
         traces=parts.traces or ports.UNTRACED,
     )
     actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
-    desk = LeaderState(
-        ports=used, actor=actor, epoch=NO_TERM, lasting=lasting, steps=settings.steps, writes=settings.writes
-    )
-    return _Place(desk, outbox, fencer, templates)
+    bounds = CycleSettings(steps=settings.steps, writes=settings.writes)
+    leader = Leader.build(ports=used, actor=actor, epoch=NO_TERM, settings=bounds, process=process)
+    return _TermParts(leader, status_writer, fencer, templates)
 
 
-async def _admit(parts: Parts, place: _Place) -> None:
+async def _admit(parts: Parts, term: _TermParts) -> None:
     """Run admission cycles, and write beside them."""
-    desk, outbox, fencer, templates = place
+    leader, status_writer, fencer, templates = term
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(outbox.run(), name="write reports")
+        tasks.create_task(status_writer.run(), name="write reports")
         tasks.create_task(fencer.run(), name="keep the fences")
         with parts.store.subscribe() as subscription:
             tasks.create_task(_pass_on(fencer.store, subscription), name="watch the fences")
             tasks.create_task(templates.run(wake=subscription.wake), name="keep claim templates")
-            pace = partial(_paced, parts, desk)
-            confirm = partial(
-                reflector.caught_up, parts.connection, parts.store, (watched_resources.PODS, watched_resources.CLAIMS)
-            )
+            pace, seen = partial(_pace, parts, leader.settings), (watched_resources.PODS, watched_resources.CLAIMS)
+            confirm = partial(reflector.caught_up, parts.connection, parts.store, seen)
             observe = parts.metrics.cycled
-            await admission_loop.admit(desk, subscription, pace=pace, clock=_now, observe=observe, confirm=confirm)
+            await admission_loop.admit(leader, subscription, pace=pace, clock=_now, observe=observe, confirm=confirm)
 
 
 def _election(parts: Parts) -> Lease:
@@ -464,10 +462,10 @@ async def _pass_on(store: Store, subscription: Subscription) -> None:
             subscription.wake()
 
 
-def _paced(parts: Parts, desk: LeaderState) -> admission_loop.Pace:
-    """Return the pace that holds now, and have the next cycle keep the bounds that do."""
+def _pace(parts: Parts, used: CycleSettings) -> admission_loop.Pace:
+    """Return the pace of the settings as they are now, and have the next cycle use their bounds."""
     settings = parts.settings.controller
-    desk.steps, desk.writes = settings.steps, settings.writes
+    used.steps, used.writes = settings.steps, settings.writes
     return admission_loop.Pace(resync=settings.resync, debounce=settings.debounce)
 
 

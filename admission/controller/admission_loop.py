@@ -14,7 +14,8 @@ import structlog
 
 from admission.cycle import cycle
 from admission.cycle.outcome import Kind, Outcome
-from admission.cycle.state.leader import CycleResult, LeaderState
+from admission.cycle.state.leader import Leader
+from admission.cycle.state.result import CycleResult
 from admission.errors import RetryError
 
 log = structlog.get_logger()
@@ -29,7 +30,7 @@ LINES = 100
 
 
 class Changes(Protocol):
-    """Tells that the view has changed since it was last asked."""
+    """Reports whether the view has changed since the last call."""
 
     async def wait(self) -> None:
         """Return as soon as something has changed; at once when it has already."""
@@ -46,7 +47,7 @@ class Pace:
 
 
 async def admit(
-    desk: LeaderState,
+    leader: Leader,
     changes: Changes,
     *,
     pace: Callable[[], Pace],
@@ -54,57 +55,60 @@ async def admit(
     observe: Callable[[CycleResult, float], None],
     confirm: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Run cycles until cancelled. pace: asked before each of them.
+    """Run cycles until cancelled. pace: read before each of them.
 
     confirm: returns when the view shows all that an earlier leader may have seen. It takes long in a large cluster, so
-    it is asked after a first cycle, which may grant already, but where it was asked in an earlier term and has not
-    returned. Raises DeposedError when a later leader has written to the ledger, and what `confirm` does.
+    it is called after a first cycle, which may already grant, unless an earlier term ended while it was pending.
+    Raises DeposedError when a later leader has written to the ledger, and what `confirm` does.
     """
     loop = asyncio.get_running_loop()
     before = CycleResult()
-    desk.caught_up = confirm is None
-    may_begin = not desk.lasting.is_behind
+    term, process = leader.term, leader.process
+    if confirm is not None:
+        term.await_confirmation()
+    may_begin = not process.is_behind
     while True:
-        if confirm is not None and not desk.caught_up and not may_begin:
-            desk.lasting.is_behind = True
+        if confirm is not None and not term.is_confirmed and not may_begin:
+            process.is_behind = True
             await confirm()
-            desk.lasting.is_behind, desk.caught_up = False, True
+            process.is_behind = False
+            term.confirm()
         may_begin = False
         now = pace()
         started = loop.time()
         try:
-            with desk.ports.traces.cycle():
-                result = await cycle.run(desk, clock())
+            with leader.ports.traces.cycle():
+                result = await cycle.run(leader, clock())
         except RetryError as error:
             log.warning("the cycle is tried again", error=str(error))
             await asyncio.sleep(now.retry)
             continue
-        await _tell(result)
+        await _log_decisions(result)
         _warn(result, before)
-        _confess(result, before)
+        _log_defects(result, before)
         before = result
         seconds = loop.time() - started
         observe(result, seconds)
-        if not desk.caught_up:
+        if not term.is_confirmed:
             continue
         wait = _until(result, clock(), now.resync)
-        await _something(changes, wait)
-        # Where a cycle takes long, the time is left to watches and the webhook, and a burst costs fewer of them. But
-        # who was left over by a cycle that let in as many as it may does not wait for that.
-        rest = min(2 * seconds, LONGEST_PAUSE) if wait or not result.granted else 0.0
-        await asyncio.sleep(max(now.debounce, rest))
+        await _change_or(changes, wait)
+        # After a long cycle, watches and the webhook get the time, and a burst costs fewer cycles. But gangs that were
+        # left over by a cycle which admitted as many as it may do not wait for that.
+        pause = min(2 * seconds, LONGEST_PAUSE) if wait or not result.granted else 0.0
+        await asyncio.sleep(max(now.debounce, pause))
 
 
-async def _tell(result: CycleResult) -> None:
-    """Log every decision, one a line: who was let in, who was taken back, and who begins to wait for which reason."""
+async def _log_decisions(result: CycleResult) -> None:
+    """Log every decision, one per line: admissions, evictions, and each new reason for which a gang waits."""
     for number, one in enumerate(result.decisions):
         if number % LINES == LINES - 1:
-            # A new leader has thousands of them, and is to renew its lease meanwhile.
+            # A new leader has thousands of them, and has to renew its lease meanwhile.
             await asyncio.sleep(0)
-        log.info(str(one.kind), gang=one.gang, gang_uid=one.uid, queue=one.queue, **_more(one))
+        log.info(str(one.kind), gang=one.gang, gang_uid=one.uid, queue=one.queue, **_details(one))
 
 
-def _more(one: Outcome) -> dict[str, Any]:
+def _details(one: Outcome) -> dict[str, Any]:
     """Return what else is logged of a decision. Amounts are text, so that readers of JSON stay exact."""
     match one.kind:
         case Kind.ADMITTED:
@@ -120,7 +124,7 @@ def _more(one: Outcome) -> dict[str, Any]:
 
 
 def _warn(result: CycleResult, before: CycleResult) -> None:
-    """Log when it begins that the clock is behind the books, or that entries wait for the database; not each cycle."""
+    """Log once that the clock is behind the books, or that entries wait for the database; not in every cycle."""
     if result.behind and not before.behind:
         seconds = result.behind.total_seconds()
         log.warning("the clock is behind the books, whose time is kept instead; set the clock right", seconds=seconds)
@@ -130,8 +134,8 @@ def _warn(result: CycleResult, before: CycleResult) -> None:
         log.info("the ledger's database has what happened meanwhile", entries=before.unposted)
 
 
-def _confess(result: CycleResult, before: CycleResult) -> None:
-    """Log what Muster failed of, with the traceback, when it begins."""
+def _log_defects(result: CycleResult, before: CycleResult) -> None:
+    """Log new failures of Muster itself, with their tracebacks."""
     known = {(one.during, one.gang, one.text) for one in before.defects}
     uids = {gang.key: gang.uid for gang in result.gangs} if result.defects else {}
     for one in result.defects:
@@ -148,7 +152,7 @@ def _until(result: CycleResult, now: datetime, resync: float) -> float:
     return min(resync, max(0.0, (result.next_try - now).total_seconds()))
 
 
-async def _something(changes: Changes, seconds: float) -> None:
+async def _change_or(changes: Changes, seconds: float) -> None:
     try:
         async with asyncio.timeout(seconds):
             await changes.wait()

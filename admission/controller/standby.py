@@ -1,8 +1,8 @@
-"""Standing by: a process that does not lead keeps a desk warm, so that its first cycle is like any other.
+"""Standing by: a process that does not lead keeps its state preloaded, so that its first cycle is like any other.
 
-A desk that knows nothing yet has to count every gang and look at every device before it can grant anything, which takes
-seconds in a large cluster. Who stands by does that beforehand, again and again; it decides nothing and writes nothing.
-Its desk has no epoch under which the ledger would take anything until its term begins.
+A leader without any state has to count every gang and inspect every device before it can grant anything, which takes
+seconds in a large cluster. A standby does that beforehand, again and again; its decisions have no effect and it writes
+nothing. Its state has no epoch under which the ledger would accept a write until its term begins.
 """
 
 import asyncio
@@ -19,26 +19,26 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 PAUSE = 5.0
-"""Seconds between two rehearsals, at least."""
+"""Seconds between two preloads, at least."""
 
-REST = 10
-"""So many times as long as a rehearsal has taken it rests: one in a large cluster takes its time, too."""
+PAUSE_FACTOR = 10
+"""The pause after a preload, as a multiple of its duration: one in a large cluster takes long itself."""
 
 
 class Standby(Generic[T]):
-    """Keeps one desk (or whatever `make` makes) warm by `rehearse`, as long as nobody takes it."""
+    """Keeps one state, as `make` returns it, preloaded by `preload` until a term takes it over."""
 
-    def __init__(self, make: Callable[[], T], rehearse: Callable[[T], Awaitable[None]]) -> None:
+    def __init__(self, make: Callable[[], T], preload: Callable[[T], Awaitable[None]]) -> None:
         self._make = make
-        self._rehearse = rehearse
-        self._stage = asyncio.Lock()
-        self._warm: T | None = None
-        self._is_on = False
+        self._preload = preload
+        self._lock = asyncio.Lock()
+        self._preloaded: T | None = None
+        self._is_leading = False
 
     @asynccontextmanager
-    async def rehearsing(self) -> AsyncGenerator[None]:
-        """Rehearse beside the block; not during a term."""
-        task = asyncio.create_task(self._run(), name="rehearse")
+    async def preloading(self) -> AsyncGenerator[None]:
+        """Preload beside the block; not during a term."""
+        task = asyncio.create_task(self._run(), name="preload")
         try:
             yield
         finally:
@@ -48,31 +48,31 @@ class Standby(Generic[T]):
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            async with self._stage:
+            async with self._lock:
                 began = loop.time()
-                if not self._is_on:
+                if not self._is_leading:
                     await self._once()
-            await asyncio.sleep(max(PAUSE, REST * (loop.time() - began)))
+            await asyncio.sleep(max(PAUSE, PAUSE_FACTOR * (loop.time() - began)))
 
     @asynccontextmanager
-    async def on(self) -> AsyncGenerator[T]:
-        """Yield the desk for a term. A rehearsal that is under way is waited for: the first cycle would do the same."""
-        self._is_on = True
+    async def take_over(self) -> AsyncGenerator[T]:
+        """Yield the state for a term. A preload in progress is waited for: the first cycle would do the same work."""
+        self._is_leading = True
         try:
-            async with self._stage:
-                taken, self._warm = self._warm or self._make(), None
-            yield taken
+            async with self._lock:
+                state, self._preloaded = self._preloaded or self._make(), None
+            yield state
         finally:
-            self._is_on = False
+            self._is_leading = False
 
     async def _once(self) -> None:
-        warm, self._warm = self._warm or self._make(), None
+        state, self._preloaded = self._preloaded or self._make(), None
         try:
-            await self._rehearse(warm)
+            await self._preload(state)
         except RetryError as error:
             log.debug("the rehearsal is tried again", error=str(error))
         except Exception:
-            # What a rehearsal trips over is no reason not to lead: the next one begins with an empty desk.
+            # A failed preload is no reason not to lead: the next one begins with an empty state.
             log.exception("the rehearsal failed")
             return
-        self._warm = warm
+        self._preloaded = state

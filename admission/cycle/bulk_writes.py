@@ -1,71 +1,83 @@
-"""Writes to many pods at a time, each of which may fail without the others."""
+"""Writes to many objects at a time, each of which may fail without the others."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import NodeName
 from admission.cycle import events
-from admission.cycle.state.leader import LeaderState
+from admission.cycle.state.in_flight import InFlight
+from admission.cycle.state.term import CycleSettings
 from admission.errors import FixError, GoneError, RetryError
+from admission.ports import Pods, Reports, Traces
 
 T = TypeVar("T")
 
 Write = Callable[[Pod], Awaitable[None]]
 
 
-async def concurrently(desk: LeaderState, items: Iterable[T], write: Callable[[T], Awaitable[None]]) -> None:
-    """Write every item, at most `writes` of them at a time."""
-    limit = asyncio.Semaphore(desk.writes)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkWriter:
+    """Writes at most `settings.writes` objects at a time."""
 
-    async def run(item: T) -> None:
-        async with limit:
-            await write(item)
+    settings: CycleSettings
+    pods: Pods
+    reports: Reports
+    traces: Traces
+    in_flight: InFlight
 
-    async with asyncio.TaskGroup() as tasks:
-        for item in items:
-            tasks.create_task(run(item))
+    async def each(self, items: Iterable[T], write: Callable[[T], Awaitable[None]]) -> None:
+        """Write every item."""
+        limit = asyncio.Semaphore(self.settings.writes)
 
+        async def run(item: T) -> None:
+            async with limit:
+                await write(item)
 
-async def open_gates(desk: LeaderState, pairs: Iterable[tuple[Pod, NodeName]]) -> None:
-    """Open gates, in order on each node and several nodes at a time. What fails is tried again by the next cycle.
+        async with asyncio.TaskGroup() as tasks:
+            for item in items:
+                tasks.create_task(run(item))
 
-    On one node the order counts: kube-scheduler gives devices to whom it sees first. A pod without a node goes where
-    kube-scheduler puts it.
-    """
+    async def each_pod(self, pods: Iterable[Pod], write: Write) -> list[Pod]:
+        """Write every pod. Return those that have to be tried again."""
+        return await self._lanes([[(pod, write)] for pod in pods])
 
-    def opener(node: NodeName) -> Write:
-        async def open_gate(pod: Pod) -> None:
-            with desk.ports.traces.write("open gate", pod.meta.uid, pod.meta.key):
-                await desk.ports.pods.open_gate(pod, node or None)
-            desk.opened.add(pod.meta.uid)
+    async def open_gates(self, pairs: Iterable[tuple[Pod, NodeName]]) -> None:
+        """Open gates, in order on each node and several nodes at a time. The next cycle tries again what fails.
 
-        return open_gate
+        On one node the order counts: kube-scheduler gives devices to the pod that it sees first. A pod without a node
+        goes where kube-scheduler puts it.
+        """
 
-    lanes: dict[NodeName, list[tuple[Pod, Write]]] = {}
-    for pod, node in pairs:
-        if pod.meta.uid not in desk.opened:
-            lanes.setdefault(node, []).append((pod, opener(node)))
-    await in_lanes(desk, list(lanes.values()))
+        def opener(node: NodeName) -> Write:
+            async def open_gate(pod: Pod) -> None:
+                with self.traces.write("open gate", pod.meta.uid, pod.meta.key):
+                    await self.pods.open_gate(pod, node or None)
+                self.in_flight.assume_opened(pod)
 
+            return open_gate
 
-async def in_lanes(desk: LeaderState, lanes: Sequence[Sequence[tuple[Pod, Write]]]) -> list[Pod]:
-    """Write the pods of each lane one after the other, `writes` lanes at a time.
+        lanes: dict[NodeName, list[tuple[Pod, Write]]] = {}
+        for pod, node in pairs:
+            if pod.meta.uid not in self.in_flight.opened:
+                lanes.setdefault(node, []).append((pod, opener(node)))
+        await self._lanes(list(lanes.values()))
 
-    Return the pods for which it has to be tried again.
-    """
-    failed: list[Pod] = []
+    async def _lanes(self, lanes: Sequence[Sequence[tuple[Pod, Write]]]) -> list[Pod]:
+        """Write the pods of each lane in order, several lanes at a time; return those to be tried again."""
+        failed: list[Pod] = []
 
-    async def run(lane: Sequence[tuple[Pod, Write]]) -> None:
-        for pod, write in lane:
-            try:
-                await write(pod)
-            except GoneError:
-                continue  # the next cycle sees that the pod is gone, and what follows from it
-            except (RetryError, FixError) as error:
-                failed.append(pod)
-                await events.gang_failed(desk.ports.reports, pod, error)
+        async def run(lane: Sequence[tuple[Pod, Write]]) -> None:
+            for pod, write in lane:
+                try:
+                    await write(pod)
+                except GoneError:
+                    continue  # the next cycle sees that the pod is gone, and what follows from it
+                except (RetryError, FixError) as error:
+                    failed.append(pod)
+                    await events.gang_failed(self.reports, pod, error)
 
-    await concurrently(desk, lanes, run)
-    return failed
+        await self.each(lanes, run)
+        return failed

@@ -18,7 +18,9 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Denial, Detail, Hold
 from admission.cycle import cycle
-from admission.cycle.state.leader import CycleResult, LeaderState, Ports
+from admission.cycle.state.leader import Leader, Ports
+from admission.cycle.state.result import CycleResult
+from admission.cycle.state.term import CycleSettings
 from admission.scheduling.placement import protection
 from admission.scheduling.placement.protection import Barriers
 from admission.simulation import in_memory, opening_balance
@@ -99,7 +101,7 @@ class _Run:
             scheduler=admission_ports.FixedScheduler(cluster_state.profile),
             fences=admission_ports.NoFences(fences(cluster_state.snapshot)),
         )
-        self._desk = LeaderState(ports=ports, actor=ACTOR, epoch=EPOCH, steps=steps)
+        self._leader = Leader.build(ports=ports, actor=ACTOR, epoch=EPOCH, settings=CycleSettings(steps=steps))
         self._seen: dict[GangUid, GangReport] = {}
         self._running: list[GangUid] = []
         self._at_first: frozenset[GangUid] = frozenset()
@@ -124,7 +126,7 @@ class _Run:
 
     async def cycle(self) -> CycleResult:
         """Run one cycle, and let kube-scheduler start what it admitted."""
-        result = await cycle.run(self._desk, self._now)
+        result = await cycle.run(self._leader, self._now)
         for uid, evicted in result.evicted.items():
             self._evicted[self._keys[uid]] = evicted
             self._order.pop(uid, None)

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from admission.api.muster.gangs import GangReport
-from admission.cycle.state.leader import CycleResult
+from admission.cycle.state.result import CycleResult
 from admission.scheduling.checks.faults import During
 from admission.telemetry import metric_catalog
 from admission.telemetry.collectors import Leader, Process, Reviews, Standing, Tally, Watched, Watches

@@ -15,7 +15,7 @@ from admission.api.muster.gangs import Phase
 from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.cycle.outcome import Kind, Outcome
-from admission.cycle.state.leader import CycleResult
+from admission.cycle.state.result import CycleResult
 from admission.kube.webhook_config import registration
 from admission.scheduling.checks.faults import Defect, During
 from admission.telemetry import metric_catalog

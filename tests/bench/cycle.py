@@ -29,7 +29,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.cycle import cycle
-from admission.cycle.state.leader import LeaderState, Ports
+from admission.cycle.state.leader import Leader, Ports
 from admission.simulation import in_memory
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -108,7 +108,7 @@ class Scene:
             ledger=in_memory.Ledger(book),
             queues=self.cluster,
         )
-        self.desk = LeaderState(ports=ports, actor="bench", epoch=1)
+        self.leader = Leader.build(ports=ports, actor="bench", epoch=1)
         self.now = NOON
         self._undo: Callable[[], None] | None = None
 
@@ -117,7 +117,7 @@ class Scene:
         self.now += timedelta(seconds=1)
         gc.collect()
         start = time.process_time()
-        await cycle.run(self.desk, self.now)
+        await cycle.run(self.leader, self.now)
         return (time.process_time() - start) * 1e3
 
     def settle(self) -> None:

@@ -20,7 +20,7 @@ from admission.api.kubernetes.meta import Meta
 from admission.api.values import names
 from admission.api.values.names import GangUid, Uid
 from admission.cycle import cycle
-from admission.cycle.state.leader import LeaderState, Ports
+from admission.cycle.state.leader import Leader, Ports
 from admission.ledger.db import migrations
 from admission.ledger.sql_ledger import SqlLedger
 from admission.simulation import in_memory
@@ -40,7 +40,7 @@ Event = tuple[datetime, int, str, object]
 class Month:
     """The cluster of the month, and what is still to come."""
 
-    desk: LeaderState
+    leader: Leader
     cluster: "Lab"
     chance: random.Random = field(default_factory=lambda: random.Random(31))  # noqa: S311 - a history, not a secret
     events: list[Event] = field(default_factory=list)
@@ -61,10 +61,10 @@ class Month:
 
     async def _look(self, at: datetime) -> None:
         """Run a cycle; kube-scheduler starts what it let in, and the next one settles that a few seconds later."""
-        result = await cycle.run(self.desk, at)
-        started = self.cluster.schedule(self.desk.book)
+        result = await cycle.run(self.leader, at)
+        started = self.cluster.schedule(self.leader.mirror.book)
         for gang in result.granted:
-            pods = frozenset(self.desk.book.placements[gang].seats)
+            pods = frozenset(self.leader.mirror.book.placements[gang].seats)
             self._later(at + self._runtime(gang), "end", pods)
         if started:
             self._later(at + timedelta(seconds=4), "settle", None)
@@ -133,7 +133,7 @@ async def write(file: Path) -> int:
         await ledger.fence(1)
         lab = Lab()
         ports = Ports(view=lab, pods=lab, claims=lab, workloads=lab, reports=lab, ledger=ledger)
-        month = Month(desk=LeaderState(ports=ports, actor="muster", epoch=1), cluster=lab)
+        month = Month(leader=Leader.build(ports=ports, actor="muster", epoch=1), cluster=lab)
         await month.pass_by()
         return month.jobs
 

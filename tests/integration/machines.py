@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import QUEUE, QueueName
 from admission.cycle import cycle
-from admission.cycle.state.leader import LeaderState, Ports
+from admission.cycle.state.leader import Leader, Ports
 from admission.dra.metering import device_meters
 from admission.errors import LedgerAwayError, RetryError
 from admission.lifecycle import reconciliation
@@ -130,7 +130,7 @@ class Fire(RuleBasedStateMachine):
             ledger=books,
             fences=self.village.fences,
         )
-        self.desk = LeaderState(ports=ports, actor=f"leader {self.epoch}", epoch=self.epoch)
+        self.leader = Leader.build(ports=ports, actor=f"leader {self.epoch}", epoch=self.epoch)
 
     @initialize(fenced=st.sampled_from([True, True, False]))
     def begin(self, fenced: bool) -> None:
@@ -243,7 +243,7 @@ class Fire(RuleBasedStateMachine):
         """Run one cycle; return whether the leader died in it."""
         died = False
         try:
-            self.runner.run(cycle.run(self.desk, self.now))
+            self.runner.run(cycle.run(self.leader, self.now))
         except* KilledError:
             died = True
         return died

@@ -11,7 +11,9 @@ from hypothesis.stateful import run_state_machine_as_test
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Holding
-from admission.cycle.steps import deallocate, evict
+from admission.cycle.steps import deallocate
+from admission.cycle.steps.deallocate import Deallocation
+from admission.cycle.steps.evict import GangEviction
 from admission.simulation import in_memory
 from tests import soaking
 from tests.integration.machines import TEAMS, Fire, Late, Others
@@ -100,24 +102,24 @@ async def shuts_without_a_mark(cluster: in_memory.Cluster, pod: Pod) -> bool:
     return known is None or known.gated
 
 
-def only_what_is_allocated(facts: Any, holdings: Iterable[Holding]) -> list[Claim]:
-    claims = (facts.sight.claims.get(holding.claim_uid) for holding in holdings)
+def only_what_is_allocated(inputs: Any, holdings: Iterable[Holding]) -> list[Claim]:
+    claims = (inputs.observed.claims.get(holding.claim_uid) for holding in holdings)
     return [claim for claim in claims if claim is not None and claim.allocation is not None and not claim.reserved_for]
 
 
-async def withdraws_nothing(desk: Any, facts: Any, placement: Any, *, keep: Collection[Any]) -> bool:
+async def withdraws_nothing(step: Any, inputs: Any, placement: Any, *, keep: Collection[Any]) -> bool:
     return True
 
 
-async def secures_nothing(desk: Any, facts: Any, releases: Any) -> Any:
+async def secures_nothing(step: Any, inputs: Any, releases: Any) -> Any:
     return list(releases)
 
 
-async def collects_nothing(desk: Any, facts: Any) -> Any:
-    return facts
+async def collects_nothing(step: Any, inputs: Any) -> Any:
+    return inputs
 
 
-async def shuts_nothing(desk: Any, pods: Any) -> bool:
+async def shuts_nothing(step: Any, pods: Any) -> bool:
     return True
 
 
@@ -136,14 +138,14 @@ MISSING: dict[str, tuple[Any, str, Callable[..., Any], str]] = {
         "a late write after the fence fell",
     ),
     "withdrawal": (
-        deallocate,
+        Deallocation,
         "withdraw",
         withdraws_nothing,
         "a late write to a claim of a gang that lost a pod",
     ),
-    "to secure releases": (deallocate, "secured", secures_nothing, "a late write to a claim whose only pod went"),
-    "to collect orphans": (deallocate, "collect", collects_nothing, "a claim that is left behind"),
-    "to shut gates": (evict, "_shut", shuts_nothing, "a late gate"),
+    "to secure releases": (Deallocation, "secured", secures_nothing, "a late write to a claim whose only pod went"),
+    "to collect orphans": (Deallocation, "collect", collects_nothing, "a claim that is left behind"),
+    "to shut gates": (GangEviction, "_shut", shuts_nothing, "a late gate"),
 }
 
 

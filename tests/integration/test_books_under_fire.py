@@ -33,7 +33,7 @@ from tests.builders import NOON, a_cluster
 from tests.integration import ledgers
 from tests.integration.conftest import Fresh
 from tests.integration.ledgers import CLUSTER
-from tests.property.towns import GPUS, NODES, Fault, Faults, Leader, Town
+from tests.property.towns import GPUS, NODES, Controller, Fault, Faults, Town
 
 ROOT = QueueName("lab")
 TEAMS = [QueueName("east"), QueueName("north"), QueueName("west")]
@@ -65,7 +65,7 @@ class Fire(RuleBasedStateMachine):
         self.jobs = 0
         self.epoch = 1
         self.faults = Faults()
-        self.former: Leader | None = None
+        self.former: Controller | None = None
 
     @initialize(
         nominals=st.lists(st.integers(0, 4), min_size=5, max_size=5),
@@ -91,8 +91,8 @@ class Fire(RuleBasedStateMachine):
             self.edit_a_budget(name, limit)
         self.leader = self.runner.run(self._a_leader())
 
-    async def _a_leader(self) -> Leader:
-        leader = Leader(self.town, self.ledger, self.faults, epoch=self.epoch)
+    async def _a_leader(self) -> Controller:
+        leader = Controller(self.town, self.ledger, self.faults, epoch=self.epoch)
         await leader.begin()
         return leader
 
@@ -219,10 +219,9 @@ class Fire(RuleBasedStateMachine):
         town = Town(a_cluster(), self.ledger)
         town.__dict__.update({name: dict(value) for name, value in vars(self.town).items() if isinstance(value, dict)})
         town.make_anew(self.town.snapshot().queues.values())
-        ports = self.former.desk.ports
-        self.former.desk.ports = replace(
-            ports, view=self.town, pods=town, claims=town, workloads=town, queues=town, reports=town
-        )
+        ports = self.former.leader.ports
+        changed = replace(ports, view=self.town, pods=town, claims=town, workloads=town, queues=town, reports=town)
+        self.former.leader = replace(self.former.leader, ports=changed)
         try:
             self.runner.run(self.former.cycle(self.now))
         except DeposedError:

@@ -18,7 +18,7 @@ from tests.integration.conftest import Fresh
 from tests.integration.ledgers import CLUSTER
 from tests.integration.test_ledger_append_only import REFUSED
 from tests.postgres import programs
-from tests.unit.cycle.fences import a_desk
+from tests.unit.cycle.fences import a_leader
 from tests.unit.cycle.jobs import Jobs, Play
 from tests.unit.cycle.test_reconciliation import Cluster, author, no_pause
 
@@ -100,7 +100,7 @@ async def test_a_leader_of_restored_books_goes_on_with_the_quota_that_is_left(
         cluster.submit("too-large", queue="q", pods=1)
         await older.fence(2)
 
-        await cycle.run(a_desk(cluster, older, epoch=2), cluster.now)
+        await cycle.run(a_leader(cluster, older, epoch=2), cluster.now)
 
         assert cluster.running() == {"stays", "late", "fits"}
         assert (await older.verify()).ok

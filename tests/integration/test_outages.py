@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from admission.api.muster.ledger_entries import Entry, Kind
 from admission.api.values.reasons import HoldReason
-from admission.cycle.state.leader import LeaderState, Ports
+from admission.cycle.state.leader import Leader, Ports
 from admission.ledger.journal import read
 from admission.ledger.sql_ledger import SqlLedger
 from tests.builders import NOON, a_cluster
@@ -22,24 +22,24 @@ async def test_a_release_during_an_outage_is_booked_to_the_second_and_in_order(d
         async with SqlLedger.open(url, ledgers.CLUSTER) as ledger:
             cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2))
             ports = Ports(view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=ledger)
-            desk = LeaderState(ports=ports, actor="test", epoch=1)
-            await run(desk)
-            started = cluster.schedule(desk.book)
-            await run(desk, NOON + 10 * SECOND)
+            leader = Leader.build(ports=ports, actor="test", epoch=1)
+            await run(leader)
+            started = cluster.schedule(leader.mirror.book)
+            await run(leader, NOON + 10 * SECOND)
 
             durable_postgres.stop()
             try:
                 cluster.finish(started)
                 add(cluster, a_cluster().job("next", queue="q"))
-                result = await run(desk, NOON + 73 * SECOND)
+                result = await run(leader, NOON + 73 * SECOND)
                 hold = gang(result, "next").hold
                 assert hold is not None
                 assert hold.reason == HoldReason.LEDGER_UNAVAILABLE
                 assert result.unposted == 1
-                await run(desk, NOON + 80 * SECOND)
+                await run(leader, NOON + 80 * SECOND)
             finally:
                 durable_postgres.start()
-            result = await run(desk, NOON + 95 * SECOND)
+            result = await run(leader, NOON + 95 * SECOND)
 
             assert len(result.granted) == 1
             entries = await _entries(ledger)
@@ -50,7 +50,7 @@ async def test_a_release_during_an_outage_is_booked_to_the_second_and_in_order(d
                 (Kind.RELEASE, 73 * SECOND),
                 (Kind.RESERVE, 95 * SECOND),
             ]
-            assert await ledger.load() == desk.book
+            assert await ledger.load() == leader.mirror.book
             assert (await ledger.verify()).finding is None
 
 

@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 
 from admission.api.values.reasons import HoldReason
-from admission.cycle.state.leader import CycleResult, LeaderState, Ports
+from admission.cycle.state.leader import Leader, Ports
+from admission.cycle.state.result import CycleResult
 from admission.ledger.sql_ledger import SqlLedger
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.cycle.test_budgets import a_budget, exhausted, hold_of, use_of
@@ -33,7 +34,7 @@ class Site:
             reports=self.cluster,
             ledger=ledger,
         )
-        self.desk = LeaderState(ports=ports, actor=name, epoch=1)
+        self.leader = Leader.build(ports=ports, actor=name, epoch=1)
 
     @property
     def running(self) -> int:
@@ -44,8 +45,8 @@ class Site:
         self.cluster.finish(running)
 
     async def run(self, minutes: float) -> CycleResult:
-        result = await run(self.desk, NOON + minutes * MINUTE)
-        self.cluster.schedule(self.desk.book)
+        result = await run(self.leader, NOON + minutes * MINUTE)
+        self.cluster.schedule(self.leader.mirror.book)
         return result
 
 

@@ -14,7 +14,8 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import GANG_MIN, MeterName, QueueName
 from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle
-from admission.cycle.state.leader import CycleResult, LeaderState, Ports
+from admission.cycle.state.leader import Leader, Ports
+from admission.cycle.state.result import CycleResult
 from admission.scheduling.checks.chain import Decision, Grant
 from admission.simulation import in_memory
 from tests.builders import NOON, a_cluster
@@ -108,34 +109,38 @@ HAPPENINGS: tuple[Callable[[Town, in_memory.Ledger], None], ...] = (
 )
 
 
-def a_desk(cluster: in_memory.Cluster, ledger: in_memory.Ledger) -> LeaderState:
+def a_leader(cluster: in_memory.Cluster, ledger: in_memory.Ledger) -> Leader:
     ports = Ports(
         view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=ledger, queues=cluster
     )
-    return LeaderState(ports=ports, actor="test", epoch=1)
+    return Leader.build(ports=ports, actor="test", epoch=1)
 
 
-def afresh(town: Town, ledger: in_memory.Ledger, known: LeaderState) -> LeaderState:
+def afresh(town: Town, ledger: in_memory.Ledger, known: Leader) -> Leader:
     """A leader that begins now, with copies of the cluster and the books, and what no view shows."""
-    desk = a_desk(in_memory.Cluster(town.as_it_is()), in_memory.Ledger(ledger.book))
-    desk.backoffs = dict(known.backoffs)
-    desk.opened, desk.leaving = set(known.opened), set(known.leaving)
-    desk.queues, desk.gone = known.queues, known.gone
-    desk.vacant = known.vacant
-    return desk
+    leader = a_leader(in_memory.Cluster(town.as_it_is()), in_memory.Ledger(ledger.book))
+    leader.queues._queues, leader.queues._gone = known.queues._queues, known.queues.gone
+    know(leader, known)
+    return leader
 
 
-def told(desk: LeaderState, result: CycleResult) -> dict[str, object]:
+def know(leader: Leader, known: Leader) -> None:
+    """Have a leader know what another one does, and no view or ledger shows."""
+    leader.evictions._backoffs, leader.evictions._vacancies = dict(known.evictions.backoffs), known.evictions.vacancies
+    leader.in_flight._opened, leader.in_flight._leaving = {*known.in_flight.opened}, {*known.in_flight.leaving}
+
+
+def told(leader: Leader, result: CycleResult) -> dict[str, object]:
     """What was decided, with the reasons, and the order of what was granted."""
-    held = {uid: _reason(decision) for uid, decision in desk.decisions.items()}
-    places = {uid: decision.position for uid, decision in desk.decisions.items()}
+    held = {uid: _reason(decision) for uid, decision in leader.statuses.decisions.items()}
+    places = {uid: decision.position for uid, decision in leader.statuses.decisions.items()}
     phases = {gang.uid: (gang.phase, gang.charges, gang.plan) for gang in result.gangs}
     return {"granted": result.granted, "held": held, "places": places, "phases": phases, "queues": result.queues}
 
 
-def outcomes(desk: LeaderState) -> dict[str, object]:
+def outcomes(leader: Leader) -> dict[str, object]:
     """Why every gang waits, in full."""
-    return {uid: decision.outcome for uid, decision in desk.decisions.items()}
+    return {uid: decision.outcome for uid, decision in leader.statuses.decisions.items()}
 
 
 def _reason(decision: Decision) -> str:
@@ -150,20 +155,20 @@ def test_what_is_remembered_makes_no_difference(seed: int, length: int) -> None:
     async def live() -> None:
         town = Town(Random(seed))  # noqa: S311 - not for secrets
         ledger = in_memory.Ledger()
-        desk = a_desk(town, ledger)
+        leader = a_leader(town, ledger)
         now = NOON
         for _ in range(length):
             for _ in range(town.random.randint(0, 3)):
                 town.happen(ledger)
             now += timedelta(seconds=1)
-            new = afresh(town, ledger, desk)
-            result = await cycle.run(desk, now)
-            assert told(desk, result) == told(new, await cycle.run(new, now))
+            new = afresh(town, ledger, leader)
+            result = await cycle.run(leader, now)
+            assert told(leader, result) == told(new, await cycle.run(new, now))
         for _ in range(20):
-            result = await cycle.run(desk, now)
-        new = afresh(town, ledger, desk)
+            result = await cycle.run(leader, now)
+        new = afresh(town, ledger, leader)
         await cycle.run(new, now)
-        assert outcomes(desk) == outcomes(new)
+        assert outcomes(leader) == outcomes(new)
 
     asyncio.run(live())
 
@@ -179,7 +184,7 @@ def test_what_was_rehearsed_makes_no_difference_to_who_leads_then(seed: int, len
     async def live() -> None:
         town = Town(Random(seed))  # noqa: S311 - not for secrets
         ledger = in_memory.Ledger()
-        leader, standby = a_desk(town, ledger), a_desk(town, ledger)
+        leader, standby = a_leader(town, ledger), a_leader(town, ledger)
         now = NOON
         for _ in range(length):
             for _ in range(town.random.randint(0, 3)):
@@ -188,12 +193,13 @@ def test_what_was_rehearsed_makes_no_difference_to_who_leads_then(seed: int, len
             await cycle.run(leader, now)
             if town.random.random() < 0.5:
                 written = everything(town, ledger)
-                await cycle.rehearse(standby, now)
+                await cycle.preload(standby, now)
                 assert everything(town, ledger) == written
         cold = afresh(town, ledger, leader)
-        standby.ports = afresh(town, ledger, leader).ports
-        standby.backoffs, standby.vacant = dict(cold.backoffs), cold.vacant
-        standby.opened, standby.leaving = set(cold.opened), set(cold.leaving)
+        copy = afresh(town, ledger, leader)
+        standby = replace(standby, ports=copy.ports)
+        standby.mirror._ledger = standby.mirror.usage._ledger = copy.ports.ledger
+        know(standby, cold)
         assert told(standby, await cycle.run(standby, now)) == told(cold, await cycle.run(cold, now))
 
     asyncio.run(live())

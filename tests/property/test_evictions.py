@@ -146,8 +146,8 @@ async def rest(play: Play) -> None:
             else 0
         )
         if calm > 2:
-            assert not play.desk.preempting.nominations
-            assert not play.desk.ending
+            assert not play.leader.scheduling.nominations.nominations
+            assert not play.leader.evictions.ending
             return
     pytest.fail(f"{play.evicted[-10:]} goes on for ever")
 

@@ -17,7 +17,7 @@ from admission.api.traces import Arrival, Row
 from admission.api.values import names
 from admission.api.values.names import Uid
 from admission.cycle import cycle
-from admission.cycle.state.leader import LeaderState, Ports
+from admission.cycle.state.leader import Leader, Ports
 from admission.simulation import expand, in_memory
 from admission.simulation.expand import Expanded
 from admission.simulation.replay import arrivals as replay_arrivals, cluster, player
@@ -117,7 +117,7 @@ class Controlled:
         ports = Ports(
             view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=self.ledger
         )
-        self.desk = LeaderState(ports=ports, actor="test", epoch=1)
+        self.leader = Leader.build(ports=ports, actor="test", epoch=1)
         self.begun = cluster_state.now
 
     async def starts(self, arrivals: tuple[Arrival, ...]) -> dict[str, float]:
@@ -145,13 +145,13 @@ class Controlled:
         granted: list[str] = []
         at = self.begun + now
         while True:
-            result = await cycle.run(self.desk, at)
+            result = await cycle.run(self.leader, at)
             self.cluster.schedule(self.ledger.book)
             at += TICK
             granted += result.granted
             if not result.granted:
                 # What ended is released by one cycle, and what was bound is settled by the next.
-                again = await cycle.run(self.desk, at)
+                again = await cycle.run(self.leader, at)
                 self.cluster.schedule(self.ledger.book)
                 assert not again.granted
                 return granted

@@ -18,7 +18,8 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.muster import queues
 from admission.api.values.names import MeterName, NodeName, QueueName, Uid
 from admission.cycle import cycle
-from admission.cycle.state.leader import CycleResult, LeaderState, Ports
+from admission.cycle.state.leader import Leader, Ports
+from admission.cycle.state.result import CycleResult
 from admission.errors import LedgerAwayError, RetryError
 from admission.ledger.sql_ledger import SqlLedger
 from admission.lifecycle import transitions
@@ -190,7 +191,7 @@ def _given(device: DeviceId) -> RequestDevice:
     return RequestDevice(request="gpus", device=device)
 
 
-class Leader:
+class Controller:
     """One controller's term."""
 
     def __init__(self, town: Town, ledger: SqlLedger, faults: Faults, *, epoch: int) -> None:
@@ -199,18 +200,18 @@ class Leader:
         ports = Ports(
             view=town, pods=cluster, claims=cluster, workloads=cluster, queues=cluster, reports=town, ledger=books
         )
-        self.desk = LeaderState(ports=ports, actor=f"leader {epoch}", epoch=epoch)
+        self.leader = Leader.build(ports=ports, actor=f"leader {epoch}", epoch=epoch)
         self._ledger = ledger
 
     async def begin(self) -> None:
-        await self._ledger.fence(self.desk.epoch)
+        await self._ledger.fence(self.leader.term.epoch)
 
     async def cycle(self, now: datetime) -> CycleResult | None:
         """Run one cycle; None when the leader died in it."""
         died = False
         result = None
         try:
-            result = await cycle.run(self.desk, now)
+            result = await cycle.run(self.leader, now)
         except* KilledError:
             died = True
         return None if died else result

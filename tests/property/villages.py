@@ -123,6 +123,8 @@ class Village(in_memory.Cluster):
         """Open a gate; of a pod that has a row, and behind a fence only of a gang that has all its devices."""
         if pod.meta.uid not in self._pods:
             raise GoneError("gone")
+        if not self._pods[pod.meta.uid].gated:
+            return  # a late write changes nothing: the gang may have ended meanwhile, and its row with it
         book = self.ledger.book
         if self.fenced and self.fences.barriers.fence and pod.meta.uid in book.owners:
             seats = book.placements[book.owners[pod.meta.uid]].seats

@@ -1,3 +1,16 @@
 """What a leader keeps from one cycle to the next, part by part."""
 
-__all__ = ["leader", "pending_pods"]
+__all__ = [
+    "evictions",
+    "fences",
+    "in_flight",
+    "inputs",
+    "leader",
+    "ledger_mirror",
+    "pending_pods",
+    "queues",
+    "result",
+    "scheduling_cache",
+    "status",
+    "term",
+]

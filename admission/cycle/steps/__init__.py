@@ -1,6 +1,7 @@
-"""The steps of an admission cycle, one module for each."""
+"""The steps of an admission cycle, one module for each: a class that is given the parts of the state that it uses."""
 
 __all__ = [
+    "build_inputs",
     "catch_up",
     "commit",
     "deallocate",
@@ -10,6 +11,7 @@ __all__ = [
     "preempt",
     "protection",
     "queue_finalizers",
+    "report",
+    "schedule",
     "suspend_resume",
-    "usage_history",
 ]

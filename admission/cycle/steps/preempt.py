@@ -1,9 +1,9 @@
-"""Evicting gangs for others that are held: who it is decided for, and what these are promised.
+"""Preemption: for which held gangs others are evicted, and what these gangs are nominated for.
 
-Decided after everything else in a cycle, about the world as it is then; those who might be helped are looked at again
-only when something has changed. What is found is a promise in this leader's memory, the evictions in the status of the
-victims and then in the ledger. The next leader finds there who goes, and for whom: nobody else is evicted for that gang
-as long as those who go are enough.
+Decided after everything else in a cycle, on the cluster state as it is then; gangs that might be helped are tried again
+only when something has changed. A result is a nomination in this leader's memory; the evictions are in the status of
+the victims and then in the ledger. The next leader reads there which gangs go, and for which: no further gang is
+evicted for that one as long as those that go are enough.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -12,8 +12,14 @@ from dataclasses import dataclass, replace
 from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import Hold
-from admission.cycle.state.leader import CycleInputs, LeaderState
-from admission.cycle.steps import evict as steps_evict
+from admission.cycle.state.evictions import EvictionState
+from admission.cycle.state.in_flight import InFlight
+from admission.cycle.state.inputs import CycleInputs
+from admission.cycle.state.ledger_mirror import LedgerMirror
+from admission.cycle.state.scheduling_cache import SchedulingCache
+from admission.cycle.state.status import StatusState
+from admission.cycle.state.term import Term
+from admission.cycle.steps.evict import GangEviction
 from admission.dra.state.cluster_state import ClusterState
 from admission.lifecycle import limits
 from admission.quota import queue_order
@@ -22,280 +28,299 @@ from admission.scheduling import cycle
 from admission.scheduling.checks.chain import Decision, Grant, Rules
 from admission.scheduling.cycle import CycleDecisions
 from admission.scheduling.preemption import candidates, nominations, targets
-from admission.scheduling.preemption.nominations import Nomination
+from admission.scheduling.preemption.nominations import Nomination, Nominations
 from admission.scheduling.preemption.targets import PreemptionCandidate, PreemptionScope, PreemptionTargets
 from admission.workloads.gangs import Group
 
 MOST_TRIES = 4
-"""Different asks for which victims are looked for in one cycle; the others follow in the next one."""
+"""Different questions for which victims are looked for in one cycle; the others follow in the next one."""
 
 
-def decide(
-    desk: LeaderState, facts: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage
-) -> tuple[CycleDecisions, tuple[PreemptionTargets, ...]]:
-    """Decide about the gangs that wait, and who is evicted for those that are held."""
-    memory = desk.preempting
-    if not memory.nominations and not any(map(targets.may_preempt, facts.snapshot.queues.values())):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preemption:
+    """Decides about waiting gangs with preemption, and evicts the victims."""
+
+    term: Term
+    mirror: LedgerMirror
+    evictions: EvictionState
+    in_flight: InFlight
+    cache: SchedulingCache
+    statuses: StatusState
+    eviction: GangEviction
+
+    @property
+    def memory(self) -> Nominations:
+        return self.cache.nominations
+
+    def decide(
+        self, inputs: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage
+    ) -> tuple[CycleDecisions, tuple[PreemptionTargets, ...]]:
+        """Decide about the gangs that wait, and which gangs are evicted for those that are held."""
+        memory, backfill = self.memory, self.cache.backfill
+        if not memory.nominations and not any(map(targets.may_preempt, inputs.snapshot.queues.values())):
+            memory.begun = True
+            return cycle.decide_all(inputs.groups, rules, cluster, usage, backfill), ()
+        if not memory.begun:
+            self._nominate_recalled(inputs, rules, cluster, usage)
         memory.begun = True
-        return cycle.decide_all(facts.groups, rules, cluster, usage, desk.reserve), ()
-    if not memory.begun:
-        _plans(desk, facts, rules, cluster, usage)
-    memory.begun = True
-    _forget_others(desk, facts)
-    decided = nominations.decide_all(facts.groups, rules, cluster, usage, memory, reserve=desk.reserve)
-    found = {decision.group.uid: decision for decision in decided.anew}
-    dropped = _dropped(desk, facts, found)
-    sacrifices: tuple[PreemptionTargets, ...] = ()
-    if rules.beyond is None and rules.balances is not None and desk.caught_up and not rules.anew:
-        promised = {*memory.nominations}
-        sacrifices = tuple(
-            _sacrifices(desk, facts, found, lambda: _scene(desk, facts, rules, cluster, usage, decided=decided))
+        self._forget_others(inputs)
+        decided = nominations.decide_all(inputs.groups, rules, cluster, usage, memory, reserve=backfill)
+        found = {decision.group.uid: decision for decision in decided.anew}
+        dropped = self._drop_vain(inputs, found)
+        chosen: tuple[PreemptionTargets, ...] = ()
+        if rules.beyond is None and rules.balances is not None and self.term.is_confirmed and not rules.anew:
+            before = {*memory.nominations}
+            chosen = tuple(
+                self._targets(inputs, found, lambda: self._stage(inputs, rules, cluster, usage, decided=decided))
+            )
+            dropped += before - {*memory.nominations}
+        return replace(decided, anew=self._explained(found, dropped)), chosen
+
+    async def evict(self, inputs: CycleInputs, chosen: Sequence[PreemptionTargets]) -> None:
+        """Evict the victims; where that fails, the next cycles try again, whichever process leads then."""
+        if not chosen:
+            return
+        found = self.cache.gangs.groups(inputs.snapshot, self.mirror.book.placements, self.in_flight.leaving)
+        groups = {group.uid: group for group in found}
+        for one in chosen:
+            if self.mirror.is_down:
+                self.memory.nominations.pop(one.group.uid, None)
+                self.cache.verdicts.lines.drop(one.group.queue)
+                continue
+            for victim in one.victims:
+                cause, reason = targets.cause(one.group, victim), targets.reason(one.group, victim)
+                group = groups.get(victim.uid)
+                eviction = (
+                    limits.evicted(group, cause, reason, made_room_for=one.group.key) if group is not None else None
+                )
+                if eviction is not None:
+                    await self.eviction.take_back(inputs, eviction)
+
+    # Nominations that do not stand any more.
+
+    def _forget_others(self, inputs: CycleInputs) -> None:
+        """Forget the nominations of gangs that do not wait for them any more."""
+        memory = self.memory
+        if memory.nominations:
+            waiting = {group.uid: group for group in inputs.groups if group.uid in memory.nominations}
+            memory.nominations = {
+                uid: nomination
+                for uid, nomination in memory.nominations.items()
+                if uid in waiting and nomination.is_for(waiting[uid])
+            }
+
+    def _drop_vain(self, inputs: CycleInputs, found: dict[GangUid, Decision]) -> list[GangUid]:
+        """Drop the nominations that were in vain, and return of which gangs."""
+        memory, dropped = self.memory, []
+        for uid, nomination in [*memory.nominations.items()]:
+            decision = found.get(uid) or self.statuses.decisions.get(uid)
+            outcome = decision.outcome if decision is not None else None
+            is_awaited = nomination.is_awaited(self.mirror.book.placements, inputs.snapshot, inputs.now)
+            if not isinstance(outcome, Grant) and not (is_awaited and targets.may_help(outcome)):
+                del memory.nominations[uid]
+                dropped.append(uid)
+        return dropped
+
+    def _explained(self, found: dict[GangUid, Decision], dropped: Iterable[GangUid]) -> tuple[Decision, ...]:
+        """Return the decisions; the holds of nominated gangs say which gangs are evicted for them, others do not."""
+        memory, decisions = self.memory, self.statuses.decisions
+        for uid in dropped:
+            raw, before = memory.told.pop(uid, None), decisions.get(uid)
+            if raw is not None and before is not None and uid not in found:
+                found[uid] = replace(before, outcome=raw[0])
+        for uid, nomination in memory.nominations.items():
+            decision = found.get(uid) or decisions.get(uid)
+            pair = memory.told.get(uid)
+            if decision is None or not isinstance(decision.outcome, Hold) or (pair and decision.outcome is pair[1]):
+                continue
+            if pair is None or pair[0] != decision.outcome:
+                pair = memory.told[uid] = decision.outcome, nomination.told(decision.outcome)
+            found[uid] = replace(decision, outcome=pair[1])
+        memory.told = {uid: pair for uid, pair in memory.told.items() if uid in memory.nominations}
+        return tuple(found.values())
+
+    # Targets.
+
+    def _stage(
+        self, inputs: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage, *, decided: CycleDecisions
+    ) -> "_Stage":
+        """Return the cluster and the quotas after what was decided, with nominations taken, and the candidates."""
+        memory = self.memory
+        grants = [(one.group, one.outcome) for one in decided.anew if isinstance(one.outcome, Grant)]
+        started = {group.uid for group, _ in grants}
+        left = [nomination for uid, nomination in memory.nominations.items() if uid not in started]
+        charges = [(one.group.queue, one.grant.plan.charge) for one in left]
+        charges += [(group.queue, grant.plan.charge) for group, grant in grants]
+        cluster = memory.laid.over(cluster, left)
+        for group, grant in grants:
+            cluster = nominations.granted(cluster, group, grant)
+        queue_usage = QueueUsage(rules.tree, nominations.charged(usage, charges))
+        staying, going = self._candidates(inputs)
+        staying += (one.tenant() for one in left if self._may_be_taken_over(one, going))
+        backfill = self.cache.backfill
+        return _Stage(
+            PreemptionScope(rules=rules, cluster=cluster, queue_usage=queue_usage, reserve=backfill, going=going),
+            staying,
         )
-        dropped += promised - {*memory.nominations}
-    return replace(decided, anew=_told(desk, found, dropped)), sacrifices
 
+    def _candidates(self, inputs: CycleInputs) -> tuple[list[PreemptionCandidate], list[PreemptionCandidate]]:
+        """Return the gangs that could be evicted, and those that go anyway; stalled evictions are not waited for."""
+        seen = candidates.Seen(
+            placements=self.mirror.book.placements,
+            observed=inputs.observed,
+            leaving=self.in_flight.leaving,
+            now=inputs.now,
+        )
+        staying, going = candidates.candidates(inputs.groups, seen)
+        ending, evicted = {*self.evictions.ending}, self.evictions.evicted
+        soon = {uid for uid in ending if inputs.now <= evicted[uid].at + nominations.LONGEST}
+        going += [one for one in staying if one.uid in soon]
+        busy = ending | inputs.taken_back
+        return [one for one in staying if one.uid not in busy], going
 
-async def evict(desk: LeaderState, facts: CycleInputs, sacrifices: Sequence[PreemptionTargets]) -> None:
-    """Evict the victims; where that fails, it is tried again by the next cycles, whoever leads then."""
-    if not sacrifices:
-        return
-    groups = {group.uid: group for group in desk.census.groups(facts.snapshot, desk.book.placements, desk.leaving)}
-    for one in sacrifices:
-        if desk.away:
-            desk.preempting.nominations.pop(one.group.uid, None)
-            desk.rest.lines.drop(one.group.queue)
-            continue
-        for victim in one.victims:
-            cause, reason = targets.cause(one.group, victim), targets.reason(one.group, victim)
-            group = groups.get(victim.uid)
-            eviction = limits.evicted(group, cause, reason, made_room_for=one.group.key) if group is not None else None
-            if eviction is not None:
-                await steps_evict.end(desk, facts, eviction)
+    def _may_be_taken_over(self, nomination: Nomination, going: Iterable[PreemptionCandidate]) -> bool:
+        """Return whether all that a gang is nominated for will be free."""
+        goes = {one.uid for one in going}
+        return all(uid in goes for uid in nomination.victims if uid in self.mirror.book.placements)
 
+    def _targets(
+        self, inputs: CycleInputs, found: dict[GangUid, Decision], make_stage: Callable[[], "_Stage"]
+    ) -> Iterator[PreemptionTargets]:
+        """Yield which gangs are evicted for which, and nominate these for what they are planned to get."""
+        memory, cluster = self.memory, self.cache.cluster
+        made_from = (
+            self.mirror.book.placements,
+            inputs.tree,
+            inputs.meters,
+            *memory.nominations.values(),
+            *self.cache.backfill.estimates.values(),
+        )
+        if cluster is None or not memory.begin(inputs.groups, cluster, *made_from):
+            return
+        questions = self._questions(inputs, found)
+        chosen = memory.next([*questions], MOST_TRIES)
+        stage: _Stage | None = None
+        for question, (decision, queue) in questions.items():
+            if question not in chosen:
+                continue
+            stage = stage or make_stage()
+            answer = targets.choose(decision.group, queue, decision.needed, stage.staying, stage.scope)
+            if answer is None or not answer.victims:
+                memory.failed.add(question)
+            if answer is None:
+                continue
+            if answer.victims:
+                yield from self._nominate_first(inputs, answer, stage.scope.going)
+            stage.apply(answer)
 
-def _forget_others(desk: LeaderState, facts: CycleInputs) -> None:
-    """Forget the promises of gangs that do not wait for them any more."""
-    memory = desk.preempting
-    if memory.nominations:
-        known = {group.uid: group for group in facts.groups if group.uid in memory.nominations}
-        memory.nominations = {
-            uid: nomination
-            for uid, nomination in memory.nominations.items()
-            if uid in known and nomination.is_for(known[uid])
-        }
+    def _questions(self, inputs: CycleInputs, found: dict[GangUid, Decision]) -> dict[Hashable, tuple[Decision, Queue]]:
+        """Return the gangs that others may be evicted for, in order; of those that ask the same, the first."""
+        queues = {name: queue for name, queue in inputs.snapshot.queues.items() if targets.may_preempt(queue)}
+        waiting = {group.uid for group in inputs.groups if group.queue in queues and group.waiting}
+        held = [
+            decision
+            for uid, decision in {**self.statuses.decisions, **found}.items()
+            if uid in waiting
+            and decision.group.queue in queues
+            and uid not in self.memory.nominations
+            and uid not in inputs.unready
+            and targets.may_help(decision.outcome)
+            and not decision.group.started
+        ]
+        held.sort(key=lambda decision: queue_order.rank(decision.group))
+        asks = self.memory.asks
+        questions: dict[Hashable, tuple[Decision, Queue]] = {}
+        for decision in held:
+            queue = queues[decision.group.queue]
+            question = asks.of(decision.group, queue, decision.needed, inputs.snapshot)
+            questions.setdefault(question, (decision, queue))
+        asks.keep(decision.group.uid for decision in held)
+        return questions
 
+    # Nominations.
 
-def _dropped(desk: LeaderState, facts: CycleInputs, found: dict[GangUid, Decision]) -> list[GangUid]:
-    """Forget the promises that were in vain, and return whose they were."""
-    memory, dropped = desk.preempting, []
-    for uid, nomination in [*memory.nominations.items()]:
-        decision = found.get(uid) or desk.decisions.get(uid)
-        outcome = decision.outcome if decision is not None else None
-        is_awaited = nomination.is_awaited(desk.book.placements, facts.snapshot, facts.now)
-        if not isinstance(outcome, Grant) and not (is_awaited and targets.may_help(outcome)):
-            del memory.nominations[uid]
-            dropped.append(uid)
-    return dropped
+    def _nominate_first(
+        self, inputs: CycleInputs, answer: PreemptionTargets, going: Iterable[PreemptionCandidate]
+    ) -> Iterator[PreemptionTargets]:
+        """Nominate a gang for what it is planned to get; yield the gangs that are still to be evicted for it.
 
+        Some of the victims may only be nominated and not run yet: they lose their nomination, and go on waiting.
+        """
+        nominated = self.memory.nominations
+        before = [nominated.pop(victim.uid) for victim in answer.victims if victim.uid in nominated]
+        running = tuple(victim for victim in answer.victims if victim.uid not in {one.uid for one in before})
+        self._nominate(inputs, replace(answer, victims=running), going, before)
+        if running:
+            yield replace(answer, victims=running)
 
-def _told(desk: LeaderState, found: dict[GangUid, Decision], dropped: Iterable[GangUid]) -> tuple[Decision, ...]:
-    """Return the decisions; the holds of gangs that were promised something say so, and those of others do not."""
-    memory = desk.preempting
-    for uid in dropped:
-        raw, before = memory.told.pop(uid, None), desk.decisions.get(uid)
-        if raw is not None and before is not None and uid not in found:
-            found[uid] = replace(before, outcome=raw[0])
-    for uid, nomination in memory.nominations.items():
-        decision = found.get(uid) or desk.decisions.get(uid)
-        known = memory.told.get(uid)
-        if decision is None or not isinstance(decision.outcome, Hold) or (known and decision.outcome is known[1]):
-            continue
-        if known is None or known[0] != decision.outcome:
-            known = memory.told[uid] = decision.outcome, nomination.told(decision.outcome)
-        found[uid] = replace(decision, outcome=known[1])
-    memory.told = {uid: told for uid, told in memory.told.items() if uid in memory.nominations}
-    return tuple(found.values())
+    def _nominate(
+        self,
+        inputs: CycleInputs,
+        answer: PreemptionTargets,
+        going: Iterable[PreemptionCandidate],
+        before: Sequence[Nomination] = (),
+    ) -> None:
+        """Note a nomination. before: those that it takes over, with the gangs that were evicted for these."""
+        group = answer.group
+        leaving = [*answer.victims, *(one for one in going if self._goes_for(inputs, one, group))]
+        victims = {uid: at for one in before for uid, at in one.victims.items()}
+        victims |= {one.uid: one.candidate.reserved_at for one in leaving}
+        named = {name for one in before for name in one.names}.union(one.key for one in leaving)
+        self.memory.nominations[group.uid] = Nomination(
+            group=group,
+            grant=answer.grant,
+            victims=victims,
+            names=tuple(sorted(named)),
+            pods=frozenset().union(*(one.pods for one in before), *(one.belongings.pods for one in leaving)),
+            since=inputs.now,
+        )
 
+    def _goes_for(self, inputs: CycleInputs, candidate: PreemptionCandidate, group: Group) -> bool:
+        """Return whether a gang that goes was evicted for this one, by this leader or an earlier one."""
+        record = inputs.snapshot.gangs.get(candidate.key)
+        evicted = self.evictions.evicted.get(candidate.uid) or (record.evicted if record is not None else None)
+        return evicted is not None and evicted.made_room_for == group.key
 
-def _scene(
-    desk: LeaderState, facts: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage, *, decided: CycleDecisions
-) -> "_Stage":
-    """Return the world and the quotas after what was decided, with what is promised taken, and who is there."""
-    memory = desk.preempting
-    grants = [(one.group, one.outcome) for one in decided.anew if isinstance(one.outcome, Grant)]
-    started = {group.uid for group, _ in grants}
-    left = [nomination for uid, nomination in memory.nominations.items() if uid not in started]
-    charges = [(one.group.queue, one.grant.plan.charge) for one in left]
-    charges += [(group.queue, grant.plan.charge) for group, grant in grants]
-    cluster = memory.laid.over(cluster, left)
-    for group, grant in grants:
-        cluster = nominations.granted(cluster, group, grant)
-    queue_usage = QueueUsage(rules.tree, nominations.charged(usage, charges))
-    staying, going = _tenants(desk, facts)
-    staying += (nomination.tenant() for nomination in left if _may_be_taken_over(desk, nomination, going))
-    return _Stage(
-        PreemptionScope(rules=rules, cluster=cluster, queue_usage=queue_usage, reserve=desk.reserve, going=going),
-        staying,
-    )
+    def _nominate_recalled(self, inputs: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage) -> None:
+        """Nominate again the gangs that an earlier leader had evicted others for."""
+        _, going = self._candidates(inputs)
+        waiting = {group.key: group for group in inputs.groups if group.waiting} if going else {}
+        scope = PreemptionScope(
+            rules=rules,
+            cluster=cluster,
+            queue_usage=QueueUsage(rules.tree, usage),
+            reserve=self.cache.backfill,
+            going=going,
+        )
+        stage = _Stage(scope, [])
+        for group in sorted(waiting.values(), key=queue_order.rank):
+            if not any(self._goes_for(inputs, one, group) for one in going):
+                continue
+            queue = inputs.snapshot.queues.get(group.queue)
+            grant = targets.plan(group, queue, (), stage.scope) if queue is not None else None
+            if grant is not None:
+                answer = PreemptionTargets(group=group, grant=grant, victims=())
+                stage.apply(answer)
+                self._nominate(inputs, answer, going)
 
 
 @dataclass(slots=True)
 class _Stage:
-    """What the next gang finds that asks."""
+    """What the next gang that asks finds. staying: the gangs that could be evicted."""
 
-    scene: PreemptionScope
+    scope: PreemptionScope
     staying: list[PreemptionCandidate]
 
-    def take(self, found: PreemptionTargets) -> None:
-        """Let a gang have what it was planned to get, and the victims go."""
-        scene, plan = self.scene, found.grant.plan
-        queue_usage = scene.queue_usage.copy()
+    def apply(self, found: PreemptionTargets) -> None:
+        """Give a gang what it was planned to get, and let the victims go."""
+        scope, plan = self.scope, found.grant.plan
+        queue_usage = scope.queue_usage.copy()
         queue_usage.take(found.group.queue, plan.charge)
-        self.scene = replace(
-            scene,
-            cluster=nominations.promised(scene.cluster, found.group, found.grant),
+        self.scope = replace(
+            scope,
+            cluster=nominations.promised(scope.cluster, found.group, found.grant),
             queue_usage=queue_usage,
-            going=[*scene.going, *found.victims],
+            going=[*scope.going, *found.victims],
         )
-        gone = {victim.uid for victim in found.victims}
-        self.staying = [tenant for tenant in self.staying if tenant.uid not in gone]
-
-
-def _tenants(desk: LeaderState, facts: CycleInputs) -> tuple[list[PreemptionCandidate], list[PreemptionCandidate]]:
-    """Return who could be evicted, and who goes anyway; an eviction that does not get on is not waited for."""
-    seen = candidates.Seen(
-        placements=desk.book.placements, observed=facts.observed, leaving=desk.leaving, now=facts.now
-    )
-    staying, going = candidates.candidates(facts.groups, seen)
-    soon = {uid for uid in desk.ending if facts.now <= desk.evicted[uid].at + nominations.LONGEST}
-    going += [tenant for tenant in staying if tenant.uid in soon]
-    busy = desk.ending | facts.taken_back
-    return [tenant for tenant in staying if tenant.uid not in busy], going
-
-
-def _may_be_taken_over(desk: LeaderState, nomination: Nomination, going: Iterable[PreemptionCandidate]) -> bool:
-    """Return whether all that is promised will be free."""
-    goes = {tenant.uid for tenant in going}
-    return all(uid in goes for uid in nomination.victims if uid in desk.book.placements)
-
-
-def _sacrifices(
-    desk: LeaderState, facts: CycleInputs, found: dict[GangUid, Decision], scene: Callable[[], "_Stage"]
-) -> Iterator[PreemptionTargets]:
-    """Yield who is evicted for whom, and promise these what they are planned to get."""
-    memory = desk.preempting
-    inputs = (
-        desk.book.placements,
-        facts.tree,
-        facts.meters,
-        *memory.nominations.values(),
-        *desk.reserve.estimates.values(),
-    )
-    if desk.cluster is None or not memory.begin(facts.groups, desk.cluster, *inputs):
-        return
-    asking = _asking(desk, facts, found)
-    chosen = memory.next([*asking], MOST_TRIES)
-    stage: _Stage | None = None
-    for ask, (decision, queue) in asking.items():
-        if ask not in chosen:
-            continue
-        stage = stage or scene()
-        answer = targets.choose(decision.group, queue, decision.needed, stage.staying, stage.scene)
-        if answer is None or not answer.victims:
-            memory.failed.add(ask)
-        if answer is None:
-            continue
-        if answer.victims:
-            yield from _promised(desk, facts, answer, stage.scene.going)
-        stage.take(answer)
-
-
-def _asking(
-    desk: LeaderState, facts: CycleInputs, found: dict[GangUid, Decision]
-) -> dict[Hashable, tuple[Decision, Queue]]:
-    """Return the gangs that others may be evicted for, in order, of those that ask for the same the first."""
-    queues = {name: queue for name, queue in facts.snapshot.queues.items() if targets.may_preempt(queue)}
-    waiting = {group.uid for group in facts.groups if group.queue in queues and group.waiting}
-    held = [
-        decision
-        for uid, decision in {**desk.decisions, **found}.items()
-        if uid in waiting
-        and decision.group.queue in queues
-        and uid not in desk.preempting.nominations
-        and uid not in facts.unready
-        and targets.may_help(decision.outcome)
-        and not decision.group.started
-    ]
-    held.sort(key=lambda decision: queue_order.rank(decision.group))
-    asks = desk.preempting.asks
-    asking: dict[Hashable, tuple[Decision, Queue]] = {}
-    for decision in held:
-        queue = queues[decision.group.queue]
-        ask = asks.of(decision.group, queue, decision.needed, facts.snapshot)
-        asking.setdefault(ask, (decision, queue))
-    asks.keep(decision.group.uid for decision in held)
-    return asking
-
-
-def _promised(
-    desk: LeaderState, facts: CycleInputs, answer: PreemptionTargets, going: Iterable[PreemptionCandidate]
-) -> Iterator[PreemptionTargets]:
-    """Promise a gang what it is planned to get; yield who is still to be evicted for it.
-
-    Of those that it goes before some may not run yet: they lose what they were promised, and keep their places.
-    """
-    promises_ = desk.preempting.nominations
-    before = [promises_.pop(victim.uid) for victim in answer.victims if victim.uid in promises_]
-    running = tuple(victim for victim in answer.victims if victim.uid not in {one.uid for one in before})
-    _promise(desk, facts, replace(answer, victims=running), going, before)
-    if running:
-        yield replace(answer, victims=running)
-
-
-def _promise(
-    desk: LeaderState,
-    facts: CycleInputs,
-    answer: PreemptionTargets,
-    going: Iterable[PreemptionCandidate],
-    before: Sequence[Nomination] = (),
-) -> None:
-    """Note a promise. before: those that it takes over, with the gangs that were evicted for these."""
-    group = answer.group
-    gone = [*answer.victims, *(tenant for tenant in going if _is_gone_for(desk, facts, tenant, group))]
-    victims = {uid: at for one in before for uid, at in one.victims.items()}
-    victims |= {tenant.uid: tenant.candidate.reserved_at for tenant in gone}
-    named = {name for one in before for name in one.names}.union(tenant.key for tenant in gone)
-    desk.preempting.nominations[group.uid] = Nomination(
-        group=group,
-        grant=answer.grant,
-        victims=victims,
-        names=tuple(sorted(named)),
-        pods=frozenset().union(*(one.pods for one in before), *(tenant.belongings.pods for tenant in gone)),
-        since=facts.now,
-    )
-
-
-def _is_gone_for(desk: LeaderState, facts: CycleInputs, tenant: PreemptionCandidate, group: Group) -> bool:
-    """Return whether a gang that goes was evicted for this one, by this leader or an earlier one."""
-    record = facts.snapshot.gangs.get(tenant.key)
-    evicted = desk.evicted.get(tenant.uid) or (record.evicted if record is not None else None)
-    return evicted is not None and evicted.made_room_for == group.key
-
-
-def _plans(desk: LeaderState, facts: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage) -> None:
-    """Promise anew what an earlier leader had promised to gangs for which others go."""
-    _, going = _tenants(desk, facts)
-    waiting = {group.key: group for group in facts.groups if group.waiting} if going else {}
-    scene = PreemptionScope(
-        rules=rules, cluster=cluster, queue_usage=QueueUsage(rules.tree, usage), reserve=desk.reserve, going=going
-    )
-    stage = _Stage(scene, [])
-    for group in sorted(waiting.values(), key=queue_order.rank):
-        if not any(_is_gone_for(desk, facts, tenant, group) for tenant in going):
-            continue
-        queue = facts.snapshot.queues.get(group.queue)
-        grant = targets.plan(group, queue, (), stage.scene) if queue is not None else None
-        if grant is not None:
-            answer = PreemptionTargets(group=group, grant=grant, victims=())
-            stage.take(answer)
-            _promise(desk, facts, answer, going)
+        victims = {victim.uid for victim in found.victims}
+        self.staying = [one for one in self.staying if one.uid not in victims]

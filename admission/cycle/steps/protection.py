@@ -1,37 +1,39 @@
-"""Judging what keeps kube-scheduler off the devices: when a cycle begins, and wherever much may have happened since."""
+"""Whether kube-scheduler keeps off the devices: judged as a cycle begins, and wherever it may have changed since."""
 
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from admission.api.snapshot import Snapshot
-from admission.cycle.state.leader import LeaderState
-from admission.cycle.steps.catch_up import LOOKING
-from admission.scheduling.placement import protection, protection_conditions
+from admission.cycle.state.fences import FenceState
+from admission.cycle.state.in_flight import InFlight
+from admission.cycle.state.ledger_mirror import LedgerMirror
+from admission.cycle.state.term import Term
+from admission.ports import Fences, View
 
 
-def judge(desk: LeaderState, snapshot: Snapshot, now: datetime) -> None:
-    """Judge the protection of devices, and have fences stand accordingly. now: by the clock, whatever the books say."""
-    fences = desk.ports.fences
-    placements = desk.book.placements.values()
-    booked = {uid for placement in placements for uid in placement.holdings} if desk.watch.drivers else ()
-    watch = protection_conditions.look(desk.watch, snapshot, booked)
-    scene = protection.FenceInputs(
-        barriers=fences.seen(),
-        snapshot=snapshot,
-        placements=placements,
-        now=now,
-        breaches=watch.breaches,
-        opened=desk.opened,
-    )
-    judgement = protection.judge(scene)
-    # Whether a gang is under way that kube-scheduler picks devices for is read from pods, too.
-    protections = judgement.protections if desk.caught_up else protection.later(judgement.protections, LOOKING)
-    desk.judged = now
-    desk.protection = protections
-    desk.watch = replace(watch, drivers=protections.fenced)
-    fences.want(judgement.wanted)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtectionCheck:
+    """Judges the protection of devices, and has fences stand accordingly."""
 
+    view: View
+    barriers: Fences
+    term: Term
+    mirror: LedgerMirror
+    fences: FenceState
+    in_flight: InFlight
 
-def judge_again(desk: LeaderState) -> None:
-    """Judge by what is seen in this moment, as of the time of the last judgement: nothing counts sooner by it."""
-    judge(desk, desk.assumed.over(desk.ports.view.snapshot()), desk.judged)
+    def judge(self, snapshot: Snapshot, now: datetime) -> None:
+        """Judge by a snapshot. now: by the wall clock, whatever the time of the books is."""
+        wanted = self.fences.judge(
+            snapshot,
+            self.mirror.book.placements,
+            barriers=self.barriers.seen(),
+            opened=self.in_flight.opened,
+            now=now,
+            is_confirmed=self.term.is_confirmed,
+        )
+        self.barriers.want(wanted)
+
+    def judge_again(self) -> None:
+        """Judge by what is seen at this moment, as of the time of the last judgement: nothing counts sooner by it."""
+        self.judge(self.in_flight.over(self.view.snapshot()), self.fences.judged_at)

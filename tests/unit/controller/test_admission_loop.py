@@ -10,12 +10,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from admission.controller import admission_loop
-from admission.cycle.state.leader import CycleResult
+from admission.cycle.state.result import CycleResult
 from admission.errors import ClusterAwayError
 from admission.scheduling.checks import demand
 from tests.builders import NOON, a_cluster
 from tests.unit.cycle.jobs import SECOND, Jobs, Play
-from tests.unit.cycle.test_cycle import Cluster, Ledger, a_desk
+from tests.unit.cycle.test_cycle import Cluster, Ledger, a_leader
 
 
 class Enough(BaseException):
@@ -31,7 +31,7 @@ class Always:
 
 async def cycles(ledger: Ledger, *steps: tuple[Callable[[], None], datetime]) -> list[str]:
     """Run a cycle for each step: what happens before it, and what time it is then. Return the warnings."""
-    desk = a_desk(Cluster(a_cluster().queue("q", gpus=1)), ledger)
+    leader = a_leader(Cluster(a_cluster().queue("q", gpus=1)), ledger)
     left = list(steps)
 
     def clock() -> datetime:
@@ -46,13 +46,13 @@ async def cycles(ledger: Ledger, *steps: tuple[Callable[[], None], datetime]) ->
 
     pace = admission_loop.Pace(resync=0.0, debounce=0.0)
     with capture_logs() as logs, contextlib.suppress(Enough):
-        await admission_loop.admit(desk, Always(), pace=lambda: pace, clock=clock, observe=observe)
+        await admission_loop.admit(leader, Always(), pace=lambda: pace, clock=clock, observe=observe)
     return [str(log["event"]) for log in logs]
 
 
 async def test_every_decision_is_one_line_with_the_gangs_uid() -> None:
     builder = a_cluster().node("a", gpus=2).queue("q", gpus=2).job("fits", queue="q").job("big", queue="q", pods=3)
-    desk = a_desk(Cluster(builder), Ledger())
+    leader = a_leader(Cluster(builder), Ledger())
     results: list[CycleResult] = []
 
     def observe(result: CycleResult, seconds: float) -> None:
@@ -62,7 +62,7 @@ async def test_every_decision_is_one_line_with_the_gangs_uid() -> None:
 
     pace = admission_loop.Pace(resync=0.0, debounce=0.0)
     with capture_logs() as logs, contextlib.suppress(Enough):
-        await admission_loop.admit(desk, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe)
+        await admission_loop.admit(leader, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe)
 
     admitted, held = logs
     known = {"log_level": "info", "queue": "q"}
@@ -88,7 +88,7 @@ async def test_who_is_taken_back_is_one_line_with_the_reason_and_for_whom() -> N
 
     pace = admission_loop.Pace(resync=0.0, debounce=0.0)
     with capture_logs() as logs, contextlib.suppress(Enough):
-        await admission_loop.admit(play.desk, Always(), pace=lambda: pace, clock=lambda: cluster.now, observe=observe)
+        await admission_loop.admit(play.leader, Always(), pace=lambda: pace, clock=lambda: cluster.now, observe=observe)
     [evicted] = [log for log in logs if log["event"] == "evicted"]
 
     assert evicted.items() >= {"queue": "q", "gang_uid": "job-low", "reason": "Preempted"}.items()
@@ -97,11 +97,11 @@ async def test_who_is_taken_back_is_one_line_with_the_reason_and_for_whom() -> N
 
 
 async def test_a_first_cycle_runs_before_it_is_asked_whether_the_view_has_caught_up() -> None:
-    desk = a_desk(Cluster(a_cluster().node("a", gpus=2).queue("q", gpus=2).job("fits", queue="q")), Ledger())
+    leader = a_leader(Cluster(a_cluster().node("a", gpus=2).queue("q", gpus=2).job("fits", queue="q")), Ledger())
     steps: list[str] = []
 
     def observe(result: CycleResult, seconds: float) -> None:
-        steps.append(f"granted {len(result.granted)}, {'certain' if desk.caught_up else 'uncertain'}")
+        steps.append(f"granted {len(result.granted)}, {'certain' if leader.term.is_confirmed else 'uncertain'}")
         if len(steps) == 4:
             raise Enough
 
@@ -111,14 +111,14 @@ async def test_a_first_cycle_runs_before_it_is_asked_whether_the_view_has_caught
     pace = admission_loop.Pace(resync=60.0, debounce=0.0)
     with contextlib.suppress(Enough):
         await admission_loop.admit(
-            desk, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe, confirm=confirm
+            leader, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe, confirm=confirm
         )
 
     assert steps == ["granted 1, uncertain", "confirmed", "granted 0, certain", "granted 0, certain"]
 
 
 async def test_a_view_that_does_not_catch_up_ends_the_term() -> None:
-    desk = a_desk(Cluster(a_cluster().queue("q", gpus=1)), Ledger())
+    leader = a_leader(Cluster(a_cluster().queue("q", gpus=1)), Ledger())
 
     async def confirm() -> None:
         raise ClusterAwayError("behind")
@@ -126,22 +126,22 @@ async def test_a_view_that_does_not_catch_up_ends_the_term() -> None:
     pace = admission_loop.Pace(resync=0.0, debounce=0.0)
     with pytest.raises(ClusterAwayError):
         await admission_loop.admit(
-            desk, Always(), pace=lambda: pace, clock=lambda: NOON, observe=lambda *_: None, confirm=confirm
+            leader, Always(), pace=lambda: pace, clock=lambda: NOON, observe=lambda *_: None, confirm=confirm
         )
-    assert not desk.caught_up
+    assert not leader.term.is_confirmed
 
     asked: list[bool] = []
 
     async def confirmed() -> None:
-        asked.append(desk.caught_up)
+        asked.append(leader.term.is_confirmed)
 
     def observe(result: CycleResult, seconds: float) -> None:
-        asked.append(desk.caught_up)
+        asked.append(leader.term.is_confirmed)
         raise Enough
 
     with contextlib.suppress(Enough):
         await admission_loop.admit(
-            desk, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe, confirm=confirmed
+            leader, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe, confirm=confirmed
         )
     assert asked == [False, True], "the next term does nothing before it has"
 
@@ -175,7 +175,7 @@ async def test_what_muster_fails_of_is_logged_once_with_its_traceback(monkeypatc
         raise ZeroDivisionError(f"for {group.key}")
 
     monkeypatch.setattr(demand, "demands", fails)
-    desk = a_desk(Cluster(a_cluster().node("a", gpus=1).queue("q", gpus=1).job("train", queue="q")), Ledger())
+    leader = a_leader(Cluster(a_cluster().node("a", gpus=1).queue("q", gpus=1).job("train", queue="q")), Ledger())
     results: list[CycleResult] = []
 
     def observe(result: CycleResult, seconds: float) -> None:
@@ -185,7 +185,7 @@ async def test_what_muster_fails_of_is_logged_once_with_its_traceback(monkeypatc
 
     pace = admission_loop.Pace(resync=0.0, debounce=0.0)
     with capture_logs() as logs, contextlib.suppress(Enough):
-        await admission_loop.admit(desk, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe)
+        await admission_loop.admit(leader, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe)
 
     (log,) = [log for log in logs if log["event"] == "a gang could not be dealt with"]
     assert (log["log_level"], log["during"]) == ("error", "planning")

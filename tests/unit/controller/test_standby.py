@@ -1,4 +1,4 @@
-"""Who stands by keeps one desk warm and hands it over to the term; whatever a rehearsal trips over, a term begins."""
+"""Who stands by keeps one leader warm and hands it over to the term; whatever a rehearsal trips over, a term begins."""
 
 import asyncio
 
@@ -10,14 +10,14 @@ from admission.controller.standby import Standby
 from admission.errors import RetryError
 
 
-class Desk:
-    rehearsals = 0
+class State:
+    preloads = 0
 
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standby, "PAUSE", 0.0)
-    monkeypatch.setattr(standby, "REST", 0)
+    monkeypatch.setattr(standby, "PAUSE_FACTOR", 0)
 
 
 async def turns() -> None:
@@ -26,55 +26,55 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def stand_by(understudy: Standby[Desk]) -> None:
-    async with understudy.rehearsing():
+async def stand_by(standing_by: Standby[State]) -> None:
+    async with standing_by.preloading():
         await turns()
 
 
-async def rehearse(desk: Desk) -> None:
-    desk.rehearsals += 1
+async def preload(leader: State) -> None:
+    leader.preloads += 1
 
 
 async def test_the_desk_that_was_rehearsed_is_that_of_the_term_and_the_next_term_has_another() -> None:
-    made = [Desk(), Desk()]
+    made = [State(), State()]
     left = iter(made)
-    understudy = Standby(lambda: next(left), rehearse)
-    await stand_by(understudy)
-    assert made[0].rehearsals > 1
+    standing_by = Standby(lambda: next(left), preload)
+    await stand_by(standing_by)
+    assert made[0].preloads > 1
 
-    async with understudy.on() as first:
+    async with standing_by.take_over() as first:
         assert first is made[0]
-    async with understudy.on() as second:
-        assert (second, second.rehearsals) == (made[1], 0)
+    async with standing_by.take_over() as second:
+        assert (second, second.preloads) == (made[1], 0)
 
 
 async def test_nobody_rehearses_during_a_term() -> None:
-    desk = Desk()
-    understudy = Standby(lambda: desk, rehearse)
-    await stand_by(understudy)
-    assert desk.rehearsals > 1
+    leader = State()
+    standing_by = Standby(lambda: leader, preload)
+    await stand_by(standing_by)
+    assert leader.preloads > 1
 
-    async with understudy.rehearsing(), understudy.on():
-        rehearsals = desk.rehearsals
+    async with standing_by.preloading(), standing_by.take_over():
+        preloads = leader.preloads
         await turns()
-        assert desk.rehearsals == rehearsals
+        assert leader.preloads == preloads
 
 
 async def test_a_term_waits_for_a_rehearsal_that_is_under_way() -> None:
     began, may_end, order = asyncio.Event(), asyncio.Event(), list[str]()
 
-    async def slow(_: Desk) -> None:
+    async def slow(_: State) -> None:
         began.set()
         await may_end.wait()
         order.append("rehearsed")
 
-    understudy = Standby(Desk, slow)
+    standing_by = Standby(State, slow)
 
     async def term() -> None:
-        async with understudy.on():
+        async with standing_by.take_over():
             order.append("leads")
 
-    async with asyncio.timeout(5), understudy.rehearsing(), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(5), standing_by.preloading(), asyncio.TaskGroup() as tasks:
         await began.wait()
         tasks.create_task(term())
         await asyncio.sleep(0)
@@ -85,22 +85,22 @@ async def test_a_term_waits_for_a_rehearsal_that_is_under_way() -> None:
 
 @pytest.mark.parametrize(("error", "kept"), [(RetryError("the database is away"), True), (ValueError("?"), False)])
 async def test_a_rehearsal_that_fails_keeps_no_term_from_beginning(error: Exception, *, kept: bool) -> None:
-    """After what nobody expects, the desk may be half written, and is not used."""
-    desks = list[Desk]()
+    """After what nobody expects, the leader may be half written, and is not used."""
+    leaders = list[State]()
 
-    def make() -> Desk:
-        desks.append(Desk())
-        return desks[-1]
+    def make() -> State:
+        leaders.append(State())
+        return leaders[-1]
 
-    async def fail(desk: Desk) -> None:
-        desk.rehearsals += 1
+    async def fail(leader: State) -> None:
+        leader.preloads += 1
         raise error
 
-    understudy = Standby(make, fail)
+    standing_by = Standby(make, fail)
     with capture_logs() as logs:
-        await stand_by(understudy)
+        await stand_by(standing_by)
 
     assert any(line["event"] == "the rehearsal failed" for line in logs) is not kept
-    async with understudy.on() as desk:
-        assert (desk is desks[0]) is kept
-        assert len(desks) == 1 if kept else len(desks) > 2
+    async with standing_by.take_over() as leader:
+        assert (leader is leaders[0]) is kept
+        assert len(leaders) == 1 if kept else len(leaders) > 2

@@ -12,7 +12,8 @@ from admission.api.muster.ledger_entries import Kind
 from admission.api.values.decoding import Json
 from admission.api.values.names import MeterName, NodeName, QueueName, Uid
 from admission.cycle import cycle
-from admission.cycle.state.leader import CycleResult, LeaderState, Ports
+from admission.cycle.state.leader import Leader, Ports
+from admission.cycle.state.result import CycleResult
 from admission.ports import Ledger
 from admission.scheduling.placement.protection import Barriers
 from admission.simulation import in_memory
@@ -125,8 +126,8 @@ class Mortal(Cluster):
         super()._call(what, name)
 
 
-def a_desk(cluster: Cluster, ledger: Ledger, *, barriers: Barriers | None = None, epoch: int = 1) -> LeaderState:
-    """Return the desk of a leader behind a fence."""
+def a_leader(cluster: Cluster, ledger: Ledger, *, barriers: Barriers | None = None, epoch: int = 1) -> Leader:
+    """Return the leader of a leader behind a fence."""
     ports = Ports(
         view=cluster,
         pods=cluster,
@@ -136,7 +137,7 @@ def a_desk(cluster: Cluster, ledger: Ledger, *, barriers: Barriers | None = None
         ledger=ledger,
         fences=admission_ports.NoFences(barriers or fence()),
     )
-    return LeaderState(ports=ports, actor=f"leader {epoch}", epoch=epoch)
+    return Leader.build(ports=ports, actor=f"leader {epoch}", epoch=epoch)
 
 
 def a_gang(pods: int = 3, **queue: Any) -> ClusterBuilder:
@@ -164,9 +165,9 @@ def everything_runs(cluster: Cluster, ledger: in_memory.Ledger, pods: int) -> No
     assert len(given) == len(set(given)) == pods
 
 
-async def cycles(desk: LeaderState, number: int, at: datetime = NOON) -> CycleResult:
+async def cycles(leader: Leader, number: int, at: datetime = NOON) -> CycleResult:
     """Run several cycles and return what the last of them found."""
-    result = await cycle.run(desk, at)
+    result = await cycle.run(leader, at)
     for _ in range(number - 1):
-        result = await cycle.run(desk, at)
+        result = await cycle.run(leader, at)
     return result

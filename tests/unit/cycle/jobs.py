@@ -8,10 +8,10 @@ from admission.api.kubernetes.jobs import Job
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import GangUid, Uid
 from admission.cycle import cycle
-from admission.cycle.state.leader import CycleResult
+from admission.cycle.state.result import CycleResult
 from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster
-from tests.unit.cycle.fences import Cluster, a_desk
+from tests.unit.cycle.fences import Cluster, a_leader
 
 SECOND = timedelta(seconds=1)
 
@@ -110,14 +110,14 @@ class Play:
         self.cluster = cluster
         self.ledger = ledger or in_memory.Ledger()
         self.epoch = 1
-        self.desk = a_desk(cluster, self.ledger)
+        self.leader = a_leader(cluster, self.ledger)
         self.evicted: list[tuple[str, str, str]] = []
         """Gang, reason, and for whom, in order."""
 
     def succeed(self) -> None:
         """Let another leader take over, who knows nothing but what is written."""
         self.epoch += 1
-        self.desk = a_desk(self.cluster, self.ledger, epoch=self.epoch)
+        self.leader = a_leader(self.cluster, self.ledger, epoch=self.epoch)
 
     async def go_on(self, times: int = 1) -> CycleResult:
         """Run cycles, each a second after the other, and start what was let in."""
@@ -125,7 +125,7 @@ class Play:
         for _ in range(times):
             self.cluster.now += SECOND
             self.cluster.make_pods()
-            result = await cycle.run(self.desk, self.cluster.now)
+            result = await cycle.run(self.leader, self.cluster.now)
             self.evicted += [
                 (self.name(uid), str(one.reason), self.name_of(one.made_room_for))
                 for uid, one in result.evicted.items()

@@ -395,8 +395,8 @@ def test_where_queues_share_fairly_nobody_passes_the_head_before_a_new_leader_kn
     shared.at(0, "a")
     shared.at(1, "large")
 
-    desk = shared.controlled.desk
-    desk.reserve = Backfill(RunningGangs(shared.controlled.begun))
-    desk.rest, desk.plans = VerdictCache(), PlanCache()
+    leader = shared.controlled.leader
+    leader.scheduling.backfill = Backfill(RunningGangs(shared.controlled.begun))
+    leader.scheduling._verdicts, leader.scheduling._plans = VerdictCache(), PlanCache()
 
     assert shared.at(2, "long") == []

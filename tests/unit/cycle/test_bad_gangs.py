@@ -20,7 +20,7 @@ from admission.errors import MalformedObjectError, Problem
 from admission.scheduling.placement.protection import Barriers
 from admission.simulation import in_memory
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, claim_manifest
-from tests.unit.cycle.fences import Cluster, a_desk, cycles, everything_runs, fence, kinds
+from tests.unit.cycle.fences import Cluster, a_leader, cycles, everything_runs, fence, kinds
 
 Change = Callable[[Snapshot], Snapshot]
 
@@ -273,9 +273,9 @@ def bad_cluster(bad: Bad) -> Cluster:
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 async def test_a_bad_gang_waits_with_its_reason_and_stops_nobody(bad: Bad, barriers: Barriers) -> None:
     cluster, ledger = bad_cluster(bad), in_memory.Ledger()
-    desk = a_desk(cluster, ledger, barriers=barriers)
+    leader = a_leader(cluster, ledger, barriers=barriers)
 
-    result = await cycles(desk, 2)
+    result = await cycles(leader, 2)
 
     (report,) = [one for one in result.gangs if one.name.startswith("bad")]
     assert report.hold is not None
@@ -292,18 +292,18 @@ async def test_a_gang_starts_when_its_class_comes_and_is_planned_anew_when_that_
     cluster, ledger = bad_cluster(bad), in_memory.Ledger()
     cluster.remove_pod("good-0")
     cluster.remove_pod("good-1")
-    desk = a_desk(cluster, ledger)
-    await cycles(desk, 2)
+    leader = a_leader(cluster, ledger)
+    await cycles(leader, 2)
     known = cluster._rest.classes[CLASS]
     nothing = replace(known, meta=replace(known.meta, name="missing.example.com"), selectors=("false",))
 
     cluster._rest = replace(cluster._rest, classes={**cluster._rest.classes, "missing.example.com": nothing})
-    result = await cycles(desk, 2)
+    result = await cycles(leader, 2)
     (report,) = [one for one in result.gangs if one.name.startswith("bad")]
     assert report.hold is not None
     assert "satisfies the selectors" in report.hold.message
     anything = replace(nothing, selectors=())
     cluster._rest = replace(cluster._rest, classes={**cluster._rest.classes, "missing.example.com": anything})
-    await cycle.run(desk, NOON)
+    await cycle.run(leader, NOON)
 
     assert cluster.let_in() == ["bad"]

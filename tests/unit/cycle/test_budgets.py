@@ -12,11 +12,11 @@ from admission.api.muster.ledger_entries import BudgetShare, Kind, Posted
 from admission.api.muster.status_reports import BudgetUse, QueueReport
 from admission.api.values import names
 from admission.api.values.reasons import Hold, HoldReason
-from admission.cycle.state.leader import CycleResult
+from admission.cycle.state.result import CycleResult
 from admission.errors import LedgerAwayError
 from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster
-from tests.unit.cycle.test_cycle import Cluster, Ledger, a_desk, gang, kinds, run
+from tests.unit.cycle.test_cycle import Cluster, Ledger, a_leader, gang, kinds, run
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
@@ -55,9 +55,9 @@ def exhausted(result: CycleResult, name: str = "q") -> tuple[str, str]:
 
 async def test_a_gang_that_the_budget_cannot_pay_for_waits_until_the_period_ends() -> None:
     cluster, ledger = Cluster(a_queue(a_budget("3"), defaultRuntime="1h").job("big", queue="q", pods=4)), Ledger()
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    result = await run(desk)
+    result = await run(leader)
 
     hold = hold_of(result, "big")
     assert hold.reason is HoldReason.BUDGET_EXHAUSTED
@@ -68,21 +68,21 @@ async def test_a_gang_that_the_budget_cannot_pay_for_waits_until_the_period_ends
 async def test_what_was_used_is_spent_and_the_next_period_begins_with_a_full_budget() -> None:
     cluster = Cluster(a_queue(a_budget("5"), defaultRuntime="1h").job("first", queue="q", pods=4))
     ledger = Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
-    started = cluster.schedule(desk.book)
-    result = await run(desk, NOON + MINUTE)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
+    started = cluster.schedule(leader.mirror.book)
+    result = await run(leader, NOON + MINUTE)
     assert (use_of(result).promised, use_of(result).left) == (4 * 59 * 60, 3600 + 4 * 60)
     cluster.finish(started)
-    result = await run(desk, NOON + 61 * MINUTE)
+    result = await run(leader, NOON + 61 * MINUTE)
     assert (use_of(result).spent, use_of(result).promised) == (4 * 3600, 0)
 
     add(cluster, a_cluster().job("then", queue="q", pods=2))
-    assert hold_of(await run(desk, NOON + 2 * HOUR), "then").reason is HoldReason.BUDGET_EXHAUSTED
-    result = await run(desk, MIDNIGHT - MINUTE)
+    assert hold_of(await run(leader, NOON + 2 * HOUR), "then").reason is HoldReason.BUDGET_EXHAUSTED
+    result = await run(leader, MIDNIGHT - MINUTE)
     assert len(result.granted) == 1, "it need not pay for more than the rest of the period"
-    cluster.finish(cluster.schedule(desk.book))
-    result = await run(desk, MIDNIGHT)
+    cluster.finish(cluster.schedule(leader.mirror.book))
+    result = await run(leader, MIDNIGHT)
 
     assert (use_of(result).spent, use_of(result).left) == (0, 5 * 3600)
     assert MIDNIGHT in [entry.at for entry in ledger.entries if entry.kind is Kind.USAGE]
@@ -91,13 +91,13 @@ async def test_what_was_used_is_spent_and_the_next_period_begins_with_a_full_bud
 async def test_a_new_leader_reads_what_was_spent() -> None:
     cluster = Cluster(a_queue(a_budget("5"), defaultRuntime="1h").job("first", queue="q", pods=4))
     ledger = Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
-    cluster.schedule(desk.book)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
+    cluster.schedule(leader.mirror.book)
     for minutes in (1, 61, 125):
-        await run(desk, NOON + minutes * MINUTE)
+        await run(leader, NOON + minutes * MINUTE)
 
-    result = await run(a_desk(cluster, ledger), NOON + 130 * MINUTE)
+    result = await run(a_leader(cluster, ledger), NOON + 130 * MINUTE)
 
     assert use_of(result).spent == 4 * 129 * 60
     assert exhausted(result) == ("False", "BudgetExhausted")
@@ -105,11 +105,11 @@ async def test_a_new_leader_reads_what_was_spent() -> None:
 
 async def test_a_budget_that_is_raised_lets_the_gang_start() -> None:
     cluster, ledger = Cluster(a_queue(a_budget("1")).job("two", queue="q", pods=2)), Ledger()
-    desk = a_desk(cluster, ledger)
-    assert hold_of(await run(desk), "two").reason is HoldReason.BUDGET_EXHAUSTED
+    leader = a_leader(cluster, ledger)
+    assert hold_of(await run(leader), "two").reason is HoldReason.BUDGET_EXHAUSTED
 
     cluster._rest = a_queue(a_budget("2")).snapshot()
-    result = await run(desk, NOON + MINUTE)
+    result = await run(leader, NOON + MINUTE)
 
     assert len(result.granted) == 1
     assert use_of(result).promised == 2 * 3600
@@ -119,7 +119,7 @@ async def test_an_alternative_that_is_over_budget_holds_gangs_only_as_far_as_the
     builder = a_queue(a_budget("3")).job("one", queue="q", pods=2).job("two", queue="q", pods=2)
     cluster, ledger = Cluster(builder.job("three", queue="q")), Ledger()
 
-    result = await run(a_desk(cluster, ledger))
+    result = await run(a_leader(cluster, ledger))
 
     assert hold_of(result, "two").reason is HoldReason.BUDGET_EXHAUSTED
     assert len(result.granted) == 2
@@ -128,10 +128,10 @@ async def test_an_alternative_that_is_over_budget_holds_gangs_only_as_far_as_the
 
 async def test_the_numbers_of_a_budget_are_told_once_a_minute_and_in_one_event() -> None:
     cluster = Cluster(a_queue(a_budget("3")).job("first", queue="q", pods=2).job("then", queue="q", pods=2))
-    desk = a_desk(cluster, Ledger())
-    await run(desk)
-    cluster.schedule(desk.book)
-    told = [gang(await run(desk, NOON + seconds * SECOND), "then") for seconds in (10, 20, 50, 100)]
+    leader = a_leader(cluster, Ledger())
+    await run(leader)
+    cluster.schedule(leader.mirror.book)
+    told = [gang(await run(leader, NOON + seconds * SECOND), "then") for seconds in (10, 20, 50, 100)]
 
     assert told[0] == told[1] == told[2] != told[3]
     hold = told[3].hold
@@ -145,7 +145,7 @@ async def test_a_budget_of_a_parent_binds_the_queues_below_it() -> None:
     builder = a_cluster().node("a", gpus=8).queue("top", gpus=8, budgets=[a_budget("1")])
     builder.queue("q", gpus=0, parent="top").job("two", queue="q", pods=2)
 
-    result = await run(a_desk(Cluster(builder), Ledger()))
+    result = await run(a_leader(Cluster(builder), Ledger()))
 
     hold = hold_of(result, "two")
     assert (hold.reason, hold.details["queue"]) == (HoldReason.BUDGET_EXHAUSTED, "top")
@@ -155,7 +155,7 @@ async def test_a_gang_pays_for_the_runtime_that_it_states() -> None:
     annotations = {"muster.dev/runtime": "30m"}
     cluster = Cluster(a_queue(a_budget("1")).job("short", queue="q", pods=2, annotations=annotations))
 
-    result = await run(a_desk(cluster, Ledger()))
+    result = await run(a_leader(cluster, Ledger()))
 
     assert use_of(result).promised == 2 * 1800
 
@@ -163,10 +163,10 @@ async def test_a_gang_pays_for_the_runtime_that_it_states() -> None:
 async def test_a_budget_that_warns_holds_nobody_and_says_so_once() -> None:
     cluster = Cluster(a_queue(a_budget("1", onExhausted="Warn")).job("two", queue="q", pods=2))
     ledger = Ledger()
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    result = await run(desk)
-    again = await run(desk, NOON + MINUTE)
+    result = await run(leader)
+    again = await run(leader, NOON + MINUTE)
 
     assert len(result.granted) == 1
     assert exhausted(result) == exhausted(again) == ("False", "BudgetExhausted")
@@ -175,13 +175,13 @@ async def test_a_budget_that_warns_holds_nobody_and_says_so_once() -> None:
 
 async def test_what_is_spent_is_known_while_the_database_is_away() -> None:
     cluster, ledger = Cluster(a_queue(a_budget("50")).job("two", queue="q", pods=2)), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
-    cluster.schedule(desk.book)
-    await run(desk, NOON + MINUTE)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
+    cluster.schedule(leader.mirror.book)
+    await run(leader, NOON + MINUTE)
     ledger.away = True
 
-    result = await run(desk, NOON + 3 * HOUR + MINUTE)
+    result = await run(leader, NOON + 3 * HOUR + MINUTE)
 
     assert use_of(result).spent == 2 * 3 * 3600
 
@@ -207,30 +207,30 @@ class Away(Ledger):
 
 async def test_a_period_that_begins_while_the_database_is_away_is_told_of() -> None:
     cluster, ledger = Cluster(a_queue(a_budget("10"), defaultRuntime="1h").job("two", queue="q", pods=2)), Away()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
-    cluster.schedule(desk.book)
-    await run(desk, MIDNIGHT - 2 * HOUR)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
+    cluster.schedule(leader.mirror.book)
+    await run(leader, MIDNIGHT - 2 * HOUR)
     ledger.away = True
 
-    result = await run(desk, MIDNIGHT + 6 * HOUR)
+    result = await run(leader, MIDNIGHT + 6 * HOUR)
     assert (use_of(result).start, use_of(result).spent) == (MIDNIGHT, 2 * 6 * 3600)
     assert exhausted(result) == ("False", "BudgetExhausted")
 
     ledger.away = False
-    assert use_of(await run(desk, MIDNIGHT + 6 * HOUR)) == use_of(result)
-    successor = a_desk(cluster, ledger)
+    assert use_of(await run(leader, MIDNIGHT + 6 * HOUR)) == use_of(result)
+    successor = a_leader(cluster, ledger)
     assert use_of(await run(successor, MIDNIGHT + 6 * HOUR)) == use_of(result)
 
 
 async def test_of_a_budget_that_comes_while_the_database_is_away_nobody_knows_what_is_left() -> None:
     cluster, ledger = Cluster(a_queue()), Away()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     ledger.away = True
     cluster._rest = a_queue(a_budget("1")).snapshot()
 
-    assert exhausted(await run(desk, NOON + MINUTE)) == ("Unknown", "LedgerUnavailable")
+    assert exhausted(await run(leader, NOON + MINUTE)) == ("Unknown", "LedgerUnavailable")
 
 
 async def test_a_window_that_ends_within_a_minute_does_not_hide_the_other_budgets() -> None:
@@ -238,10 +238,10 @@ async def test_a_window_that_ends_within_a_minute_does_not_hide_the_other_budget
     window = {"meter": "gpus", "hours": "1", "start": "2020-01-01T00:00:00Z", "end": "2026-11-21T12:01:30Z"}
     assert (NOON + 90 * SECOND).isoformat() == "2026-11-21T12:01:30+00:00"
     cluster = Cluster(a_queue(a_budget("1"), window))
-    desk = a_desk(cluster, Ledger())
-    assert len(report_of(await run(desk, NOON + 80 * SECOND), "q").budgets) == 2
+    leader = a_leader(cluster, Ledger())
+    assert len(report_of(await run(leader, NOON + 80 * SECOND), "q").budgets) == 2
 
-    result = await run(desk, NOON + 100 * SECOND)
+    result = await run(leader, NOON + 100 * SECOND)
 
     assert use_of(result).period == "Day"
     assert exhausted(result) == ("True", "Left")
@@ -249,17 +249,17 @@ async def test_a_window_that_ends_within_a_minute_does_not_hide_the_other_budget
 
 async def test_two_clusters_never_take_more_of_a_shared_budget_than_there_is() -> None:
     shares: in_memory.Shares = {}
-    desks = []
+    leaders = []
     for name in ("east", "west"):
         cluster = Cluster(a_queue(a_budget("3", scope="Global")).job("two", queue="q", pods=2))
         ledger = in_memory.Ledger(cluster=name, shares=shares)
-        desks.append(a_desk(cluster, ledger))
+        leaders.append(a_leader(cluster, ledger))
 
-    first, second = [await run(desk) for desk in desks]
+    first, second = [await run(leader) for leader in leaders]
 
     assert len(first.granted) == 1
     assert hold_of(second, "two").details["elsewhere"] == "2"
-    assert [use_of(result).left for result in (await run(desks[0]), second)] == [3600, 3600]
+    assert [use_of(result).left for result in (await run(leaders[0]), second)] == [3600, 3600]
 
 
 @pytest.mark.parametrize("successor", [False, True])
@@ -269,14 +269,14 @@ async def test_a_cluster_that_has_no_shared_budget_any_more_gives_back_what_it_w
     ledger = in_memory.Ledger(cluster="east")
     builder = a_queue(a_budget("100", scope="Global"))
     cluster = Cluster(builder.job("long", queue="q", annotations={names.RUNTIME: "20h"}))
-    desk = a_desk(cluster, ledger)
-    await run(desk)
-    await run(desk, NOON + MINUTE)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
+    await run(leader, NOON + MINUTE)
     ahead = [key for key in ledger.shares if key[2] > NOON]
     assert [ledger.shares[key] for key in ahead] == [{"east": 8 * 3600}]
 
     cluster._rest = replace(cluster._rest, queues=a_queue().snapshot().queues)
-    await run(a_desk(cluster, ledger) if successor else desk, NOON + 2 * MINUTE)
+    await run(a_leader(cluster, ledger) if successor else leader, NOON + 2 * MINUTE)
 
     assert [ledger.shares[key].get("east", 0) for key in ahead] == [0]
     assert any(mine.get("east") for key, mine in ledger.shares.items() if key not in ahead), "spent is spent"
@@ -294,14 +294,14 @@ async def test_a_grant_that_another_cluster_has_overtaken_is_held_and_the_others
     builder = a_queue(a_budget("3", scope="Global")).queue("other", gpus=8)
     cluster = Cluster(builder.job("two", queue="q", pods=2).job("free", queue="other"))
     ledger = Overtaken()
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    result = await run(desk)
+    result = await run(leader)
 
     assert hold_of(result, "two").reason is HoldReason.BUDGET_EXHAUSTED
     assert cluster.opened == [("free-0", "a")]
     assert result.next_try == NOON + timedelta(seconds=1)
-    assert hold_of(await run(desk, NOON + MINUTE), "two").details["left"] == "0"
+    assert hold_of(await run(leader, NOON + MINUTE), "two").details["left"] == "0"
 
 
 @pytest.mark.parametrize("away", [True, False])
@@ -314,7 +314,7 @@ async def test_a_leader_that_does_not_know_what_is_spent_grants_nothing(*, away:
 
     cluster = Cluster(a_queue(a_budget("30")).job("two", queue="q", pods=2))
 
-    result = await run(a_desk(cluster, Unread()))
+    result = await run(a_leader(cluster, Unread()))
 
     assert bool(cluster.opened) is not away
     assert (len(result.granted) == 0) is away
@@ -330,7 +330,7 @@ def add(cluster: Cluster, builder: ClusterBuilder) -> None:
 async def test_a_gang_waits_while_a_meter_that_binds_its_queue_does_not_exist() -> None:
     cluster = Cluster(a_queue(a_budget("5") | {"meter": "watts"}).job("two", queue="q", pods=2))
 
-    result = await run(a_desk(cluster, Ledger()))
+    result = await run(a_leader(cluster, Ledger()))
 
     hold = hold_of(result, "two")
     assert hold.reason is HoldReason.QUEUE_INACTIVE

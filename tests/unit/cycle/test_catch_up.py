@@ -8,11 +8,11 @@ from admission.api.muster.ledger_entries import Kind
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GANG_MIN
 from admission.cycle import cycle
-from admission.cycle.state.leader import LeaderState
+from admission.cycle.state.leader import Leader
 from admission.scheduling.placement.protection import Barriers
 from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster
-from tests.unit.cycle.fences import SECOND, Cluster, a_desk, cycles, kinds, report
+from tests.unit.cycle.fences import SECOND, Cluster, a_leader, cycles, kinds, report
 
 NO_FENCE = Barriers()
 
@@ -37,22 +37,22 @@ def two_gangs() -> ClusterBuilder:
 
 async def a_new_leader(
     builder: ClusterBuilder, barriers: Barriers = NO_FENCE
-) -> tuple[Behind, in_memory.Ledger, LeaderState]:
+) -> tuple[Behind, in_memory.Ledger, Leader]:
     """Let one leader grant a gang, another gang come, and a second leader begin that has not seen the first gang."""
     cluster, ledger = Behind(builder), in_memory.Ledger()
     cluster.unseen = ("new",)
-    first = await cycle.run(a_desk(cluster, ledger, barriers=barriers), NOON)
+    first = await cycle.run(a_leader(cluster, ledger, barriers=barriers), NOON)
     assert report(first, "old").phase is Phase.RESERVED
     cluster.unseen = ("old",)
-    desk = a_desk(cluster, ledger, barriers=barriers, epoch=2)
-    desk.caught_up = False
-    return cluster, ledger, desk
+    leader = a_leader(cluster, ledger, barriers=barriers, epoch=2)
+    leader.term.await_confirmation()
+    return cluster, ledger, leader
 
 
 async def test_who_is_not_seen_yet_is_not_released_and_others_are_let_in() -> None:
-    cluster, ledger, desk = await a_new_leader(two_gangs())
+    cluster, ledger, leader = await a_new_leader(two_gangs())
 
-    await cycles(desk, 2, NOON + SECOND)
+    await cycles(leader, 2, NOON + SECOND)
 
     assert kinds(ledger) == [Kind.RESERVE, Kind.RESERVE]
     assert cluster.let_in() == ["new-0", "new-1", "old-0", "old-1"]
@@ -62,13 +62,13 @@ async def test_nobody_goes_to_a_node_on_which_somebody_may_be_who_is_not_seen() 
     """What claims hold is in the books; what else the pods there need of the node is not known without them."""
     builder = a_cluster().node("a", gpus=4).node("b", gpus=4).queue("q", gpus=8)
     builder.job("old", queue="q", pods=2).job("new", queue="q", pods=2)
-    _, _, desk = await a_new_leader(builder)
+    _, _, leader = await a_new_leader(builder)
 
-    await cycle.run(desk, NOON + SECOND)
+    await cycle.run(leader, NOON + SECOND)
 
     places = {
         gang.gang.rpartition("/")[2]: {seat.node for seat in gang.seats.values()}
-        for gang in desk.book.placements.values()
+        for gang in leader.mirror.book.placements.values()
     }
     (old, new) = (nodes for _, nodes in sorted(places.items(), reverse=True))
     assert old.isdisjoint(new)
@@ -78,56 +78,57 @@ async def test_nobody_joins_a_gang_of_the_books_before_it_is_seen_who_is_in_it()
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=8)
     builder.job("old", queue="q", pods=3, made=2, annotations={GANG_MIN: "1"})
     cluster, ledger = Cluster(builder), in_memory.Ledger()
-    await cycle.run(a_desk(cluster, ledger, barriers=NO_FENCE), NOON)
+    await cycle.run(a_leader(cluster, ledger, barriers=NO_FENCE), NOON)
     late = a_cluster().job("old", queue="q", pods=3, annotations={GANG_MIN: "1"}).snapshot()
     cluster._pods = {**late.pods, **cluster._pods}
     cluster._claims = {**late.claims, **cluster._claims}
-    desk = a_desk(cluster, ledger, barriers=NO_FENCE, epoch=2)
-    desk.caught_up = False
+    leader = a_leader(cluster, ledger, barriers=NO_FENCE, epoch=2)
+    leader.term.await_confirmation()
 
-    await cycle.run(desk, NOON + SECOND)
+    await cycle.run(leader, NOON + SECOND)
     assert cluster.let_in() == ["old-0", "old-1"]
 
-    desk.caught_up = True
-    await cycle.run(desk, NOON + 2 * SECOND)
+    leader.term.confirm()
+    await cycle.run(leader, NOON + 2 * SECOND)
     assert cluster.let_in() == ["old-0", "old-1", "old-2"]
 
 
 async def test_muster_gives_no_devices_itself_before_that() -> None:
     """Whether kube-scheduler is picking devices for somebody is read from pods."""
     builder = two_gangs()
-    cluster, _, desk = await a_new_leader(builder, Barriers(fence=(), rules={}))
-    fenced = a_desk(cluster, desk.ports.ledger, epoch=2)
-    fenced.caught_up = False
+    cluster, _, leader = await a_new_leader(builder, Barriers(fence=(), rules={}))
+    fenced = a_leader(cluster, leader.ports.ledger, epoch=2)
+    fenced.term.await_confirmation()
 
     await cycle.run(fenced, NOON + SECOND)
     assert not cluster.done("allocate")
 
-    fenced.caught_up = True
+    fenced.term.confirm()
     cluster.unseen = ()
     await cycles(fenced, 2, NOON + 2 * SECOND)
     assert cluster.done("allocate")
 
 
 async def test_nobody_is_told_anything_before_that() -> None:
-    cluster, _, desk = await a_new_leader(two_gangs())
+    cluster, _, leader = await a_new_leader(two_gangs())
     known = dict(cluster.gangs)
 
-    await cycles(desk, 2, NOON + SECOND)
+    await cycles(leader, 2, NOON + SECOND)
     assert cluster.gangs == known
 
-    cluster.unseen, desk.caught_up = (), True
-    await cycles(desk, 2, NOON + SECOND)
+    cluster.unseen = ()
+    leader.term.confirm()
+    await cycles(leader, 2, NOON + SECOND)
     assert {gang.phase for gang in cluster.gangs.values()} == {Phase.ADMITTED}
     assert len(cluster.gangs) == 2
 
 
 async def test_who_is_still_not_there_when_the_view_has_caught_up_is_gone() -> None:
-    _, ledger, desk = await a_new_leader(two_gangs())
+    _, ledger, leader = await a_new_leader(two_gangs())
 
-    await cycle.run(desk, NOON + SECOND)
-    desk.caught_up = True
-    await cycle.run(desk, NOON + 2 * SECOND)
+    await cycle.run(leader, NOON + SECOND)
+    leader.term.confirm()
+    await cycle.run(leader, NOON + 2 * SECOND)
 
     assert kinds(ledger) == [Kind.RESERVE, Kind.RESERVE, Kind.RELEASE]
-    assert [one.gang_uid for one in desk.book.placements.values()] == ["job-new"]
+    assert [one.gang_uid for one in leader.mirror.book.placements.values()] == ["job-new"]

@@ -1,17 +1,17 @@
 """The clock is wrong and is set right: the time of the books stands still meanwhile, and back-offs do not."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from admission.api.muster.ledger_entries import Kind
 from admission.cycle import cycle
-from admission.cycle.state.leader import LeaderState
+from admission.cycle.state.leader import Leader
+from admission.cycle.steps import report as cycle_report
 from admission.errors import LedgerAwayError
 from admission.simulation import in_memory
 from tests.builders import NOON
-from tests.unit.cycle.fences import MINUTE, SECOND, Cluster, a_desk, kinds, report
+from tests.unit.cycle.fences import MINUTE, SECOND, Cluster, a_leader, kinds, report
 from tests.unit.cycle.test_edges import a_hopeless_gang
 
 HOUR = timedelta(hours=1)
@@ -23,52 +23,52 @@ class Away(in_memory.Ledger):
         raise LedgerAwayError("away")
 
 
-async def taken_back_ahead_of_time() -> tuple[Cluster, in_memory.Ledger, LeaderState]:
+async def taken_back_ahead_of_time() -> tuple[Cluster, in_memory.Ledger, Leader]:
     """Have a gang back off for ten minutes while the clock is an hour ahead."""
     cluster, ledger = a_hopeless_gang(), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
     for seconds in range(20):
-        await cycle.run(desk, NOON + HOUR + seconds * SECOND)
+        await cycle.run(leader, NOON + HOUR + seconds * SECOND)
     assert kinds(ledger) == TRIES * 4
-    return cluster, ledger, desk
+    return cluster, ledger, leader
 
 
 @pytest.mark.parametrize("succeeds", [False, True], ids=["the same leader", "its successor"])
 async def test_a_clock_that_was_ahead_holds_nobody_for_longer_than_the_back_off_itself(*, succeeds: bool) -> None:
-    cluster, ledger, desk = await taken_back_ahead_of_time()
+    cluster, ledger, leader = await taken_back_ahead_of_time()
     if succeeds:
-        desk = a_desk(cluster, ledger, epoch=2)
+        leader = a_leader(cluster, ledger, epoch=2)
 
-    result = await cycle.run(desk, NOON)
+    result = await cycle.run(leader, NOON)
     assert result.behind >= HOUR
     assert result.next_try == NOON + 10 * MINUTE
-    held = report(await cycle.run(desk, NOON + 9 * MINUTE)).hold
+    held = report(await cycle.run(leader, NOON + 9 * MINUTE)).hold
     assert held is not None
     assert held.details["nextTry"] == "2026-11-21T12:10:00Z"
     assert kinds(ledger) == TRIES * 4
 
     for seconds in range(3):
-        await cycle.run(desk, NOON + 10 * MINUTE + seconds * SECOND)
+        await cycle.run(leader, NOON + 10 * MINUTE + seconds * SECOND)
     assert kinds(ledger)[:10] == TRIES * 5
 
 
 async def test_back_offs_double_while_the_clock_is_behind_the_books() -> None:
-    _, ledger, desk = await taken_back_ahead_of_time()
-    await cycle.run(desk, NOON)
+    _, ledger, leader = await taken_back_ahead_of_time()
+    await cycle.run(leader, NOON)
 
     for seconds in range(3):
-        await cycle.run(desk, NOON + 10 * MINUTE + seconds * SECOND)
+        await cycle.run(leader, NOON + 10 * MINUTE + seconds * SECOND)
 
-    next_try = report(await cycle.run(desk, NOON + 11 * MINUTE)).next_try
+    next_try = report(await cycle.run(leader, NOON + 11 * MINUTE)).next_try
     assert next_try is not None
     assert NOON + 30 * MINUTE <= next_try <= NOON + 30 * MINUTE + 3 * SECOND
     assert [entry.at for entry in ledger.entries] == sorted(entry.at for entry in ledger.entries)
 
 
 async def test_a_database_that_is_away_is_asked_again_by_the_clock_and_not_by_the_books() -> None:
-    _, ledger, desk = await taken_back_ahead_of_time()
-    desk.ports = replace(desk.ports, ledger=Away(ledger.book))
+    _, ledger, leader = await taken_back_ahead_of_time()
+    leader.mirror._ledger = leader.mirror.usage._ledger = Away(ledger.book)
 
-    result = await cycle.run(desk, NOON)
+    result = await cycle.run(leader, NOON)
 
-    assert result.next_try == NOON + cycle.ASK_AGAIN
+    assert result.next_try == NOON + cycle_report.DATABASE_RETRY

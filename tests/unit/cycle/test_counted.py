@@ -13,7 +13,7 @@ from admission.cycle import cycle
 from admission.scheduling.placement.protection import Barriers
 from admission.simulation import in_memory
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, claim_manifest
-from tests.unit.cycle.fences import GPUS, MINUTE, Cluster, Q, a_desk, a_gang, kinds, report
+from tests.unit.cycle.fences import GPUS, MINUTE, Cluster, Q, a_gang, a_leader, kinds, report
 
 
 def a_counted_gang(*, quota: int = 4) -> ClusterBuilder:
@@ -25,7 +25,7 @@ async def test_a_gang_inside_its_quota_is_let_in_wherever_there_is_room_for_it()
     """Whether and where both pods find a device is kube-scheduler's business."""
     cluster, ledger = Cluster(a_counted_gang()), in_memory.Ledger()
 
-    result = await cycle.run(a_desk(cluster, ledger, barriers=Barriers()), NOON)
+    result = await cycle.run(a_leader(cluster, ledger, barriers=Barriers()), NOON)
 
     assert cluster.let_in() == ["train-0", "train-1"]
     assert not any(HOSTNAME in cluster.pod(name).node_selector for name in cluster.let_in())
@@ -38,7 +38,7 @@ async def test_a_gang_inside_its_quota_is_let_in_wherever_there_is_room_for_it()
 async def test_a_gang_over_its_quota_waits() -> None:
     cluster, ledger = Cluster(a_counted_gang(quota=1)), in_memory.Ledger()
 
-    hold = report(await cycle.run(a_desk(cluster, ledger, barriers=Barriers()), NOON)).hold
+    hold = report(await cycle.run(a_leader(cluster, ledger, barriers=Barriers()), NOON)).hold
 
     assert hold is not None
     assert hold.reason is HoldReason.QUOTA_EXCEEDED
@@ -47,13 +47,13 @@ async def test_a_gang_over_its_quota_waits() -> None:
 
 async def test_what_kube_scheduler_has_given_is_settled_and_the_rest_stays_reserved() -> None:
     cluster, ledger = Cluster(a_counted_gang()), in_memory.Ledger()
-    desk = a_desk(cluster, ledger, barriers=Barriers())
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger, barriers=Barriers())
+    await cycle.run(leader, NOON)
 
     given = {"request": "gpus", "driver": CLASS, "pool": "a", "device": "gpu-0"}
     allocation = claims.decode_allocation({"devices": {"results": [given]}})
     cluster.change_claim("train-1-gpus", allocation=allocation, reserved_for=("pod-train-1",))
-    await cycle.run(desk, NOON + MINUTE)
+    await cycle.run(leader, NOON + MINUTE)
 
     assert kinds(ledger) == [Kind.RESERVE, Kind.SETTLE]
     assert ledger.book.usage()[Q][GPUS] == (1, 1)
@@ -61,10 +61,10 @@ async def test_what_kube_scheduler_has_given_is_settled_and_the_rest_stays_reser
 
 async def test_a_counted_gang_that_does_not_start_in_time_is_evicted_as_any_other() -> None:
     cluster, ledger = Cluster(a_counted_gang()), in_memory.Ledger()
-    desk = a_desk(cluster, ledger, barriers=Barriers())
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger, barriers=Barriers())
+    await cycle.run(leader, NOON)
 
-    await cycle.run(desk, NOON + 5 * MINUTE)
+    await cycle.run(leader, NOON + 5 * MINUTE)
 
     assert kinds(ledger) == [Kind.RESERVE, Kind.EVICT]
     assert ledger.book.usage() == {}
@@ -73,7 +73,7 @@ async def test_a_counted_gang_that_does_not_start_in_time_is_evicted_as_any_othe
 async def test_behind_a_fence_a_gang_that_can_have_fenced_devices_only_is_told_so_at_once() -> None:
     cluster, ledger = Cluster(a_gang(placement="Count")), in_memory.Ledger()
 
-    hold = report(await cycle.run(a_desk(cluster, ledger), NOON)).hold
+    hold = report(await cycle.run(a_leader(cluster, ledger), NOON)).hold
 
     assert hold is not None
     assert hold.reason is HoldReason.NO_FEASIBLE_PLACEMENT
@@ -106,6 +106,6 @@ async def test_behind_a_fence_a_counted_gang_is_let_in_where_the_fence_is_not_wh
         other = replace(piece, driver=case["driver"], meta=replace(piece.meta, name="other", uid=Uid("other")))
         cluster._rest = replace(cluster._rest, slices={**cluster._rest.slices, "other": other})
 
-    await cycle.run(a_desk(cluster, ledger), NOON)
+    await cycle.run(a_leader(cluster, ledger), NOON)
 
     assert cluster.let_in() == ["train-0"]

@@ -20,7 +20,9 @@ from admission.api.muster.queues import QueueingStrategy
 from admission.api.values.names import MeterName, NodeName, QueueName, Uid
 from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle
-from admission.cycle.state.leader import CycleResult, LeaderState, Ports
+from admission.cycle.state.leader import Leader, Ports
+from admission.cycle.state.result import CycleResult
+from admission.cycle.state.term import CycleSettings
 from admission.dra import gang_planner
 from admission.errors import DeposedError, LedgerAwayError, RetryError
 from admission.simulation import in_memory
@@ -80,13 +82,13 @@ class Ledger(in_memory.Ledger):
         return await super().post_all(entries, **options)
 
 
-def a_desk(cluster: Cluster, ledger: in_memory.Ledger, **options: Any) -> LeaderState:
+def a_leader(cluster: Cluster, ledger: in_memory.Ledger, **options: Any) -> Leader:
     if isinstance(ledger, Ledger):
         ledger.cluster = cluster
     ports = Ports(
         view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=ledger, queues=cluster
     )
-    return LeaderState(ports=ports, actor="test", epoch=1, **options)
+    return Leader.build(ports=ports, actor="test", epoch=1, settings=CycleSettings(**options))
 
 
 def gang(result: CycleResult, name: str) -> GangReport:
@@ -99,8 +101,8 @@ def kinds(ledger: Ledger) -> list[Kind]:
     return [entry.kind for entry in ledger.entries if entry.kind is not Kind.GRANT]
 
 
-async def run(desk: LeaderState, at: datetime = NOON) -> CycleResult:
-    return await cycle.run(desk, at)
+async def run(leader: Leader, at: datetime = NOON) -> CycleResult:
+    return await cycle.run(leader, at)
 
 
 async def test_a_gang_that_fits_is_reserved_first_and_let_in_whole() -> None:
@@ -109,7 +111,7 @@ async def test_a_gang_that_fits_is_reserved_first_and_let_in_whole() -> None:
         Ledger(),
     )
 
-    result = await run(a_desk(cluster, ledger))
+    result = await run(a_leader(cluster, ledger))
 
     assert kinds(ledger) == [Kind.RESERVE]
     assert ledger.opened_at_post == [0]
@@ -120,7 +122,7 @@ async def test_a_gang_that_fits_is_reserved_first_and_let_in_whole() -> None:
 async def test_a_gang_over_its_quota_waits_with_the_numbers_and_none_of_its_gates_opens() -> None:
     cluster, ledger = Cluster(a_cluster().node("a", gpus=8).queue("q", gpus=3).job("big", queue="q", pods=4)), Ledger()
 
-    result = await run(a_desk(cluster, ledger))
+    result = await run(a_leader(cluster, ledger))
 
     hold = gang(result, "big").hold
     assert hold is not None
@@ -134,7 +136,7 @@ async def test_a_gang_inside_its_quota_that_cannot_be_allocated_together_waits_a
     builder = a_cluster().node("a", gpus=4).node("b", gpus=1).queue("q", gpus=100)
     cluster, ledger = Cluster(builder.job("split", queue="q", pods=2, gpus=3)), Ledger()
 
-    result = await run(a_desk(cluster, ledger))
+    result = await run(a_leader(cluster, ledger))
 
     hold = gang(result, "split").hold
     assert hold is not None
@@ -146,16 +148,16 @@ async def test_a_gang_that_waits_is_admitted_whole_when_the_one_before_it_ends()
     builder = a_cluster().node("a", gpus=4).node("b", gpus=4).queue("q", gpus=100)
     cluster = Cluster(builder.job("first", queue="q", pods=1, gpus=3).job("then", queue="q", pods=2, gpus=3))
     ledger = Ledger()
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    result = await run(desk)
+    result = await run(leader)
     started = cluster.schedule(ledger.book)
     hold = gang(result, "then").hold
     assert hold is not None
     assert hold.reason == HoldReason.DEVICES_BUSY
     cluster.finish(started)
-    await run(desk)
-    result = await run(desk)
+    await run(leader)
+    result = await run(leader)
 
     assert {name for name, _ in cluster.opened} == {"first-0", "then-0", "then-1"}
     assert gang(result, "first").phase is Phase.FINISHED
@@ -167,14 +169,14 @@ async def test_what_was_allocated_is_settled_and_ends_with_its_claim() -> None:
         Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2)),
         Ledger(),
     )
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    await run(desk)
+    await run(leader)
     started = cluster.schedule(ledger.book)
-    await run(desk)
+    await run(leader)
     assert ledger.book.usage()[QueueName("q")][GPUS] == (0, 2)
     cluster.finish(started)
-    await run(desk)
+    await run(leader)
 
     assert kinds(ledger) == [Kind.RESERVE, Kind.SETTLE, Kind.RELEASE]
     assert ledger.book.usage() == {}
@@ -184,7 +186,7 @@ async def test_what_was_allocated_is_settled_and_ends_with_its_claim() -> None:
 async def test_an_incomplete_gang_waits_for_its_last_pod() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=3, made=2))
 
-    result = await run(a_desk(cluster, Ledger()))
+    result = await run(a_leader(cluster, Ledger()))
 
     hold = gang(result, "train").hold
     assert hold is not None
@@ -195,7 +197,7 @@ async def test_an_incomplete_gang_waits_for_its_last_pod() -> None:
 async def test_a_missing_template_is_named() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", claim=False)
 
-    result = await run(a_desk(Cluster(builder), Ledger()))
+    result = await run(a_leader(Cluster(builder), Ledger()))
 
     hold = gang(result, "train").hold
     assert hold is not None
@@ -213,7 +215,7 @@ STOPPED: dict[str, dict[str, Any]] = {
 async def test_a_stopped_queue_admits_nothing(spec: dict[str, Any]) -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4, **spec).job("train", queue="q"))
 
-    result = await run(a_desk(cluster, Ledger()))
+    result = await run(a_leader(cluster, Ledger()))
 
     hold = gang(result, "train").hold
     assert hold is not None
@@ -225,7 +227,7 @@ async def test_a_queue_in_a_cycle_is_inactive_and_its_condition_says_so() -> Non
         a_cluster().node("a", gpus=4).queue("q", gpus=4, parent="p").queue("p", parent="q").job("train", queue="q")
     )
 
-    result = await run(a_desk(Cluster(builder), Ledger()))
+    result = await run(a_leader(Cluster(builder), Ledger()))
 
     hold = gang(result, "train").hold
     assert hold is not None
@@ -239,7 +241,7 @@ async def test_a_strict_queue_does_not_let_a_small_gang_pass() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=3, queueingStrategy=QueueingStrategy.STRICT_FIFO.value)
     cluster = Cluster(builder.job("big", queue="q", pods=4).job("small", queue="q"))
 
-    result = await run(a_desk(cluster, Ledger()))
+    result = await run(a_leader(cluster, Ledger()))
 
     hold = gang(result, "small").hold
     assert hold is not None
@@ -251,7 +253,7 @@ async def test_a_best_effort_queue_does() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=3).job("big", queue="q", pods=4).job("small", queue="q")
     cluster = Cluster(builder)
 
-    await run(a_desk(cluster, Ledger()))
+    await run(a_leader(cluster, Ledger()))
 
     assert cluster.opened == [("small-0", "a")]
 
@@ -262,7 +264,7 @@ async def test_two_gangs_of_one_cycle_do_not_get_the_same_devices() -> None:
     )
     ledger = Ledger()
 
-    result = await run(a_desk(Cluster(builder), ledger))
+    result = await run(a_leader(Cluster(builder), ledger))
 
     assert len(result.granted) == 1
     hold = gang(result, "two").hold
@@ -276,12 +278,12 @@ async def test_a_controller_killed_between_reservation_and_gates_is_finished_by_
     cluster, ledger = Cluster(builder), Ledger()
     cluster.kill_after = opened
     with pytest.raises(ExceptionGroup):
-        await run(a_desk(cluster, ledger, writes=1))
+        await run(a_leader(cluster, ledger, writes=1))
     assert kinds(ledger) == [Kind.RESERVE]
 
     cluster.kill_after = 10**6
-    successor = a_desk(cluster, ledger)
-    successor.epoch = 2
+    successor = a_leader(cluster, ledger)
+    successor.term.begin(2)
     await ledger.fence(2)
     await run(successor)
 
@@ -294,7 +296,7 @@ async def test_a_deposed_leader_grants_nothing() -> None:
     await ledger.fence(2)
 
     with pytest.raises(DeposedError):
-        await run(a_desk(cluster, ledger))
+        await run(a_leader(cluster, ledger))
 
     assert cluster.opened == []
 
@@ -302,16 +304,16 @@ async def test_a_deposed_leader_grants_nothing() -> None:
 async def test_while_the_ledger_is_away_nothing_is_granted_and_the_hold_says_so() -> None:
     cluster, ledger = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q")), Ledger()
     ledger.away = True
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    result = await run(desk)
+    result = await run(leader)
     hold = gang(result, "train").hold
     assert hold is not None
     assert hold.reason == HoldReason.LEDGER_UNAVAILABLE
     assert cluster.opened == []
 
     ledger.away = False
-    await run(desk)
+    await run(leader)
     assert cluster.opened == [("train-0", "a")]
 
 
@@ -321,11 +323,11 @@ async def test_a_gate_that_could_not_be_opened_is_opened_by_the_next_cycle() -> 
         Ledger(),
     )
     cluster.refuse = {"train-1"}
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    await run(desk)
+    await run(leader)
     cluster.refuse = set()
-    await run(desk)
+    await run(leader)
 
     assert sorted(name for name, _ in cluster.opened) == ["train-0", "train-1"]
     assert kinds(ledger) == [Kind.RESERVE]
@@ -334,38 +336,38 @@ async def test_a_gate_that_could_not_be_opened_is_opened_by_the_next_cycle() -> 
 async def test_a_gang_that_does_not_start_is_evicted_whole_and_waits_out_its_back_off() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m", requeue={"base": "2m"})
     cluster, ledger = Cluster(builder.job("train", queue="q", pods=2)), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
 
-    result = await run(desk, NOON + timedelta(minutes=1))
+    result = await run(leader, NOON + timedelta(minutes=1))
     assert kinds(ledger) == [Kind.RESERVE, Kind.EVICT]
     assert ledger.book.usage() == {}
     assert not cluster.snapshot().pods
-    assert (await run(desk, NOON + timedelta(minutes=1))).gangs[0].phase is Phase.EVICTED
+    assert (await run(leader, NOON + timedelta(minutes=1))).gangs[0].phase is Phase.EVICTED
     assert result.next_try == NOON + timedelta(minutes=3)
 
     cluster.make_again(builder)
-    result = await run(desk, NOON + timedelta(minutes=2))
+    result = await run(leader, NOON + timedelta(minutes=2))
     hold = gang(result, "train").hold
     assert hold is not None
     assert hold.reason == HoldReason.START_TIMED_OUT
     assert gang(result, "train").evictions == 1
 
     opened = len(cluster.opened)
-    await run(desk, NOON + timedelta(minutes=3))
+    await run(leader, NOON + timedelta(minutes=3))
     assert len(cluster.opened) == opened + 2
 
 
 async def test_the_next_leader_keeps_to_the_back_off() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m", requeue={"base": "2m"})
     cluster, ledger = Cluster(builder.job("train", queue="q", pods=1)), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
-    await run(desk, NOON + timedelta(minutes=1))
+    leader = a_leader(cluster, ledger)
+    await run(leader)
+    await run(leader, NOON + timedelta(minutes=1))
     cluster.make_again(builder)
-    await run(desk, NOON + timedelta(minutes=1))
+    await run(leader, NOON + timedelta(minutes=1))
 
-    result = await run(a_desk(cluster, ledger), NOON + timedelta(minutes=2))
+    result = await run(a_leader(cluster, ledger), NOON + timedelta(minutes=2))
 
     hold = gang(result, "train").hold
     assert hold is not None
@@ -375,15 +377,15 @@ async def test_the_next_leader_keeps_to_the_back_off() -> None:
 async def test_a_pod_that_comes_late_joins_its_started_gang() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2)
     cluster, ledger = Cluster(builder), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     cluster.schedule(ledger.book)
-    await run(desk)
+    await run(leader)
 
     late = builder.pod("train-2", queue="q", owner="job-train", job="train").snapshot()
     cluster._pods[Uid("pod-train-2")] = pod_of(late, "train-2")
     cluster._claims["team/train-2-gpus"] = late.claims["team/train-2-gpus"]
-    await run(desk)
+    await run(leader)
 
     assert cluster.opened[-1] == ("train-2", "a")
     assert kinds(ledger) == [Kind.RESERVE, Kind.SETTLE, Kind.RESERVE]
@@ -391,16 +393,16 @@ async def test_a_pod_that_comes_late_joins_its_started_gang() -> None:
 
 async def test_changed_quotas_become_grants_and_a_queue_that_is_gone_gives_its_quota_back() -> None:
     cluster, ledger = Cluster(a_cluster().queue("q", gpus=4, claims=10)), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     assert ledger.book.nominal(QueueName("q"), GPUS) == 4
 
     cluster._rest = a_cluster().queue("q", gpus=6, claims=10).snapshot()
-    await run(desk)
+    await run(leader)
     assert ledger.book.nominal(QueueName("q"), GPUS) == 6
 
     cluster._rest = a_cluster().snapshot()
-    await run(desk)
+    await run(leader)
     assert ledger.book.nominal(QueueName("q"), GPUS) == 0
 
 
@@ -409,7 +411,7 @@ async def test_pods_that_name_different_queues_for_one_gang_are_refused() -> Non
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4).queue("r", gpus=4)
     builder.pod("a", queue="q", labels=labels).pod("b", queue="r", labels=labels)
 
-    result = await run(a_desk(Cluster(builder), Ledger()))
+    result = await run(a_leader(Cluster(builder), Ledger()))
 
     (report,) = result.gangs
     assert report.hold is not None
@@ -418,13 +420,13 @@ async def test_pods_that_name_different_queues_for_one_gang_are_refused() -> Non
 
 async def test_a_cycle_without_news_writes_nothing() -> None:
     cluster, ledger = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q")), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     cluster.schedule(ledger.book)
-    await run(desk)
+    await run(leader)
     entries, opened = len(ledger.entries), len(cluster.opened)
 
-    await run(desk)
+    await run(leader)
 
     assert (len(ledger.entries), len(cluster.opened)) == (entries, opened)
 
@@ -443,16 +445,16 @@ async def test_a_gang_object_without_pods_waits_for_them_and_is_finished_once_th
     cluster, ledger = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q")), Ledger()
     written = gangs.decode({"metadata": {"name": "soon", "namespace": "team"}, "spec": {"queue": "q", "size": 3}})
     cluster._gangs[written.meta.key] = written
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    first = {report.name: report for report in (await run(desk)).gangs}
+    first = {report.name: report for report in (await run(leader)).gangs}
     hold = first["soon"].hold
     assert hold is not None
     assert (hold.reason, hold.details) == (HoldReason.GANG_INCOMPLETE, {"pods": 0, "size": 3})
 
     cluster._pods, cluster._claims, cluster._jobs = {}, {}, {}
-    await run(desk)
-    last = {report.workload.name: report for report in (await run(desk)).gangs if report.workload is not None}
+    await run(leader)
+    last = {report.workload.name: report for report in (await run(leader)).gangs if report.workload is not None}
     assert last["train"].phase is Phase.FINISHED
 
 
@@ -460,7 +462,7 @@ async def test_a_claim_policy_says_whether_it_is_applied() -> None:
     cluster = Cluster(a_cluster())
     cluster._rest = replace(cluster._rest, policies={"p": ClaimPolicy(meta=Meta(name="p", generation=2))})
 
-    result = await run(a_desk(cluster, Ledger()))
+    result = await run(a_leader(cluster, Ledger()))
 
     (report,) = [report for report in result.conditions if report.plural == "claimpolicies"]
     assert (report.generation, report.conditions[0].reason) == (2, "Applied")
@@ -470,7 +472,7 @@ async def test_a_gang_is_planned_again_only_when_something_has_changed_for_it(mo
     builder = a_cluster().node("a", gpus=2).queue("q", gpus=100)
     builder.job("first", queue="q", pods=2).job("then", queue="q", pods=2).job("too", queue="q", pods=2)
     cluster, ledger = Cluster(builder), Ledger()
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
     asked: list[int] = []
     real = gang_planner.plan
 
@@ -479,18 +481,18 @@ async def test_a_gang_is_planned_again_only_when_something_has_changed_for_it(mo
         return real(demands, *arguments, **options)
 
     monkeypatch.setattr(gang_planner, "plan", plan)
-    await run(desk)
+    await run(leader)
     started = cluster.schedule(ledger.book)
-    await run(desk)
+    await run(leader)
     asked.clear()
 
-    result = await run(desk)
+    result = await run(leader)
     assert asked == []
     assert {report.hold.reason for report in result.gangs if report.hold} == {HoldReason.DEVICES_BUSY}
 
     cluster.finish(started)
-    await run(desk)
-    await run(desk)
+    await run(leader)
+    await run(leader)
     assert asked
     assert {name for name, _ in cluster.opened} == {"first-0", "first-1", "then-0", "then-1"}
 
@@ -499,8 +501,8 @@ async def test_a_pod_that_lost_its_planned_device_to_another_still_takes_one() -
     """kube-scheduler took the second pod first and gave it the first one's device. Seen when 200 pods were packed."""
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=100).job("pair", queue="q", pods=2)
     cluster, ledger = Cluster(builder), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     holdings = {h.claim: h for p in ledger.book.placements.values() for h in p.holdings.values()}
     late, early = holdings["team/pair-0-gpus"], holdings["team/pair-1-gpus"]
     assert late.devices != early.devices
@@ -511,7 +513,7 @@ async def test_a_pod_that_lost_its_planned_device_to_another_still_takes_one() -
     cluster._pods |= {uid: pod for uid, pod in three.pods.items() if uid not in cluster._pods}
     cluster._claims |= {key: claim for key, claim in three.claims.items() if key not in cluster._claims}
     cluster._jobs |= three.jobs
-    result = await run(desk)
+    result = await run(leader)
 
     hold = gang(result, "three").hold
     assert hold is not None
@@ -525,7 +527,7 @@ async def test_a_meter_whose_cel_fails_on_a_device_says_so_in_its_condition() ->
     priced = meters.decode({"metadata": {"name": "cost"}, "spec": {"sources": [source]}})
     cluster._rest = replace(cluster._rest, meters={**cluster._rest.meters, priced.name: priced})
 
-    result = await run(a_desk(cluster, Ledger()))
+    result = await run(a_leader(cluster, Ledger()))
 
     (condition,) = [report.conditions[0] for report in result.conditions if report.name == "cost"]
     assert (condition.status, condition.reason) == ("False", "FailsOnDevices")
@@ -542,7 +544,7 @@ async def test_statuses_are_made_beside_the_event_loop(monkeypatch: pytest.Monke
         return made(*arguments)
 
     monkeypatch.setattr(queue, "queues", noted)
-    await run(a_desk(Cluster(a_cluster().queue("q", gpus=4)), Ledger()))
+    await run(a_leader(Cluster(a_cluster().queue("q", gpus=4)), Ledger()))
 
     assert made_by
     assert threading.current_thread() not in made_by

@@ -7,7 +7,7 @@ import pytest
 
 from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle
-from admission.cycle.state.leader import LeaderState
+from admission.cycle.state.leader import Leader
 from admission.dra.allocator import prescribed
 from admission.lifecycle import placement_progress, transitions
 from admission.scheduling.checks import demand, faults
@@ -15,7 +15,7 @@ from admission.scheduling.checks.faults import During
 from admission.simulation import in_memory
 from admission.status import gang
 from tests.builders import NOON, a_cluster
-from tests.unit.cycle.fences import MINUTE, Cluster, a_desk, report
+from tests.unit.cycle.fences import MINUTE, Cluster, a_leader, report
 
 
 def two_jobs() -> Cluster:
@@ -58,11 +58,11 @@ def break_it(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
         monkeypatch.setattr(module, name, failing(call))
 
 
-async def lives(desk: LeaderState, cluster: Cluster, ledger: in_memory.Ledger) -> list[set[During]]:
+async def lives(leader: Leader, cluster: Cluster, ledger: in_memory.Ledger) -> list[set[During]]:
     """Let all that starts run and end, cycle by cycle. Return what Muster failed of in each."""
     found = []
     for minutes in range(4):
-        result = await cycle.run(desk, NOON + minutes * MINUTE)
+        result = await cycle.run(leader, NOON + minutes * MINUTE)
         assert {one.gang.partition("-")[0] for one in result.defects} <= {"team/bad"}
         found.append({one.during for one in result.defects})
         started = cluster.schedule(ledger.book)
@@ -79,7 +79,7 @@ async def test_one_gang_that_muster_fails_of_stops_no_other(
     break_it(monkeypatch, module, name)
     cluster, ledger = two_jobs(), in_memory.Ledger()
 
-    found = await lives(a_desk(cluster, ledger), cluster, ledger)
+    found = await lives(a_leader(cluster, ledger), cluster, ledger)
 
     assert set().union(*found) == {during}
     assert cluster.pod("good-0").phase == "Succeeded"
@@ -92,17 +92,17 @@ async def test_the_gang_that_muster_fails_of_waits_and_starts_once_that_is_mende
 ) -> None:
     module, name, during = MOMENTS[moment]
     cluster, ledger = two_jobs(), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
     with monkeypatch.context() as broken:
         break_it(broken, module, name)
-        result = await cycle.run(desk, NOON)
+        result = await cycle.run(leader, NOON)
 
     hold = report(result, "bad").hold
     assert hold is not None
     assert hold.reason is HoldReason.INTERNAL_ERROR
     assert f"{during}: ZeroDivisionError: nobody expected this" in hold.message
     assert cluster.let_in() == ["good-0"]
-    await cycle.run(desk, NOON + MINUTE)
+    await cycle.run(leader, NOON + MINUTE)
     assert cluster.let_in() == ["bad-0", "good-0"]
 
 

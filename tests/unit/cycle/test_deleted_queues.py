@@ -10,10 +10,10 @@ from admission.api.muster.status_reports import EventType
 from admission.api.values import names
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import Hold, HoldReason
-from admission.cycle.state.leader import CycleResult
+from admission.cycle.state.result import CycleResult
 from admission.errors import ForbiddenError, MusterError, RetryError
 from tests.builders import NOON, ClusterBuilder, a_cluster
-from tests.unit.cycle.test_cycle import GPUS, Cluster, Ledger, a_desk, gang, run
+from tests.unit.cycle.test_cycle import GPUS, Cluster, Ledger, a_leader, gang, run
 
 HOUR = timedelta(hours=1)
 LAB, X = QueueName("lab"), QueueName("x")
@@ -60,14 +60,14 @@ def active(result: CycleResult, name: str) -> Condition:
 async def test_what_it_has_borrowed_stays_taken_under_a_new_leader_and_it_goes_when_its_gangs_have_ended() -> None:
     builder = a_lab().job("one", queue="x", pods=4).job("two", queue="y", pods=4).job("late", queue="x")
     cluster, ledger = Cluster(builder), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
-    started = cluster.schedule(desk.book)
-    await run(desk, NOON + HOUR)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
+    started = cluster.schedule(leader.mirror.book)
+    await run(leader, NOON + HOUR)
     cluster.delete_queue(X, NOON + HOUR)
 
-    desk = a_desk(cluster, ledger)
-    result = await run(desk, NOON + 2 * HOUR)
+    leader = a_leader(cluster, ledger)
+    result = await run(leader, NOON + 2 * HOUR)
 
     assert (hold_of(result, "two").reason, hold_of(result, "two").details["left"]) == (HoldReason.QUOTA_EXCEEDED, "0")
     assert hold_of(result, "late").reason is HoldReason.QUEUE_INACTIVE
@@ -75,30 +75,30 @@ async def test_what_it_has_borrowed_stays_taken_under_a_new_leader_and_it_goes_w
     assert active(result, "x").reason == "Terminating"
     assert active(result, "x").message.endswith("has given its devices back: " + gang(result, "one").key)
     cluster.finish(started)
-    assert (await run(desk, NOON + 3 * HOUR)).granted == (gang(result, "two").uid,)
+    assert (await run(leader, NOON + 3 * HOUR)).granted == (gang(result, "two").uid,)
     assert X not in cluster.snapshot().queues
 
 
 async def test_a_queue_that_nobody_uses_goes_at_once() -> None:
     cluster = Cluster(a_lab())
-    desk = a_desk(cluster, Ledger())
-    await run(desk)
+    leader = a_leader(cluster, Ledger())
+    await run(leader)
     cluster.delete_queue(X, NOON)
 
-    await run(desk, NOON + HOUR)
+    await run(leader, NOON + HOUR)
 
     assert set(cluster.snapshot().queues) == {"lab", "y"}
 
 
 async def test_a_parent_waits_for_the_gangs_below_it_and_lets_none_in_there() -> None:
     cluster, ledger = Cluster(a_lab().job("one", queue="x").job("two", queue="y", made=0)), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
-    started = cluster.schedule(desk.book)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
+    started = cluster.schedule(leader.mirror.book)
     cluster.delete_queue(LAB, NOON)
     cluster._pods |= a_lab().job("three", queue="y").snapshot().pods
 
-    result = await run(a_desk(cluster, ledger), NOON + HOUR)
+    result = await run(a_leader(cluster, ledger), NOON + HOUR)
 
     assert LAB in cluster.snapshot().queues
     assert gang(result, "one").key in active(result, "lab").message
@@ -106,40 +106,40 @@ async def test_a_parent_waits_for_the_gangs_below_it_and_lets_none_in_there() ->
     assert result.granted == ()
     assert ledger.book.nominal(LAB, GPUS) == 4, "its quota is there while its gangs are"
     cluster.finish(started)
-    await run(desk, NOON + 2 * HOUR)
+    await run(leader, NOON + 2 * HOUR)
     assert LAB not in cluster.snapshot().queues
 
 
 async def test_while_the_ledger_does_not_have_the_release_the_queue_stays() -> None:
     cluster, ledger = Cluster(a_lab().job("one", queue="x")), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
-    started = cluster.schedule(desk.book)
-    await run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
+    started = cluster.schedule(leader.mirror.book)
+    await run(leader, NOON)
     cluster.delete_queue(X, NOON)
     ledger.away = True
     cluster.finish(started)
 
     for hours in (1, 2):
-        await run(desk, NOON + hours * HOUR)
+        await run(leader, NOON + hours * HOUR)
         assert X in cluster.snapshot().queues
     ledger.away = False
-    await run(desk, NOON + 3 * HOUR)
+    await run(leader, NOON + 3 * HOUR)
 
     assert X not in cluster.snapshot().queues
 
 
 async def test_finalizers_of_others_are_left_and_named() -> None:
     cluster = Cluster(a_lab())
-    desk = a_desk(cluster, Ledger())
+    leader = a_leader(cluster, Ledger())
     cluster._put_queue(cluster._rest.queues[X], finalizers=("example.org/backup",))
-    await run(desk)
+    await run(leader)
     assert cluster.snapshot().queues[X].meta.finalizers == ("example.org/backup", names.IN_USE)
     cluster.delete_queue(X, NOON)
 
-    await run(desk, NOON + HOUR)
+    await run(leader, NOON + HOUR)
 
-    result = await run(desk, NOON + 2 * HOUR)
+    result = await run(leader, NOON + 2 * HOUR)
     assert cluster.snapshot().queues[X].meta.finalizers == ("example.org/backup",)
     assert active(result, "x").message.endswith("others keep it by the finalizers example.org/backup")
 
@@ -149,7 +149,7 @@ async def test_a_queue_that_cannot_be_read_is_let_go_too() -> None:
     meta = Meta(name="broken", finalizers=(names.IN_USE,), deleted=NOON)
     cluster._rest = replace(cluster._rest, unread_queues={QueueName("broken"): meta})
 
-    await run(a_desk(cluster, Ledger()))
+    await run(a_leader(cluster, Ledger()))
 
     assert cluster.freed == ["broken"]
 
@@ -159,31 +159,31 @@ async def test_a_queue_that_cannot_be_read_is_let_go_too() -> None:
 )
 async def test_a_finalizer_that_fails_keeps_nobody_waiting(error: MusterError, tries: int) -> None:
     cluster = Keeping(a_cluster().node("a", gpus=8).queue("q", gpus=8))
-    desk = a_desk(cluster, Ledger())
+    leader = a_leader(cluster, Ledger())
     cluster.error = error
 
     for minutes in (0, 1):
-        await run(desk, NOON + timedelta(minutes=minutes))
+        await run(leader, NOON + timedelta(minutes=minutes))
     assert cluster.kept == ["q"] * tries
     cluster._put_queue(cluster._rest.queues[QueueName("q")], resource_version="9")
     cluster._pods |= (more := a_cluster().job("one", queue="q").snapshot()).pods
     cluster._claims |= more.claims
     cluster._jobs |= more.jobs
 
-    assert len((await run(desk, NOON + HOUR)).granted) == 1
+    assert len((await run(leader, NOON + HOUR)).granted) == 1
     assert len(cluster.kept) == tries + 1, "it has changed, and may take it now"
 
 
 async def test_a_finalizer_that_cannot_be_taken_away_is_tried_again() -> None:
     cluster = Keeping(a_lab())
-    desk = a_desk(cluster, Ledger())
-    await run(desk)
+    leader = a_leader(cluster, Ledger())
+    await run(leader)
     cluster.delete_queue(X, NOON)
     cluster.error = ForbiddenError("no right")
-    await run(desk, NOON + HOUR)
+    await run(leader, NOON + HOUR)
     cluster.error = None
 
-    await run(desk, NOON + 2 * HOUR)
+    await run(leader, NOON + 2 * HOUR)
 
     assert cluster.freed == ["x", "x"]
     assert X not in cluster.snapshot().queues
@@ -191,13 +191,13 @@ async def test_a_finalizer_that_cannot_be_taken_away_is_tried_again() -> None:
 
 async def test_a_finalizer_that_is_refused_is_told_once_and_stands_in_the_condition() -> None:
     cluster = Keeping(a_lab())
-    desk = a_desk(cluster, Ledger())
-    await run(desk)
+    leader = a_leader(cluster, Ledger())
+    await run(leader)
     cluster.delete_queue(X, NOON)
     cluster.error = ForbiddenError("grant patch on queues.muster.dev")
 
     for seconds in range(0, 70, 10):
-        result = await run(desk, NOON + HOUR + timedelta(seconds=seconds))
+        result = await run(leader, NOON + HOUR + timedelta(seconds=seconds))
 
         assert "grant patch on queues.muster.dev; mend that, or take it away by hand" in active(result, "x").message
     assert cluster.freed == ["x"] * 3, "it is not asked in every cycle"
@@ -206,7 +206,7 @@ async def test_a_finalizer_that_is_refused_is_told_once_and_stands_in_the_condit
     assert "Muster may not take its finalizer muster.dev/in-use away: grant patch" in notice.message
 
     cluster.error = None
-    await run(desk, NOON + 2 * HOUR)
+    await run(leader, NOON + 2 * HOUR)
     assert X not in cluster.snapshot().queues
-    await run(desk, NOON + 3 * HOUR)
-    assert desk.refused == {}
+    await run(leader, NOON + 3 * HOUR)
+    assert leader.queues.refusals == {}

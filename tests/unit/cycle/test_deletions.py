@@ -9,7 +9,7 @@ from admission.cycle import cycle
 from admission.scheduling.placement.protection import Barriers
 from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder
-from tests.unit.cycle.fences import MINUTE, SECOND, Cluster, a_desk, a_gang, everything_runs, fence
+from tests.unit.cycle.fences import MINUTE, SECOND, Cluster, a_gang, a_leader, everything_runs, fence
 
 MODES = {"Allocate": fence(), "Pin": Barriers()}
 
@@ -51,16 +51,16 @@ async def test_a_gang_that_is_deleted_leaves_nothing_taken(barriers: Barriers, m
     cluster, ledger = Deleting(a_gang(), moment=moment, pods=WHOLE), in_memory.Ledger()
     if not moment:
         cluster.delete()
-    desk = a_desk(cluster, ledger, barriers=barriers)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger, barriers=barriers)
+    await cycle.run(leader, NOON)
     cluster.delete()
 
     for seconds in range(3):
-        await cycle.run(desk, NOON + seconds * SECOND)
+        await cycle.run(leader, NOON + seconds * SECOND)
     assert cluster.devices() == {}
     assert ledger.book.usage() == {}
     cluster.next_gang()
-    await cycle.run(desk, NOON + MINUTE)
+    await cycle.run(leader, NOON + MINUTE)
     everything_runs(cluster, ledger, 3)
 
 
@@ -68,37 +68,37 @@ async def test_a_gang_that_is_deleted_leaves_nothing_taken(barriers: Barriers, m
 @pytest.mark.parametrize("barriers", MODES.values(), ids=MODES)
 async def test_a_gang_that_loses_a_pod_before_it_runs_is_taken_back_whole(barriers: Barriers, moment: int) -> None:
     cluster, ledger = Deleting(a_gang(), moment=moment, pods=ONE), in_memory.Ledger()
-    desk = a_desk(cluster, ledger, barriers=barriers)
+    leader = a_leader(cluster, ledger, barriers=barriers)
     if not moment:
         cluster.delete()
-    await cycle.run(desk, NOON)
+    await cycle.run(leader, NOON)
     cluster.delete()
 
     for seconds in range(3):
-        await cycle.run(desk, NOON + seconds * SECOND)
+        await cycle.run(leader, NOON + seconds * SECOND)
 
     assert cluster.let_in() == []
     assert cluster.devices() == {}
     assert ledger.book.usage() == {}
-    result = await cycle.run(desk, NOON + MINUTE)
+    result = await cycle.run(leader, NOON + MINUTE)
     assert {one.hold.reason for one in result.gangs if one.hold is not None} <= {HoldReason.GANG_INCOMPLETE}
     assert result.granted == ()
 
 
 async def test_a_gang_that_is_deleted_while_it_runs_gives_its_devices_back_with_its_pods() -> None:
     cluster, ledger = Deleting(a_gang(), moment=0, pods=WHOLE), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
     everything_runs(cluster, ledger, 3)
     for name in WHOLE:
         pod = cluster.pod(name)
         cluster._pods[pod.meta.uid] = replace(pod, meta=replace(pod.meta, deleted=NOON + SECOND))
-    await cycle.run(desk, NOON + SECOND)
+    await cycle.run(leader, NOON + SECOND)
     assert sum(map(len, cluster.devices().values())) == 3, "they run until they are gone"
     assert ledger.book.usage() != {}
 
     cluster.delete()
-    await cycle.run(desk, NOON + MINUTE)
+    await cycle.run(leader, NOON + MINUTE)
 
     assert cluster.devices() == {}
     assert ledger.book.usage() == {}
@@ -107,13 +107,13 @@ async def test_a_gang_that_is_deleted_while_it_runs_gives_its_devices_back_with_
 async def test_a_gang_that_runs_and_loses_a_pod_goes_on() -> None:
     """Its Job makes another one, which joins it."""
     cluster, ledger = Deleting(a_gang(), moment=0, pods=ONE), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
     everything_runs(cluster, ledger, 3)
-    await cycle.run(desk, NOON + SECOND)
+    await cycle.run(leader, NOON + SECOND)
     cluster.delete()
 
-    await cycle.run(desk, NOON + MINUTE)
+    await cycle.run(leader, NOON + MINUTE)
 
     assert sorted(pod.phase for pod in cluster.snapshot().pods.values()) == ["Running"] * 2
     assert sum(map(len, cluster.devices().values())) == 2

@@ -13,11 +13,11 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import QueueName, Uid
 from admission.api.values.reasons import HoldReason
-from admission.cycle.state.leader import CycleResult
+from admission.cycle.state.result import CycleResult
 from admission.simulation import opening_balance
 from admission.workloads import gangs
 from tests.builders import CLASS, NAMESPACE, NOON, ClusterBuilder, a_cluster, claim_manifest
-from tests.unit.cycle.test_cycle import GPUS, Cluster, Ledger, a_desk, gang, kinds, run
+from tests.unit.cycle.test_cycle import GPUS, Cluster, Ledger, a_leader, gang, kinds, run
 
 Q = QueueName("q")
 RESOURCE = "example.com/gpu"
@@ -87,30 +87,30 @@ async def test_shares_of_a_device_are_followed_from_the_grant_to_the_end() -> No
     """Two gangs granted in one cycle fill the device; allocated they still do, and no more than that."""
     builder = Shaped(SHARED).asking("one", pods=2, **share("10Gi")).asking("two", **share("16Gi"))
     cluster, ledger = Cluster(builder.asking("three", **share("8Gi")).asking("four", **share("4Gi"))), Ledger()
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    granted = await run(desk)
+    granted = await run(leader)
     assert (held(granted, "three"), held(granted, "four")) == (HoldReason.DEVICES_BUSY, None)
     started = cluster.schedule(ledger.book)
-    settled = await run(desk)
+    settled = await run(leader)
     assert held(settled, "three") == HoldReason.DEVICES_BUSY
     assert usage(ledger) == (0, 4)
 
     cluster.finish([pod for pod in started if pod.meta.name == "two-0"])
-    await run(desk)
+    await run(leader)
     assert "three-0" in dict(cluster.opened)
 
 
 async def test_admin_access_takes_nothing_from_anybody_before_and_after_it_is_allocated() -> None:
     watching = Shaped({}, {}).asking("watch", allocationMode="All", adminAccess=True).asking("one")
     cluster, ledger = Cluster(watching), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     assert usage(ledger) == (1, 0)
 
     cluster.schedule(ledger.book)
     add(cluster, Shaped({}, {}).asking("late").snapshot())
-    await run(desk)
+    await run(leader)
 
     assert {name for name, _ in cluster.opened} == {"watch-0", "one-0", "late-0"}
     assert usage(ledger) == (1, 1)
@@ -125,17 +125,17 @@ def add(cluster: Cluster, more: Snapshot) -> None:
 
 async def test_extended_resources_are_reserved_settled_and_released_with_their_pods() -> None:
     cluster, ledger = Cluster(Shaped({}, {}).extended("train", pods=2).extended("next")), Ledger()
-    desk = a_desk(cluster, ledger)
-    first = await run(desk)
+    leader = a_leader(cluster, ledger)
+    first = await run(leader)
     assert usage(ledger) == (2, 0)
     assert held(first, "next") == HoldReason.DEVICES_BUSY
 
     started = cluster.schedule(ledger.book)
-    await run(desk)
+    await run(leader)
     assert usage(ledger) == (0, 2)
     assert kinds(ledger) == [Kind.RESERVE, Kind.SETTLE]
     cluster.finish(started)
-    await run(desk)
+    await run(leader)
 
     assert "next-0" in dict(cluster.opened)
     assert usage(ledger) == (1, 0)
@@ -143,10 +143,10 @@ async def test_extended_resources_are_reserved_settled_and_released_with_their_p
 
 async def test_extended_resources_stay_reserved_while_no_claim_is_made_also_for_the_next_leader() -> None:
     cluster, ledger = Cluster(Shaped({}, {}).extended("train", pods=2).extended("next")), Ledger()
-    await run(a_desk(cluster, ledger))
+    await run(a_leader(cluster, ledger))
 
-    await run(a_desk(cluster, ledger))
-    result = await run(a_desk(cluster, ledger))
+    await run(a_leader(cluster, ledger))
+    result = await run(a_leader(cluster, ledger))
 
     assert usage(ledger) == (2, 0)
     assert held(result, "next") == HoldReason.DEVICES_BUSY
@@ -156,14 +156,14 @@ async def test_extended_resources_stay_reserved_while_no_claim_is_made_also_for_
 async def test_extended_resources_stay_charged_while_kube_scheduler_makes_their_claim_anew() -> None:
     """It deletes the claim when it cannot bind the pod after all, and makes another with the next try."""
     cluster, ledger = Cluster(Shaped({}, {}).extended("train").extended("next", count=2)), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     (pod,) = cluster.schedule(ledger.book)
-    await run(desk)
+    await run(leader)
     made = cluster._claims.pop("team/train-0-extended-resources")
     cluster._pods[pod.meta.uid] = replace(pod, node=names.NodeName(""), phase="Pending")
 
-    result = await run(a_desk(cluster, ledger))
+    result = await run(a_leader(cluster, ledger))
     assert usage(ledger) == (0, 1)
     assert held(result, "next") == HoldReason.DEVICES_BUSY
 
@@ -171,7 +171,7 @@ async def test_extended_resources_stay_charged_while_kube_scheduler_makes_their_
     (given,) = made.allocation.devices
     other = replace(given, given=replace(given.given, device=given.device._replace(device="gpu-1")))
     cluster._claims["team/another-name"] = replace(made, allocation=replace(made.allocation, devices=(other,)))
-    await run(desk)
+    await run(leader)
 
     assert kinds(ledger) == [Kind.RESERVE, Kind.SETTLE, Kind.ADJUST]
     assert ledger.book.placements[names.GangUid("job-train")].holdings[extended_of("train-0")].devices == (other.given,)
@@ -179,12 +179,12 @@ async def test_extended_resources_stay_charged_while_kube_scheduler_makes_their_
 
 async def test_extended_resources_of_a_pod_that_goes_before_it_is_bound_are_released() -> None:
     cluster, ledger = Cluster(Shaped({}, {}).extended("train").extended("next", count=2)), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     del cluster._pods[Uid("pod-train-0")]
 
     for _ in range(2):
-        await run(desk)
+        await run(leader)
 
     assert "next-0" in dict(cluster.opened)
     assert usage(ledger) == (2, 0)
@@ -194,19 +194,19 @@ async def test_a_claim_that_gangs_of_two_queues_share_is_paid_by_the_first_until
     builder = a_cluster().node("a", gpus=1).queue("q", gpus=1).queue("r", gpus=1)
     cluster, ledger = Cluster(builder.pod("one", gpus=0).pod("two", queue="r", gpus=0)), Ledger()
     share_claim(cluster, "one", "two")
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     assert amounts(ledger) == {"q": (1, 0)}
 
     one, _ = cluster.schedule(ledger.book)
-    await run(desk)
+    await run(leader)
     assert amounts(ledger) == {"q": (0, 1)}
     cluster.finish([one])
-    await run(desk)
+    await run(leader)
     assert amounts(ledger) == {"q": (0, 1)}, "its pods have ended, and the other gang still uses the device"
 
     cluster.finish([pod for pod in cluster.snapshot().pods.values() if pod.meta.name == "two"])
-    await run(desk)
+    await run(leader)
     assert amounts(ledger) == {}
 
 
@@ -216,10 +216,10 @@ async def test_a_claim_that_pods_of_a_gang_share_is_paid_once() -> None:
         Ledger(),
     )
     share_claim(cluster, "j-0", "j-1", "j-2")
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     cluster.schedule(ledger.book)
-    await run(desk)
+    await run(leader)
 
     assert amounts(ledger) == {"q": (0, 1)}
     (holding,) = ledger.book.placements[names.GangUid("job-j")].holdings.values()
@@ -263,8 +263,8 @@ async def test_partitions_are_charged_for_the_counters_that_they_draw() -> None:
     whole = replace(snapshot.slices["a"], slice_count=2)
     cluster, ledger = Cluster(builder), Ledger()
     cluster._rest = replace(cluster._rest, slices={"a": whole, "b": counters})
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     assert usage(ledger) == (3, 0)
 
     (pod,) = cluster.schedule(ledger.book)
@@ -273,7 +273,7 @@ async def test_partitions_are_charged_for_the_counters_that_they_draw() -> None:
     (given,) = claim.allocation.devices
     other = replace(given, given=replace(given.given, device=given.device._replace(device="gpu-1")))
     cluster._claims[claim.meta.key] = replace(claim, allocation=replace(claim.allocation, devices=(other,)))
-    await run(desk)
+    await run(leader)
 
     assert usage(ledger) == (0, 2)
 

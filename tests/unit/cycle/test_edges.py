@@ -15,18 +15,17 @@ from admission.api.values import names
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle
-from admission.cycle.state.leader import LeaderState
+from admission.cycle.state.leader import Leader
 from admission.errors import ForbiddenError, RetryError
 from admission.simulation import in_memory
 from tests.builders import CLASS, NOON, a_cluster, claim_manifest
-from tests.unit.cycle.fences import MINUTE, SECOND, Cluster, a_desk, a_gang, cycles, everything_runs, kinds, report
+from tests.unit.cycle.fences import MINUTE, SECOND, Cluster, a_gang, a_leader, cycles, everything_runs, kinds, report
 
 
-def unprotected(cluster: Cluster, ledger: in_memory.Ledger) -> LeaderState:
-    """The desk of a successor that has no fence."""
-    desk = a_desk(cluster, ledger, epoch=2)
-    desk.ports = replace(desk.ports, fences=ports.NoFences())
-    return desk
+def unprotected(cluster: Cluster, ledger: in_memory.Ledger) -> Leader:
+    """The leader of a successor that has no fence."""
+    leader = a_leader(cluster, ledger, epoch=2)
+    return replace(leader, ports=replace(leader.ports, fences=ports.NoFences()))
 
 
 def a_choosy_pair(*, choosy: str) -> Cluster:
@@ -54,7 +53,7 @@ async def test_what_was_planned_freely_is_pinned_only_if_kube_scheduler_would_do
     """The leader died before it had written the first claim, and the fence is gone."""
     cluster, ledger = a_choosy_pair(choosy=choosy), in_memory.Ledger()
     cluster.fails = {f"allocate {name}-gpus": RetryError("it died") for name in ("one", "two")}
-    await cycle.run(a_desk(cluster, ledger), NOON)
+    await cycle.run(a_leader(cluster, ledger), NOON)
     assert cluster.devices() == {}
     await ledger.fence(2)
 
@@ -69,20 +68,20 @@ async def test_what_was_planned_freely_is_pinned_only_if_kube_scheduler_would_do
 async def test_nobody_behind_it_gets_the_devices_of_a_gang_that_is_given_back_to_be_planned_anew() -> None:
     cluster, ledger = a_choosy_pair(choosy="two"), in_memory.Ledger()
     cluster.fails = {f"allocate {name}-gpus": RetryError("it died") for name in ("one", "two")}
-    await cycle.run(a_desk(cluster, ledger), NOON)
+    await cycle.run(a_leader(cluster, ledger), NOON)
     await ledger.fence(2)
     later = a_cluster().pod("later").snapshot()
     cluster._pods |= {
         uid: replace(pod, meta=replace(pod.meta, created=NOON + SECOND)) for uid, pod in later.pods.items()
     }
     cluster._claims |= later.claims
-    desk = unprotected(cluster, ledger)
+    leader = unprotected(cluster, ledger)
 
-    given_back = await cycle.run(desk, NOON + SECOND)
+    given_back = await cycle.run(leader, NOON + SECOND)
     assert kinds(ledger) == [Kind.RESERVE, Kind.EVICT]
     assert given_back.next_try == NOON + SECOND
 
-    planned_anew = await cycle.run(desk, NOON + 2 * SECOND)
+    planned_anew = await cycle.run(leader, NOON + 2 * SECOND)
 
     assert cluster.done("open") == ["two", "one"]
     phases = {gang.name.partition("-")[0]: gang.phase for gang in (*given_back.gangs, *planned_anew.gangs)}
@@ -104,12 +103,12 @@ def a_hopeless_gang() -> Cluster:
 
 async def test_what_cannot_be_placed_as_planned_again_and_again_backs_off() -> None:
     cluster, ledger = a_hopeless_gang(), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
     for seconds in range(20):
-        await cycle.run(desk, NOON + seconds * SECOND)
+        await cycle.run(leader, NOON + seconds * SECOND)
 
-    hold = report(await cycle.run(desk, NOON + MINUTE)).hold
+    hold = report(await cycle.run(leader, NOON + MINUTE)).hold
     assert hold is not None
     assert hold.reason is HoldReason.PLACEMENT_FAILED
     assert "device gpu.example.com/a/gone of claim team/old is gone" in hold.message
@@ -121,22 +120,22 @@ async def test_what_cannot_be_placed_as_planned_again_and_again_backs_off() -> N
 async def test_what_is_granted_and_taken_back_again_and_again_is_booked_each_time_while_the_clock_is_behind() -> None:
     """Were the time the same each time, the second reservation would pass for the first one, posted once more."""
     ledger = in_memory.Ledger()
-    desk = a_desk(a_hopeless_gang(), ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(a_hopeless_gang(), ledger)
+    await cycle.run(leader, NOON)
 
     for seconds in range(20):
-        await cycle.run(desk, NOON - MINUTE + seconds * SECOND)
+        await cycle.run(leader, NOON - MINUTE + seconds * SECOND)
 
     assert kinds(ledger) == [Kind.RESERVE, Kind.EVICT] * 4
-    assert desk.book == ledger.book == Book.replay(ledger.entries)
+    assert leader.mirror.book == ledger.book == Book.replay(ledger.entries)
 
 
 async def test_after_a_write_that_was_refused_the_hold_says_so() -> None:
     cluster, ledger = Cluster(a_gang(requeue={"base": "1m"})), in_memory.Ledger()
     cluster.fails["allocate train-1-gpus"] = ForbiddenError("grant verb patch on resource resourceclaims/binding")
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    hold = report(await cycles(desk, 2)).hold
+    hold = report(await cycles(leader, 2)).hold
 
     assert hold is not None
     assert hold.reason is HoldReason.PLACEMENT_FAILED
@@ -149,26 +148,26 @@ async def test_after_a_write_that_was_refused_the_hold_says_so() -> None:
 async def test_a_gang_that_was_late_is_told_that_it_was_late() -> None:
     cluster, ledger = Cluster(a_gang(startTimeout="1m", requeue={"base": "1h", "limit": 0})), in_memory.Ledger()
     cluster.fails["allocate train-1-gpus"] = RetryError("the API server does not answer")
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
-    result = await cycles(desk, 2, NOON + MINUTE)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
+    result = await cycles(leader, 2, NOON + MINUTE)
 
     assert [one.evictions for one in result.gangs] == [1]
-    assert desk.backoffs[GangUid("job-train")].failure == ""
+    assert leader.evictions.backoffs[GangUid("job-train")].failure == ""
 
 
 async def test_while_a_reserved_gang_cannot_be_placed_its_status_says_why() -> None:
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     cluster.fails["allocate train-1-gpus"] = RetryError("the API server does not answer")
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
     for _ in range(2):
-        hold = report(await cycle.run(desk, NOON)).hold
+        hold = report(await cycle.run(leader, NOON)).hold
         assert hold is not None
         assert "the API server does not answer" in hold.message
     cluster.fails.clear()
 
-    assert report(await cycle.run(desk, NOON)).hold is None
+    assert report(await cycle.run(leader, NOON)).hold is None
 
 
 @pytest.mark.parametrize("protected", [True, False])
@@ -176,13 +175,13 @@ async def test_a_pod_that_is_being_deleted_before_the_gang_runs_takes_it_back_wh
     """Its finalizer keeps it there; without it the others would run as a part of their gang."""
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     cluster.fails = {f"{what} train-{n}": RetryError("busy") for what in ("open",) for n in range(3)}
-    desk = a_desk(cluster, ledger) if protected else unprotected(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger) if protected else unprotected(cluster, ledger)
+    await cycle.run(leader, NOON)
     pod = cluster.pod("train-1")
     cluster._pods[pod.meta.uid] = replace(pod, meta=replace(pod.meta, deleted=NOON, finalizers=("example.org/keep",)))
     cluster.fails.clear()
 
-    result = await cycles(desk, 3)
+    result = await cycles(leader, 3)
 
     assert cluster.done("open") == []
     assert cluster.devices() == {}
@@ -200,10 +199,10 @@ HUGE: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("spec", HUGE.values(), ids=HUGE)
 async def test_times_beyond_the_calendar_end_nothing(spec: dict[str, Any]) -> None:
     cluster, ledger = Cluster(a_gang(**spec)), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
 
-    result = await cycle.run(desk, NOON + 2 * MINUTE)
+    result = await cycle.run(leader, NOON + 2 * MINUTE)
 
     assert result.next_try is not None
 
@@ -215,7 +214,7 @@ async def test_a_runtime_beyond_the_calendar_ends_nothing() -> None:
     builder.job("train", queue="q", annotations={names.RUNTIME: "99999999h"}).job("good", queue="q")
     cluster, ledger = Cluster(builder), in_memory.Ledger()
 
-    result = await cycle.run(a_desk(cluster, ledger), NOON)
+    result = await cycle.run(a_leader(cluster, ledger), NOON)
 
     hold = report(result).hold
     assert hold is not None

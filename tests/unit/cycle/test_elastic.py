@@ -14,12 +14,13 @@ from admission.api.values.names import GANG, GANG_MIN, GANG_SIZE, RUNTIME, NodeN
 from admission.api.values.reasons import HoldReason
 from admission.api.values.selectors import Taint, Toleration
 from admission.cycle import cycle
-from admission.cycle.state.leader import CycleResult, LeaderState
+from admission.cycle.state.leader import Leader
+from admission.cycle.state.result import CycleResult
 from admission.dra import gang_planner
 from admission.dra.requests.gang_request import PodDemand
 from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster
-from tests.unit.cycle.fences import Cluster, a_desk, kinds
+from tests.unit.cycle.fences import Cluster, a_leader, kinds
 
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
@@ -30,12 +31,12 @@ def elastic(pods: int, least: int, *, made: int | None = None, gpus: int = 1) ->
 
 
 class Town(Cluster):
-    """A cluster to which more is added, and the desk of its leader."""
+    """A cluster to which more is added, and the leader of its leader."""
 
     def __init__(self, builder: ClusterBuilder) -> None:
         super().__init__(builder)
         self.ledger = in_memory.Ledger()
-        self.desk: LeaderState = a_desk(self, self.ledger)
+        self.leader: Leader = a_leader(self, self.ledger)
         self.now = NOON
 
     def add(self, builder: ClusterBuilder) -> None:
@@ -50,7 +51,7 @@ class Town(Cluster):
     async def turn(self, after: timedelta = SECOND) -> CycleResult:
         """One cycle, after which who was let in runs."""
         self.now += after
-        result = await cycle.run(self.desk, self.now)
+        result = await cycle.run(self.leader, self.now)
         self.schedule(self.ledger.book)
         return result
 
@@ -149,14 +150,14 @@ async def test_a_gang_that_scales_down_gives_back_and_goes_on() -> None:
 
 async def test_pods_that_go_before_any_runs_are_missed_only_below_the_least() -> None:
     town = Town(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", **elastic(4, 2)))
-    await cycle.run(town.desk, NOON)
+    await cycle.run(town.leader, NOON)
     town.remove_pod("train-3")
-    await cycle.run(town.desk, NOON + SECOND)
+    await cycle.run(town.leader, NOON + SECOND)
     assert town.let_in() == ["train-0", "train-1", "train-2"]
 
     town.remove_pod("train-2")
     town.remove_pod("train-1")
-    await cycle.run(town.desk, NOON + 2 * SECOND)
+    await cycle.run(town.leader, NOON + 2 * SECOND)
     assert Kind.EVICT in kinds(town.ledger)
     assert town.let_in() == []
 
@@ -177,12 +178,12 @@ async def test_who_does_not_start_in_time_is_a_reason_to_take_the_others_back_on
     for at in range(3):
         builder.pod(f"p-{at}", labels={GANG: "g"}, annotations=said)
     town = Town(builder)
-    await cycle.run(town.desk, NOON)
+    await cycle.run(town.leader, NOON)
     late = town.pod("p-2")
     town.schedule(town.ledger.book)
     town._pods[Uid("pod-p-2")] = late
 
-    await cycle.run(town.desk, NOON + timedelta(minutes=2))
+    await cycle.run(town.leader, NOON + timedelta(minutes=2))
 
     assert town.let_in() == left
 
@@ -286,7 +287,7 @@ async def test_a_large_gang_that_none_but_a_few_fit_of_is_planned_a_few_times_on
 
     monkeypatch.setattr(gang_planner, "plan", counted)
 
-    await cycle.run(town.desk, NOON)
+    await cycle.run(town.leader, NOON)
 
     assert len(town.let_in()) == 9
     assert len(set(planned)) <= 8
@@ -401,7 +402,7 @@ async def test_who_ran_before_it_was_scaled_up_runs_on_though_one_of_those_that_
     town._jobs[uid] = replace(town._jobs[uid], parallelism=4, completions=4)
     town.add_pods(a_cluster().job("train", queue="q", pods=4), "train-2", "train-3")
     town.now += SECOND
-    await cycle.run(town.desk, town.now)
+    await cycle.run(town.leader, town.now)
     late = town.pod("train-2")
     assert not late.gated
 
@@ -415,6 +416,6 @@ async def test_who_ran_before_it_was_scaled_up_runs_on_though_one_of_those_that_
     town.add_pods(a_cluster().job("train", queue="q", pods=4), "train-0")
     town.remove_pod("train-2")
     town.now += SECOND
-    await cycle.run(town.desk, town.now)
-    await cycle.run(town.desk, town.now + HOUR)
+    await cycle.run(town.leader, town.now)
+    await cycle.run(town.leader, town.now + HOUR)
     assert town.let_in() == []

@@ -16,7 +16,7 @@ from admission.cycle import cycle
 from admission.errors import DeposedError, RetryError
 from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster, running
-from tests.unit.cycle.fences import Cluster, KilledError, a_desk, a_gang, kinds
+from tests.unit.cycle.fences import Cluster, KilledError, a_gang, a_leader, kinds
 
 SECOND = timedelta(seconds=1)
 LATE = NOON + timedelta(minutes=2)
@@ -51,36 +51,36 @@ def three(**queue: Any) -> ClusterBuilder:
 
 async def test_a_gang_that_lost_a_pod_is_taken_back_though_nothing_could_be_evicted_at_first() -> None:
     cluster, ledger = Budgeted(three()), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
     cluster.remove_pod("p-0")
     cluster.refused = {"p-1", "p-2"}
-    await cycle.run(desk, NOON + SECOND)
+    await cycle.run(leader, NOON + SECOND)
     assert cluster.let_in() == ["p-1", "p-2"]
 
     cluster.refused = set()
-    await cycle.run(desk, NOON + 2 * SECOND)
+    await cycle.run(leader, NOON + 2 * SECOND)
 
     assert cluster.let_in() == []
     assert kinds(ledger).count(Kind.EVICT) == 1
-    await cycle.run(desk, NOON + 3 * SECOND)
+    await cycle.run(leader, NOON + 3 * SECOND)
     assert not ledger.book.placements
 
 
 @pytest.mark.parametrize("starts", [(), ("p-2",)], ids=["the late pod stays late", "the late pod runs after all"])
 async def test_what_a_budget_kept_from_being_evicted_does_not_run_without_the_rest(starts: tuple[str, ...]) -> None:
     cluster, ledger = Budgeted(three()), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
     cluster.starts("p-0", "p-1")
     cluster.refused = {"p-1"}
-    result = await cycle.run(desk, LATE)
+    result = await cycle.run(leader, LATE)
     assert cluster.let_in() == ["p-1", "p-2"], "the pod that is late tells every leader that the gang has not started"
     cluster.starts(*starts)
-    await cycle.run(desk, LATE + SECOND)
+    await cycle.run(leader, LATE + SECOND)
 
     cluster.refused = set()
-    result = await cycle.run(desk, LATE + 2 * SECOND)
+    result = await cycle.run(leader, LATE + 2 * SECOND)
 
     assert cluster.let_in() == []
     assert kinds(ledger).count(Kind.EVICT) == 1
@@ -89,35 +89,35 @@ async def test_what_a_budget_kept_from_being_evicted_does_not_run_without_the_re
 
 async def test_the_next_leader_goes_on_with_an_eviction_that_was_begun() -> None:
     cluster, ledger = Budgeted(three()), in_memory.Ledger()
-    await cycle.run(a_desk(cluster, ledger), NOON)
+    await cycle.run(a_leader(cluster, ledger), NOON)
     cluster.starts("p-0", "p-1")
     cluster.refused, cluster.dies_after = {"p-1"}, "p-0"
     with pytest.raises(ExceptionGroup):
-        await cycle.run(a_desk(cluster, ledger), LATE)
+        await cycle.run(a_leader(cluster, ledger), LATE)
     assert cluster.let_in() == ["p-1", "p-2"]
 
     cluster.refused, cluster.dies_after = set(), ""
-    await cycle.run(a_desk(cluster, ledger, epoch=2), LATE + SECOND)
+    await cycle.run(a_leader(cluster, ledger, epoch=2), LATE + SECOND)
 
     assert cluster.let_in() == []
 
 
 async def test_a_gang_that_was_evicted_half_way_and_begins_anew_is_left_alone() -> None:
     cluster, ledger = Budgeted(three(requeue={"base": "1s"})), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
     cluster.starts("p-0", "p-1")
     cluster.refused = {"p-1"}
-    await cycle.run(desk, LATE)
+    await cycle.run(leader, LATE)
     for name in ("p-1", "p-2"):
         cluster.remove_pod(name)
-    await cycle.run(desk, LATE + SECOND)
+    await cycle.run(leader, LATE + SECOND)
 
     again = three().snapshot()
     cluster._pods |= {uid: replace(pod, meta=replace(pod.meta, created=LATE)) for uid, pod in again.pods.items()}
     cluster._claims |= again.claims
     for at in range(5, 9):
-        await cycle.run(desk, LATE + at * SECOND)
+        await cycle.run(leader, LATE + at * SECOND)
 
     assert cluster.let_in() == ["p-0", "p-1", "p-2"]
 
@@ -140,13 +140,13 @@ async def test_a_leader_that_was_overtaken_evicts_nobody() -> None:
     """A pod that is late for this leader may have started under its successor, and nothing refuses an eviction."""
     ledger = in_memory.Ledger()
     cluster = Overtaken(three(), ledger)
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
     cluster.starts("p-0", "p-1")
     cluster.overtaken = True
 
     with pytest.raises(DeposedError):
-        await cycle.run(desk, LATE)
+        await cycle.run(leader, LATE)
 
     assert cluster.let_in() == ["p-0", "p-1", "p-2"]
 
@@ -154,14 +154,14 @@ async def test_a_leader_that_was_overtaken_evicts_nobody() -> None:
 async def test_a_leader_that_was_overtaken_takes_no_devices_from_claims() -> None:
     """What nobody waits for in its book may be granted in its successor's."""
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
     given = {claim.meta.uid: claim.allocation for claim in cluster.snapshot().claims.values()}
     assert all(given.values())
-    desk.book = replace(desk.book, placements={})
+    leader.mirror._book = replace(leader.mirror.book, placements={})
     await ledger.fence(2)
 
     with pytest.raises(DeposedError):
-        await cycle.run(desk, NOON + SECOND)
+        await cycle.run(leader, NOON + SECOND)
 
     assert {claim.meta.uid: claim.allocation for claim in cluster.snapshot().claims.values()} == given

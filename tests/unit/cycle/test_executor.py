@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from admission.cycle.state.executor import BackgroundExecutor
+from admission.cycle.executor import BackgroundExecutor
 
 
 async def test_who_leads_next_waits_for_what_the_last_leader_left_running() -> None:

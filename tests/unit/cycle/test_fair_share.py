@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from admission.api.muster.ledger_entries import Kind, UsageInterval
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.cycle.test_budgets import add
-from tests.unit.cycle.test_cycle import Cluster, Ledger, a_desk, gang, run
+from tests.unit.cycle.test_cycle import Cluster, Ledger, a_leader, gang, run
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
@@ -21,7 +21,7 @@ async def test_what_was_granted_in_a_cycle_counts_for_the_next_gang() -> None:
     builder = a_town().job("p1", queue="p").job("p2", queue="p").job("q1", queue="q")
     cluster = Cluster(builder)
 
-    result = await run(a_desk(cluster, Ledger()))
+    result = await run(a_leader(cluster, Ledger()))
 
     assert [name for name, _ in cluster.opened] == ["p1-0", "q1-0"]
     assert gang(result, "p2").position == 2
@@ -30,17 +30,17 @@ async def test_what_was_granted_in_a_cycle_counts_for_the_next_gang() -> None:
 async def test_who_has_used_more_before_goes_last_also_for_the_next_leader() -> None:
     builder = a_town(gpus=1).job("long", queue="p")
     cluster, ledger = Cluster(builder), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
-    started = cluster.schedule(desk.book)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
+    started = cluster.schedule(leader.mirror.book)
     for minutes in (1, 61, 121):
-        await run(desk, NOON + minutes * MINUTE)
+        await run(leader, NOON + minutes * MINUTE)
     cluster.finish(started)
-    await run(desk, NOON + 122 * MINUTE)
+    await run(leader, NOON + 122 * MINUTE)
     add(cluster, a_cluster().job("p1", queue="p").job("q1", queue="q"))
     opened = len(cluster.opened)
 
-    await run(a_desk(cluster, ledger), NOON + 123 * MINUTE)
+    await run(a_leader(cluster, ledger), NOON + 123 * MINUTE)
 
     assert [name for name, _ in cluster.opened[opened:]] == ["q1-0"]
 
@@ -54,17 +54,17 @@ async def test_the_leader_keeps_what_it_has_read_in_step_with_its_marks() -> Non
             return await super().usage(since)
 
     cluster, ledger = Cluster(a_town(gpus=1).job("long", queue="p")), Asked()
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
     for minutes in (0, 1, 61, 121, 181):
-        await run(desk, NOON + minutes * MINUTE)
-        cluster.schedule(desk.book)
+        await run(leader, NOON + minutes * MINUTE)
+        cluster.schedule(leader.mirror.book)
 
-    fresh = a_desk(cluster, ledger)
+    fresh = a_leader(cluster, ledger)
     await run(fresh, NOON + 182 * MINUTE)
     assert [entry.kind for entry in ledger.entries].count(Kind.USAGE) == 3
     assert len(asked) == 3, "once at the start, once after the first mark, and once by the other leader"
-    assert desk.history is not None
-    assert fresh.history is not None
-    assert {key: round(use, 9) for key, use in desk.history.use.items()} == {
-        key: round(use, 9) for key, use in fresh.history.use.items()
+    assert leader.mirror.usage._past is not None
+    assert fresh.mirror.usage._past is not None
+    assert {key: round(use, 9) for key, use in leader.mirror.usage._past.use.items()} == {
+        key: round(use, 9) for key, use in fresh.mirror.usage._past.use.items()
     }

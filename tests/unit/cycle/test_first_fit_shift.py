@@ -18,7 +18,7 @@ from admission.dra.allocator import nominated
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests.gang_request import Plan
 from tests.builders import CLASS, NOON
-from tests.unit.cycle.test_cycle import Cluster, Ledger, a_desk, run
+from tests.unit.cycle.test_cycle import Cluster, Ledger, a_leader, run
 from tests.unit.cycle.test_devices import SHARED, Shaped, held, share
 from tests.unit.dra import clusters
 from tests.unit.dra.clusters import DRIVER, STEPS, a_claim, a_cluster, a_pod, a_request
@@ -34,14 +34,14 @@ async def test_what_no_device_has_left_is_promised_to_nobody_whatever_is_seen_fi
     """Claims are written when their pods are bound, at the same time: none of their orders is impossible."""
     builder = Shaped(SHARED, SHARED).asking("low", pods=2, **share("16Gi")).asking("high", **share("36Gi"))
     cluster, ledger = Cluster(builder.asking("next", **share("12Gi"))), Ledger()
-    desk = a_desk(cluster, ledger)
-    before = await run(desk)
+    leader = a_leader(cluster, ledger)
+    before = await run(leader)
     assert [name for name, _ in cluster.opened] == ["low-0", "low-1", "high-0"]
     assert held(before, "next") == HoldReason.DEVICES_BUSY
 
     for name in seen:
         give(cluster, name, *GIVEN[name])
-    result = await run(desk)
+    result = await run(leader)
 
     assert held(result, "next") == HoldReason.DEVICES_BUSY
 

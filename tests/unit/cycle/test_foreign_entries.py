@@ -8,7 +8,7 @@ from admission.api.muster.ledger_entries import Kind
 from admission.api.values.names import MeterName, QueueName
 from admission.errors import LedgerAwayError
 from tests.builders import NOON, a_cluster
-from tests.unit.cycle.test_cycle import Cluster, Ledger, a_desk, run
+from tests.unit.cycle.test_cycle import Cluster, Ledger, a_leader, run
 
 
 class Counting(Ledger):
@@ -28,34 +28,34 @@ class Counting(Ledger):
 
 async def test_an_idle_leader_sees_that_somebody_else_has_written() -> None:
     ledger = Counting()
-    desk = a_desk(Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4)), ledger)
-    await run(desk)
+    leader = a_leader(Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4)), ledger)
+    await run(leader)
     foreign = books.grant(QueueName("gone"), MeterName("gpus"), 3, at=NOON, actor="an operator")
     await ledger.post_all([foreign], epoch=1)
 
-    await run(desk, NOON + timedelta(seconds=1))
+    await run(leader, NOON + timedelta(seconds=1))
 
-    assert desk.book == ledger.book
+    assert leader.mirror.book == ledger.book
     assert [entry.kind for entry in ledger.entries if entry.queue == "gone"] == [Kind.GRANT, Kind.GRANT]
-    assert desk.book.nominal(QueueName("gone"), MeterName("gpus")) == 0, "the leader has acted upon it"
+    assert leader.mirror.book.nominal(QueueName("gone"), MeterName("gpus")) == 0, "the leader has acted upon it"
 
 
 async def test_the_book_is_not_read_again_while_nobody_writes() -> None:
     ledger = Counting()
-    desk = a_desk(Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("j", queue="q")), ledger)
+    leader = a_leader(Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("j", queue="q")), ledger)
     for second in range(5):
-        await run(desk, NOON + timedelta(seconds=second))
+        await run(leader, NOON + timedelta(seconds=second))
 
     assert ledger.loads == 1
 
 
 async def test_a_database_that_is_away_is_noticed_before_anything_is_decided() -> None:
     ledger = Counting()
-    desk = a_desk(Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4)), ledger)
-    await run(desk)
+    leader = a_leader(Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4)), ledger)
+    await run(leader)
     ledger.away = True
 
-    await run(desk, NOON + timedelta(seconds=1))
+    await run(leader, NOON + timedelta(seconds=1))
 
-    assert desk.away
-    assert not desk.loaded
+    assert leader.mirror.is_down
+    assert not leader.mirror.is_current

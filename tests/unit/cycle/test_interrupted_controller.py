@@ -13,7 +13,7 @@ from admission.cycle import cycle
 from admission.errors import RetryError
 from admission.simulation import in_memory
 from tests.builders import NOON
-from tests.unit.cycle.fences import MINUTE, Cluster, Mortal, a_desk, a_gang, cycles, everything_runs, kinds, report
+from tests.unit.cycle.fences import MINUTE, Cluster, Mortal, a_gang, a_leader, cycles, everything_runs, kinds, report
 
 
 async def killed(
@@ -21,10 +21,10 @@ async def killed(
 ) -> tuple[Mortal, in_memory.Ledger]:
     """Return what a controller leaves that dies at one of its writes, made one by one; its successor lives long."""
     cluster, ledger = Mortal(a_gang(), lives=lives, after=after), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    desk.writes = 1
+    leader = a_leader(cluster, ledger)
+    leader.settings.writes = 1
     with ends:
-        await cycle.run(desk, NOON)
+        await cycle.run(leader, NOON)
     cluster.lives = 10**6
     return cluster, ledger
 
@@ -34,7 +34,7 @@ async def killed(
 async def test_killed_at_any_write_the_successor_finishes(lives: int, after: bool) -> None:
     cluster, ledger = await killed(lives, contextlib.suppress(ExceptionGroup), after=after)
     await ledger.fence(2)
-    await cycle.run(a_desk(cluster, ledger, epoch=2), NOON + MINUTE)
+    await cycle.run(a_leader(cluster, ledger, epoch=2), NOON + MINUTE)
 
     everything_runs(cluster, ledger, 3)
     assert kinds(ledger).count(Kind.RESERVE) == 1
@@ -45,8 +45,8 @@ async def test_killed_at_any_write_the_successor_without_a_fence_lets_whole_gang
     """What was allocated in part is taken back, and kube-scheduler gets the gang whole."""
     cluster, ledger = await killed(lives, pytest.raises(ExceptionGroup))
     await ledger.fence(2)
-    successor = a_desk(cluster, ledger, epoch=2)
-    successor.ports = replace(successor.ports, fences=ports.NoFences())
+    successor = a_leader(cluster, ledger, epoch=2)
+    successor = replace(successor, ports=replace(successor.ports, fences=ports.NoFences()))
     await cycles(successor, 3, NOON + MINUTE)
 
     everything_runs(cluster, ledger, 3)
@@ -65,7 +65,7 @@ async def test_what_is_gone_between_plan_and_start_takes_the_gang_back_whole(
 ) -> None:
     cluster, ledger = await killed(lives, pytest.raises(ExceptionGroup))
     getattr(cluster, change)(**what)
-    successor = a_desk(cluster, ledger, epoch=2)
+    successor = a_leader(cluster, ledger, epoch=2)
     result = await cycles(successor, 3, NOON + MINUTE)
 
     assert cluster.let_in() == []
@@ -79,11 +79,11 @@ async def test_what_is_gone_between_plan_and_start_takes_the_gang_back_whole(
 async def test_a_claim_that_is_deleted_before_its_gate_opens_takes_the_gang_back() -> None:
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     cluster.fails = {f"open train-{n}": RetryError("busy") for n in range(3)}
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
 
     cluster.remove_claim("train-1-gpus")
-    result = await cycles(desk, 2)
+    result = await cycles(leader, 2)
 
     hold = report(result).hold
     assert hold is not None
@@ -95,12 +95,12 @@ async def test_a_claim_that_is_deleted_before_its_gate_opens_takes_the_gang_back
 async def test_a_claim_that_is_deallocated_behind_our_back_gets_its_devices_again() -> None:
     """Before its gate opens, or afterwards: behind a fence kube-scheduler would find none."""
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
     before = cluster.devices()
 
     cluster.change_claim("train-1-gpus", allocation=None)
-    await cycle.run(desk, NOON)
+    await cycle.run(leader, NOON)
 
     assert cluster.devices() == before
     everything_runs(cluster, ledger, 3)
@@ -108,13 +108,13 @@ async def test_a_claim_that_is_deallocated_behind_our_back_gets_its_devices_agai
 
 async def test_a_gang_that_was_let_in_and_cannot_have_its_devices_again_is_evicted_whole() -> None:
     cluster, ledger = Cluster(a_gang(requeue={"base": "10m"})), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
     lost = cluster.devices()["train-1-gpus"][0].partition("/")[2]
 
     cluster.change_claim("train-1-gpus", allocation=None)
     cluster.without(device=lost)
-    await cycles(desk, 3)
+    await cycles(leader, 3)
 
     assert cluster.let_in() == []
     assert cluster.devices() == {}

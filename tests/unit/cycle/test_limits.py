@@ -16,7 +16,7 @@ from admission.cycle import cycle
 from admission.errors import RetryError
 from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster
-from tests.unit.cycle.fences import Cluster, KilledError, a_desk, kinds, report
+from tests.unit.cycle.fences import Cluster, KilledError, a_leader, kinds, report
 
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 
@@ -61,13 +61,13 @@ def pods_of_nobody() -> ClusterBuilder:
 
 async def test_a_drained_queue_evicts_what_runs_and_its_gangs_keep_their_place() -> None:
     cluster, ledger = Town(a_pair()), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    first = report(await cycle.run(desk, NOON))
+    leader = a_leader(cluster, ledger)
+    first = report(await cycle.run(leader, NOON))
     cluster.schedule(ledger.book)
-    await cycle.run(desk, NOON + SECOND)
+    await cycle.run(leader, NOON + SECOND)
 
     cluster.change_queue("q", stop_policy=StopPolicy.HOLD_AND_DRAIN)
-    await cycle.run(desk, NOON + 2 * SECOND)
+    await cycle.run(leader, NOON + 2 * SECOND)
 
     assert cluster.let_in() == []
     (entry,) = [entry for entry in ledger.entries if entry.kind is Kind.EVICT]
@@ -75,9 +75,9 @@ async def test_a_drained_queue_evicts_what_runs_and_its_gangs_keep_their_place()
     assert cluster.notices[-1].reason == "QueueDrained"
     assert cluster.gangs[first.key].phase is Phase.EVICTED
 
-    await cycle.run(desk, NOON + 3 * SECOND)
+    await cycle.run(leader, NOON + 3 * SECOND)
     cluster.make_again(a_pair())
-    after = report(await cycle.run(desk, NOON + 4 * SECOND))
+    after = report(await cycle.run(leader, NOON + 4 * SECOND))
     assert after.hold is not None
     assert after.hold.reason is HoldReason.QUEUE_STOPPED
     assert after.evicted is not None
@@ -87,68 +87,68 @@ async def test_a_drained_queue_evicts_what_runs_and_its_gangs_keep_their_place()
     assert kinds(ledger).count(Kind.EVICT) == 1
 
     cluster.change_queue("q", stop_policy=StopPolicy.NONE)
-    await cycle.run(desk, NOON + 5 * SECOND)
+    await cycle.run(leader, NOON + 5 * SECOND)
     cluster.schedule(ledger.book)
-    again = report(await cycle.run(desk, NOON + 6 * SECOND))
+    again = report(await cycle.run(leader, NOON + 6 * SECOND))
     assert (again.phase, again.evicted) == (Phase.RUNNING, None)
 
 
 async def test_a_queue_above_drains_those_below() -> None:
     builder = a_cluster().node("a", gpus=4).queue("top", gpus=4).queue("q", gpus=0, parent="top")
     cluster, ledger = Town(builder.job("train", queue="q", pods=2)), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
     assert len(cluster.let_in()) == 2
 
     cluster.change_queue("top", stop_policy=StopPolicy.HOLD_AND_DRAIN)
-    await cycle.run(desk, NOON + SECOND)
+    await cycle.run(leader, NOON + SECOND)
 
     assert cluster.let_in() == []
 
 
 async def test_who_is_held_only_goes_on() -> None:
     cluster, ledger = Town(a_pair()), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
 
     cluster.change_queue("q", stop_policy=StopPolicy.HOLD)
-    await cycle.run(desk, NOON + SECOND)
+    await cycle.run(leader, NOON + SECOND)
 
     assert len(cluster.let_in()) == 2
 
 
 async def test_a_gang_that_runs_for_too_long_is_evicted_in_time_and_backs_off() -> None:
     cluster, ledger = Town(a_pair(maxRuntime="1h", requeue={"base": "10m"})), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
     cluster.schedule(ledger.book)
-    soon = await cycle.run(desk, NOON + HOUR - SECOND)
+    soon = await cycle.run(leader, NOON + HOUR - SECOND)
     assert len(cluster.let_in()) == 2
     assert soon.next_try == NOON + HOUR
 
-    await cycle.run(desk, NOON + HOUR)
+    await cycle.run(leader, NOON + HOUR)
     assert cluster.let_in() == []
-    await cycle.run(desk, NOON + HOUR)
+    await cycle.run(leader, NOON + HOUR)
     cluster.make_again(a_pair())
 
-    after = report(await cycle.run(desk, NOON + HOUR + SECOND))
+    after = report(await cycle.run(leader, NOON + HOUR + SECOND))
     assert after.hold is not None
     assert after.hold.reason is HoldReason.RUNTIME_EXCEEDED
     assert after.hold.details["nextTry"] == "2026-11-21T13:10:00Z"
     assert after.evictions == 1
-    await cycle.run(desk, NOON + HOUR + timedelta(minutes=10))
+    await cycle.run(leader, NOON + HOUR + timedelta(minutes=10))
     assert len(cluster.let_in()) == 2
 
 
 async def test_a_successor_says_why_it_backs_off() -> None:
     cluster, ledger = Town(a_pair(maxRuntime="1h", requeue={"base": "10m"})), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
     cluster.schedule(ledger.book)
-    await cycle.run(desk, NOON + HOUR)
+    await cycle.run(leader, NOON + HOUR)
     cluster.make_again(a_pair())
 
-    after = report(await cycle.run(a_desk(cluster, ledger, epoch=2), NOON + HOUR + SECOND))
+    after = report(await cycle.run(a_leader(cluster, ledger, epoch=2), NOON + HOUR + SECOND))
 
     assert after.hold is not None
     assert after.hold.reason is HoldReason.RUNTIME_EXCEEDED
@@ -158,24 +158,24 @@ async def test_a_successor_says_why_it_backs_off() -> None:
 async def test_what_runs_of_a_gang_that_was_evicted_half_way_is_evicted(is_new: bool) -> None:
     """Its queue takes gangs again by then: what was begun is ended all the same."""
     cluster, ledger = Town(pods_of_nobody()), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
     cluster.schedule(ledger.book)
-    await cycle.run(desk, NOON + SECOND)
+    await cycle.run(leader, NOON + SECOND)
     cluster.change_queue("q", stop_policy=StopPolicy.HOLD_AND_DRAIN)
     if is_new:
         cluster.refused, cluster.dies_after = "p-1", "p-2"
         with pytest.raises(ExceptionGroup):
-            await cycle.run(desk, NOON + 2 * SECOND)
-        desk = a_desk(cluster, ledger, epoch=2)
+            await cycle.run(leader, NOON + 2 * SECOND)
+        leader = a_leader(cluster, ledger, epoch=2)
     else:
         cluster.refused = "p-1"
-        await cycle.run(desk, NOON + 2 * SECOND)
+        await cycle.run(leader, NOON + 2 * SECOND)
     assert cluster.let_in() == ["p-1"]
 
     cluster.change_queue("q", stop_policy=StopPolicy.NONE)
     cluster.refused = cluster.dies_after = ""
-    await cycle.run(desk, NOON + 3 * SECOND)
+    await cycle.run(leader, NOON + 3 * SECOND)
 
     assert cluster.let_in() == []
     assert kinds(ledger).count(Kind.EVICT) == 1

@@ -11,13 +11,13 @@ from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Bucket, Entry, Kind
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import HoldReason
-from admission.cycle.state.leader import LeaderState
-from admission.cycle.steps import ledger_sync
+from admission.cycle.state import ledger_mirror
+from admission.cycle.state.leader import Leader
 from admission.errors import DeposedError, LedgerAwayError
 from admission.lifecycle import ledger_clock
 from admission.simulation import in_memory
 from tests.builders import NOON, a_cluster
-from tests.unit.cycle.test_cycle import GPUS, Cluster, Ledger, a_desk, gang, kinds, run
+from tests.unit.cycle.test_cycle import GPUS, Cluster, Ledger, a_leader, gang, kinds, run
 
 Q = QueueName("q")
 MINUTE = timedelta(minutes=1)
@@ -51,14 +51,14 @@ class Failing(Ledger):
 
 async def life(cluster: Cluster, ledger: Ledger) -> None:
     """A gang starts, runs for ten minutes, and ends; a cycle follows each of these, and some more."""
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
     started: Any = ()
     for minute in range(20):
         now = NOON + minute * MINUTE
-        started = started or cluster.schedule(desk.book)
+        started = started or cluster.schedule(leader.mirror.book)
         if minute == 12:
             cluster.finish(started)
-        await run(desk, now)
+        await run(leader, now)
 
 
 def spent(ledger: Ledger) -> int:
@@ -69,11 +69,11 @@ def a_town() -> Cluster:
     return Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2))
 
 
-async def a_granted_gang() -> tuple[Cluster, Ledger, LeaderState]:
+async def a_granted_gang() -> tuple[Cluster, Ledger, Leader]:
     cluster, ledger = a_town(), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
-    return cluster, ledger, desk
+    leader = a_leader(cluster, ledger)
+    await run(leader)
+    return cluster, ledger, leader
 
 
 @pytest.mark.parametrize("carried_out", [False, True], ids=["refused", "answer lost"])
@@ -93,17 +93,17 @@ async def test_whatever_call_fails_the_gang_starts_once_and_the_books_end_right(
 
 
 async def test_what_happens_while_the_database_is_away_is_posted_with_its_true_times_and_in_order() -> None:
-    cluster, ledger, desk = await a_granted_gang()
+    cluster, ledger, leader = await a_granted_gang()
     ledger.away = True
-    started = cluster.schedule(desk.book)
-    await run(desk, NOON + MINUTE)
+    started = cluster.schedule(leader.mirror.book)
+    await run(leader, NOON + MINUTE)
     cluster.finish(started)
-    result = await run(desk, NOON + 11 * MINUTE)
+    result = await run(leader, NOON + 11 * MINUTE)
     assert result.unposted == 2
     assert [kind for kind in kinds(ledger) if kind is not Kind.RESERVE] == []
 
     ledger.away = False
-    await run(desk, NOON + 40 * MINUTE)
+    await run(leader, NOON + 40 * MINUTE)
 
     times = {entry.kind: entry.at for entry in ledger.entries}
     assert (times[Kind.SETTLE], times[Kind.RELEASE]) == (NOON + MINUTE, NOON + 11 * MINUTE)
@@ -111,14 +111,14 @@ async def test_what_happens_while_the_database_is_away_is_posted_with_its_true_t
 
 
 async def test_an_outage_over_two_hours_is_marked_at_the_last_full_hour_before_each_cycle() -> None:
-    cluster, ledger, desk = await a_granted_gang()
-    cluster.schedule(desk.book)
-    await run(desk, NOON + MINUTE)
+    cluster, ledger, leader = await a_granted_gang()
+    cluster.schedule(leader.mirror.book)
+    await run(leader, NOON + MINUTE)
     ledger.away = True
     for minutes in (59, 61, 119, 121, 150):
-        await run(desk, NOON + minutes * MINUTE)
+        await run(leader, NOON + minutes * MINUTE)
     ledger.away = False
-    await run(desk, NOON + 151 * MINUTE)
+    await run(leader, NOON + 151 * MINUTE)
 
     marks = [entry for entry in ledger.entries if entry.kind is Kind.USAGE]
     assert [mark.at for mark in marks] == [NOON + HOUR, NOON + 2 * HOUR]
@@ -128,36 +128,36 @@ async def test_an_outage_over_two_hours_is_marked_at_the_last_full_hour_before_e
 async def test_while_the_database_is_away_a_gang_that_does_not_start_is_evicted_and_booked_later() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m").job("train", queue="q")
     cluster, ledger = Cluster(builder), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     ledger.away = True
-    await run(desk, NOON + 2 * MINUTE)
+    await run(leader, NOON + 2 * MINUTE)
     assert not cluster.snapshot().pods
     ledger.away = False
-    await run(desk, NOON + 9 * MINUTE)
+    await run(leader, NOON + 9 * MINUTE)
 
     (evicted,) = [entry for entry in ledger.entries if entry.kind is Kind.EVICT]
     assert evicted.at == NOON + 2 * MINUTE
 
 
 async def test_reports_go_on_while_the_database_is_away() -> None:
-    cluster, ledger, desk = await a_granted_gang()
+    cluster, ledger, leader = await a_granted_gang()
     ledger.away = True
-    cluster.schedule(desk.book)
-    result = await run(desk, NOON + MINUTE)
+    cluster.schedule(leader.mirror.book)
+    result = await run(leader, NOON + MINUTE)
 
     (queue,) = result.queues
     assert (queue.meters[GPUS].used, queue.meters[GPUS].reserved) == (2, 0)
 
 
 async def test_a_leader_that_starts_while_the_database_is_away_says_nothing_that_it_does_not_know() -> None:
-    cluster, ledger, desk = await a_granted_gang()
-    cluster.schedule(desk.book)
-    await run(desk, NOON + MINUTE)
+    cluster, ledger, leader = await a_granted_gang()
+    cluster.schedule(leader.mirror.book)
+    await run(leader, NOON + MINUTE)
     before = dict(cluster.gangs), dict(cluster.queues)
 
     ledger.away = True
-    successor = a_desk(cluster, ledger)
+    successor = a_leader(cluster, ledger)
     result = await run(successor, NOON + 2 * MINUTE)
     assert (dict(cluster.gangs), dict(cluster.queues)) == before
     assert result.next_try == NOON + 2 * MINUTE + timedelta(seconds=5)
@@ -169,86 +169,86 @@ async def test_a_leader_that_starts_while_the_database_is_away_says_nothing_that
 
 
 async def test_too_many_entries_are_dropped_and_derived_from_the_cluster_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_sync, "MOST_UNPOSTED", 0)
-    cluster, ledger, desk = await a_granted_gang()
+    monkeypatch.setattr(ledger_mirror, "MOST_UNPOSTED", 0)
+    cluster, ledger, leader = await a_granted_gang()
     ledger.away = True
-    cluster.schedule(desk.book)
-    assert (await run(desk, NOON + MINUTE)).unposted == 0
-    assert not desk.known
+    cluster.schedule(leader.mirror.book)
+    assert (await run(leader, NOON + MINUTE)).unposted == 0
+    assert not leader.mirror.is_complete
 
     monkeypatch.undo()
     ledger.away = False
-    await run(desk, NOON + 5 * MINUTE)
+    await run(leader, NOON + 5 * MINUTE)
     (settled,) = [entry for entry in ledger.entries if entry.kind is Kind.SETTLE]
     assert settled.at == NOON + 5 * MINUTE
 
 
 async def test_a_deposed_leader_posts_nothing_of_what_it_has_kept() -> None:
-    cluster, ledger, desk = await a_granted_gang()
+    cluster, ledger, leader = await a_granted_gang()
     ledger.away = True
-    cluster.schedule(desk.book)
-    await run(desk, NOON + MINUTE)
+    cluster.schedule(leader.mirror.book)
+    await run(leader, NOON + MINUTE)
     ledger.away = False
     await ledger.fence(2)
 
     with pytest.raises(DeposedError):
-        await run(desk, NOON + 2 * MINUTE)
+        await run(leader, NOON + 2 * MINUTE)
     assert kinds(ledger) == [Kind.RESERVE]
 
 
 async def test_what_another_writer_has_posted_is_noticed_and_the_book_is_read_again() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q").job("two", queue="q"))
     ledger = Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     (placement, _) = ledger.book.placements.values()
     foreign = books.evict(placement, at=NOON + MINUTE, actor="muster ledger reconcile", reason="by hand")
     await ledger.post_all([foreign], epoch=1)
-    assert desk.book != ledger.book
+    assert leader.mirror.book != ledger.book
 
-    cluster.schedule(desk.book)
-    await run(desk, NOON + 2 * MINUTE)
-    await run(desk, NOON + 3 * MINUTE)
+    cluster.schedule(leader.mirror.book)
+    await run(leader, NOON + 2 * MINUTE)
+    await run(leader, NOON + 3 * MINUTE)
 
-    assert desk.book == ledger.book == Book.replay(ledger.entries)
+    assert leader.mirror.book == ledger.book == Book.replay(ledger.entries)
 
 
 async def test_an_idle_leader_notices_what_an_operator_has_given_back() -> None:
-    _, ledger, desk = await a_granted_gang()
+    _, ledger, leader = await a_granted_gang()
     (placement,) = ledger.book.placements.values()
     await ledger.post_all([books.evict(placement, at=NOON, actor="muster ledger reconcile", reason="by hand")], epoch=1)
 
-    await run(desk, NOON)
+    await run(leader, NOON)
 
-    assert desk.book == ledger.book
+    assert leader.mirror.book == ledger.book
 
 
 async def test_a_clock_that_goes_back_is_not_followed() -> None:
-    cluster, ledger, desk = await a_granted_gang()
-    cluster.schedule(desk.book)
+    cluster, ledger, leader = await a_granted_gang()
+    cluster.schedule(leader.mirror.book)
 
-    result = await run(desk, NOON - HOUR)
+    result = await run(leader, NOON - HOUR)
 
     assert result.behind == HOUR + ledger_clock.MOMENT
     assert [entry.at for entry in ledger.entries if entry.kind is Kind.SETTLE] == [NOON + ledger_clock.MOMENT]
-    assert (await run(desk, NOON - timedelta(seconds=2))).behind == timedelta(0)
+    assert (await run(leader, NOON - timedelta(seconds=2))).behind == timedelta(0)
 
 
 async def test_a_quota_that_changes_there_and_back_and_there_again_is_booked_while_time_stands_still() -> None:
     """The clock is behind the books, so that every change has the same time."""
-    cluster, ledger, desk = await a_granted_gang()
+    cluster, ledger, leader = await a_granted_gang()
 
     for nominal in (5, 6, 5, 6):
         cluster._rest = a_cluster().node("a", gpus=4).queue("q", gpus=nominal).snapshot()
-        await run(desk, NOON - MINUTE)
+        await run(leader, NOON - MINUTE)
         assert ledger.book.nominal(QueueName("q"), GPUS) == nominal
 
 
 async def test_an_idle_cluster_is_marked_once_an_hour_however_many_cycles_there_are() -> None:
     ledger = Ledger()
-    desk = a_desk(Cluster(a_cluster().queue("q", gpus=4)), ledger)
+    leader = a_leader(Cluster(a_cluster().queue("q", gpus=4)), ledger)
     for minutes in range(0, 181, 5):
-        result = await run(desk, NOON + minutes * MINUTE)
+        result = await run(leader, NOON + minutes * MINUTE)
         assert result.next_try is not None
         assert result.next_try <= NOON + minutes * MINUTE + HOUR
 
@@ -257,9 +257,9 @@ async def test_an_idle_cluster_is_marked_once_an_hour_however_many_cycles_there_
 
 async def test_a_gang_that_could_start_says_that_the_database_is_away() -> None:
     cluster, ledger = a_town(), Failing(2)
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    result = await run(desk)
+    result = await run(leader)
 
     hold = gang(result, "train").hold
     assert hold is not None
@@ -273,7 +273,7 @@ async def test_every_gang_that_could_start_says_so_however_many_they_are() -> No
     ledger = Ledger()
     ledger.away = True
 
-    result = await run(a_desk(Cluster(builder), ledger))
+    result = await run(a_leader(Cluster(builder), ledger))
 
     assert {report.hold.reason for report in result.gangs if report.hold} == {HoldReason.LEDGER_UNAVAILABLE}
     assert [report.position for report in result.gangs] == list(range(1, 71))

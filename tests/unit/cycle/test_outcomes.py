@@ -6,14 +6,14 @@ from admission.api.values.names import QueueName, Uid
 from admission.api.values.reasons import HoldReason
 from admission.cycle.outcome import Kind
 from tests.builders import NOON, a_cluster, pod_of
-from tests.unit.cycle.test_cycle import Cluster, Ledger, a_desk, run
+from tests.unit.cycle.test_cycle import Cluster, Ledger, a_leader, run
 
 
 async def test_who_is_let_in_is_told_once_with_what_it_costs_and_how_long_it_waited() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2)
-    desk = a_desk(Cluster(builder), Ledger())
+    leader = a_leader(Cluster(builder), Ledger())
 
-    first, second = await run(desk), await run(desk, NOON + timedelta(seconds=1))
+    first, second = await run(leader), await run(leader, NOON + timedelta(seconds=1))
 
     (told,) = first.decisions
     assert (told.kind, told.uid, told.queue, told.pods) == (Kind.ADMITTED, "job-train", "q", 2)
@@ -25,11 +25,11 @@ async def test_who_is_let_in_is_told_once_with_what_it_costs_and_how_long_it_wai
 async def test_who_waits_is_told_when_that_begins_and_when_the_reason_changes() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=1).job("big", queue="q", pods=2)
     cluster = Cluster(builder)
-    desk = a_desk(cluster, Ledger())
+    leader = a_leader(cluster, Ledger())
 
-    first, second = await run(desk), await run(desk, NOON + timedelta(minutes=2))
+    first, second = await run(leader), await run(leader, NOON + timedelta(minutes=2))
     cluster._rest = a_cluster().node("a", gpus=1).queue("q", gpus=9).snapshot()
-    third = await run(desk, NOON + timedelta(minutes=3))
+    third = await run(leader, NOON + timedelta(minutes=3))
 
     (told,) = first.decisions
     assert (told.kind, told.uid, told.reason) == (Kind.HELD, "job-big", HoldReason.QUOTA_EXCEEDED)
@@ -41,13 +41,13 @@ async def test_who_waits_is_told_when_that_begins_and_when_the_reason_changes() 
 async def test_a_pod_that_comes_to_a_gang_that_runs_has_not_waited_as_long_as_the_gang() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2)
     cluster = Cluster(builder)
-    desk = a_desk(cluster, Ledger())
-    await run(desk)
+    leader = a_leader(cluster, Ledger())
+    await run(leader)
     late = builder.pod("train-2", queue="q", owner="job-train", job="train").snapshot()
     cluster._pods[Uid("pod-train-2")] = pod_of(late, "train-2")
     cluster._claims["team/train-2-gpus"] = late.claims["team/train-2-gpus"]
 
-    result = await run(desk, NOON + timedelta(seconds=1))
+    result = await run(leader, NOON + timedelta(seconds=1))
 
     (told,) = result.decisions
     assert (told.kind, told.queue, told.waited) == (Kind.ADMITTED, QueueName("q"), None)

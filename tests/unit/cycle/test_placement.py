@@ -26,8 +26,8 @@ from tests.unit.cycle.fences import (
     SECOND,
     Cluster,
     Q,
-    a_desk,
     a_gang,
+    a_leader,
     cycles,
     everything_runs,
     fence,
@@ -39,7 +39,7 @@ from tests.unit.cycle.fences import (
 async def test_every_claim_has_its_devices_before_the_first_gate_opens() -> None:
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
 
-    result = await cycle.run(a_desk(cluster, ledger), NOON)
+    result = await cycle.run(a_leader(cluster, ledger), NOON)
 
     assert [call.split()[0] for call in cluster.calls] == ["allocate"] * 3 + ["open"] * 3
     planned = {claim.claim.removeprefix("team/"): claim for pod in report(result).plan for claim in pod.claims}
@@ -57,7 +57,7 @@ async def test_an_allocation_is_complete_as_kube_scheduler_writes_it() -> None:
             return await super().allocate(claim, allocation)
 
     cluster = Noting(a_gang(pods=1))
-    await cycle.run(a_desk(cluster, in_memory.Ledger()), NOON)
+    await cycle.run(a_leader(cluster, in_memory.Ledger()), NOON)
 
     (result,) = cluster.written["devices"]["results"]
     node = result["pool"]
@@ -70,14 +70,14 @@ async def test_an_allocation_is_complete_as_kube_scheduler_writes_it() -> None:
 
 async def test_what_was_allocated_is_settled_and_released_as_ever() -> None:
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    await cycle.run(desk, NOON)
-    await cycle.run(desk, NOON + MINUTE)
+    await cycle.run(leader, NOON)
+    await cycle.run(leader, NOON + MINUTE)
     assert ledger.book.usage()[Q][GPUS] == (0, 3)
     started = cluster.schedule(ledger.book)
     cluster.finish(started)
-    await cycle.run(desk, NOON + 2 * MINUTE)
+    await cycle.run(leader, NOON + 2 * MINUTE)
 
     assert kinds(ledger) == [Kind.RESERVE, Kind.SETTLE, Kind.RELEASE]
     assert ledger.book.usage() == {}
@@ -86,7 +86,7 @@ async def test_what_was_allocated_is_settled_and_released_as_ever() -> None:
 async def test_without_protection_kube_scheduler_picks_the_devices() -> None:
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
 
-    result = await cycle.run(a_desk(cluster, ledger, barriers=fence(None)), NOON)
+    result = await cycle.run(a_leader(cluster, ledger, barriers=fence(None)), NOON)
 
     assert cluster.done("allocate") == []
     assert report(result).hold is not None, "the fence is about to stand"
@@ -95,9 +95,9 @@ async def test_without_protection_kube_scheduler_picks_the_devices() -> None:
 async def test_a_claim_that_has_changed_takes_its_gang_back_whole_and_it_is_placed_anew() -> None:
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     cluster.fails["allocate train-1-gpus"] = ConflictError("it has changed")
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    result = await cycle.run(desk, NOON)
+    result = await cycle.run(leader, NOON)
 
     assert cluster.done("open") == []
     assert cluster.devices() == {}
@@ -109,7 +109,7 @@ async def test_a_claim_that_has_changed_takes_its_gang_back_whole_and_it_is_plac
     assert kinds(ledger) == [Kind.RESERVE, Kind.EVICT]
 
     cluster.fails.clear()
-    await cycle.run(desk, NOON + SECOND)
+    await cycle.run(leader, NOON + SECOND)
     everything_runs(cluster, ledger, 3)
     assert report(result).evictions == 0, "it was nobody's fault"
 
@@ -117,10 +117,10 @@ async def test_a_claim_that_has_changed_takes_its_gang_back_whole_and_it_is_plac
 async def test_what_the_api_server_refuses_is_tried_again_after_a_while() -> None:
     cluster, ledger = Cluster(a_gang(requeue={"base": "1m"})), in_memory.Ledger()
     cluster.fails["allocate train-1-gpus"] = ForbiddenError("grant verb patch on resource resourceclaims/binding")
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    await cycle.run(desk, NOON)
-    result = await cycle.run(desk, NOON + SECOND)
+    await cycle.run(leader, NOON)
+    result = await cycle.run(leader, NOON + SECOND)
 
     assert cluster.devices() == {}
     assert ledger.book.usage() == {}
@@ -128,21 +128,21 @@ async def test_what_the_api_server_refuses_is_tried_again_after_a_while() -> Non
     assert report(result).evictions == 1
 
     cluster.fails.clear()
-    await cycle.run(desk, NOON + MINUTE)
+    await cycle.run(leader, NOON + MINUTE)
     everything_runs(cluster, ledger, 3)
 
 
 async def test_a_write_whose_outcome_is_not_known_is_made_again_and_nothing_is_reserved_twice() -> None:
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     cluster.fails["allocate train-1-gpus"] = RetryError("the API server does not answer")
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    result = await cycle.run(desk, NOON)
+    result = await cycle.run(leader, NOON)
     assert cluster.let_in() == []
     assert report(result).phase is Phase.RESERVED
 
     cluster.fails.clear()
-    await cycle.run(desk, NOON)
+    await cycle.run(leader, NOON)
     everything_runs(cluster, ledger, 3)
     assert kinds(ledger).count(Kind.RESERVE) == 1
 
@@ -150,11 +150,11 @@ async def test_a_write_whose_outcome_is_not_known_is_made_again_and_nothing_is_r
 async def test_an_api_server_that_stays_away_does_not_keep_a_gang_for_ever() -> None:
     cluster, ledger = Cluster(a_gang(startTimeout="1m")), in_memory.Ledger()
     cluster.fails["allocate train-1-gpus"] = RetryError("the API server does not answer")
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    await cycle.run(desk, NOON)
-    await cycle.run(desk, NOON + MINUTE)
-    await cycle.run(desk, NOON + MINUTE)
+    await cycle.run(leader, NOON)
+    await cycle.run(leader, NOON + MINUTE)
+    await cycle.run(leader, NOON + MINUTE)
 
     assert ledger.book.usage() == {}
     assert cluster.devices() == {}
@@ -162,12 +162,12 @@ async def test_an_api_server_that_stays_away_does_not_keep_a_gang_for_ever() -> 
 
 async def test_pods_of_a_gang_that_go_away_before_it_runs_leave_no_devices_taken() -> None:
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
 
     for name in cluster.let_in():
         cluster.remove_pod(name)
-    await cycles(desk, 3)
+    await cycles(leader, 3)
 
     assert cluster.devices() == {}
     assert ledger.book.usage() == {}
@@ -188,16 +188,16 @@ async def test_a_named_claim_that_no_pod_ever_used_is_freed_when_its_pods_are_go
     """Kubernetes takes a claim's devices back only when a pod has used them."""
     builder = a_cluster().node("a", gpus=1).queue("q", gpus=8).pod("one", gpus=0).pod("two", gpus=0)
     cluster, ledger = with_named_claim(builder, "one", "two"), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
     assert cluster.devices() == {"S": ["a/gpu-0"]}
     assert cluster.done("allocate") == ["S"], "it is allocated once"
 
     cluster.remove_pod("one")
-    await cycle.run(desk, NOON)
+    await cycle.run(leader, NOON)
     assert cluster.devices() == {"S": ["a/gpu-0"]}
     cluster.remove_pod("two")
-    await cycles(desk, 2)
+    await cycles(leader, 2)
 
     assert cluster.devices() == {}
     assert ledger.book.usage() == {}
@@ -210,7 +210,7 @@ async def test_what_a_deposed_leader_has_written_late_is_taken_back_before_the_g
     await cluster.allocate(claim, {"devices": {"results": [given]}})
     cluster.calls.clear()
 
-    await cycle.run(a_desk(cluster, ledger, epoch=2), NOON)
+    await cycle.run(a_leader(cluster, ledger, epoch=2), NOON)
 
     assert cluster.done("deallocate") == ["train-0-gpus"]
     everything_runs(cluster, ledger, 3)
@@ -224,7 +224,7 @@ async def test_while_late_devices_cannot_be_taken_back_the_gang_is_not_planned()
     await cluster.allocate(claim, {"devices": {"results": [given]}})
     cluster.fails["deallocate train-0-gpus"] = RetryError("busy")
 
-    result = await cycle.run(a_desk(cluster, ledger, epoch=2), NOON)
+    result = await cycle.run(a_leader(cluster, ledger, epoch=2), NOON)
 
     hold = report(result).hold
     assert hold is not None
@@ -237,7 +237,7 @@ async def test_a_deposed_leader_writes_nothing_into_a_gang_that_was_taken_back()
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     seen = cluster.snapshot()
     cluster.fails["allocate train-1-gpus"] = ConflictError("it has changed")
-    await cycle.run(a_desk(cluster, ledger), NOON)
+    await cycle.run(a_leader(cluster, ledger), NOON)
     assert cluster.devices() == {}
     cluster.fails.clear()
 
@@ -265,18 +265,18 @@ class Late(Cluster):
 async def test_what_the_view_does_not_show_yet_is_not_given_to_anybody_else() -> None:
     builder = a_cluster().node("a", gpus=1).queue("q", gpus=8).pod("one").pod("two")
     cluster, ledger = Late(builder), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
     cluster.shown = cluster.snapshot()
-    await cycle.run(desk, NOON)
+    await cycle.run(leader, NOON)
 
-    await cycle.run(desk, NOON)
+    await cycle.run(leader, NOON)
     first = cluster.let_in()
     for name in first:
         cluster.remove_pod(name)
-    await cycle.run(desk, NOON)
+    await cycle.run(leader, NOON)
     assert cluster.devices() == {}
     cluster.shown = None
-    await cycles(desk, 2)
+    await cycles(leader, 2)
 
     assert len(first) == 1
     assert len(cluster.devices()) == 1
@@ -289,12 +289,12 @@ async def test_what_is_given_back_before_it_was_written_cannot_be_written_any_mo
     cluster, ledger = with_named_claim(builder, "one"), in_memory.Ledger()
     seen = cluster.snapshot().claims["team/S"]
     cluster.fails["allocate S"] = RetryError("the answer never came")
-    await cycle.run(a_desk(cluster, ledger), NOON)
+    await cycle.run(a_leader(cluster, ledger), NOON)
     cluster.remove_pod("one")
 
     cluster.fails.clear()
     await ledger.fence(2)
-    await cycle.run(a_desk(cluster, ledger, epoch=2), NOON + SECOND)
+    await cycle.run(a_leader(cluster, ledger, epoch=2), NOON + SECOND)
 
     assert ledger.book.usage() == {}
     given = {"request": "gpus", "driver": "gpu.example.com", "pool": "a", "device": "gpu-0"}
@@ -306,14 +306,14 @@ async def test_nothing_is_given_back_that_could_still_be_written() -> None:
     builder = a_cluster().node("a", gpus=1).queue("q", gpus=8).pod("one", gpus=0)
     cluster, ledger = with_named_claim(builder, "one"), in_memory.Ledger()
     cluster.fails = {f"{what} S": RetryError("busy") for what in ("allocate", "deallocate")}
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
     cluster.remove_pod("one")
 
-    await cycle.run(desk, NOON + SECOND)
+    await cycle.run(leader, NOON + SECOND)
     assert ledger.book.usage()[Q][GPUS] == (1, 0)
     cluster.fails.clear()
-    await cycle.run(desk, NOON + MINUTE)
+    await cycle.run(leader, NOON + MINUTE)
     assert ledger.book.usage() == {}
 
 
@@ -326,35 +326,35 @@ async def test_a_gang_planned_with_any_devices_is_not_reserved_once_its_fence_ha
             return before
 
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    desk.ports = replace(desk.ports, fences=Falling(fence()))
+    leader = a_leader(cluster, ledger)
+    leader = replace(leader, ports=replace(leader.ports, fences=Falling(fence())))
 
-    hold = report(await cycle.run(desk, NOON)).hold
+    hold = report(await cycle.run(leader, NOON)).hold
     assert hold is not None
     assert "planned anew" in hold.message
     assert kinds(ledger) == []
 
-    assert report(await cycle.run(desk, NOON + SECOND)).placement == "Pin"
+    assert report(await cycle.run(leader, NOON + SECOND)).placement == "Pin"
     everything_runs(cluster, ledger, 3)
 
 
 async def test_late_pods_of_a_gang_that_runs_are_taken_back_without_it() -> None:
     cluster, ledger = Cluster(a_gang(pods=2)), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster, ledger)
+    await cycle.run(leader, NOON)
     cluster.schedule(ledger.book)
-    await cycle.run(desk, NOON)
+    await cycle.run(leader, NOON)
     late = a_cluster().pod("late", owner="job-train", job="train").snapshot()
     cluster._pods |= late.pods
     cluster._claims |= late.claims
     cluster.fails["allocate late-gpus"] = ConflictError("it has changed")
 
-    await cycle.run(desk, NOON)
+    await cycle.run(leader, NOON)
 
     assert ledger.book.usage()[Q][GPUS] == (0, 2)
     assert len(ledger.book.placements[GangUid("job-train")].seats) == 2
     cluster.fails.clear()
-    await cycle.run(desk, NOON + SECOND)
+    await cycle.run(leader, NOON + SECOND)
     cluster.schedule(ledger.book)
     assert cluster.pod("late").phase == "Running"
 
@@ -368,8 +368,8 @@ async def test_a_pod_that_goes_away_while_claims_are_written_takes_its_gang_back
             return await super().allocate(claim, allocation)
 
     cluster, ledger = Losing(a_gang()), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    result = await cycles(desk, 3)
+    leader = a_leader(cluster, ledger)
+    result = await cycles(leader, 3)
 
     assert cluster.let_in() == []
     assert cluster.devices() == {}
@@ -384,6 +384,6 @@ async def test_one_gang_that_cannot_be_written_stops_nobody_else() -> None:
     cluster, ledger = Cluster(builder), in_memory.Ledger()
     cluster.fails["allocate train-0-gpus"] = ForbiddenError("no")
 
-    await cycle.run(a_desk(cluster, ledger), NOON)
+    await cycle.run(a_leader(cluster, ledger), NOON)
 
     assert cluster.let_in() == ["other-0", "other-1"]

@@ -17,7 +17,7 @@ from admission.api.values.reasons import HoldReason
 from admission.simulation import opening_balance
 from admission.workloads import gangs
 from tests.builders import CLASS, NOON, ClusterBuilder, running
-from tests.unit.cycle.test_cycle import GPUS, Cluster, Ledger, a_desk, gang, kinds, run
+from tests.unit.cycle.test_cycle import GPUS, Cluster, Ledger, a_leader, gang, kinds, run
 
 Q = QueueName("q")
 GPU, NIC = "example.com/gpu", "example.com/nic"
@@ -83,19 +83,19 @@ def plugin_claim(pod: str) -> Uid:
 async def test_what_a_device_plugin_serves_is_reserved_settled_with_the_binding_and_released_with_the_pod() -> None:
     builder = Plugged().plugin("a", gpu=4).queue("q", gpus=4)
     cluster, ledger = Cluster(builder.asking("train", pods=2, gpu=2).asking("next", gpu=1)), Ledger()
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    first = await run(desk)
+    first = await run(leader)
     assert usage(ledger) == (4, 0)
     assert gang(first, "train").charges == {"gpus": 4}
     hold = gang(first, "next").hold
     assert hold is not None
     assert hold.reason == HoldReason.QUOTA_EXCEEDED
-    await run(desk)
+    await run(leader)
     assert usage(ledger) == (4, 0), "let in, and not bound yet"
 
     started = cluster.schedule(ledger.book)
-    await run(desk)
+    await run(leader)
     assert usage(ledger) == (0, 4)
     assert held_by(ledger, "train") == {
         plugin_claim("train-0"): Holding(
@@ -108,7 +108,7 @@ async def test_what_a_device_plugin_serves_is_reserved_settled_with_the_binding_
         )
     }
     cluster.finish(started[:1])
-    await run(desk)
+    await run(leader)
 
     assert usage(ledger) == (1, 2)
     assert kinds(ledger) == [Kind.RESERVE, Kind.SETTLE, Kind.RELEASE, Kind.RESERVE]
@@ -118,16 +118,16 @@ async def test_pods_of_plugins_and_of_devices_draw_on_one_quota_and_neither_twic
     builder = Plugged(offered=True).plugin("a", gpu=2).node("b", gpus=2).queue("q", gpus=3)
     builder.asking("one", gpu=2).asking("two", gpu=1, pods=1).asking("three", gpu=1)
     cluster, ledger = Cluster(builder), Ledger()
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    first = await run(desk)
+    first = await run(leader)
     assert usage(ledger) == (3, 0)
     hold = gang(first, "three").hold
     assert hold is not None
     assert hold.reason == HoldReason.QUOTA_EXCEEDED
     assert dict(cluster.opened) == {"one-0": "b", "two-0": "a"}
     cluster.schedule(ledger.book)
-    await run(desk)
+    await run(leader)
 
     assert usage(ledger) == (0, 3)
     (devices,) = held_by(ledger, "one").values()
@@ -142,7 +142,7 @@ async def test_a_device_plugin_is_taken_where_devices_cost_too_much() -> None:
     builder._meters[1] = meter("gpus", GPU, sources=(dear,))
     cluster, ledger = Cluster(builder), Ledger()
 
-    await run(a_desk(cluster, ledger))
+    await run(a_leader(cluster, ledger))
 
     assert dict(cluster.opened) == {"train-0": "a"}
     assert usage(ledger) == (1, 0)
@@ -163,7 +163,7 @@ async def test_a_pod_is_charged_as_kube_scheduler_counts(asked: dict[str, int], 
     builder._meters.append(meter("parts", GPU, NIC))
     cluster, ledger = Cluster(builder), Ledger()
 
-    result = await run(a_desk(cluster, ledger))
+    result = await run(a_leader(cluster, ledger))
 
     assert gang(result, "train").charges == charges
     assert dict(cluster.opened) == {"train-0": "a"}
@@ -172,11 +172,11 @@ async def test_a_pod_is_charged_as_kube_scheduler_counts(asked: dict[str, int], 
 async def test_a_leader_that_dies_leaves_the_next_one_nothing_to_guess() -> None:
     builder = Plugged().plugin("a", gpu=2).queue("q", gpus=2).asking("train", gpu=2)
     cluster, ledger = Cluster(builder), Ledger()
-    await run(a_desk(cluster, ledger))
+    await run(a_leader(cluster, ledger))
     cluster.schedule(ledger.book)
 
     for _ in range(3):
-        await run(a_desk(cluster, ledger))
+        await run(a_leader(cluster, ledger))
 
     assert usage(ledger) == (0, 2)
     assert kinds(ledger) == [Kind.RESERVE, Kind.SETTLE]
@@ -184,27 +184,27 @@ async def test_a_leader_that_dies_leaves_the_next_one_nothing_to_guess() -> None
 
 async def test_a_pod_that_goes_before_it_is_bound_gives_back_what_was_reserved() -> None:
     cluster, ledger = Cluster(Plugged().plugin("a", gpu=2).queue("q", gpus=2).asking("train", gpu=2)), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     del cluster._pods[Uid("pod-train-0")]
 
-    await run(desk)
-    await run(desk)
+    await run(leader)
+    await run(leader)
 
     assert usage(ledger) == (0, 0)
 
 
 async def test_a_meter_that_is_gone_by_the_binding_stays_charged_as_planned() -> None:
     cluster, ledger = Cluster(Plugged().plugin("a", gpu=2).queue("q", gpus=2).asking("train", gpu=2)), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     started = cluster.schedule(ledger.book)
     cluster._rest = replace(cluster._rest, meters={})
 
-    await run(desk)
+    await run(leader)
     assert usage(ledger) == (0, 2)
     cluster.finish(started)
-    await run(desk)
+    await run(leader)
 
     assert usage(ledger) == (0, 0)
 
@@ -228,12 +228,12 @@ async def test_a_reservation_and_all_that_follows_says_who_made_the_workload() -
     builder = Plugged().plugin("a", gpu=2).queue("q", gpus=2).asking("train", gpu=2)
     builder._pods = [replace(pod, meta=replace(pod.meta, annotations={names.USER: "alice"})) for pod in builder._pods]
     cluster, ledger = Cluster(builder), Ledger()
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    await run(desk)
+    await run(leader)
     cluster.finish(cluster.schedule(ledger.book))
-    await run(desk)
-    await run(desk)
+    await run(leader)
+    await run(leader)
 
     told = {entry.kind: entry.user for entry in ledger.entries if entry.kind is not Kind.GRANT}
     assert told == {Kind.RESERVE: "alice", Kind.SETTLE: "alice", Kind.RELEASE: "alice"}

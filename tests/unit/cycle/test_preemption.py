@@ -134,12 +134,12 @@ async def test_nothing_is_remembered_of_asks_that_nobody_has_any_more() -> None:
     cluster.submit("vain", queue="q", gpus=4, cpu="128", priority=10)
     cluster.submit("other", queue="q", gpus=4, cpu="256", priority=10)
     await play.go_on(3)
-    assert len(play.desk.preempting.failed) == 2
+    assert len(play.leader.scheduling.nominations.failed) == 2
 
     cluster.delete_job("vain")
     await play.go_on(3)
 
-    assert len(play.desk.preempting.failed) == 1
+    assert len(play.leader.scheduling.nominations.failed) == 1
 
 
 async def test_the_fewest_are_evicted_and_of_those_the_youngest() -> None:
@@ -344,7 +344,7 @@ async def test_a_promise_in_vain_ends() -> None:
     await play.go_on(4)
 
     assert cluster.running() == {"low"}
-    assert not play.desk.preempting.nominations
+    assert not play.leader.scheduling.nominations.nominations
 
 
 async def test_nothing_is_planned_again_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,13 +362,13 @@ async def test_nothing_is_planned_again_while_nothing_changes(monkeypatch: pytes
         return choose(*arguments)
 
     monkeypatch.setattr(targets, "choose", noted)
-    desk, now = play.desk, cluster.now
+    leader, now = play.leader, cluster.now
     snapshot = cluster.snapshot()
     monkeypatch.setattr(cluster, "snapshot", lambda: snapshot)
     for _ in range(3):
         await play.go_on()
     assert len(asked) <= 1
-    assert (desk.preempting.left, now < cluster.now) == (False, True)
+    assert (leader.scheduling.nominations.left, now < cluster.now) == (False, True)
 
 
 def lasting(runtime: str) -> dict[str, str]:

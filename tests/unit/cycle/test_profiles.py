@@ -4,7 +4,8 @@ import pytest
 
 from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle
-from admission.cycle.state.leader import CycleResult, LeaderState, Ports
+from admission.cycle.state.leader import Leader, Ports
+from admission.cycle.state.result import CycleResult
 from admission.dra import compatibility
 from admission.dra.compatibility import Release, SchedulerProfile
 from admission.simulation import in_memory
@@ -20,7 +21,7 @@ class Scheduler:
         self.profile = profile
 
 
-def a_desk(builder: ClusterBuilder, profile: SchedulerProfile | None) -> tuple[LeaderState, Scheduler]:
+def a_leader(builder: ClusterBuilder, profile: SchedulerProfile | None) -> tuple[Leader, Scheduler]:
     cluster, scheduler = in_memory.Cluster(builder.snapshot()), Scheduler(profile)
     ports = Ports(
         view=cluster,
@@ -31,7 +32,7 @@ def a_desk(builder: ClusterBuilder, profile: SchedulerProfile | None) -> tuple[L
         ledger=in_memory.Ledger(),
         scheduler=scheduler,
     )
-    return LeaderState(ports=ports, actor="test", epoch=1), scheduler
+    return Leader.build(ports=ports, actor="test", epoch=1), scheduler
 
 
 def holds(result: CycleResult) -> dict[str, str]:
@@ -40,9 +41,9 @@ def holds(result: CycleResult) -> dict[str, str]:
 
 async def test_where_devices_are_picked_at_random_gangs_that_need_some_wait() -> None:
     cluster = a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q").job("plain", queue="q", gpus=0)
-    desk, _ = a_desk(cluster, None)
+    leader, _ = a_leader(cluster, None)
 
-    result = await cycle.run(desk, NOON)
+    result = await cycle.run(leader, NOON)
 
     assert holds(result) == {"train": HoldReason.NOT_SIMULATED}
     (hold,) = [gang.hold for gang in result.gangs if gang.hold is not None]
@@ -52,11 +53,11 @@ async def test_where_devices_are_picked_at_random_gangs_that_need_some_wait() ->
 
 
 async def test_after_an_upgrade_gangs_are_let_in() -> None:
-    desk, scheduler = a_desk(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q"), None)
-    await cycle.run(desk, NOON)
+    leader, scheduler = a_leader(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q"), None)
+    await cycle.run(leader, NOON)
 
     scheduler.profile = OLD
-    result = await cycle.run(desk, NOON)
+    result = await cycle.run(leader, NOON)
 
     assert holds(result) == {}
     assert len(result.granted) == 1
@@ -64,25 +65,31 @@ async def test_after_an_upgrade_gangs_are_let_in() -> None:
 
 @pytest.mark.parametrize(("profile", "minor"), [(OLD, 36), (NEW, 37)])
 async def test_cel_is_evaluated_as_the_scheduler_does(profile: SchedulerProfile, minor: int) -> None:
-    desk, _ = a_desk(a_cluster().node("a", gpus=1), profile)
+    leader, _ = a_leader(a_cluster().node("a", gpus=1), profile)
 
-    await cycle.run(desk, NOON)
+    await cycle.run(leader, NOON)
 
-    assert desk.selectors.profile.release == minor
+    assert leader.scheduling.selectors.profile.release == minor
 
 
 async def test_what_was_found_for_another_release_is_forgotten() -> None:
     cluster = a_cluster().node("a", gpus=1).queue("q", gpus=4).job("large", queue="q", gpus=2)
-    desk, scheduler = a_desk(cluster, OLD)
-    await cycle.run(desk, NOON)
-    selectors, plans, cluster_state = desk.selectors, desk.plans, desk.cluster
+    leader, scheduler = a_leader(cluster, OLD)
+    await cycle.run(leader, NOON)
+    selectors, plans, cluster_state = leader.scheduling.selectors, leader.scheduling.plans, leader.scheduling.cluster
 
-    await cycle.run(desk, NOON)
-    assert (desk.selectors is selectors, desk.plans is plans) == (True, True), "nothing has changed"
+    await cycle.run(leader, NOON)
+    assert (leader.scheduling.selectors is selectors, leader.scheduling.plans is plans) == (True, True), (
+        "nothing has changed"
+    )
 
     scheduler.profile = NEW
-    result = await cycle.run(desk, NOON)
-    assert (desk.selectors is selectors, desk.plans is plans, desk.cluster is cluster_state) == (
+    result = await cycle.run(leader, NOON)
+    assert (
+        leader.scheduling.selectors is selectors,
+        leader.scheduling.plans is plans,
+        leader.scheduling.cluster is cluster_state,
+    ) == (
         False,
         False,
         False,
@@ -91,11 +98,11 @@ async def test_what_was_found_for_another_release_is_forgotten() -> None:
 
 
 async def test_while_the_version_is_unknown_what_was_found_is_kept() -> None:
-    desk, scheduler = a_desk(a_cluster().node("a", gpus=1), NEW)
-    await cycle.run(desk, NOON)
-    selectors = desk.selectors
+    leader, scheduler = a_leader(a_cluster().node("a", gpus=1), NEW)
+    await cycle.run(leader, NOON)
+    selectors = leader.scheduling.selectors
 
     scheduler.profile = None
-    await cycle.run(desk, NOON)
+    await cycle.run(leader, NOON)
 
-    assert desk.selectors is selectors
+    assert leader.scheduling.selectors is selectors

@@ -12,25 +12,26 @@ from admission.api.muster.ledger_entries import BudgetShare, Entry, Kind, Posted
 from admission.api.muster.status_reports import EventType
 from admission.api.snapshot import Snapshot
 from admission.cycle import cycle
+from admission.cycle.steps import report as cycle_report
 from admission.scheduling.placement.protection import Barriers, Means, Webhooks
 from admission.simulation import in_memory
 from tests.builders import CLASS, NOON, a_cluster
-from tests.unit.cycle.fences import Cluster, a_desk, fence
+from tests.unit.cycle.fences import Cluster, a_leader, fence
 
 
 async def test_losing_a_fence_is_an_event_and_a_condition_and_gangs_are_pinned() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
-    desk = a_desk(cluster, in_memory.Ledger())
-    fences = desk.ports.fences
+    leader = a_leader(cluster, in_memory.Ledger())
+    fences = leader.ports.fences
     assert isinstance(fences, ports.NoFences)
 
-    await cycle.run(desk, NOON)
+    await cycle.run(leader, NOON)
     assert fences.wanted == {CLASS}
     assert next(iter(cluster.gangs.values())).placement == "Allocate"
     assert next(iter(cluster.gangs.values())).placement_reason == f"driver {CLASS}: its devices are fenced"
     fences.barriers = replace(fence(), rules={}, served=False)
-    await cycle.run(desk, NOON + timedelta(seconds=1))
-    await cycle.run(desk, NOON + timedelta(seconds=2))
+    await cycle.run(leader, NOON + timedelta(seconds=1))
+    await cycle.run(leader, NOON + timedelta(seconds=2))
 
     told = [notice for notice in cluster.notices if notice.kind == "Queue"]
     assert [(one.type, one.reason) for one in told] == [
@@ -51,10 +52,10 @@ async def test_a_fence_that_falls_between_deciding_and_placing_is_noticed() -> N
             return before
 
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
-    desk = a_desk(cluster, in_memory.Ledger())
-    desk.ports = replace(desk.ports, fences=Falling(fence()))
+    leader = a_leader(cluster, in_memory.Ledger())
+    leader = replace(leader, ports=replace(leader.ports, fences=Falling(fence())))
 
-    await cycle.run(desk, NOON)
+    await cycle.run(leader, NOON)
 
     assert not cluster.done("allocate")
 
@@ -71,16 +72,16 @@ async def test_a_fence_that_falls_while_the_ledger_commits_is_noticed_before_cla
             return await super().post_all(entries, epoch=epoch, shares=shares)
 
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
-    desk, fences = a_desk(cluster, Slow()), ports.NoFences(fence())
-    desk.ports = replace(desk.ports, fences=fences)
+    leader, fences = a_leader(cluster, Slow()), ports.NoFences(fence())
+    leader = replace(leader, ports=replace(leader.ports, fences=fences))
 
-    result = await cycle.run(desk, NOON)
+    result = await cycle.run(leader, NOON)
 
     assert not cluster.calls
     (told,) = result.gangs
     assert told.hold is not None
     assert told.hold.message.startswith("its devices are not safe from kube-scheduler any more: driver gpu.example.com")
-    await cycle.run(desk, NOON + timedelta(seconds=1))
+    await cycle.run(leader, NOON + timedelta(seconds=1))
     assert cluster.calls == ["open one-0"], "it is pinned, since kube-scheduler comes to the same devices"
 
 
@@ -97,23 +98,23 @@ async def test_a_pinned_pod_is_waited_for_under_coverage_from_the_moment_its_gat
     cluster = Late(builder)
     long_ago = NOON - timedelta(hours=1)
     covered = Barriers(webhooks=Webhooks(since=long_ago, spared=("kube-system",), kept_out=long_ago))
-    desk = a_desk(cluster, in_memory.Ledger(), barriers=covered)
+    leader = a_leader(cluster, in_memory.Ledger(), barriers=covered)
 
-    await cycle.run(desk, NOON)
-    at_first = desk.protection.rest
+    await cycle.run(leader, NOON)
+    at_first = leader.fences.protections.rest
     assert cluster.calls == ["open one-0"]
-    await cycle.run(desk, NOON + timedelta(seconds=1))
+    await cycle.run(leader, NOON + timedelta(seconds=1))
 
     assert at_first.by is Means.COVERAGE
-    assert desk.protection.rest.by is None
-    assert "which is pinned" in desk.protection.rest.why
+    assert leader.fences.protections.rest.by is None
+    assert "which is pinned" in leader.fences.protections.rest.why
 
 
 async def test_a_gang_that_asked_for_more_is_told_why_it_is_pinned() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4, placement="Allocate").job("one", queue="q"))
-    desk = a_desk(cluster, in_memory.Ledger(), barriers=replace(fence(None), served=False))
+    leader = a_leader(cluster, in_memory.Ledger(), barriers=replace(fence(None), served=False))
 
-    result = await cycle.run(desk, NOON)
+    result = await cycle.run(leader, NOON)
 
     assert len(result.granted) == 1
     assert next(iter(cluster.gangs.values())).placement == "Pin"
@@ -123,41 +124,41 @@ async def test_a_gang_that_asked_for_more_is_told_why_it_is_pinned() -> None:
 
 async def test_a_fence_that_is_about_to_count_is_looked_at_soon() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
-    desk = a_desk(cluster, in_memory.Ledger(), barriers=replace(fence(), rules={CLASS: NOON}))
+    leader = a_leader(cluster, in_memory.Ledger(), barriers=replace(fence(), rules={CLASS: NOON}))
 
-    result = await cycle.run(desk, NOON)
+    result = await cycle.run(leader, NOON)
 
     assert not result.granted
     assert result.next_try is not None
-    assert result.next_try <= NOON + cycle.LOOK_AGAIN
-    assert (await cycle.run(desk, NOON + timedelta(seconds=10))).granted
+    assert result.next_try <= NOON + cycle_report.POLL
+    assert (await cycle.run(leader, NOON + timedelta(seconds=10))).granted
 
 
 async def test_what_is_known_of_placements_ends_with_them() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
-    desk = a_desk(cluster, in_memory.Ledger())
-    await cycle.run(desk, NOON)
-    started = cluster.schedule(desk.book)
-    await cycle.run(desk, NOON + timedelta(seconds=1))
-    assert len(desk.chosen) == 1
+    leader = a_leader(cluster, in_memory.Ledger())
+    await cycle.run(leader, NOON)
+    started = cluster.schedule(leader.mirror.book)
+    await cycle.run(leader, NOON + timedelta(seconds=1))
+    assert len(leader.in_flight.modes) == 1
 
     cluster.finish(started)
-    await cycle.run(desk, NOON + timedelta(seconds=2))
+    await cycle.run(leader, NOON + timedelta(seconds=2))
 
-    assert not desk.chosen
+    assert not leader.in_flight.modes
 
 
 async def test_a_fence_that_kube_scheduler_does_not_heed_is_found_out() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).pod("outsider", queue=""))
-    desk = a_desk(cluster, in_memory.Ledger())
-    fences = desk.ports.fences
+    leader = a_leader(cluster, in_memory.Ledger())
+    fences = leader.ports.fences
     assert isinstance(fences, ports.NoFences)
-    await cycle.run(desk, NOON)
+    await cycle.run(leader, NOON)
     assert fences.wanted == {CLASS}
 
     device = RequestDevice(request="gpus", device=DeviceId(CLASS, "a", "gpu-0"))
     cluster.change_claim("outsider-gpus", allocation=Allocation(devices=(AllocatedDevice(given=device),)))
-    await cycle.run(desk, NOON + timedelta(seconds=1))
+    await cycle.run(leader, NOON + timedelta(seconds=1))
 
     assert not fences.wanted
-    assert "ResourceClaim team/outsider-gpus has device" in desk.protection.of(CLASS).why
+    assert "ResourceClaim team/outsider-gpus has device" in leader.fences.protections.of(CLASS).why

@@ -18,7 +18,7 @@ from admission.api.muster.ledger_entries import Entry, Kind, Posted
 from admission.api.values.names import GANG, GANG_SIZE, GATE, NodeName, QueueName, Uid
 from admission.errors import ConflictError, GoneError, MalformedObjectError, Problem, RetryError
 from tests.builders import NOON, ClusterBuilder, a_cluster, claim_manifest
-from tests.unit.cycle.test_cycle import GPUS, Cluster, KilledError, Ledger, a_desk, gang, kinds, run
+from tests.unit.cycle.test_cycle import GPUS, Cluster, KilledError, Ledger, a_leader, gang, kinds, run
 
 MINUTE = timedelta(minutes=1)
 Q = QueueName("q")
@@ -65,12 +65,12 @@ async def test_a_gang_that_lost_a_pod_while_the_controller_was_dead_is_taken_bac
     )
     cluster.kill_after = 1
     with pytest.raises(ExceptionGroup):
-        await run(a_desk(cluster, ledger))
+        await run(a_leader(cluster, ledger))
     lost = next(pod for pod in cluster._pods.values() if pod.gated)
     del cluster._pods[lost.meta.uid]
 
     cluster.kill_after = 10**6
-    await run(a_desk(cluster, ledger))
+    await run(a_leader(cluster, ledger))
 
     assert len(cluster.opened) == 1
     assert Kind.EVICT in kinds(ledger)
@@ -86,10 +86,10 @@ async def test_a_pod_that_is_gone_at_its_gate_takes_the_others_back() -> None:
             await super().open_gate(pod, node)
 
     cluster, ledger = Losing(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=3)), Ledger()
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
     for _ in range(3):
-        await run(desk)
+        await run(leader)
 
     assert let_in(cluster) == []
     assert ledger.book.usage() == {}
@@ -99,11 +99,11 @@ async def test_no_gate_opens_of_a_gang_that_has_just_been_evicted() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m", requeue={"base": "10m"})
     cluster, ledger = Cluster(builder.job("train", queue="q", pods=2)), Ledger()
     cluster.refuse = {"train-1"}
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
 
     cluster.refuse = set()
-    await run(desk, NOON + MINUTE)
+    await run(leader, NOON + MINUTE)
 
     assert kinds(ledger) == [Kind.RESERVE, Kind.EVICT]
     assert opened(cluster) == ["train-0"]
@@ -113,29 +113,29 @@ async def test_no_gate_opens_of_a_gang_whose_eviction_is_refused_and_the_loop_do
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m").job("train", queue="q", pods=2)
     cluster, ledger = Refusing(builder), Ledger()
     cluster.refuse = {"train-1"}
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
 
     cluster.refuse = set()
     at = NOON + 2 * MINUTE
-    result = await run(desk, at)
+    result = await run(leader, at)
 
     assert opened(cluster) == ["train-0"]
     assert result.next_try is None or result.next_try > at
     assert gang(result, "train").evictions == 1
-    assert gang(await run(desk, at + timedelta(seconds=1)), "train").evictions == 1, "it is still the same eviction"
+    assert gang(await run(leader, at + timedelta(seconds=1)), "train").evictions == 1, "it is still the same eviction"
 
 
 async def test_a_pending_pod_that_cannot_end_does_not_make_the_loop_spin() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m").job("train", queue="q")
     cluster, ledger = Cluster(builder), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     pod = cluster._pods[Uid("pod-train-0")]
     cluster._pods[pod.meta.uid] = replace(pod, meta=replace(pod.meta, deleted=NOON))
 
     at = NOON + 2 * MINUTE
-    result = await run(desk, at)
+    result = await run(leader, at)
 
     assert result.next_try is None or result.next_try > at
 
@@ -145,10 +145,10 @@ async def test_pods_that_were_evicted_do_not_let_the_rest_of_their_gang_in_one_b
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m", requeue={"base": "0s"})
     cluster, ledger = Cluster(builder.job("train", queue="q", pods=3)), Ledger()
     cluster.refuse = {"train-1"}
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
 
-    await run(desk, NOON + MINUTE)
+    await run(leader, NOON + MINUTE)
 
     assert kinds(ledger) == [Kind.RESERVE, Kind.EVICT]
 
@@ -157,14 +157,14 @@ async def test_a_gang_named_as_an_earlier_one_in_another_queue_waits_and_stops_n
     labels = {GANG: "g"}
     builder = a_cluster().node("a", gpus=8).queue("q", gpus=8).queue("r", gpus=8)
     cluster, ledger = Cluster(builder.pod("old", labels={**labels, GANG_SIZE: "1"})), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     cluster.schedule(ledger.book)
     old = cluster._pods[Uid("pod-old")]
     cluster._pods[old.meta.uid] = replace(old, meta=replace(old.meta, deleted=NOON))
     add(cluster, a_cluster().pod("new", queue="r", labels={**labels, GANG_SIZE: "1"}).pod("innocent"))
 
-    result = await run(desk)
+    result = await run(leader)
 
     assert "innocent" in opened(cluster)
     holds = {report.name: report.hold for report in result.gangs}
@@ -183,7 +183,7 @@ async def test_an_entry_that_the_ledger_refuses_holds_its_own_gang_alone() -> No
     builder = a_cluster().node("a", gpus=8).queue("q", gpus=8).job("bad", queue="q").job("good", queue="q")
     cluster, ledger = Cluster(builder), Picky()
 
-    result = await run(a_desk(cluster, ledger))
+    result = await run(a_leader(cluster, ledger))
 
     assert opened(cluster) == ["good-0"]
     hold = gang(result, "bad").hold
@@ -195,21 +195,21 @@ async def test_a_shared_claim_stays_charged_and_taken_as_long_as_a_pod_waits_for
     cluster = Cluster(a_cluster().node("a", gpus=1).queue("q", gpus=8).pod("one", gpus=0).pod("two", gpus=0))
     ledger = Ledger()
     share(cluster, "one", "two")
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     assert ledger.book.usage()[Q][GPUS] == (1, 0)
 
     del cluster._pods[Uid("pod-one")]
     add(cluster, a_cluster().pod("three"))
-    await run(desk)
-    await run(desk)
+    await run(leader)
+    await run(leader)
 
     assert ledger.book.usage()[Q][GPUS] == (1, 0)
     assert "three" not in opened(cluster)
 
     del cluster._pods[Uid("pod-two")]
-    await run(desk)
-    await run(desk)
+    await run(leader)
+    await run(leader)
     assert "three" in opened(cluster)
 
 
@@ -217,10 +217,10 @@ async def test_an_eviction_leaves_the_claims_alone_that_others_wait_for() -> Non
     builder = a_cluster().node("a", gpus=1).queue("q", gpus=8, startTimeout="1m").queue("r", gpus=8)
     cluster, ledger = Cluster(builder.pod("one", gpus=0).pod("two", queue="r", gpus=0)), Ledger()
     share(cluster, "one", "two")
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
 
-    await run(desk, NOON + MINUTE)
+    await run(leader, NOON + MINUTE)
 
     assert Kind.EVICT in kinds(ledger)
     assert ledger.book.usage()[Q][GPUS] == (1, 0)
@@ -232,10 +232,10 @@ async def test_a_settled_claim_that_is_deallocated_under_a_waiting_pod_is_not_pl
     ledger = Ledger()
     share(cluster, "j-0")
     cluster._jobs = {uid: replace(job, completions=3) for uid, job in cluster._jobs.items()}
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     cluster.schedule(ledger.book)
-    await run(desk)
+    await run(leader)
     first = cluster._pods[Uid("pod-j-0")]
     cluster._pods[first.meta.uid] = replace(first, phase="Succeeded")
     later = replace(
@@ -246,23 +246,23 @@ async def test_a_settled_claim_that_is_deallocated_under_a_waiting_pod_is_not_pl
         meta=replace(first.meta, name="j-1", uid=Uid("pod-j-1")),
     )
     cluster._pods[later.meta.uid] = later
-    await run(desk)
+    await run(leader)
     assert "j-1" in opened(cluster)
 
     cluster._claims["team/S"] = replace(cluster._claims["team/S"], allocation=None, reserved_for=())
     add(cluster, a_cluster().pod("other"))
-    await run(desk)
-    await run(desk)
+    await run(leader)
+    await run(leader)
 
     assert "other" not in opened(cluster)
 
 
 async def test_a_claim_that_was_allocated_anew_is_booked_with_its_new_devices() -> None:
     cluster, ledger = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q")), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     cluster.schedule(ledger.book)
-    await run(desk)
+    await run(leader)
     claim = cluster._claims["team/train-0-gpus"]
     assert claim.allocation is not None
     given = claim.allocation.devices[0].given
@@ -271,8 +271,8 @@ async def test_a_claim_that_was_allocated_anew_is_booked_with_its_new_devices() 
         claim, allocation=Allocation(devices=(AllocatedDevice(given=other),))
     )
 
-    await run(desk)
-    await run(desk)
+    await run(leader)
+    await run(leader)
 
     (placement,) = ledger.book.placements.values()
     (holding,) = placement.holdings.values()
@@ -285,14 +285,14 @@ async def test_a_named_gang_made_again_larger_waits_for_all_of_its_pods() -> Non
     two, four = ({GANG: "g", GANG_SIZE: size} for size in ("2", "4"))
     builder = a_cluster().node("a", gpus=8).queue("q", gpus=8).pod("a0", labels=two).pod("a1", labels=two)
     cluster, ledger = Cluster(builder), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     cluster._pods.clear()
     cluster._claims.clear()
-    await run(desk)
+    await run(leader)
     add(cluster, a_cluster().pod("b0", labels=four).pod("b1", labels=four))
 
-    await run(desk)
+    await run(leader)
 
     assert sorted(opened(cluster)) == ["a0", "a1"]
 
@@ -311,7 +311,7 @@ async def test_a_named_gang_that_does_not_say_its_size_does_not_start(
     builder = a_cluster().node("a", gpus=8).queue("q", gpus=8).pod("x", labels=one).pod("y", labels=other)
     cluster = Cluster(builder)
 
-    result = await run(a_desk(cluster, Ledger()))
+    result = await run(a_leader(cluster, Ledger()))
 
     assert cluster.opened == []
     (report,) = result.gangs
@@ -321,17 +321,17 @@ async def test_a_named_gang_that_does_not_say_its_size_does_not_start(
 
 async def test_a_claim_that_cannot_be_read_any_more_stays_charged_and_its_device_taken() -> None:
     cluster, ledger = Cluster(a_cluster().node("a", gpus=1).queue("q", gpus=1).pod("one").pod("two")), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     cluster.schedule(ledger.book)
-    await run(desk)
+    await run(leader)
     key = f"team/{cluster.opened[0][0]}-gpus"
     del cluster._claims[key]
     error = MalformedObjectError("ResourceClaim", key, (Problem("status.allocation", "odd"),))
     cluster._rest = replace(cluster._rest, malformed={("ResourceClaim", key): error})
 
-    await run(desk)
-    await run(desk)
+    await run(leader)
+    await run(leader)
 
     assert len(cluster.opened) == 1
     assert ledger.book.usage()[Q][GPUS] == (0, 1)
@@ -340,14 +340,14 @@ async def test_a_claim_that_cannot_be_read_any_more_stays_charged_and_its_device
 async def test_the_message_of_a_back_off_does_not_change_with_every_second() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m", requeue={"base": "10m"})
     cluster, ledger = Cluster(builder.job("train", queue="q")), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
-    await run(desk, NOON + MINUTE)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
+    await run(leader, NOON + MINUTE)
     cluster.make_again(builder)
 
     messages = set()
     for seconds in range(5):
-        hold = gang(await run(desk, NOON + MINUTE + timedelta(seconds=seconds)), "train").hold
+        hold = gang(await run(leader, NOON + MINUTE + timedelta(seconds=seconds)), "train").hold
         assert hold is not None
         messages.add(hold.message)
 
@@ -362,7 +362,7 @@ async def test_gates_on_one_node_open_in_planned_order() -> None:
 
     cluster = Slow(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=4))
 
-    await run(a_desk(cluster, Ledger()))
+    await run(a_leader(cluster, Ledger()))
 
     assert opened(cluster) == [f"train-{index}" for index in range(4)]
 
@@ -376,7 +376,7 @@ async def test_a_gang_that_is_refused_for_good_does_not_block_a_strict_queue() -
     spec = replace(claim.spec, requests=(replace(request, alternatives=unknown),))
     cluster._claims["team/bad-0-gpus"] = replace(claim, spec=spec)
 
-    await run(a_desk(cluster, Ledger()))
+    await run(a_leader(cluster, Ledger()))
 
     assert opened(cluster) == ["good-0"]
 
@@ -392,14 +392,14 @@ async def test_a_back_off_is_written_down_before_anything_is_deleted() -> None:
 
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m", requeue={"base": "10m"})
     cluster, ledger = Cluster(builder.job("train", queue="q")), Dying()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     with pytest.raises(KilledError):
-        await run(desk, NOON + MINUTE)
+        await run(leader, NOON + MINUTE)
     cluster.make_again(builder)
     before = len(cluster.opened)
 
-    result = await run(a_desk(cluster, ledger), NOON + MINUTE + timedelta(seconds=5))
+    result = await run(a_leader(cluster, ledger), NOON + MINUTE + timedelta(seconds=5))
 
     assert len(cluster.opened) == before
     hold = gang(result, "train").hold
@@ -410,13 +410,13 @@ async def test_a_back_off_is_written_down_before_anything_is_deleted() -> None:
 async def test_a_job_whose_pods_are_taken_back_is_suspended_and_resumed_when_they_are_gone() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m").job("train", queue="q", pods=2)
     cluster, ledger = Cluster(builder), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
 
-    await run(desk, NOON + MINUTE)
+    await run(leader, NOON + MINUTE)
     (job,) = cluster._jobs.values()
     assert job.suspended
-    await run(desk, NOON + MINUTE)
+    await run(leader, NOON + MINUTE)
 
     (job,) = cluster._jobs.values()
     assert not job.suspended
@@ -426,14 +426,14 @@ async def test_a_job_whose_pods_are_taken_back_is_suspended_and_resumed_when_the
 async def test_a_gang_that_ran_begins_anew_with_its_back_off() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m", requeue={"base": "1s", "limit": 1})
     cluster, ledger = Cluster(builder.job("train", queue="q")), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
-    await run(desk, NOON + MINUTE)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
+    await run(leader, NOON + MINUTE)
     cluster.make_again(builder)
-    await run(desk, NOON + 2 * MINUTE)
+    await run(leader, NOON + 2 * MINUTE)
     cluster.schedule(ledger.book)
 
-    result = await run(desk, NOON + 2 * MINUTE)
+    result = await run(leader, NOON + 2 * MINUTE)
 
     assert gang(result, "train").evictions == 0
 
@@ -442,15 +442,15 @@ async def test_while_the_ledger_is_away_no_gate_opens_from_a_book_that_may_be_ou
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2)
     cluster, ledger = Cluster(builder), Ledger()
     cluster.refuse = {"train-1"}
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     (placement,) = ledger.book.placements.values()
     await ledger.post_all([books.evict(placement, at=NOON, actor="the successor", reason="-")], epoch=1)
     ledger.away = True
     cluster.refuse = set()
     cluster._rest = replace(cluster._rest, queues=a_cluster().queue("q", gpus=5).snapshot().queues)
 
-    await run(desk)
+    await run(leader)
 
     assert opened(cluster) == ["train-0"]
 
@@ -462,12 +462,12 @@ async def test_many_gangs_are_granted_in_portions_so_that_the_first_need_not_wai
     for number in range(100):
         builder.job(f"j{number:03}", queue="q")
     cluster, ledger = Cluster(builder), Ledger()
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    first = await run(desk)
+    first = await run(leader)
     assert 0 < len(first.granted) < 100
     assert first.next_try == NOON
-    second = await run(desk)
+    second = await run(leader)
 
     assert len(first.granted) + len(second.granted) == 100
     assert second.next_try != NOON

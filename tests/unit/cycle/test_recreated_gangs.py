@@ -13,7 +13,7 @@ from admission.api.values import names
 from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle
-from admission.cycle.state.leader import LeaderState, Ports
+from admission.cycle.state.leader import Leader, Ports
 from admission.simulation import in_memory
 from tests.builders import NOON, a_cluster, pod_of, running
 from tests.unit.cycle.fences import MINUTE, SECOND
@@ -59,25 +59,25 @@ def a_pod(owner: Owner) -> Cluster:
     return cluster
 
 
-def a_desk(cluster: Cluster) -> LeaderState:
+def a_leader(cluster: Cluster) -> Leader:
     ledger = in_memory.Ledger()
     ports = Ports(view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=ledger)
-    return LeaderState(ports=ports, actor="test", epoch=1)
+    return Leader.build(ports=ports, actor="test", epoch=1)
 
 
-async def report_at(desk: LeaderState, moment: datetime) -> GangReport:
-    (report,) = [one for one in (await cycle.run(desk, moment)).gangs if one.pods]
+async def report_at(leader: Leader, moment: datetime) -> GangReport:
+    (report,) = [one for one in (await cycle.run(leader, moment)).gangs if one.pods]
     return report
 
 
-async def late(cluster: Cluster, owner: Owner, *, name: str = "web-0") -> tuple[LeaderState, GangReport]:
+async def late(cluster: Cluster, owner: Owner, *, name: str = "web-0") -> tuple[Leader, GangReport]:
     """Let the pod be late and be taken back, and its controller make another one; return what is said of that."""
-    desk = a_desk(cluster)
+    leader = a_leader(cluster)
     for wait in (timedelta(0), MINUTE, MINUTE + SECOND):
-        await cycle.run(desk, NOON + wait)
+        await cycle.run(leader, NOON + wait)
     cluster.anew(name, "another", owner)
-    await cycle.run(desk, NOON + 2 * MINUTE)
-    return desk, await report_at(desk, NOON + 2 * MINUTE + SECOND)
+    await cycle.run(leader, NOON + 2 * MINUTE)
+    return leader, await report_at(leader, NOON + 2 * MINUTE + SECOND)
 
 
 def named(**spec: Any) -> Cluster:
@@ -88,27 +88,27 @@ def named(**spec: Any) -> Cluster:
 
 async def test_the_gang_of_pods_that_name_it_goes_with_them() -> None:
     cluster = named()
-    desk = a_desk(cluster)
-    await cycle.run(desk, NOON)
+    leader = a_leader(cluster)
+    await cycle.run(leader, NOON)
     assert [*cluster.gangs] == ["team/pair"]
 
     cluster.empty()
     for wait in range(1, 4):
-        await cycle.run(desk, NOON + wait * SECOND)
+        await cycle.run(leader, NOON + wait * SECOND)
 
     assert [*cluster.gangs] == []
 
 
 async def test_one_that_was_taken_back_stays_until_it_may_be_tried_again() -> None:
     cluster = named(requeue={"base": "10m"})
-    desk = a_desk(cluster)
+    leader = a_leader(cluster)
     for wait in (timedelta(0), MINUTE, MINUTE + SECOND, 2 * MINUTE):
-        await cycle.run(desk, NOON + wait)
+        await cycle.run(leader, NOON + wait)
     cluster.empty()
-    await cycle.run(desk, NOON + 3 * MINUTE)
+    await cycle.run(leader, NOON + 3 * MINUTE)
     assert cluster.gangs["team/pair"].phase is Phase.EVICTED
 
-    await cycle.run(desk, NOON + 12 * MINUTE)
+    await cycle.run(leader, NOON + 12 * MINUTE)
 
     assert [*cluster.gangs] == []
 
@@ -124,21 +124,21 @@ async def test_the_next_pod_of_a_stateful_set_waits_until_the_last_one_would_hav
 
 async def test_the_back_off_of_a_line_doubles_and_ends_when_one_of_it_runs() -> None:
     cluster = a_pod(WEB)
-    desk, _ = await late(cluster, WEB)
+    leader, _ = await late(cluster, WEB)
     again = NOON + 11 * MINUTE
     for wait in (timedelta(0), MINUTE + SECOND, MINUTE + 2 * SECOND):
-        await cycle.run(desk, again + wait)
+        await cycle.run(leader, again + wait)
     cluster.anew("web-0", "third", WEB)
-    await cycle.run(desk, again + 2 * MINUTE)
-    third = await report_at(desk, again + 2 * MINUTE + SECOND)
+    await cycle.run(leader, again + 2 * MINUTE)
+    third = await report_at(leader, again + 2 * MINUTE + SECOND)
     assert third.evictions == 2
 
-    await cycle.run(desk, again + 30 * MINUTE)
+    await cycle.run(leader, again + 30 * MINUTE)
     cluster.run()
-    await cycle.run(desk, again + 30 * MINUTE + SECOND)
+    await cycle.run(leader, again + 30 * MINUTE + SECOND)
 
-    assert desk.lines == {}
-    assert GangUid("third") not in desk.backoffs
+    assert leader.evictions._lineage_backoffs == {}
+    assert GangUid("third") not in leader.evictions.backoffs
 
 
 @pytest.mark.parametrize(("owner", "name"), [(WEB, "web-1"), (JOB, "web-0")], ids=["another pod", "another maker"])
@@ -155,41 +155,41 @@ async def test_the_next_pod_of_a_stateful_set_has_the_place_of_one_that_was_pree
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=1, preemption=lower).pod("web-0", gpus=1)
     cluster = Cluster(builder.snapshot())
     cluster.own(WEB)
-    desk = a_desk(cluster)
-    first = await report_at(desk, NOON)
-    await cycle.run(desk, NOON + SECOND)
+    leader = a_leader(cluster)
+    first = await report_at(leader, NOON)
+    await cycle.run(leader, NOON + SECOND)
     cluster.run()
-    await cycle.run(desk, NOON + 2 * SECOND)
+    await cycle.run(leader, NOON + 2 * SECOND)
     other = a_cluster().pod("urgent", gpus=1, created=(NOON + MINUTE).isoformat()).snapshot()
     cluster._pods |= {uid: replace(pod, priority=10) for uid, pod in other.pods.items()}
     cluster._claims |= other.claims
-    await cycle.run(desk, NOON + MINUTE)
-    assert [one.reason for one in desk.evicted.values()] == ["Preempted"]
+    await cycle.run(leader, NOON + MINUTE)
+    assert [one.reason for one in leader.evictions.evicted.values()] == ["Preempted"]
 
     cluster.anew("web-0", "another", WEB)
-    await cycle.run(desk, NOON + 2 * MINUTE)
-    again = await report_at(desk, NOON + 2 * MINUTE + SECOND)
+    await cycle.run(leader, NOON + 2 * MINUTE)
+    again = await report_at(leader, NOON + 2 * MINUTE + SECOND)
 
     assert (again.uid, again.queued_since) == ("another", first.queued_since)
     for wait in range(2, 6):
         cluster.run()
-        await cycle.run(desk, NOON + 2 * MINUTE + wait * SECOND)
-    assert desk.census.places == {}, "whoever runs has had the place"
+        await cycle.run(leader, NOON + 2 * MINUTE + wait * SECOND)
+    assert leader.scheduling.gangs.places == {}, "whoever runs has had the place"
 
 
 async def test_a_pod_that_nobody_succeeds_leaves_its_place() -> None:
-    desk, report = await late(a_pod(JOB), JOB, name="web-other")
+    leader, report = await late(a_pod(JOB), JOB, name="web-other")
 
     assert report.queued_since == NOON + 2 * MINUTE
-    assert desk.census.places == {}
+    assert leader.scheduling.gangs.places == {}
 
 
 async def test_a_place_is_not_kept_for_ever() -> None:
     cluster = a_pod(WEB)
-    desk, report = await late(cluster, WEB)
+    leader, report = await late(cluster, WEB)
     assert report.queued_since == NOON
     cluster.empty()
 
-    await cycle.run(desk, NOON + 2 * HOUR)
+    await cycle.run(leader, NOON + 2 * HOUR)
 
-    assert desk.census.places == {}
+    assert leader.scheduling.gangs.places == {}

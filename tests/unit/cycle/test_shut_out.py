@@ -6,9 +6,9 @@ from admission.api.kubernetes import nodes
 from admission.api.kubernetes.meta import Meta
 from admission.api.snapshot import Snapshot
 from admission.api.values.reasons import Denial, DenyReason
-from admission.cycle.state.leader import CycleResult
+from admission.cycle.state.result import CycleResult
 from tests.builders import NAMESPACE, ClusterBuilder, a_cluster
-from tests.unit.cycle.test_cycle import Cluster, Ledger, a_desk, gang, run
+from tests.unit.cycle.test_cycle import Cluster, Ledger, a_leader, gang, run
 
 
 class Labelled(Cluster):
@@ -36,26 +36,26 @@ def denial_of(result: CycleResult, name: str) -> Denial:
 
 async def test_a_gang_that_waits_does_not_start_while_its_namespace_is_labelled_otherwise() -> None:
     cluster = Labelled(a_team().job("big", queue="q", pods=8))
-    desk = a_desk(cluster, Ledger())
-    await run(desk)
+    leader = a_leader(cluster, Ledger())
+    await run(leader)
 
     cluster.team = "speech"
-    found = denial_of(await run(desk), "big")
+    found = denial_of(await run(leader), "big")
     assert found.reason is DenyReason.QUEUE_NOT_OPEN
     assert found.message == f"queue q is open to namespaces with team=vision; namespace {NAMESPACE} has team=speech"
 
     cluster.team = "vision"
-    assert gang(await run(desk), "big").hold != found
+    assert gang(await run(leader), "big").hold != found
 
 
 async def test_a_gang_that_runs_keeps_what_it_has() -> None:
     cluster, ledger = Labelled(a_team().job("train", queue="q", pods=2)), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    leader = a_leader(cluster, ledger)
+    await run(leader)
     cluster.schedule(ledger.book)
 
     cluster.team = "speech"
-    result = await run(desk)
+    result = await run(leader)
 
     assert gang(result, "train").charges == {"claims": 2, "gpus": 2}
     assert not gang(result, "train").hold
@@ -67,7 +67,7 @@ async def test_a_pod_that_names_a_queue_which_was_never_open_to_it_is_not_let_in
     cluster = Labelled(a_team().pod("thief", queue="q"))
     cluster.team = "speech"
 
-    result = await run(a_desk(cluster, Ledger()))
+    result = await run(a_leader(cluster, Ledger()))
 
     assert denial_of(result, "thief").reason is DenyReason.QUEUE_NOT_OPEN
     assert not cluster.opened
@@ -76,6 +76,6 @@ async def test_a_pod_that_names_a_queue_which_was_never_open_to_it_is_not_let_in
 async def test_a_queue_that_became_a_parent_starts_nobody() -> None:
     builder = a_cluster().node("a", gpus=8).queue("q", gpus=4, namespaceSelector=None).job("train", queue="q")
 
-    result = await run(a_desk(Cluster(builder), Ledger()))
+    result = await run(a_leader(Cluster(builder), Ledger()))
 
     assert denial_of(result, "train").reason is DenyReason.QUEUE_NOT_OPEN

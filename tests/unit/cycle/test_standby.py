@@ -11,11 +11,11 @@ from admission.accounting.books import Book
 from admission.api.muster.gangs import Phase
 from admission.api.muster.ledger_entries import Entry, Kind
 from admission.cycle import cycle
-from admission.cycle.steps import ledger_sync
+from admission.cycle.state import ledger_mirror
 from admission.errors import LedgerAwayError
 from admission.simulation import in_memory
 from tests.builders import NOON
-from tests.unit.cycle.fences import SECOND, Cluster, a_desk, a_gang, cycles, kinds, report
+from tests.unit.cycle.fences import SECOND, Cluster, a_gang, a_leader, cycles, kinds, report
 
 HOUR = timedelta(hours=1)
 
@@ -50,96 +50,97 @@ class Ledger(in_memory.Ledger):
 
 async def test_a_rehearsal_grants_nothing_and_the_first_cycle_of_the_term_does() -> None:
     cluster, ledger = Cluster(a_gang()), Ledger()
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    await cycle.rehearse(desk, NOON)
+    await cycle.preload(leader, NOON)
 
     assert (cluster.calls, ledger.entries, cluster.gangs) == ([], [], {})
-    assert report(await cycle.run(desk, NOON)).phase is Phase.RESERVED
+    assert report(await cycle.run(leader, NOON)).phase is Phase.RESERVED
     assert kinds(ledger) == [Kind.RESERVE]
 
 
 async def test_books_in_which_nobody_has_written_since_are_not_read_again() -> None:
     cluster, ledger = Cluster(a_gang()), Ledger()
-    await cycle.run(a_desk(cluster, ledger), NOON)
-    desk, before = a_desk(cluster, ledger, epoch=2), ledger.reads
+    await cycle.run(a_leader(cluster, ledger), NOON)
+    leader, before = a_leader(cluster, ledger, epoch=2), ledger.reads
 
     for _ in range(3):
-        await cycle.rehearse(desk, NOON)
-    await cycle.run(desk, NOON + SECOND)
+        await cycle.preload(leader, NOON)
+    await cycle.run(leader, NOON + SECOND)
 
     assert ledger.reads == before + 1
-    assert desk.known
+    assert leader.mirror.is_complete
 
 
 async def test_what_the_old_leader_has_written_since_is_added_to_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, ledger = Cluster(a_gang()), Ledger()
-    leader, desk = a_desk(cluster, ledger), a_desk(cluster, ledger, epoch=2)
-    await cycle.run(leader, NOON)
-    await cycle.rehearse(desk, NOON)
-    ((uid, placement),) = desk.book.placements.items()
-    entry = books.grant(placement.queue, next(iter(leader.meters.meters)), 1, at=NOON, actor="leader", after=10**6)
+    old, leader = a_leader(cluster, ledger), a_leader(cluster, ledger, epoch=2)
+    await cycle.run(old, NOON)
+    await cycle.preload(leader, NOON)
+    ((uid, placement),) = leader.mirror.book.placements.items()
+    meter = next(iter(cluster.snapshot().meters))
+    entry = books.grant(placement.queue, meter, 1, at=NOON, actor="leader", after=10**6)
     await ledger.post_all([entry], epoch=1)
 
     reads = ledger.reads
 
-    await cycle.rehearse(desk, NOON)
+    await cycle.preload(leader, NOON)
 
-    assert desk.book == ledger.book
-    assert desk.book.placements[uid] is placement, "nobody has to look at it again"
+    assert leader.mirror.book == ledger.book
+    assert leader.mirror.book.placements[uid] is placement, "nobody has to look at it again"
     assert ledger.reads == reads
 
-    monkeypatch.setattr(ledger_sync, "MOST_FOLLOWED", 0)
+    monkeypatch.setattr(ledger_mirror, "MOST_FOLLOWED", 0)
     await ledger.post_all([replace(entry, key="another", at=NOON + SECOND)], epoch=1)
-    await cycle.rehearse(desk, NOON)
+    await cycle.preload(leader, NOON)
 
-    assert desk.book == ledger.book
-    assert desk.book.placements[uid] is placement, "nor where all was read"
+    assert leader.mirror.book == ledger.book
+    assert leader.mirror.book.placements[uid] is placement, "nor where all was read"
     assert ledger.reads == reads + 1
 
 
 async def test_books_that_do_not_go_on_as_they_were_known_are_read_again() -> None:
     """They were restored from a backup, say: what was written since does not follow from what was read."""
     cluster, ledger = Cluster(a_gang()), Ledger()
-    await cycle.run(a_desk(cluster, ledger), NOON)
-    desk, reads = a_desk(cluster, ledger, epoch=2), ledger.reads
-    await cycle.rehearse(desk, NOON)
-    ((uid, placement),) = desk.book.placements.items()
+    await cycle.run(a_leader(cluster, ledger), NOON)
+    leader, reads = a_leader(cluster, ledger, epoch=2), ledger.reads
+    await cycle.preload(leader, NOON)
+    ((uid, placement),) = leader.mirror.book.placements.items()
     gone = books.release(placement, pods=placement.seats, claims=placement.holdings, at=NOON, actor="a", reason="gone")
     assert gone is not None
     await ledger.post_all([gone], epoch=1)
-    desk.book = replace(desk.book, placements={uid: replace(placement, seats={})})
+    leader.mirror._book = replace(leader.mirror.book, placements={uid: replace(placement, seats={})})
 
-    await cycle.rehearse(desk, NOON)
+    await cycle.preload(leader, NOON)
 
     assert ledger.reads == reads + 2
-    assert desk.book == ledger.book
+    assert leader.mirror.book == ledger.book
 
 
 async def test_who_stands_by_knows_already_who_cannot_start() -> None:
     cluster, ledger = Cluster(a_gang(pods=5)), Ledger()
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    await cycle.rehearse(desk, NOON)
+    await cycle.preload(leader, NOON)
 
-    assert desk.plans._proofs
-    assert not desk.decisions
-    assert not desk.reserve._heads, "nobody is promised anything before the term begins"
-    assert report(await cycle.run(desk, NOON)).phase is Phase.PENDING
+    assert leader.scheduling.plans._proofs
+    assert not leader.statuses.decisions
+    assert not leader.scheduling.backfill._heads, "nobody is promised anything before the term begins"
+    assert report(await cycle.run(leader, NOON)).phase is Phase.PENDING
 
 
 async def test_books_that_cannot_be_read_when_the_term_begins_are_not_known() -> None:
     """The old leader may have written more: nothing may be released, taken back or granted by what was read ahead."""
     cluster, ledger = Cluster(a_gang()), Ledger()
-    await cycle.run(a_desk(cluster, ledger), NOON)
-    desk = a_desk(cluster, ledger, epoch=2)
-    await cycle.rehearse(desk, NOON)
+    await cycle.run(a_leader(cluster, ledger), NOON)
+    leader = a_leader(cluster, ledger, epoch=2)
+    await cycle.preload(leader, NOON)
     ledger.away = True
 
-    result = await cycle.run(desk, NOON + SECOND)
+    result = await cycle.run(leader, NOON + SECOND)
 
-    assert not desk.known
-    assert (result.granted, desk.unposted) == ((), [])
+    assert not leader.mirror.is_complete
+    assert (result.granted, leader.mirror.unposted) == ((), ())
 
 
 async def test_a_database_that_is_away_is_told_to_whoever_stands_by() -> None:
@@ -147,7 +148,7 @@ async def test_a_database_that_is_away_is_told_to_whoever_stands_by() -> None:
     ledger.away = True
 
     with pytest.raises(LedgerAwayError):
-        await cycle.rehearse(a_desk(Cluster(a_gang()), ledger), NOON)
+        await cycle.preload(a_leader(Cluster(a_gang()), ledger), NOON)
 
 
 class Marking(in_memory.Ledger):
@@ -166,18 +167,18 @@ async def test_what_a_mark_says_is_not_counted_twice_by_whoever_stands_by() -> N
     budget = {"meter": "gpus", "hours": "100", "period": "Day"}
     cluster, ledger = Cluster(a_gang(budgets=[budget], defaultRuntime="2h")), Marking()
     ledger.marks = False
-    await cycles(a_desk(cluster, ledger), 2)
+    await cycles(a_leader(cluster, ledger), 2)
     cluster.schedule(ledger.book)
-    await cycle.run(a_desk(cluster, ledger), NOON + SECOND)
+    await cycle.run(a_leader(cluster, ledger), NOON + SECOND)
     earlier = books.usage(ledger.book, at=NOON + HOUR / 2, actor="leader")
     assert earlier is not None
     await ledger.post_all([earlier], epoch=1)
     ledger.marks = True
-    desk = a_desk(cluster, ledger, epoch=2)
+    leader = a_leader(cluster, ledger, epoch=2)
 
     for _ in range(3):
-        await cycle.rehearse(desk, NOON + HOUR)
+        await cycle.preload(leader, NOON + HOUR)
 
-    assert desk.booked
-    assert any(desk.booked.values())
-    assert desk.booked == {start: await ledger.spent(start) for start in desk.booked}
+    assert leader.mirror.usage._spent
+    assert any(leader.mirror.usage._spent.values())
+    assert leader.mirror.usage._spent == {start: await ledger.spent(start) for start in leader.mirror.usage._spent}

@@ -4,9 +4,10 @@ import pytest
 
 from admission.api.muster.gangs import GangReport
 from admission.cycle import cycle
+from admission.cycle.state import status
 from admission.simulation import in_memory
 from tests.builders import NOON, a_cluster
-from tests.unit.cycle.fences import MINUTE, SECOND, Cluster, a_desk
+from tests.unit.cycle.fences import MINUTE, SECOND, Cluster, a_leader
 
 NAMES = ["a", "b", "c", "d", "e"]
 
@@ -27,23 +28,23 @@ class Told(Cluster):
 async def test_few_statuses_are_handed_over_again_every_minute_and_each_has_its_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cycle, "TOLD_AGAIN", 2)
+    monkeypatch.setattr(status, "RESYNC_GANGS", 2)
     builder = a_cluster().node("n", gpus=1).queue("q", gpus=0)
     for name in NAMES:
         builder.job(name, queue="q")
     cluster = Told(builder)
-    desk = a_desk(cluster, in_memory.Ledger())
+    leader = a_leader(cluster, in_memory.Ledger())
 
-    await cycle.run(desk, NOON)
+    await cycle.run(leader, NOON)
     assert cluster.told() == NAMES
-    await cycle.run(desk, NOON + SECOND)
+    await cycle.run(leader, NOON + SECOND)
     cluster.told()
-    await cycle.run(desk, NOON + 2 * SECOND)
+    await cycle.run(leader, NOON + 2 * SECOND)
     assert cluster.told() == []
 
     turns = []
     for minutes in (1, 2, 3):
-        await cycle.run(desk, NOON + minutes * MINUTE)
+        await cycle.run(leader, NOON + minutes * MINUTE)
         turns.append(cluster.told())
     assert max(map(len, turns)) == 2
     assert sorted(name for turn in turns for name in turn) == NAMES

@@ -10,7 +10,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import Held, Uid
 from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle, reconcile
-from admission.cycle.state.leader import CycleResult
+from admission.cycle.state.result import CycleResult
 from admission.workloads import suspendable
 from tests.builders import CLASS, a_cluster
 from tests.unit.claimpolicy.policies import a_policy
@@ -295,14 +295,14 @@ async def test_a_process_that_leads_again_makes_nothing_anew_of_the_templates_it
     cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=2))
     cluster.submit_held("train", queue="q", pods=3)
     await play.go_on()
-    first, snapshot = play.desk, cluster.snapshot()
-    known = first.expecting.over(snapshot, first.book).pods
+    first, snapshot = play.leader, cluster.snapshot()
+    known = first.process.pending.over(snapshot, first.mirror.book).pods
 
     play.succeed()
-    again = replace(play.desk, lasting=first.lasting)
+    again = replace(play.leader, process=first.process)
     result = await cycle.run(again, cluster.now)
 
     assert of(result).expected == 3
-    pods = again.expecting.over(snapshot, again.book).pods
+    pods = again.process.pending.over(snapshot, again.mirror.book).pods
     assert len(pods) == 3
     assert all(pods[uid] is pod for uid, pod in known.items())

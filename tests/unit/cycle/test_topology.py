@@ -11,7 +11,7 @@ from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.api.values.reasons import DenyReason, HoldReason
 from admission.cycle import cycle
-from admission.cycle.state.leader import LeaderState, Ports
+from admission.cycle.state.leader import Leader, Ports
 from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster, pod_of, running
 
@@ -43,15 +43,15 @@ def racks(**nodes: tuple[str, int]) -> ClusterBuilder:
     return builder
 
 
-def a_desk(cluster: in_memory.Cluster, ledger: in_memory.Ledger, epoch: int = 1) -> LeaderState:
+def a_leader(cluster: in_memory.Cluster, ledger: in_memory.Ledger, epoch: int = 1) -> Leader:
     ports = Ports(view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=ledger)
-    return LeaderState(ports=ports, actor="test", epoch=epoch)
+    return Leader.build(ports=ports, actor="test", epoch=epoch)
 
 
 async def decided(builder: ClusterBuilder, *gang: gangs.Gang) -> GangReport:
     """Run a cycle over a new cluster, and return what is said of the only gang."""
     snapshot = replace(builder.snapshot(), gangs={one.meta.key: one for one in gang})
-    result = await cycle.run(a_desk(in_memory.Cluster(snapshot), in_memory.Ledger()), NOON)
+    result = await cycle.run(a_leader(in_memory.Cluster(snapshot), in_memory.Ledger()), NOON)
     (report,) = result.gangs
     return report
 
@@ -72,12 +72,12 @@ async def test_a_gang_starts_in_the_rack_that_takes_all_of_it_and_its_status_say
 async def test_a_gang_waits_for_its_rack_and_starts_when_a_node_is_labelled_anew() -> None:
     builder = racks(a=("r1", 2), b=("r2", 2)).job("j", queue="q", pods=2, gpus=2, annotations=REQUIRED)
     cluster, ledger = Cluster(builder.snapshot()), in_memory.Ledger()
-    desk = a_desk(cluster, ledger)
+    leader = a_leader(cluster, ledger)
 
-    (before,) = (await cycle.run(desk, NOON)).gangs
-    (again,) = (await cycle.run(desk, NOON)).gangs
+    (before,) = (await cycle.run(leader, NOON)).gangs
+    (again,) = (await cycle.run(leader, NOON)).gangs
     cluster.relabel("b", rack="r1")
-    (after,) = (await cycle.run(desk, NOON)).gangs
+    (after,) = (await cycle.run(leader, NOON)).gangs
 
     assert before.hold is not None
     assert before.hold.reason is HoldReason.NO_FEASIBLE_PLACEMENT
@@ -107,13 +107,13 @@ async def test_who_comes_later_goes_where_the_gang_is_also_under_the_next_leader
     cluster._pods |= more.pods
     cluster._claims |= more.claims
 
-    (report,) = (await cycle.run(a_desk(cluster, ledger), NOON)).gangs
+    (report,) = (await cycle.run(a_leader(cluster, ledger), NOON)).gangs
     assert {planned.pod: planned.node for planned in report.plan} == {"team/g-1": "b"}
 
     even_more = a_cluster().pod("g-2", gpus=4, labels=labels, annotations=REQUIRED).snapshot()
     cluster._pods |= even_more.pods
     cluster._claims |= even_more.claims
-    (report,) = (await cycle.run(a_desk(cluster, ledger, epoch=2), NOON)).gangs
+    (report,) = (await cycle.run(a_leader(cluster, ledger, epoch=2), NOON)).gangs
 
     assert {planned.pod: planned.node for planned in report.plan} == {"team/g-1": "b", "team/g-2": "c"}
     assert report.topology == TopologyReport(gang=DomainReport(wish=DomainWish(required=RACK), domains=("r2",)))
@@ -126,7 +126,7 @@ async def test_who_comes_later_waits_where_the_gangs_rack_is_full() -> None:
     cluster = Cluster(builder.snapshot())
     cluster.run("g-0", "b")
 
-    (report,) = (await cycle.run(a_desk(cluster, in_memory.Ledger()), NOON)).gangs
+    (report,) = (await cycle.run(a_leader(cluster, in_memory.Ledger()), NOON)).gangs
 
     assert report.hold is not None
     assert report.hold.message.startswith(
@@ -138,7 +138,7 @@ async def test_a_gang_that_would_rather_be_together_starts_apart_and_says_why() 
     builder = racks(a=("r1", 2), b=("r2", 2)).job("j", queue="q", pods=2, gpus=2, annotations=PREFERRED)
     cluster = in_memory.Cluster(builder.snapshot())
 
-    (report,) = (await cycle.run(a_desk(cluster, in_memory.Ledger()), NOON)).gangs
+    (report,) = (await cycle.run(a_leader(cluster, in_memory.Ledger()), NOON)).gangs
 
     assert nodes_of(report) == ["a", "b"]
     assert report.topology == TopologyReport(gang=DomainReport(wish=DomainWish(preferred=RACK), domains=("r1", "r2")))
@@ -152,7 +152,7 @@ async def test_count_cannot_keep_a_gang_together_and_says_so() -> None:
     cluster = in_memory.Cluster(preferred.job("j", queue="counted", annotations=PREFERRED).snapshot())
 
     held = await decided(required.job("j", queue="counted", annotations=REQUIRED))
-    (let_in,) = (await cycle.run(a_desk(cluster, in_memory.Ledger()), NOON)).gangs
+    (let_in,) = (await cycle.run(a_leader(cluster, in_memory.Ledger()), NOON)).gangs
 
     assert held.hold is not None
     assert held.hold.reason is HoldReason.NOT_SIMULATED
@@ -238,7 +238,7 @@ async def test_who_replaces_a_pod_goes_where_its_subgroup_is() -> None:
         for uid, pod in cluster._pods.items()
     }
 
-    (report,) = (await cycle.run(a_desk(cluster, in_memory.Ledger()), NOON)).gangs
+    (report,) = (await cycle.run(a_leader(cluster, in_memory.Ledger()), NOON)).gangs
 
     assert {planned.pod: planned.node for planned in report.plan} == {"team/g-2": "b"}
 

@@ -9,7 +9,7 @@ from admission.api.values.names import QueueName
 from admission.api.values.reasons import Hold, HoldReason
 from admission.errors import MalformedObjectError, Problem
 from tests.builders import NOON, ClusterBuilder, a_cluster
-from tests.unit.cycle.test_cycle import GPUS, Cluster, Ledger, a_desk, gang, run
+from tests.unit.cycle.test_cycle import GPUS, Cluster, Ledger, a_leader, gang, run
 
 HOUR = timedelta(hours=1)
 X = QueueName("x")
@@ -31,31 +31,31 @@ def drop(cluster: Cluster, name: QueueName, *, unread: bool = False) -> None:
 @pytest.mark.parametrize("unread", [False, True], ids=["deleted", "cannot be read"])
 async def test_what_its_gangs_have_borrowed_stays_taken_until_they_end(*, unread: bool) -> None:
     cluster = Cluster(a_lab().job("one", queue="x", pods=4).job("two", queue="y", pods=4))
-    desk = a_desk(cluster, Ledger())
-    await run(desk)
-    started = cluster.schedule(desk.book)
-    await run(desk, NOON + HOUR)
+    leader = a_leader(cluster, Ledger())
+    await run(leader)
+    started = cluster.schedule(leader.mirror.book)
+    await run(leader, NOON + HOUR)
     drop(cluster, X, unread=unread)
 
-    hold = gang(await run(desk, NOON + 2 * HOUR), "two").hold
+    hold = gang(await run(leader, NOON + 2 * HOUR), "two").hold
     assert isinstance(hold, Hold)
     assert (hold.reason, hold.details["left"]) == (HoldReason.QUOTA_EXCEEDED, "0")
 
     cluster.finish(started)
-    assert len((await run(desk, NOON + 3 * HOUR)).granted) == 1
+    assert len((await run(leader, NOON + 3 * HOUR)).granted) == 1
 
 
 async def test_what_it_has_spent_of_a_budget_above_it_stays_spent() -> None:
     cluster = Cluster(a_lab("10").job("one", queue="x", pods=4))
-    desk = a_desk(cluster, Ledger())
-    await run(desk)
-    started = cluster.schedule(desk.book)
-    await run(desk, NOON)
+    leader = a_leader(cluster, Ledger())
+    await run(leader)
+    started = cluster.schedule(leader.mirror.book)
+    await run(leader, NOON)
     cluster.finish(started)
-    await run(desk, NOON + 2 * HOUR)
+    await run(leader, NOON + 2 * HOUR)
     drop(cluster, X)
 
-    result = await run(desk, NOON + 3 * HOUR)
+    result = await run(leader, NOON + 3 * HOUR)
 
     (lab,) = [report for report in result.queues if report.name == "lab"]
     assert [budget.spent for budget in lab.budgets] == [4 * 2 * 3600]
@@ -64,11 +64,11 @@ async def test_what_it_has_spent_of_a_budget_above_it_stays_spent() -> None:
 
 async def test_the_children_of_a_deleted_queue_are_told_that_their_parent_is_missing() -> None:
     cluster = Cluster(a_lab())
-    desk = a_desk(cluster, Ledger())
-    await run(desk)
+    leader = a_leader(cluster, Ledger())
+    await run(leader)
     drop(cluster, QueueName("lab"))
 
-    result = await run(desk, NOON + HOUR)
+    result = await run(leader, NOON + HOUR)
 
     assert {report.conditions[0].reason for report in result.queues} == {"ParentMissing"}
 
@@ -78,13 +78,13 @@ async def test_a_deleted_queue_takes_its_quota_along_and_has_it_again_when_it_is
     cluster = Cluster(builder.queue("y", gpus=0, parent="lab").job("two", queue="y", pods=4))
     cluster._pods, pods = {}, cluster._pods
     before = cluster._rest
-    desk = a_desk(cluster, ledger := Ledger())
-    await run(desk)
+    leader = a_leader(cluster, ledger := Ledger())
+    await run(leader)
     drop(cluster, X)
     cluster._pods = pods
 
-    assert gang(await run(desk, NOON + HOUR), "two").hold is not None
+    assert gang(await run(leader, NOON + HOUR), "two").hold is not None
     assert ledger.book.nominal(X, GPUS) == 0
     cluster._rest = before
-    assert len((await run(desk, NOON + 2 * HOUR)).granted) == 1
+    assert len((await run(leader, NOON + 2 * HOUR)).granted) == 1
     assert ledger.book.nominal(X, GPUS) == 4

@@ -15,7 +15,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.values import names
 from admission.api.values.reasons import Denial, DenyReason
 from admission.cycle import cycle
-from admission.cycle.state.leader import LeaderState, Ports
+from admission.cycle.state.leader import Leader, Ports
 from admission.errors import RetryError
 from admission.review import reviewer
 from admission.review.caches import ReviewCaches
@@ -48,7 +48,7 @@ def carried(pod: Pod, trace: str) -> Pod:
     return replace(pod, meta=replace(pod.meta, annotations={**pod.meta.annotations, names.TRACE: trace}))
 
 
-def desk_of(cluster: Cluster, traces: tracing.Traces) -> LeaderState:
+def desk_of(cluster: Cluster, traces: tracing.Traces) -> Leader:
     ports = Ports(
         view=cluster,
         pods=cluster,
@@ -59,7 +59,7 @@ def desk_of(cluster: Cluster, traces: tracing.Traces) -> LeaderState:
         queues=cluster,
         traces=traces,
     )
-    return LeaderState(ports=ports, actor="test", epoch=1)
+    return Leader.build(ports=ports, actor="test", epoch=1)
 
 
 async def lead(cluster: Cluster, traces: tracing.Traces) -> None:

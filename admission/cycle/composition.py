@@ -1,0 +1,189 @@
+"""The steps of one cycle, each given the parts of the leader's state that it uses."""
+
+from dataclasses import dataclass
+
+from admission.cycle.bulk_writes import BulkWriter
+from admission.cycle.state.leader import Leader
+from admission.cycle.state.result import CycleLog
+from admission.cycle.steps.build_inputs import InputBuilder
+from admission.cycle.steps.commit import GrantCommit
+from admission.cycle.steps.deallocate import Deallocation
+from admission.cycle.steps.evict import GangEviction
+from admission.cycle.steps.ledger_sync import LedgerSync
+from admission.cycle.steps.place import GangPlacement
+from admission.cycle.steps.preempt import Preemption
+from admission.cycle.steps.protection import ProtectionCheck
+from admission.cycle.steps.queue_finalizers import QueueFinalizers
+from admission.cycle.steps.report import CycleReport
+from admission.cycle.steps.schedule import Scheduling
+from admission.cycle.steps.suspend_resume import SuspendResume
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """The steps of one cycle."""
+
+    inputs: InputBuilder
+    protection: ProtectionCheck
+    deallocation: Deallocation
+    ledger_sync: LedgerSync
+    suspend_resume: SuspendResume
+    eviction: GangEviction
+    finalizers: QueueFinalizers
+    placement: GangPlacement
+    scheduling: Scheduling
+    commit: GrantCommit
+    preemption: Preemption
+    report: CycleReport
+
+
+def compose(leader: Leader, log: CycleLog) -> Steps:
+    """Return the steps of a cycle that writes to this log."""
+    ports, mirror, in_flight, evictions = leader.ports, leader.mirror, leader.in_flight, leader.evictions
+    writer = BulkWriter(
+        settings=leader.settings, pods=ports.pods, reports=ports.reports, traces=ports.traces, in_flight=in_flight
+    )
+    deallocation = Deallocation(claims=ports.claims, mirror=mirror, in_flight=in_flight, writer=writer)
+    eviction = GangEviction(
+        pods=ports.pods,
+        workloads=ports.workloads,
+        reports=ports.reports,
+        mirror=mirror,
+        evictions=evictions,
+        in_flight=in_flight,
+        deallocation=deallocation,
+        writer=writer,
+        log=log,
+    )
+    preemption = Preemption(
+        term=leader.term,
+        mirror=mirror,
+        evictions=evictions,
+        in_flight=in_flight,
+        cache=leader.scheduling,
+        statuses=leader.statuses,
+        eviction=eviction,
+    )
+    protection, suspend_resume = _protection(leader), _suspend_resume(leader, writer, log)
+    placement = _placement(leader, eviction, log, protection=protection, suspend_resume=suspend_resume)
+    return Steps(
+        inputs=_inputs(leader),
+        protection=protection,
+        deallocation=deallocation,
+        ledger_sync=LedgerSync(
+            term=leader.term,
+            mirror=mirror,
+            cache=leader.scheduling,
+            evictions=evictions,
+            deallocation=deallocation,
+            log=log,
+        ),
+        suspend_resume=suspend_resume,
+        eviction=eviction,
+        finalizers=QueueFinalizers(
+            port=ports.queues, reports=ports.reports, mirror=mirror, queues=leader.queues, writer=writer
+        ),
+        placement=placement,
+        scheduling=_scheduling(leader, preemption, log),
+        commit=_commit(leader, placement, log),
+        preemption=preemption,
+        report=_report(leader, log),
+    )
+
+
+def _inputs(leader: Leader) -> InputBuilder:
+    return InputBuilder(
+        scheduler=leader.ports.scheduler,
+        mirror=leader.mirror,
+        queues=leader.queues,
+        pending=leader.process.pending,
+        in_flight=leader.in_flight,
+        cache=leader.scheduling,
+    )
+
+
+def _protection(leader: Leader) -> ProtectionCheck:
+    return ProtectionCheck(
+        view=leader.ports.view,
+        barriers=leader.ports.fences,
+        term=leader.term,
+        mirror=leader.mirror,
+        fences=leader.fences,
+        in_flight=leader.in_flight,
+    )
+
+
+def _suspend_resume(leader: Leader, writer: BulkWriter, log: CycleLog) -> SuspendResume:
+    return SuspendResume(
+        workloads=leader.ports.workloads,
+        reports=leader.ports.reports,
+        mirror=leader.mirror,
+        in_flight=leader.in_flight,
+        pending=leader.process.pending,
+        writer=writer,
+        log=log,
+    )
+
+
+def _placement(
+    leader: Leader, eviction: GangEviction, log: CycleLog, *, protection: ProtectionCheck, suspend_resume: SuspendResume
+) -> GangPlacement:
+    return GangPlacement(
+        claims=leader.ports.claims,
+        traces=leader.ports.traces,
+        settings=leader.settings,
+        executor=leader.process.executor,
+        mirror=leader.mirror,
+        fences=leader.fences,
+        evictions=leader.evictions,
+        in_flight=leader.in_flight,
+        cache=leader.scheduling,
+        protection=protection,
+        suspend_resume=suspend_resume,
+        eviction=eviction,
+        writer=eviction.writer,
+        log=log,
+    )
+
+
+def _scheduling(leader: Leader, preemption: Preemption, log: CycleLog) -> Scheduling:
+    return Scheduling(
+        settings=leader.settings,
+        mirror=leader.mirror,
+        fences=leader.fences,
+        evictions=leader.evictions,
+        pending=leader.process.pending,
+        cache=leader.scheduling,
+        statuses=leader.statuses,
+        preemption=preemption,
+        log=log,
+    )
+
+
+def _commit(leader: Leader, placement: GangPlacement, log: CycleLog) -> GrantCommit:
+    return GrantCommit(
+        reports=leader.ports.reports,
+        traces=leader.ports.traces,
+        mirror=leader.mirror,
+        fences=leader.fences,
+        evictions=leader.evictions,
+        placement=placement,
+        log=log,
+    )
+
+
+def _report(leader: Leader, log: CycleLog) -> CycleReport:
+    return CycleReport(
+        reports=leader.ports.reports,
+        templates=leader.ports.templates,
+        executor=leader.process.executor,
+        term=leader.term,
+        mirror=leader.mirror,
+        fences=leader.fences,
+        queues=leader.queues,
+        evictions=leader.evictions,
+        in_flight=leader.in_flight,
+        cache=leader.scheduling,
+        statuses=leader.statuses,
+        log=log,
+    )

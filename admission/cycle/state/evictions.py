@@ -1,0 +1,243 @@
+"""What a leader remembers of gangs that were taken back: back-offs, causes, and evictions that are under way.
+
+All of it is derived from what is written (the gang's status, the books), so that the next leader continues from there.
+"""
+
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from admission.api.kubernetes.meta import EPOCH
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import Evicted, Gang
+from admission.api.muster.ledger_entries import Entry, Placement
+from admission.api.muster.queues import Queue
+from admission.api.values.names import GangUid
+from admission.api.values.reasons import EvictionReason
+from admission.cycle.state.inputs import CycleInputs
+from admission.lifecycle import requeue_backoff
+from admission.lifecycle.requeue_backoff import Backoff
+from admission.lifecycle.transitions import Eviction
+from admission.scheduling.checks import replacement_slots
+from admission.scheduling.checks.replacement_slots import Vacancies
+from admission.workloads.gang_cache import GangCache, Place
+from admission.workloads.gangs import Group
+
+FORGET_AFTER = timedelta(hours=1)
+"""How long a back-off outlives the pods of its gang: their controller has had time to make new ones."""
+
+Placements = Mapping[GangUid, Placement]
+
+
+@dataclass(slots=True)
+class EvictionState:
+    """Gangs that were taken back, are being taken back, or lack pods. One per leader.
+
+    Rule: a gang is `ending` from `note` until `finish`, and has an entry in `evicted` as long as it is. `recall` takes
+    over what an earlier leader wrote, and forgets what running gangs and gangs that are long gone do not need.
+    """
+
+    _gangs: GangCache
+    """Tells which gangs exist, and keeps the place in the order of those that are recreated."""
+    _backoffs: dict[GangUid, Backoff] = field(default_factory=dict)
+    _lineage_backoffs: dict[str, Backoff] = field(default_factory=dict)
+    """Back-offs of gangs that their controller recreates under another UID, by what these have in common."""
+    _evicted: dict[GangUid, Evicted] = field(default_factory=dict)
+    """Gangs that were taken back though they could have run on, by any leader, until they run again."""
+    _ending: set[GangUid] = field(default_factory=set)
+    """Those of them that still have pods or places."""
+    _requeues: dict[GangUid, int] = field(default_factory=dict)
+    """How often gangs that have not run since could not be placed as planned."""
+    _sizes: dict[GangUid, int] = field(default_factory=dict)
+    """How many places gangs had that are incomplete now, when they were last complete, or as they started."""
+    _partial: dict[GangUid, str] = field(default_factory=dict)
+    """Gangs of which some pods were evicted and others not yet, and why."""
+    _vacancies: Vacancies = field(default_factory=dict)
+    """Places that pods of running gangs have left."""
+    _recalled: tuple[Group, ...] = ()
+    """The gangs whose records were last read."""
+
+    @property
+    def backoffs(self) -> Mapping[GangUid, Backoff]:
+        return self._backoffs
+
+    @property
+    def evicted(self) -> Mapping[GangUid, Evicted]:
+        return self._evicted
+
+    @property
+    def ending(self) -> Collection[GangUid]:
+        return self._ending
+
+    @property
+    def unfinished(self) -> set[GangUid]:
+        """Return the gangs whose eviction is under way, for whichever cause."""
+        return self._ending | self._partial.keys()
+
+    @property
+    def vacancies(self) -> Vacancies:
+        return self._vacancies
+
+    # One eviction.
+
+    def note_sizes(self, groups: Iterable[Group], placements: Placements) -> None:
+        """Note how many places a gang has as it starts, loses one or is scaled, until it is complete again."""
+        self._partial = {uid: reason for uid, reason in self._partial.items() if uid in placements}
+        placed = ((group.uid, group.placement) for group in groups if not group.in_full)
+        before = self._sizes
+        self._sizes = {uid: before.get(uid, len(one.seats)) for uid, one in placed if one is not None and one.seats}
+
+    def size(self, gang: GangUid) -> int:
+        """Return how many places a gang had when it was last complete."""
+        return self._sizes.get(gang, sys.maxsize)
+
+    def note_partial(self, gang: GangUid, reason: str) -> None:
+        self._partial[gang] = reason
+
+    def clear_partial(self, gang: GangUid) -> None:
+        self._partial.pop(gang, None)
+
+    def partial_reason(self, gang: GangUid) -> str:
+        """Return why some pods of a gang were evicted; empty if none were."""
+        return self._partial.get(gang, "")
+
+    def note(self, inputs: CycleInputs, eviction: Eviction) -> bool:
+        """Note an eviction: its back-off, and its cause if the gang could have run on. Return whether that is new."""
+        group, queue = eviction.group, inputs.snapshot.queues.get(eviction.group.queue)
+        if group.identity.line:
+            self._gangs.places[group.identity.line] = Place(since=group.first_queued, noted=inputs.now)
+        backs_off = eviction.timed_out and queue is not None and not self._is_repeated(eviction)
+        if backs_off and queue is not None:
+            overran = eviction.cause is EvictionReason.RUNTIME_EXCEEDED
+            self._back_off(inputs, group, queue, eviction.failure, overran=overran)
+            if group.identity.line:
+                self._lineage_backoffs[group.identity.line] = self._backoffs[group.uid]
+        if eviction.cause is None or group.uid in self._ending:
+            return backs_off
+        self._evicted[group.uid] = Evicted(
+            reason=eviction.cause, message=eviction.reason, at=inputs.now, made_room_for=eviction.made_room_for
+        )
+        self._ending.add(group.uid)
+        return True
+
+    def finish(self, gang: GangUid) -> Evicted | None:
+        """Note that a gang has given everything back; return why it was evicted, if it could have run on."""
+        if gang not in self._ending:
+            return None
+        self._ending.discard(gang)
+        return self._evicted[gang]
+
+    def note_requeue(self, inputs: CycleInputs, group: Group, reason: str, *, most: int) -> bool:
+        """Count that a gang could not be placed as planned. Return whether it backs off: after more than `most`."""
+        times = self._requeues[group.uid] = self._requeues.get(group.uid, 0) + 1
+        queue = inputs.snapshot.queues.get(group.queue)
+        if times <= most or queue is None:
+            return False
+        self._back_off(inputs, group, queue, reason)
+        return True
+
+    def _back_off(
+        self, inputs: CycleInputs, group: Group, queue: Queue, failure: str, *, overran: bool = False
+    ) -> None:
+        self._backoffs[group.uid] = requeue_backoff.following(
+            self._backoffs.get(group.uid),
+            queue,
+            clock=inputs.clock,
+            since=inputs.now,
+            failure=failure,
+            overran=overran,
+        )
+
+    def _is_repeated(self, eviction: Eviction) -> bool:
+        """Return whether an earlier cycle began the same eviction, and could not delete all pods."""
+        backoff = self._backoffs.get(eviction.group.uid)
+        placement = eviction.group.placement
+        return backoff is not None and placement is not None and backoff.since >= placement.reserved_at
+
+    # Places that pods left.
+
+    def note_released(self, placements: Placements, entries: Iterable[Entry]) -> None:
+        """Note the places that are given back by entries. placements: those before the entries."""
+        self._vacancies = replacement_slots.after(self._vacancies, placements, entries)
+
+    def fill(self, gang: GangUid, pods: Iterable[Pod]) -> None:
+        """Forget the places of pods that were replaced by these."""
+        places = self._vacancies.get(gang)
+        if places:
+            self._vacancies = {**self._vacancies, gang: replacement_slots.taken(places, pods)}
+
+    # What an earlier leader wrote.
+
+    def recall(self, inputs: CycleInputs, placements: Placements) -> None:
+        """Take over what is written in Gangs' status; forget gangs that run, or are gone for long.
+
+        A gang that its controller recreates after an eviction, under another UID, continues where the one before was.
+        """
+        places = self._gangs.places
+        for line in [line for line, place in places.items() if inputs.now - place.noted > FORGET_AFTER]:
+            del places[line]
+        if inputs.groups is not self._recalled:
+            self._read_records(inputs)
+            self._recalled = inputs.groups
+        self._ending = {uid for uid in self._ending if uid in placements and placements[uid].seats}
+        absent = [uid for uid in (*self._evicted, *self._backoffs) if uid not in self._gangs and uid not in placements]
+        for uid in absent:
+            if uid in self._evicted and inputs.now - self._evicted[uid].at > FORGET_AFTER:
+                del self._evicted[uid]
+            if uid in self._backoffs and inputs.clock - self._backoffs[uid].next_try > FORGET_AFTER:
+                del self._backoffs[uid]
+        clock = inputs.clock
+        self._backoffs = {uid: requeue_backoff.within(one, clock) for uid, one in self._backoffs.items()}
+        lines = ((line, requeue_backoff.within(one, clock)) for line, one in self._lineage_backoffs.items())
+        self._lineage_backoffs = {line: one for line, one in lines if clock - one.next_try <= FORGET_AFTER}
+
+    def _read_records(self, inputs: CycleInputs) -> None:
+        noted = {*self._evicted, *self._backoffs, *self._requeues}
+        lines = {*self._lineage_backoffs, *self._gangs.places}
+        for group in [group for group in inputs.groups if not group.in_full or _is_noted(group, noted, lines)]:
+            self._recall_eviction(inputs, group)
+            started = len(group.pods) - len(group.waiting)
+            if started and sum(pod.phase == "Running" for pod in group.pods) == started:
+                self._forget_running(group)
+            elif group.uid not in self._backoffs and group.identity.line in self._lineage_backoffs:
+                self._backoffs[group.uid] = self._lineage_backoffs[group.identity.line]
+            elif group.uid not in self._backoffs and group.record is not None and group.record.evictions:
+                self._backoffs[group.uid] = self._written_backoff(inputs, group, group.record)
+        self._requeues = {uid: times for uid, times in self._requeues.items() if uid in self._gangs}
+
+    def _forget_running(self, group: Group) -> None:
+        self._backoffs.pop(group.uid, None)
+        self._lineage_backoffs.pop(group.identity.line, None)
+        if group.uid not in self._ending:
+            self._gangs.places.pop(group.identity.line, None)
+        self._requeues.pop(group.uid, None)
+
+    def _written_backoff(self, inputs: CycleInputs, group: Group, record: Gang) -> Backoff:
+        """Return the back-off that an earlier leader wrote, by its own clock."""
+        evicted, queue = self._evicted.get(group.uid), inputs.snapshot.queues.get(group.queue)
+        return Backoff(
+            evictions=record.evictions,
+            next_try=record.next_try or EPOCH,
+            wait=requeue_backoff.wait_after(record.evictions, queue) if queue is not None else requeue_backoff.LONGEST,
+            overran=evicted is not None and evicted.reason is EvictionReason.RUNTIME_EXCEEDED,
+        )
+
+    def _recall_eviction(self, inputs: CycleInputs, group: Group) -> None:
+        """Take over from the status that a gang was evicted, and is still to be; forget it once the gang runs again."""
+        uid, placement = group.uid, group.placement
+        written = group.record.evicted if group.record is not None else None
+        if written is not None and uid not in self._evicted:
+            self._evicted[uid] = written
+            if placement is not None and placement.seats and placement.reserved_at <= written.at <= inputs.now:
+                self._ending.add(uid)
+        runs = bool(group.pods) and all(pod.phase == "Running" for pod in group.pods)
+        if runs and placement is not None and uid not in self._ending:
+            self._evicted.pop(uid, None)
+
+
+def _is_noted(group: Group, noted: Collection[GangUid], lines: Collection[str]) -> bool:
+    """Return whether something is remembered of a gang that ends once it runs. noted, lines: of which gangs."""
+    if group.uid in noted or (lines and group.identity.line in lines):
+        return True
+    return group.record is not None and group.record.evicted is not None

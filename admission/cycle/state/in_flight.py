@@ -1,0 +1,104 @@
+"""Writes of this leader that its view does not show yet: claims, opened gates, evictions, resumed workloads.
+
+A view follows the cluster by watching and is late by moments. A cycle that did not know the writes of the one before
+would repeat them, or give the same devices to another gang. kube-scheduler has an assume cache for the same reason.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.jobs import Job
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.owners import Parent
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Placement
+from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import GangUid, Uid
+from admission.scheduling.placement.mode import Chosen
+from admission.workloads import suspendable
+
+
+@dataclass(slots=True)
+class InFlight:
+    """What was written and is not seen yet. One per leader.
+
+    Rule: a write is noted when the API server has accepted it, and forgotten when the view shows it or the object is
+    gone.
+    """
+
+    _claims: dict[str, Claim] = field(default_factory=dict)
+    """By `namespace/name`, as the API server returned them."""
+    _opened: set[Uid] = field(default_factory=set)
+    """Pods whose gate was opened."""
+    _leaving: set[Uid] = field(default_factory=set)
+    """Pods that were evicted."""
+    _resumed: dict[Uid, Job | Parent] = field(default_factory=dict)
+    """Workloads that were resumed, as they were seen then."""
+    _modes: dict[GangUid, Chosen] = field(default_factory=dict)
+    """The placement modes of gangs that this leader has admitted, with the reason."""
+
+    @property
+    def opened(self) -> Collection[Uid]:
+        return self._opened
+
+    @property
+    def leaving(self) -> Collection[Uid]:
+        return self._leaving
+
+    @property
+    def modes(self) -> Mapping[GangUid, Chosen]:
+        return self._modes
+
+    def assume_claim(self, claim: Claim | None) -> None:
+        """Note a claim as the API server returned it; None for one that was gone."""
+        if claim is not None:
+            self._claims[claim.meta.key] = claim
+
+    def assume_opened(self, pod: Pod) -> None:
+        self._opened.add(pod.meta.uid)
+
+    def assume_leaving(self, pods: Iterable[Pod]) -> None:
+        """Note evictions; a pod that is only expected has nothing to leave."""
+        self._leaving.update(pod.meta.uid for pod in pods if not names.is_expected(pod.meta.uid))
+
+    def assume_resumed(self, uid: Uid, seen: Job | Parent) -> None:
+        """Note a workload that was resumed. seen: the object that it was resumed as."""
+        self._resumed[uid] = seen
+
+    def is_resumed(self, uid: Uid, seen: Job | Parent) -> bool:
+        """Return whether a workload was resumed and still looks as it did before."""
+        return self._resumed.get(uid) is seen
+
+    def choose(self, gang: GangUid, mode: Chosen) -> None:
+        self._modes[gang] = mode
+
+    def over(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with the claims that it does not show yet; forget those that it shows."""
+        self._claims = {
+            key: claim
+            for key, claim in self._claims.items()
+            if (seen := snapshot.claims.get(key)) is not None and _is_behind(seen.meta, claim.meta)
+        }
+        return replace(snapshot, claims={**snapshot.claims, **self._claims}) if self._claims else snapshot
+
+    def forget_seen_pods(self, pods: Mapping[Uid, Pod]) -> None:
+        """Forget pods that the view has caught up with."""
+        self._leaving = {uid for uid in self._leaving if uid in pods and pods[uid].meta.deleted is None}
+        self._opened = {uid for uid in self._opened if (pod := pods.get(uid)) is not None and pod.gated}
+
+    def forget_seen_workloads(self, snapshot: Snapshot) -> None:
+        self._resumed = {uid: seen for uid, seen in self._resumed.items() if suspendable.is_there(seen, snapshot)}
+
+    def forget_released(self, placements: Mapping[GangUid, Placement]) -> None:
+        """Forget the modes of gangs that are not in the books any more."""
+        self._modes = {gang: mode for gang, mode in self._modes.items() if gang in placements}
+
+
+def _is_behind(seen: Meta, written: Meta) -> bool:
+    """Return whether the same object is seen in an older version. Versions grow, as Kubernetes promises since 1.35."""
+    if seen.uid != written.uid:
+        return False
+    versions = seen.resource_version, written.resource_version
+    return all(map(str.isdecimal, versions)) and int(versions[0]) < int(versions[1])

@@ -1,0 +1,38 @@
+"""What one cycle decides on, frozen; a step that changes something returns new inputs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from admission.api.snapshot import Snapshot
+from admission.api.values.names import GangUid
+from admission.api.values.reasons import Hold
+from admission.dra.compatibility import SchedulerProfile
+from admission.dra.metering.device_meters import Meters
+from admission.lifecycle.transitions import ObservedAllocations
+from admission.quota.tree import Tree
+from admission.workloads.gangs import Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleInputs:
+    """The inputs of one cycle.
+
+    now: the time of the books, which never goes back. clock: the wall clock, which back-offs and retries end by.
+    profile: of the kube-scheduler whose decisions are predicted; None if nothing is predicted.
+    taken_back: gangs that this cycle evicts or tried to evict. unready: why gangs are not planned in this cycle: they
+    were just requeued, or their claims could not be freed. first_in_next: those of them that the next cycle plans
+    before any gang that ranks lower may get what they gave back.
+    """
+
+    snapshot: Snapshot
+    observed: ObservedAllocations
+    tree: Tree
+    meters: Meters
+    now: datetime
+    clock: datetime
+    profile: SchedulerProfile | None = None
+    groups: tuple[Group, ...] = ()
+    taken_back: frozenset[GangUid] = frozenset()
+    unready: Mapping[GangUid, Hold] = field(default_factory=dict)
+    first_in_next: frozenset[GangUid] = frozenset()

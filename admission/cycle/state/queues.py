@@ -1,0 +1,78 @@
+"""The queue tree with queues that are gone but still count, and the finalizers that were put on queues."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from admission.api.kubernetes.meta import Meta
+from admission.api.muster.queues import Queue
+from admission.api.snapshot import Snapshot
+from admission.api.values.names import QueueName
+from admission.lifecycle import deleted_queues
+from admission.lifecycle.deleted_queues import Refusal
+from admission.quota.tree import Tree
+
+ASK_AGAIN = timedelta(seconds=30)
+"""After how long it is tried again to remove a finalizer that Muster was not allowed to remove."""
+
+
+@dataclass(slots=True)
+class QueueRegistry:
+    """The queues that this leader has seen. One per leader.
+
+    Rule: the tree is rebuilt if and only if the queues, or those that are gone, are other ones.
+    """
+
+    _queues: Mapping[QueueName, Queue] = field(default_factory=dict)
+    _gone: Mapping[QueueName, Queue] = field(default_factory=dict)
+    """Queues that this leader has seen go; what they still use counts where they were."""
+    _tree: Tree | None = None
+    _refusals: dict[str, Refusal] = field(default_factory=dict)
+    """Queues that are deleted and unused, and whose finalizer could not be removed."""
+    _tried: dict[QueueName, str] = field(default_factory=dict)
+    """Queues that got the finalizer, or refused it, with the resource version that they had then."""
+
+    @property
+    def gone(self) -> Mapping[QueueName, Queue]:
+        return self._gone
+
+    @property
+    def refusals(self) -> Mapping[str, Refusal]:
+        return self._refusals
+
+    def tree(self, snapshot: Snapshot) -> Tree:
+        """Return the tree of the queues that exist and of those that are gone and still count."""
+        gone = deleted_queues.after(snapshot, seen=self._queues, gone=self._gone)
+        if self._tree is None or self._queues is not snapshot.queues or self._gone != gone:
+            self._tree = Tree.of(snapshot.queues.values(), gone.values())
+        self._queues, self._gone = snapshot.queues, gone
+        return self._tree
+
+    def without_finalizer(self, snapshot: Snapshot) -> dict[QueueName, Meta]:
+        """Return the queues that lack the finalizer and were not tried in this version."""
+        self._tried = {name: version for name, version in self._tried.items() if name in snapshot.queues}
+        missing = {QueueName(meta.name): meta for meta in deleted_queues.unkept(snapshot)}
+        return {name: meta for name, meta in missing.items() if self._tried.get(name) != meta.resource_version}
+
+    def note_finalizers(self, queues: Mapping[QueueName, Meta], *, failed: Collection[str]) -> None:
+        """Note the queues that were tried. failed: names of those that are to be tried again as they are."""
+        self._tried |= {name: meta.resource_version for name, meta in queues.items() if name not in failed}
+
+    def removable(self, unused: Iterable[Meta], now: datetime) -> list[Meta]:
+        """Return those of the deleted and unused queues whose finalizer is to be removed now."""
+        unused = list(unused)
+        names = {meta.name for meta in unused}
+        self._refusals = {name: refusal for name, refusal in self._refusals.items() if name in names}
+        return [meta for meta in unused if self._is_due(meta, now)]
+
+    def note_removal(self, queue: Meta, refused: str | None, now: datetime) -> Refusal | None:
+        """Note the outcome of a removal. refused: why the API server refused it. Return a refusal that is new."""
+        before = self._refusals.pop(queue.name, None)
+        if refused is None:
+            return None
+        refusal = self._refusals[queue.name] = Refusal(refused, now + ASK_AGAIN)
+        return refusal if before is None or before.why != refusal.why else None
+
+    def _is_due(self, queue: Meta, now: datetime) -> bool:
+        refusal = self._refusals.get(queue.name)
+        return refusal is None or now >= refusal.until

@@ -1,0 +1,144 @@
+"""What scheduling keeps between cycles: compiled inputs, the cluster state, plans, verdicts, nominations."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from admission.accounting.books import Book
+from admission.api.kubernetes.meta import EPOCH
+from admission.api.muster.gangs import Charge
+from admission.api.muster.meters import Meter
+from admission.api.snapshot import Snapshot
+from admission.api.values.names import MeterName, QueueName
+from admission.cycle import profile as cycle_profile
+from admission.cycle.state.inputs import CycleInputs
+from admission.dra.allocator import nominated
+from admission.dra.compatibility import SchedulerProfile
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering import device_meters, meter_health
+from admission.dra.metering.device_meters import Meters
+from admission.dra.metering.meter_health import MeterHealth
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import ClusterState
+from admission.dra.state.incremental import Users
+from admission.incremental import Memo
+from admission.lifecycle.dirty import DirtyGangs
+from admission.lifecycle.transitions import ObservedAllocations
+from admission.review.caches import ReviewCaches
+from admission.scheduling.backfill.expected_end import ExpectedEnds
+from admission.scheduling.backfill.policy import Backfill
+from admission.scheduling.backfill.reservations import ExpectedEnd
+from admission.scheduling.backfill.running import RunningGangs
+from admission.scheduling.cache.plan_cache import PlanCache
+from admission.scheduling.cache.verdict_cache import VerdictCache
+from admission.scheduling.preemption.nominations import Nominations
+from admission.workloads.gang_cache import GangCache
+
+
+@dataclass(slots=True)
+class SchedulingCache:
+    """One per leader. Every cache in it names its own inputs; what depends on kube-scheduler's profile has none other.
+
+    Rule: `use_profile` is the only place that forgets; nothing outside replaces a cache.
+    """
+
+    gangs: GangCache = field(default_factory=GangCache)
+    dirty: DirtyGangs = field(default_factory=DirtyGangs)
+    """Gangs in the books about which something changed."""
+    claim_users: Users = field(default_factory=Users)
+    """The pods with a place that use each claim."""
+    expected_ends: ExpectedEnds = field(default_factory=ExpectedEnds)
+    backfill: Backfill = field(default_factory=lambda: Backfill(RunningGangs(EPOCH)))
+    nominations: Nominations = field(default_factory=Nominations)
+    policies: ReviewCaches = field(default_factory=ReviewCaches)
+    """ClaimPolicies, compiled."""
+    _profile: SchedulerProfile = cycle_profile.NEWEST
+    _selectors: Selectors = field(init=False)
+    _cluster: ClusterState | None = field(init=False)
+    _plans: PlanCache = field(init=False)
+    _verdicts: VerdictCache = field(init=False)
+    _health: MeterHealth = field(init=False)
+    _meters: Memo[None, Meters] = field(default_factory=lambda: Memo(by_value=True))
+    _observed: ObservedAllocations | None = None
+
+    def __post_init__(self) -> None:
+        self._reset(self._profile)
+
+    @property
+    def profile(self) -> SchedulerProfile:
+        """Return the profile that everything here was found with."""
+        return self._profile
+
+    @property
+    def selectors(self) -> Selectors:
+        return self._selectors
+
+    @property
+    def cluster(self) -> ClusterState | None:
+        """Return the cluster state that was last built."""
+        return self._cluster
+
+    @property
+    def plans(self) -> PlanCache:
+        """Return the planner's refusals that may still hold."""
+        return self._plans
+
+    @property
+    def verdicts(self) -> VerdictCache:
+        """Return the verdicts on waiting gangs that may still hold."""
+        return self._verdicts
+
+    @property
+    def health(self) -> MeterHealth:
+        """Return what the meters' CEL says of the devices that were inspected so far."""
+        return self._health
+
+    def use_profile(self, profile: SchedulerProfile | None) -> None:
+        """Decide like another kube-scheduler from now on; None, for an unknown one, changes nothing."""
+        if profile is not None and profile != self._profile:
+            self._reset(profile)
+
+    def _reset(self, profile: SchedulerProfile) -> None:
+        self._profile = profile
+        self._selectors = Selectors(profile.cel)
+        self._cluster, self._health = None, meter_health.NOTHING
+        self._plans, self._verdicts = PlanCache(), VerdictCache()
+
+    def meters(self, meters: Mapping[MeterName, Meter]) -> Meters:
+        """Return the meters, compiled."""
+        return self._meters.get(None, (meters,), lambda: device_meters.compile_meters(meters.values()))
+
+    def observe(self, snapshot: Snapshot, meters: Meters) -> ObservedAllocations:
+        """Return what is observed of allocations."""
+        self._observed = ObservedAllocations.of(snapshot, meters, self._observed)
+        return self._observed
+
+    def check_meters(self, inputs: CycleInputs) -> None:
+        """Inspect devices by the meters' CEL, as far as one cycle may."""
+        snapshot = inputs.snapshot
+        self._health = meter_health.check(
+            inputs.meters, snapshot.slices, snapshot.classes, selectors=self._selectors, before=self._health
+        )
+
+    def build_cluster(self, inputs: CycleInputs, book: Book) -> ClusterState:
+        """Return the cluster state in which everything that was granted is planned."""
+        before, claims = self._cluster, inputs.observed.claims
+        self._cluster = cluster_state.build(
+            inputs.snapshot, book.placements.values(), profile=self._profile, before=before, claims=claims
+        )
+        if before is None or before.node_inventories is not self._cluster.node_inventories:
+            self._selectors.keep(self._cluster.node_inventories)
+        return self._cluster
+
+    def predict_cluster(self, inputs: CycleInputs, book: Book, steps: int) -> ClusterState:
+        """Return the cluster state with what kube-scheduler will allocate to pods whose gate is open."""
+        return nominated.predict(self.build_cluster(inputs, book), selectors=self._selectors, steps=steps)
+
+    def find_expected_ends(self, inputs: CycleInputs, book: Book, cluster: ClusterState) -> Mapping[str, ExpectedEnd]:
+        """Return which gangs have devices, and until when."""
+        queues, users = inputs.snapshot.queues, cluster.users
+        return self.expected_ends.look(book.placements, inputs.groups, queues, users, inputs.now)
+
+
+def usage(book: Book) -> Mapping[QueueName, Charge]:
+    """Return what queues have taken of meters, reserved and used."""
+    return {queue: {meter: sum(use) for meter, use in meters.items()} for queue, meters in book.usage().items()}

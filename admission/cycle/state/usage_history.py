@@ -1,0 +1,156 @@
+"""Past usage for budgets and fair shares: read from the ledger once, then kept in step with every mark."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from admission.accounting.accruals import QueueMeter
+from admission.accounting.books import Book
+from admission.api.muster.ledger_entries import Bucket, BudgetShare, Entry, Kind, UsageInterval
+from admission.cycle.state.inputs import CycleInputs
+from admission.lifecycle import ledger_clock
+from admission.ports import Ledger
+from admission.quota import budget_periods, budgets, fair_share
+from admission.quota.budgets import Balances, BudgetKey, Sources
+from admission.scheduling.checks import budget
+
+MINUTE = timedelta(minutes=1)
+
+LONGEST = timedelta(days=400)
+"""How far back usage is read for fair shares, however long the half-lives are."""
+
+
+@dataclass(slots=True)
+class UsageHistory:
+    """What queues have used up to the last mark. One per leader, owned by its `LedgerMirror`.
+
+    Rule: every mark that is entered into the book passes through `mark` first; a book that is read as a whole calls
+    `clear`, and `read` asks the ledger for what is missing.
+    """
+
+    _ledger: Ledger
+    _spent: dict[datetime, dict[QueueMeter, int]] = field(default_factory=dict)
+    """Meter-seconds in the books from a moment (where a budget's period begins) up to the mark."""
+    _split: set[datetime] = field(default_factory=set)
+    """Those of these moments that lie between two marks: the ledger has to be asked again."""
+    _past: fair_share.UsageHistory | None = None
+    """Usage by queue for fair shares; None if it has to be read."""
+    _shares: tuple[BudgetShare, ...] | None = None
+    """This cluster's use of shared budgets, as last stated to the ledger; None before the first statement."""
+    _elsewhere: dict[BudgetKey, int] = field(default_factory=dict)
+    """What other clusters have used of shared budgets."""
+
+    def clear(self) -> None:
+        """Forget what was read."""
+        self._spent, self._past = {}, None
+
+    def mark(self, entries: Iterable[Entry], since: datetime | None) -> None:
+        """Add marks that are about to be entered into the book. since: the mark before them.
+
+        Of a mark whose interval began before a period, only the ledger knows how much belongs to the period: it is
+        asked as soon as it has the mark.
+        """
+        for entry in entries:
+            if entry.kind is not Kind.USAGE:
+                continue
+            if self._past is not None:
+                self._past = self._past.after(_intervals(entry, since), entry.at) if since is not None else None
+            self._split |= {start for start in self._spent if since is None or since < start}
+            for line in entry.postings:
+                if line.bucket is Bucket.SPENT:
+                    for sums in self._spent.values():
+                        key = (line.queue, line.meter)
+                        sums[key] = sums.get(key, 0) + line.amount
+            # Nothing is spent yet of a period that begins with this mark, which is known without the database.
+            self._spent.setdefault(entry.at, {})
+            since = entry.at
+
+    async def read(self, inputs: CycleInputs, book: Book) -> None:
+        """Ask the ledger for what is missing. Raises LedgerAwayError."""
+        starts = self.keep_current(inputs)
+        for start in starts:
+            if start not in self._spent or start in self._split:
+                self._spent[start] = dict(await self._ledger.spent(start))
+                self._split.discard(start)
+        rules = fair_share.Rules.of(inputs.tree)
+        if self._past is None or not self._past.serves(rules):
+            self._past = await self._read_past(rules, inputs.now, book)
+
+    def keep_current(self, inputs: CycleInputs) -> tuple[datetime, ...]:
+        """Forget periods that no budget has any more; return where those that count begin."""
+        starts = budgets.starts(inputs.tree, inputs.now)
+        self._spent = {start: sums for start, sums in self._spent.items() if start in starts}
+        self._split &= self._spent.keys()
+        return starts
+
+    async def state_shares(self, inputs: CycleInputs, book: Book, epoch: int) -> None:
+        """State this cluster's use of shared budgets to the ledger, and read that of others. Raises LedgerAwayError.
+
+        A leader also states once that it uses nothing, since its predecessor may have had budgets that are gone.
+        """
+        known = self.balances(inputs, book)
+        if known is None:
+            self._elsewhere = {}
+            return
+        shares = known.shares()
+        if not shares and self._shares == ():
+            return
+        totals = await self._ledger.state_shares(shares, epoch=epoch, now=inputs.now)
+        self._shares = shares
+        self._elsewhere = {
+            BudgetKey(share.queue, share.meter, share.start, share.end): total.seconds - share.seconds
+            for share, total in zip(shares, totals, strict=True)
+        }
+
+    def past(self, inputs: CycleInputs, book: Book) -> fair_share.UsageHistory | None:
+        """Return what every queue has used before now, decayed by age."""
+        since = book.marked
+        if self._past is None or since is None or not fair_share.Rules.of(inputs.tree).weights:
+            return self._past
+        accrued = [
+            UsageInterval(queue=queue, meter=meter, start=since, end=inputs.now, seconds=seconds)
+            for (queue, meter), seconds in book.accrued(inputs.now).items()
+        ]
+        return self._past.after(accrued, inputs.now)
+
+    def balances(self, inputs: CycleInputs, book: Book) -> Balances | None:
+        """Return the balances of budgets now; None if they are not known, as the ledger could not be asked."""
+        return self._balances(inputs, book, inputs.now)
+
+    def reported_balances(self, inputs: CycleInputs, book: Book) -> Balances | None:
+        """Return the balances of budgets at the last full minute: a status is not worth a write every second."""
+        minute = inputs.now - (inputs.now - datetime.min.replace(tzinfo=inputs.now.tzinfo)) % MINUTE
+        edges = budget_periods.boundaries(
+            ledger_clock.budgets_of(inputs.tree.queues.values()), after=minute, until=inputs.now
+        )
+        return self._balances(inputs, book, max(minute, *edges, minute))
+
+    def _balances(self, inputs: CycleInputs, book: Book, now: datetime) -> Balances | None:
+        if not any(queue.budgets for queue in inputs.tree.queues.values()):
+            return Balances(inputs.tree, now, Sources(booked={}))
+        sources = Sources(
+            booked=self._spent,
+            accrued=book.accrued(now),
+            placements=book.placements.values(),
+            runtimes=budget.runtimes(group for group in inputs.groups if group.placement is not None),
+            elsewhere=self._elsewhere,
+        )
+        try:
+            return Balances(inputs.tree, now, sources)
+        except KeyError:
+            return None
+
+    async def _read_past(self, rules: fair_share.Rules, now: datetime, book: Book) -> fair_share.UsageHistory:
+        marked = book.marked or now
+        if not any(rules.half_lives.values()):
+            return fair_share.begun(rules, (), marked)
+        since = max(rules.since(now), now - LONGEST)
+        return fair_share.begun(rules, await self._ledger.usage(since), marked)
+
+
+def _intervals(mark: Entry, since: datetime) -> list[UsageInterval]:
+    return [
+        UsageInterval(queue=line.queue, meter=line.meter, start=since, end=mark.at, seconds=line.amount)
+        for line in mark.postings
+        if line.bucket is Bucket.SPENT
+    ]

@@ -1,0 +1,57 @@
+"""Building the inputs of a cycle: the snapshot with pending pods, the queue tree, compiled meters, and the gangs."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from admission.api.snapshot import Snapshot
+from admission.cycle.state.in_flight import InFlight
+from admission.cycle.state.inputs import CycleInputs
+from admission.cycle.state.ledger_mirror import LedgerMirror
+from admission.cycle.state.pending_pods import PendingPods
+from admission.cycle.state.queues import QueueRegistry
+from admission.cycle.state.scheduling_cache import SchedulingCache
+from admission.lifecycle import ledger_clock
+from admission.ports import Scheduler
+from admission.scheduling.placement import protection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputBuilder:
+    """Builds the inputs of a cycle, and updates them after the book or the snapshot has changed."""
+
+    scheduler: Scheduler
+    mirror: LedgerMirror
+    queues: QueueRegistry
+    pending: PendingPods
+    in_flight: InFlight
+    cache: SchedulingCache
+
+    def with_pending(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with the pods that workloads held as a whole will make."""
+        return self.pending.over(snapshot, self.mirror.book)
+
+    def build(self, snapshot: Snapshot, clock: datetime) -> CycleInputs:
+        """Return the inputs without gangs, which are counted once the book has caught up."""
+        profile = self.scheduler.profile
+        self.cache.use_profile(profile)
+        meters = self.cache.meters(snapshot.meters)
+        snapshot = protection.without_fences(snapshot)
+        tree = self.queues.tree(snapshot)
+        return CycleInputs(
+            snapshot=snapshot,
+            observed=self.cache.observe(snapshot, meters),
+            tree=tree,
+            meters=meters,
+            now=ledger_clock.onward(clock, self.mirror.book),
+            clock=clock,
+            profile=profile,
+        )
+
+    def regroup(self, inputs: CycleInputs) -> CycleInputs:
+        """Return the inputs with the gangs as the book has them now."""
+        snapshot = self.pending.still(inputs.snapshot, self.mirror.book)
+        if snapshot is not inputs.snapshot:
+            observed = self.cache.observe(snapshot, inputs.meters)
+            inputs = replace(inputs, snapshot=snapshot, observed=observed)
+        groups = self.cache.gangs.groups(inputs.snapshot, self.mirror.book.placements, self.in_flight.leaving)
+        return replace(inputs, groups=groups)

@@ -1,0 +1,182 @@
+"""Reporting: every status that changed, Events on pods and queues, and the result of the cycle."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from admission.api.muster.gangs import GangReport
+from admission.api.muster.ledger_entries import Placement
+from admission.api.muster.status_reports import ConditionReport, QueueReport
+from admission.api.snapshot import Snapshot
+from admission.api.values.names import GangUid, QueueName
+from admission.cycle import events
+from admission.cycle.executor import BackgroundExecutor
+from admission.cycle.state.evictions import EvictionState
+from admission.cycle.state.fences import FenceState
+from admission.cycle.state.in_flight import InFlight
+from admission.cycle.state.inputs import CycleInputs
+from admission.cycle.state.ledger_mirror import LedgerMirror
+from admission.cycle.state.queues import QueueRegistry
+from admission.cycle.state.result import CycleLog, CycleResult
+from admission.cycle.state.scheduling_cache import SchedulingCache
+from admission.cycle.state.status import StatusState
+from admission.cycle.state.term import Term
+from admission.errors import FixError, GoneError, RetryError
+from admission.lifecycle import ledger_clock, limits, requeue_backoff
+from admission.ports import Reports, Templates
+from admission.scheduling.checks import budget
+from admission.scheduling.checks.chain import Grant
+from admission.scheduling.cycle import CycleDecisions
+from admission.scheduling.placement import protection_conditions
+from admission.status import gang
+
+T = TypeVar("T")
+
+Statuses = tuple[list[GangReport], Sequence[QueueReport], list[ConditionReport]]
+
+DATABASE_RETRY = timedelta(seconds=5)
+"""After how long a database that did not answer is asked again, though nothing else happens."""
+
+POLL = timedelta(seconds=1)
+"""After how long shared budgets that other clusters draw on, and fences that do not count yet, are read again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleReport:
+    """Writes what changed."""
+
+    reports: Reports
+    templates: Templates
+    executor: BackgroundExecutor
+    term: Term
+    mirror: LedgerMirror
+    fences: FenceState
+    queues: QueueRegistry
+    evictions: EvictionState
+    in_flight: InFlight
+    cache: SchedulingCache
+    statuses: StatusState
+    log: CycleLog
+
+    async def report(self, inputs: CycleInputs, decided: CycleDecisions) -> CycleResult:
+        """Write every status and Event that changed, and return it all."""
+        changed = self.statuses.keep_decisions(inputs, decided.anew)
+        # Off the event loop: with a thousand queues it takes a good part of a second.
+        gangs, queues, conditions = await self.executor.run(self.make, inputs, changed)
+        granted = [d.group.uid for d in decided.anew if isinstance(d.outcome, Grant)]
+        statuses, is_confirmed, placements = self.statuses, self.term.is_confirmed, self.mirror.book.placements
+        sure = gangs if is_confirmed else [one for one in gangs if one.uid not in placements]
+        async with asyncio.TaskGroup() as tasks:
+            if is_confirmed:
+                tasks.create_task(self._write_gangs(inputs, gangs), name="report gangs")
+            if self.mirror.is_complete and is_confirmed:
+                tasks.create_task(_each(self.reports.queue, queues), name="report queues")
+            tasks.create_task(_each(self.reports.conditions, conditions), name="report meters")
+            held = events.gangs_held(self.reports, statuses.groups, sure, statuses.reported)
+            tasks.create_task(held, name="report holds")
+            tasks.create_task(self._report_placement(inputs, granted), name="report placing")
+        unposted = self.mirror.unposted
+        has_more = self._has_more(inputs, granted, decided)
+        return CycleResult(
+            gangs=statuses.gangs,
+            queues=tuple(queues),
+            conditions=tuple(conditions),
+            granted=tuple(granted),
+            evicted={group.uid: why for group, why in self.log.evicted},
+            protected=protection_conditions.queue_usage(self.fences.protections),
+            decisions=statuses.outcomes.told(decided.anew, gangs, self.log.evicted, statuses.groups, inputs.now),
+            next_try=inputs.clock if has_more else self._next_try(inputs),
+            behind=ledger_clock.behind(inputs.clock, inputs.now),
+            unposted=len(unposted),
+            lag=max(timedelta(0), inputs.now - unposted[0].at) if unposted else timedelta(0),
+            defects=tuple(self.log.defects),
+        )
+
+    def make(self, inputs: CycleInputs, decided: Collection[GangUid]) -> Statuses:
+        """Return the status of every gang that changed, and of every queue, meter and claim policy."""
+        balances = self.mirror.usage.reported_balances(inputs, self.mirror.book)
+        basis = gang.StatusInputs(
+            snapshot=inputs.snapshot,
+            book=self.mirror.book,
+            tree=inputs.tree,
+            meters=inputs.meters,
+            decisions=self.statuses.decisions,
+            backoffs=self.evictions.backoffs,
+            evicted=self.evictions.evicted,
+            health=self.cache.health,
+            budgets=budget.uses(inputs.tree, balances) if balances is not None else {},
+            chosen=self.in_flight.modes,
+            stuck=self.log.placement_holds,
+            refused={name: refusal.message for name, refusal in self.queues.refusals.items()},
+            protections=self.fences.protections,
+            policies=self.cache.policies.policies(inputs.snapshot),
+            estimates=self.cache.backfill.estimates,
+            templates=self.templates.troubles(),
+            now=inputs.clock,
+        )
+        gangs = self.statuses.make_gangs(inputs.groups, decided, basis, self.log.defects)
+        return gangs, self.statuses.make_queues(basis), gang.conditions(basis)
+
+    async def _write_gangs(self, inputs: CycleInputs, changed: Iterable[GangReport]) -> None:
+        due = self.statuses.due(changed, inputs.now, is_complete=self.mirror.is_complete)
+        self.statuses.note_failed(await _each(self.reports.gang, due))
+
+    async def _report_placement(self, inputs: CycleInputs, granted: Collection[GangUid]) -> None:
+        """Emit what changed in the protection of devices, and which gangs are not placed as they asked for."""
+        protections, queues = self.fences.protections, inputs.snapshot.queues.values()
+        concerned = (queue for queue in queues if protection_conditions.matters(queue, protections))
+        await events.fence_changes(self.reports, concerned, self.fences.report_changes())
+        groups = (group for group in inputs.groups if group.uid in granted and group.pods)
+        await events.placed_differently(self.reports, groups, self.in_flight.modes)
+        self.in_flight.forget_released(self.mirror.book.placements)
+
+    # When the next cycle is due.
+
+    def _has_more(self, inputs: CycleInputs, granted: Sequence[GangUid], decided: CycleDecisions) -> bool:
+        """Return whether another cycle would find more, though nothing changes."""
+        cache = self.cache
+        is_cut = bool((granted or inputs.first_in_next) and not decided.whole)
+        return is_cut or bool(cache.health.left) or cache.plans.is_stale or cache.nominations.left
+
+    def _next_try(self, inputs: CycleInputs) -> datetime | None:
+        """Return the earliest time, still to come, at which a back-off or a start timeout ends, or a mark is due.
+
+        What has ended and could not be acted on (a refused eviction, say) is tried again by the resync.
+        """
+        backoffs = self.evictions.backoffs.values()
+        soon = [backoff.next_try for backoff in backoffs if backoff.next_try > inputs.clock]
+        if self.mirror.is_down:
+            soon.append(inputs.clock + DATABASE_RETRY)
+        if self.log.budget_was_taken or self.fences.protections.soon:
+            soon.append(inputs.clock + POLL)
+        # The rest ends by the books, whose time goes on once the clock has caught up with it.
+        ends = [ledger_clock.next_mark(ledger_clock.budgets_of(inputs.tree.queues.values()), inputs.now)]
+        if self.cache.backfill.next is not None:
+            # A gang that should have ended by then and has not moves the reservation.
+            ends.append(self.cache.backfill.next)
+        for placement in (group.placement for group in inputs.groups if not group.in_full):
+            queue = inputs.snapshot.queues.get(QueueName(placement.queue)) if placement is not None else None
+            if placement is not None and queue is not None and _is_starting(placement, inputs.snapshot):
+                ends.append(placement.reserved_at + min(queue.start_timeout, requeue_backoff.LONGEST))
+        ends += limits.limits(self.mirror.book.placements.values(), inputs.tree)
+        return min((*soon, *(end for end in ends if end > inputs.now)), default=None)
+
+
+async def _each(write: Callable[[T], Awaitable[None]], reports: Iterable[T]) -> list[T]:
+    """Write every report; return those that failed, for the next cycle: what was decided stands."""
+    failed = []
+    for report in reports:
+        try:
+            await write(report)
+        except GoneError:
+            continue
+        except (RetryError, FixError):
+            failed.append(report)
+    return failed
+
+
+def _is_starting(placement: Placement, snapshot: Snapshot) -> bool:
+    pods = (snapshot.pods.get(uid) for uid in placement.seats)
+    return any(pod is not None and pod.phase == "Pending" and pod.meta.deleted is None for pod in pods)

@@ -1,0 +1,97 @@
+"""Deciding which waiting gangs start: a pure function of the inputs, the book and what was found before."""
+
+from dataclasses import dataclass, replace
+
+from admission.api.values.reasons import Hold, HoldReason
+from admission.cycle.state import scheduling_cache
+from admission.cycle.state.evictions import EvictionState
+from admission.cycle.state.fences import FenceState
+from admission.cycle.state.inputs import CycleInputs
+from admission.cycle.state.ledger_mirror import LedgerMirror
+from admission.cycle.state.pending_pods import PendingPods
+from admission.cycle.state.result import CycleLog
+from admission.cycle.state.scheduling_cache import SchedulingCache
+from admission.cycle.state.status import StatusState
+from admission.cycle.state.term import CycleSettings
+from admission.cycle.steps.preempt import Preemption
+from admission.quota import fair_share
+from admission.quota.budgets import Balances
+from admission.scheduling import cycle
+from admission.scheduling.checks.chain import Rules
+from admission.scheduling.cycle import CycleDecisions
+from admission.scheduling.preemption.targets import PreemptionTargets
+
+NOT_EXAMINED = Hold(
+    HoldReason.LEDGER_UNAVAILABLE,
+    "the ledger's database does not answer and nothing is granted without a row; the gang is looked at when it is back",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduling:
+    """Runs the scheduling cycle over the waiting gangs."""
+
+    settings: CycleSettings
+    mirror: LedgerMirror
+    fences: FenceState
+    evictions: EvictionState
+    pending: PendingPods
+    cache: SchedulingCache
+    statuses: StatusState
+    preemption: Preemption
+    log: CycleLog
+
+    def decide(
+        self, inputs: CycleInputs, balances: Balances | None
+    ) -> tuple[CycleDecisions, tuple[PreemptionTargets, ...]]:
+        """Decide about every waiting gang that anything changed for, and which gangs are evicted for others."""
+        cache, book = self.cache, self.mirror.book
+        cache.check_meters(inputs)
+        if not self.statuses.begin_decisions():
+            cache.verdicts.lines.clear()
+        if not any(group.waiting for group in inputs.groups):
+            return CycleDecisions(), ()
+        cluster = cache.predict_cluster(inputs, book, self.settings.steps)
+        nominations, ends = cache.nominations, cache.find_expected_ends(inputs, book, cluster)
+        expected = nominations.expected.beside(ends, nominations.nominations.values(), inputs.snapshot.queues)
+        cache.backfill.present.expect(expected, inputs.now)
+        return self.preemption.decide(inputs, self._rules(inputs, balances), cluster, scheduling_cache.usage(book))
+
+    def preload(self, inputs: CycleInputs) -> None:
+        """Fill the caches that do not depend on decisions, so that a first cycle is as fast as any other."""
+        self.cache.check_meters(inputs)
+        self.cache.predict_cluster(inputs, self.mirror.book, self.settings.steps)
+
+    def preload_verdicts(self, inputs: CycleInputs) -> None:
+        """Plan for the waiting gangs, so that those that cannot start are known. Nothing is nominated or reserved."""
+        cache, book = self.cache, self.mirror.book
+        cluster = cache.predict_cluster(inputs, book, self.settings.steps)
+        cache.find_expected_ends(inputs, book, cluster)
+        if any(group.waiting for group in inputs.groups):
+            rules = replace(self._rules(inputs, self.mirror.usage.balances(inputs, book)), defects=[])
+            cycle.rehearse(inputs.groups, rules, cluster, scheduling_cache.usage(book))
+
+    def _rules(self, inputs: CycleInputs, balances: Balances | None) -> Rules:
+        return Rules(
+            snapshot=inputs.snapshot,
+            tree=inputs.tree,
+            meters=inputs.meters,
+            selectors=self.cache.selectors,
+            backoffs=dict(self.evictions.backoffs),
+            now=inputs.now,
+            clock=inputs.clock,
+            steps=self.settings.steps,
+            profile=inputs.profile,
+            plans=self.cache.plans,
+            rest=self.cache.verdicts,
+            sharing=fair_share.Rules.of(inputs.tree),
+            history=self.mirror.usage.past(inputs, self.mirror.book),
+            balances=balances,
+            beyond=NOT_EXAMINED if self.mirror.is_down else None,
+            protection=self.fences.protections,
+            unready=inputs.unready,
+            anew=inputs.first_in_next,
+            vacant=self.evictions.vacancies,
+            unfit=self.pending.problems,
+            defects=self.log.defects,
+        )
