@@ -42,7 +42,7 @@ def check(root: ast.Node, environment: environment.Environment) -> CheckedAst:
     """Return the types of all nodes. Raises RefusalError at the first ill-typed one."""
     checker = _Checker(environment)
     checker.check(root, environment.variables)
-    checker.settle()
+    checker.finalize()
     return checker.checked
 
 
@@ -52,7 +52,7 @@ class _Checker:
         self.checked = CheckedAst()
         self.unifier = types.Unifier()
 
-    def settle(self) -> None:
+    def finalize(self) -> None:
         """Replace the type variables that are left."""
         for key, type_ in self.checked.node_types.items():
             self.checked.node_types[key] = self.unifier.resolved(type_, to_dynamic=True)

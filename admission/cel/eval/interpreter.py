@@ -19,7 +19,7 @@ from admission.cel.cost.runtime_cost import CostTracker, charge, stops_at_error,
 from admission.cel.eval import attributes, comprehensions, dispatch, field_access
 from admission.cel.library import sorting
 
-UNSET = object()
+_UNSET = object()
 Scope = Mapping[str, Interpretable]
 
 
@@ -272,7 +272,7 @@ class _Planner:
         body = self.plan(node.body, {**scope, node.name: _lazy_reader(slot, value)})
 
         def evaluate(activation: Activation) -> Any:
-            activation[slot] = UNSET
+            activation[slot] = _UNSET
             return body(activation)
 
         return evaluate
@@ -292,7 +292,7 @@ class _Planner:
                 charge(activation, 1 if flat and optional.present else 2)
             if not optional.present:
                 return values.NONE
-            activation[slot] = UNSET if is_tracked else optional.value
+            activation[slot] = _UNSET if is_tracked else optional.value
             return _as_optional(body(activation)) if flat else values.some(body(activation))
 
         return evaluate
@@ -305,7 +305,7 @@ def _reader(slot: int) -> Interpretable:
 def _lazy_reader(slot: int, value: Interpretable) -> Interpretable:
     def evaluate(activation: Activation) -> Any:
         found = activation[slot]
-        if found is UNSET:
+        if found is _UNSET:
             try:
                 found = value(activation)
             except errors.AbortError:
