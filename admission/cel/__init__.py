@@ -1,10 +1,11 @@
-"""CEL as kube-scheduler evaluates it on devices: selectors of claims and classes, meters' selectors and prices, rules.
+"""The Common Expression Language, evaluated exactly as kube-scheduler does (cel-go v0.26, Kubernetes' libraries).
 
-`programs` and `bitsets` are what callers need, `expressions` for texts over other variables than `device`, `limits` for
-texts that no API server has checked, `lint` for those that do not mean what they seem to. Behind them: text → tokens
-(`lexer`) → nodes (`parser`) → types (`type_checker`) → closures over native values (`interpreter`), which count their
-cost (`runtime_cost`) where `static_cost` cannot prove it small; and for common texts a loop over a slice
-(`vectorized`). No evaluator of celpy is used, only its grammar.
+`programs` compiles expressions over `device` (selectors of claims, classes and meters; prices), and `bitsets` evaluates
+them on all devices of a slice. `expressions` is for other variables, such as those of a ClaimPolicy's rules; `limits`
+checks expressions that no API server has validated; `lint` warns of those that do not mean what they seem to. The
+stages are: source text → tokens (`lexer`) → nodes (`parser`) → types (`type_checker`) → closures over native values
+(`interpreter`), which track their cost (`runtime_cost`) unless `static_cost` proves it small. Common selectors also
+become a loop over a slice (`vectorized`). Of celpy, only the grammar is used, never an evaluator.
 """
 
 from admission.cel import environment, programs

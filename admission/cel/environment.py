@@ -1,7 +1,7 @@
-"""What a text may refer to: variables, object types, type names and functions.
+"""The environment of an expression: the variables, object types, type names and functions that it may refer to.
 
-A device selector sees `device`; a ClaimPolicy's rule other variables. Functions differ by the release and mode of
-Kubernetes' compiler that is answered for.
+A device selector has `device`, a ClaimPolicy's rule other variables. Functions depend on the release and the mode of
+the Kubernetes compiler that a Profile selects.
 """
 
 from collections.abc import Mapping
@@ -10,17 +10,17 @@ from types import MappingProxyType
 
 from admission.cel.core import types as core_types, values
 from admission.cel.core.declarations import Overload
-from admission.cel.core.size_estimate import Declared
-from admission.cel.core.types import Kind
+from admission.cel.core.size_estimate import DeclaredSize
+from admission.cel.core.types import Type
 from admission.cel.library import catalog, protobuf_messages
 from admission.cel.library.protobuf_messages import MESSAGES, Message
 
-DEVICE = Kind("kubernetes.DRADevice")
+DEVICE = Type("kubernetes.DRADevice")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Which compiler of Kubernetes is answered for (k8s.io/dynamic-resource-allocation/cel, 1.36 and 1.37).
+    """The compiler of Kubernetes that is mirrored (k8s.io/dynamic-resource-allocation/cel, 1.36 and 1.37).
 
     release: the minor version; stored: the scheduler's environment, else the stricter one in which the API server
     validates new objects; lists: the gate DRAListTypeAttributes; consumable: the gate DRAConsumableCapacity.
@@ -33,7 +33,7 @@ class Profile:
 
     @property
     def reads_lists(self) -> bool:
-        """Whether a device may have lists as attributes; elsewhere every selector fails on one that has."""
+        """Whether attributes may be lists. If not, every selector fails on a device that has one."""
         return self.lists or self.release >= 37
 
 
@@ -42,35 +42,35 @@ DEFAULT = Profile()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The names that a text may use.
+    """The names that an expression may use.
 
-    objects: fields of object types, by the type's name; unsupported: functions that Kubernetes has and Muster lacks.
+    objects: the fields of object types, by the type's name. unsupported: functions of Kubernetes that Muster lacks.
     """
 
-    variables: Mapping[str, Kind]
-    objects: Mapping[str, Mapping[str, Kind]]
+    variables: Mapping[str, Type]
+    objects: Mapping[str, Mapping[str, Type]]
     functions: Mapping[str, tuple[Overload, ...]]
-    types: Mapping[str, Kind]
+    types: Mapping[str, Type]
     messages: Mapping[str, Message]
     unsupported: frozenset[str]
-    unknown_result: Kind = core_types.ANY
-    """The type besides the wanted one that a text may have; its value is tested at run time."""
-    declared: Mapping[str, Declared] = field(default_factory=dict)
-    """How large the variables may be, for the static cost; what is not declared may be of any size."""
+    unknown_result: Type = core_types.ANY
+    """A static type that is accepted instead of the required one; the value is then checked at run time."""
+    declared: Mapping[str, DeclaredSize] = field(default_factory=dict)
+    """The largest sizes of the variables, for the static cost. Others may be of any size."""
     release: int = 36
     escapes: bool = False
-    """Whether fields may be written in backticks."""
+    """Whether fields may be quoted in backticks."""
 
-    def unknown(self, function: str) -> str:
-        """Word the refusal of a function that is not there."""
+    def undeclared_function(self, function: str) -> str:
+        """Return the error message for a function that is not declared."""
         message = f"undeclared reference to '{function}' (in container '')"
         if function in self.unsupported:
             return f"{message}: a function of Kubernetes that Muster does not know"
         return message
 
 
-def of_device(profile: Profile) -> Environment:
-    """Return the environment of device selectors, meters' selectors and prices."""
+def for_device(profile: Profile) -> Environment:
+    """Return the environment of selectors of devices and meters, and of prices."""
     attribute = core_types.DYN if profile.lists or (profile.release >= 37 and profile.stored) else core_types.ANY
     fields = {
         "driver": core_types.STRING,
@@ -79,37 +79,37 @@ def of_device(profile: Profile) -> Environment:
     }
     if profile.stored or profile.consumable:
         fields["allowMultipleAllocations"] = core_types.BOOL
-    environment = of_variables({"device": DEVICE}, {DEVICE.name: fields}, attribute, profile)
+    environment = for_variables({"device": DEVICE}, {DEVICE.name: fields}, attribute, profile)
     return replace(environment, declared={"device": _DEVICE_SIZES})
 
 
-_MOST_NAMES = 32
+_MAX_NAMES = 32
 """Attributes, and capacities, of one device (resource.k8s.io ResourceSliceMaxAttributesAndCapacitiesPerDevice)."""
 
 
-def _two_maps(value: Declared, named: Declared | None) -> Declared:
-    inner = Declared(most=_MOST_NAMES, key=Declared(most=32), value=value, named=named)
-    return Declared(most=_MOST_NAMES, key=Declared(most=63), value=inner)
+def _nested_map_size(value: DeclaredSize, named: DeclaredSize | None) -> DeclaredSize:
+    inner = DeclaredSize(most=_MAX_NAMES, key=DeclaredSize(most=32), value=value, named=named)
+    return DeclaredSize(most=_MAX_NAMES, key=DeclaredSize(most=63), value=inner)
 
 
-_ATTRIBUTE_SIZE = Declared(most=64)
-_DEVICE_SIZES = Declared(
+_ATTRIBUTE_SIZE = DeclaredSize(most=64)
+_DEVICE_SIZES = DeclaredSize(
     fields={
-        "driver": Declared(most=63),
-        "allowMultipleAllocations": Declared(most=1),
-        "attributes": _two_maps(_ATTRIBUTE_SIZE, _ATTRIBUTE_SIZE),
-        "capacity": _two_maps(Declared(), None),
+        "driver": DeclaredSize(most=63),
+        "allowMultipleAllocations": DeclaredSize(most=1),
+        "attributes": _nested_map_size(_ATTRIBUTE_SIZE, _ATTRIBUTE_SIZE),
+        "capacity": _nested_map_size(DeclaredSize(), None),
     }
 )
 
 
-def of_variables(
-    variables: Mapping[str, Kind],
-    objects: Mapping[str, Mapping[str, Kind]],
-    unknown_result: Kind = core_types.DYN,
+def for_variables(
+    variables: Mapping[str, Type],
+    objects: Mapping[str, Mapping[str, Type]],
+    unknown_result: Type = core_types.DYN,
     profile: Profile = DEFAULT,
 ) -> Environment:
-    """Return an environment of the given variables and their object types."""
+    """Return an environment with the variables and the object types."""
     functions = dict(catalog.FUNCTIONS_37 if profile.release >= 37 else catalog.FUNCTIONS)
     if not (profile.stored or profile.lists):
         del functions["includes"]
@@ -118,7 +118,7 @@ def of_variables(
         objects=MappingProxyType(dict(objects)),
         functions=MappingProxyType(functions),
         types=_TYPES,
-        messages=MappingProxyType({**MESSAGES, **_unknown_messages(objects)}),
+        messages=MappingProxyType({**MESSAGES, **_object_messages(objects)}),
         unsupported=catalog.UNSUPPORTED,
         unknown_result=unknown_result,
         release=profile.release,
@@ -126,15 +126,15 @@ def of_variables(
     )
 
 
-def _unknown_messages(objects: Mapping[str, Mapping[str, Kind]]) -> dict[str, Message]:
-    return {name: protobuf_messages.unknown(name, fields, Kind(name)) for name, fields in objects.items()}
+def _object_messages(objects: Mapping[str, Mapping[str, Type]]) -> dict[str, Message]:
+    return {name: protobuf_messages.unknown(name, fields, Type(name)) for name, fields in objects.items()}
 
 
-_TYPES: Mapping[str, Kind] = MappingProxyType(
+_TYPES: Mapping[str, Type] = MappingProxyType(
     {
         **{
-            kind.name: kind
-            for kind in (
+            type_.name: type_
+            for type_ in (
                 core_types.BOOL,
                 core_types.INT,
                 core_types.UINT,
@@ -157,7 +157,7 @@ _TYPES: Mapping[str, Kind] = MappingProxyType(
 )
 
 
-def literal_kind(value: object) -> Kind:
+def literal_type(value: object) -> Type:
     """Return the type of a literal's value."""
     return _LITERALS[type(value)]
 

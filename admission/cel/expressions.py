@@ -1,6 +1,6 @@
-"""Expressions over variables of their caller's, such as a ClaimPolicy's rules: compiled once, evaluated on many values.
+"""Expressions over the caller's variables, such as a ClaimPolicy's rules: compiled once, evaluated on many values.
 
-Several evaluations share one budget, so that many cheap expressions together cannot take more than one may.
+Evaluations can share a budget, so that many cheap expressions together cost no more than one may.
 """
 
 from collections.abc import Sequence
@@ -9,20 +9,21 @@ from typing import Any
 
 from admission.cel import environment, limits, programs
 from admission.cel.check import type_checker
-from admission.cel.core import ast, budget as core_budget, errors, frames
-from admission.cel.core.types import Kind
-from admission.cel.cost import runtime_cost, static_cost
+from admission.cel.core import ast, budget as core_budget, errors
+from admission.cel.core.activation import COST, FIRST_VARIABLE, STEPS, Activation, Interpretable
+from admission.cel.core.types import Type
+from admission.cel.cost import static_cost
 from admission.cel.eval import interpreter
 from admission.cel.limits import Inadmissible, Problem
 from admission.cel.programs import Result
 
 CHEAP = 1_000
-"""Texts that cost no more, by their bound, are charged their bound instead of being counted, which takes longer."""
+"""Expressions whose bound is at most this are charged the bound, which is faster than tracking their cost."""
 
 
 @dataclass(slots=True)
 class Budget:
-    """What is left for all evaluations that share it: cost in cel-go's units, and turns of loops."""
+    """What is left for all evaluations that share it: cost in cel-go's units, and loop steps."""
 
     cost: int = static_cost.LIMIT
     steps: int = core_budget.STEPS
@@ -30,46 +31,46 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expression:
-    """A text that compiled. Holds no state: evaluating is safe in several threads.
+    """A compiled expression. It is stateless: several threads may evaluate it.
 
-    kind: the type of its value, as far as it is known. names: the variables that it reads, each with the field that is
-    selected of it, as in `user.groups`. cost: what evaluating it costs at most, as the API server estimates.
+    result_type: its static type. names: the variables that it reads, each with the field that is selected from it, as
+    in `user.groups`. cost: its static cost, by which the API server would admit it.
     """
 
     text: str
-    kind: Kind
+    result_type: Type
     names: frozenset[str]
     cost: int
     _bound: int = field(repr=False)
-    """What is charged without counting; 0 where the cost is counted."""
-    _run: frames.Run = field(repr=False)
+    """The cost that each evaluation is charged, or 0 if the cost is tracked."""
+    _interpretable: Interpretable = field(repr=False)
     _spare: list[None] = field(repr=False)
 
     def evaluate(self, values: Sequence[Any], budget: Budget) -> Any:
-        """Return the text's value; values: CEL's, one for each variable of the environment, in its order.
+        """Return the expression's value. values: CEL values of the environment's variables, in their order.
 
-        Takes from the budget what it cost. Raises EvaluationError, AbortError among them when the budget is used up.
+        Subtracts the cost from the budget. Raises EvaluationError, or its subclass AbortError when the budget is spent.
         """
         if self._bound > budget.cost or budget.cost <= 0:
             raise core_budget.exceeded()
         start = static_cost.LIMIT - budget.cost if budget.cost < static_cost.LIMIT else 0
-        frame: frames.Frame = [budget.steps, start, *values, *self._spare]
+        activation: Activation = [budget.steps, start, *values, *self._spare]
         try:
-            return self._run(frame)
+            return self._interpretable(activation)
         except RecursionError:
             raise errors.EvaluationError("the expression nests too deeply to be evaluated") from None
         finally:
-            budget.steps = frame[frames.STEPS]
-            budget.cost -= self._bound or frame[frames.COST] - start
+            budget.steps = activation[STEPS]
+            budget.cost -= self._bound or activation[COST] - start
 
 
 def compile_text(
     text: str, environment: environment.Environment, *, result: Result | None = None
 ) -> Expression | Inadmissible:
-    """Compile an expression. result: the type of its value, None for any. Never raises because of the text."""
-    long = limits.length(text)
-    if long is not None:
-        return long
+    """Compile an expression. result: its required type, None for any. Never raises for an invalid expression."""
+    too_long = limits.check_length(text)
+    if too_long is not None:
+        return too_long
     try:
         root, checked = programs.check(text, result, environment)
         return _expression(text, root, checked, environment)
@@ -81,18 +82,17 @@ def compile_text(
 
 
 def _expression(
-    text: str, root: ast.Node, checked: type_checker.Checked, environment: environment.Environment
+    text: str, root: ast.Node, checked: type_checker.CheckedAst, environment: environment.Environment
 ) -> Expression:
     bound = static_cost.bound(root, checked, environment)
-    counts = bound > CHEAP
-    compiler = runtime_cost.Counter if counts else interpreter.Compiler
-    run, places = compiler(checked, environment).program(root)
+    tracks_cost = bound > CHEAP
+    run, size = interpreter.plan(root, checked, environment, tracks_cost=tracks_cost)
     return Expression(
         text=text,
-        kind=checked.kind(root),
+        result_type=checked.type_of(root),
         names=ast.names(root),
         cost=static_cost.worst_case(root, checked, environment),
-        _bound=0 if counts else bound,
-        _run=run,
-        _spare=[None] * (places - frames.FIRST_VARIABLE - len(environment.variables)),
+        _bound=0 if tracks_cost else bound,
+        _interpretable=run,
+        _spare=[None] * (size - FIRST_VARIABLE - len(environment.variables)),
     )

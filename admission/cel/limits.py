@@ -1,7 +1,7 @@
-"""What the API server would say of a text: too long, no program, or too costly.
+"""The API server's admission of an expression: its length, whether it compiles, its static cost.
 
-No API server checks the CEL of Meters and ClaimPolicies, nor of claims that are read from files, so Muster does. The
-rule is that of k8s.io/kubernetes pkg/apis/resource/validation (v1.36): length in bytes, then types, then static cost.
+No API server validates the CEL of Meters and ClaimPolicies, nor of claims that are read from files, so Muster does. The
+rules are those of k8s.io/kubernetes pkg/apis/resource/validation (v1.36): length in bytes, then types, then cost.
 """
 
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from admission.cel.cost import static_cost
 from admission.cel.programs import CompileError, Result
 
 MAX_BYTES = 10_240
-"""The longest text that Kubernetes takes (resource.k8s.io CELSelectorExpressionMaxLength)."""
+"""The longest expression that Kubernetes accepts (resource.k8s.io CELSelectorExpressionMaxLength)."""
 
 
 class Problem(StrEnum):
-    """Why a text is not taken."""
+    """Why an expression is rejected."""
 
     TOO_LONG = "too long"
     COMPILE_ERROR = "compile error"
@@ -26,7 +26,7 @@ class Problem(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Inadmissible:
-    """A text that is not taken. error: where and why it does not compile, if that is the reason."""
+    """A rejected expression. error: where and why it does not compile, if that is the problem."""
 
     problem: Problem
     message: str
@@ -36,27 +36,27 @@ class Inadmissible:
         return f"{self.problem}: {self.message}"
 
 
-def device(
+def check(
     text: str, *, result: Result = Result.BOOL, profile: environment.Profile = environment.DEFAULT
 ) -> Inadmissible | None:
-    """Return why an expression over `device` is not taken, or None if it is."""
-    long = length(text)
-    if long is not None:
-        return long
+    """Return why an expression over `device` is rejected, or None if it is admissible."""
+    too_long = check_length(text)
+    if too_long is not None:
+        return too_long
     cost = programs.static_cost(text, result=result, profile=profile)
     if isinstance(cost, CompileError):
         return Inadmissible(Problem.COMPILE_ERROR, str(cost), cost)
     if cost > static_cost.LIMIT:
-        said = "without bound" if cost == size_estimate.MAX else f"{cost:,}"
+        bound = "without bound" if cost == size_estimate.MAX else f"{cost:,}"
         return Inadmissible(
             Problem.TOO_COSTLY,
-            f"evaluating it may cost {said}, the limit is {static_cost.LIMIT:,}; loop over less",
+            f"evaluating it may cost {bound}, the limit is {static_cost.LIMIT:,}; loop over less",
         )
     return None
 
 
-def length(text: str) -> Inadmissible | None:
-    """Return that a text is too long, which is known before it is parsed."""
+def check_length(text: str) -> Inadmissible | None:
+    """Return why an expression is rejected for its length, or None. Needs no parsing."""
     octets = len(text.encode(errors="surrogatepass"))
     if octets <= MAX_BYTES:
         return None

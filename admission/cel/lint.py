@@ -1,7 +1,7 @@
-"""Traps in device selectors: texts that compile, and then fail or mean something else than they seem to.
+"""Lint of device selectors: those that compile, and then fail or mean something else than they seem to.
 
-A look-up without a guard is found by evaluating the text on a device that it was not written for, so nothing is said of
-a text that any guard protects; a correction is offered only where it was seen to work on the same device.
+An unguarded look-up is found by evaluating the selector on a device of another driver, so that any guard prevents the
+warning. A correction is offered only if it succeeds on the same device.
 """
 
 import re
@@ -18,27 +18,27 @@ from admission.cel.library import semver
 from admission.cel.syntax import parser
 
 
-class TrapKind(StrEnum):
-    """What is wrong with a text."""
+class LintRule(StrEnum):
+    """The rule that a selector breaks."""
 
     UNGUARDED_LOOKUP = "UnguardedLookup"
     """It fails on a device of another driver, which stops the scheduling of the pod."""
 
     ALWAYS_TRUE = "AlwaysTrue"
-    """It tests for a domain, which is always there."""
+    """It tests for a domain, which is always present."""
 
     VERSION_AS_TEXT = "VersionAsText"
-    """It compares with a version that is written as a string."""
+    """It compares an attribute with a version literal that is a string."""
 
     NEVER_EQUAL = "NeverEqual"
     """It compares an attribute with a value of another type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trap:
-    """line and column count from 1. instead: the whole text as it should be; empty where nobody knows."""
+class LintWarning:
+    """A finding. line and column count from 1. instead: the whole corrected selector, empty if unknown."""
 
-    kind: TrapKind
+    rule: LintRule
     line: int
     column: int
     message: str
@@ -46,7 +46,7 @@ class Trap:
 
 
 class Name(NamedTuple):
-    """What a text looks up of a device: `attributes` or `capacity`, the domain, and the name in it."""
+    """A look-up in a device: in `attributes` or `capacity`, by domain and name."""
 
     map: str
     domain: str
@@ -57,12 +57,12 @@ class Name(NamedTuple):
 
 
 Types = Mapping[Name, Collection[str]]
-"""The types that devices give an attribute: string, int, bool, version, or a list."""
+"""The types of an attribute in the devices: string, int, bool, version, or a list."""
 
 _FOREIGN = Device(name="of-another-driver")
 _DRIVER = "another-driver.invalid"
 _MISSING = "no such key: "
-_MOST_GUARDS = 16
+_MAX_GUARDS = 16
 _STRING = re.compile(r"""[rR]?("{3}.*?"{3}|'{3}.*?'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')""", re.DOTALL)
 
 
@@ -72,35 +72,35 @@ def find(
     before: Sequence[str] = (),
     types: Types | None = None,
     profile: environment.Profile = environment.DEFAULT,
-) -> tuple[Trap, ...]:
-    """Return the traps of a selector; none of one that does not compile, which is told elsewhere.
+) -> tuple[LintWarning, ...]:
+    """Return the warnings of a selector. One that does not compile, which others report, has none.
 
-    before: the selectors that are asked first, a class's, of which one may keep other drivers' devices away. types:
-    what is known of the attributes of devices.
+    before: selectors that are evaluated first, such as those of a class, which may exclude devices of other drivers.
+    types: the known types of devices' attributes.
     """
     program = programs.compile_device(text, profile=profile)
     if isinstance(program, CompileError):
         return ()
     root = parser.parse(text, escapes=profile.release >= 37)
-    everything = list(_all(root))
+    everything = list(_nodes(root))
     found = [*_unguarded(text, root, everything, before, profile)]
     for node in everything:
         found += _always_true(text, node)
         found += _comparison(text, node, types or {})
-    return tuple(sorted(found, key=lambda trap: (trap.line, trap.column)))
+    return tuple(sorted(found, key=lambda warning: (warning.line, warning.column)))
 
 
 def names(text: str) -> frozenset[Name]:
-    """Return what a text that compiles looks up by literal names."""
-    return frozenset(name for node in _all(parser.parse(text, escapes=True)) if (name := _looked_up(node)))
+    """Return the look-ups by literal names of a selector that compiles."""
+    return frozenset(name for node in _nodes(parser.parse(text, escapes=True)) if (name := _looked_up(node)))
 
 
-def _all(root: ast.Node) -> Iterator[ast.Node]:
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
+def _nodes(root: ast.Node) -> Iterator[ast.Node]:
+    pending = [root]
+    while pending:
+        node = pending.pop()
         yield node
-        waiting.extend(reversed(ast.children(node)))
+        pending.extend(reversed(ast.children(node)))
 
 
 # Look-ups without a guard.
@@ -112,7 +112,7 @@ def _unguarded(
     everything: Sequence[ast.Node],
     before: Sequence[str],
     profile: environment.Profile,
-) -> Iterator[Trap]:
+) -> Iterator[LintWarning]:
     if not all(_answer(other, profile) is True for other in before):
         return
     answer = _answer(text, profile)
@@ -120,23 +120,23 @@ def _unguarded(
         return
     looked_up = [(node.at, name) for node in everything if (name := _looked_up(node))]
     at, name = next(((at, name) for at, name in looked_up if answer == f"{_MISSING}{name.name}"), (0, None))
-    told = str(name) if name is not None else "a look-up"
+    look_up = str(name) if name is not None else "a look-up"
     message = (
-        f"{told} has no guard: on a device that lacks it, such as one of another driver, the selector fails with"
+        f"{look_up} has no guard: on a device that lacks it, such as one of another driver, the selector fails with"
         f" {answer!r}, and the pod is not scheduled at all"
     )
-    yield _trap(TrapKind.UNGUARDED_LOOKUP, text, at, message, _guarded(text, root, looked_up, profile))
+    yield _warning(LintRule.UNGUARDED_LOOKUP, text, at, message, _guarded(text, root, looked_up, profile))
 
 
 def _guarded(text: str, root: ast.Node, looked_up: Sequence[tuple[int, Name]], profile: environment.Profile) -> str:
-    """Return the text behind a test for each name that it misses; empty where that does not help."""
+    """Return the selector with a guard for each missing name, or nothing if that does not help."""
     quote = '"' if '"' in text else "'"
     body = text.strip()
     if isinstance(root, ast.Conditional) or (isinstance(root, ast.Logic) and not root.conjunction):
         body = f"({body})"
     guards: list[str] = []
     candidate = body
-    for _ in range(_MOST_GUARDS):
+    for _ in range(_MAX_GUARDS):
         answer = _answer(candidate, profile)
         if not isinstance(answer, str):
             return candidate
@@ -154,7 +154,7 @@ def _guard(name: Name, quote: str) -> str:
 
 
 def _answer(text: str, profile: environment.Profile) -> bool | int | str:
-    """Return what a selector says of a device of another driver that has nothing; the error's text where it fails."""
+    """Return a selector's value on an empty device of another driver, or the message of its error."""
     program = programs.compile_device(text, profile=profile)
     if isinstance(program, CompileError):
         return str(program)
@@ -164,20 +164,20 @@ def _answer(text: str, profile: environment.Profile) -> bool | int | str:
         return str(error)
 
 
-# Tests that say nothing.
+# Tests that are always true.
 
 
-def _always_true(text: str, node: ast.Node) -> Iterator[Trap]:
+def _always_true(text: str, node: ast.Node) -> Iterator[LintWarning]:
     match node:
         case ast.Has(operand=operand, field=domain) if (map_ := _map(operand)) is not None:
             call = re.compile(r"has\s*\([^()]*\)").search(text, max(text.rfind("has", 0, node.at + 1), 0))
-            said, instead = f"has(device.{map_}.{domain})", f"'{domain}' in device.{map_}"
+            written, instead = f"has(device.{map_}.{domain})", f"'{domain}' in device.{map_}"
             corrected = text[: call.start()] + instead + text[call.end() :] if call is not None else ""
-            message = f"{said} is always true: a domain that is not there reads as an empty one; write {instead}"
-            yield _trap(TrapKind.ALWAYS_TRUE, text, node.at, message, corrected)
+            message = f"{written} is always true: a domain that is not there reads as an empty one; write {instead}"
+            yield _warning(LintRule.ALWAYS_TRUE, text, node.at, message, corrected)
         case ast.Index(operand=operand, optional=True) if (map_ := _map(operand)) is not None:
             message = f"device.{map_}[?…] always has a value: a domain that is not there reads as an empty one"
-            yield _trap(TrapKind.ALWAYS_TRUE, text, node.at, message)
+            yield _warning(LintRule.ALWAYS_TRUE, text, node.at, message)
         case _:
             pass
 
@@ -187,7 +187,7 @@ def _always_true(text: str, node: ast.Node) -> Iterator[Trap]:
 _LITERALS = {str: "string", bool: "bool", int: "int"}
 
 
-def _comparison(text: str, node: ast.Node, types: Types) -> Iterator[Trap]:
+def _comparison(text: str, node: ast.Node, types: Types) -> Iterator[LintWarning]:
     if not isinstance(node, ast.Call) or node.function not in ("_==_", "_!=_"):
         return
     for one, other in (node.arguments, reversed(node.arguments)):
@@ -197,22 +197,22 @@ def _comparison(text: str, node: ast.Node, types: Types) -> Iterator[Trap]:
         yield from _compared(text, name, other, types.get(name, ()))
 
 
-def _compared(text: str, name: Name, literal: ast.Literal, known: Collection[str]) -> Iterator[Trap]:
-    wanted = _LITERALS.get(type(literal.value), "")
+def _compared(text: str, name: Name, literal: ast.Literal, attribute_types: Collection[str]) -> Iterator[LintWarning]:
+    literal_type = _LITERALS.get(type(literal.value), "")
     is_version = isinstance(literal.value, str) and _is_version(literal.value)
-    if is_version and (not known or "version" in known):
-        sure = "is a version" if known else "may be a version"
+    if is_version and (not attribute_types or "version" in attribute_types):
+        certainty = "is a version" if attribute_types else "may be a version"
         message = (
-            f"{name} {sure}, and a version is never equal to text: with the attribute on the left the selector fails,"
-            f" on the right it is false; write semver('{literal.value}')"
+            f"{name} {certainty}, and a version is never equal to text: with the attribute on the left the selector"
+            f" fails, on the right it is false; write semver('{literal.value}')"
         )
         span = _STRING.match(text, literal.at)
         corrected = f"{text[: span.start()]}semver({span.group()}){text[span.end() :]}" if span is not None else ""
-        yield _trap(TrapKind.VERSION_AS_TEXT, text, literal.at, message, corrected)
-    elif known and wanted and wanted not in known:
-        listed = " or ".join(sorted(known))
-        message = f"{name} is of type {listed} on every device of the input, and is compared with a {wanted}"
-        yield _trap(TrapKind.NEVER_EQUAL, text, literal.at, message)
+        yield _warning(LintRule.VERSION_AS_TEXT, text, literal.at, message, corrected)
+    elif attribute_types and literal_type and literal_type not in attribute_types:
+        listed = " or ".join(sorted(attribute_types))
+        message = f"{name} is of type {listed} on every device of the input, and is compared with a {literal_type}"
+        yield _warning(LintRule.NEVER_EQUAL, text, literal.at, message)
 
 
 def _is_version(text: str) -> bool:
@@ -223,22 +223,22 @@ def _is_version(text: str) -> bool:
     return True
 
 
-# The tree.
+# Patterns of nodes.
 
 
 def _looked_up(node: ast.Node) -> Name | None:
-    """Return what `device.attributes[domain].name` looks up, in any notation; None of anything else."""
-    name = _step(node)
+    """Return the look-up that a node is (`device.attributes[domain].name`, in any notation), or None."""
+    name = _selection(node)
     if name is None:
         return None
-    domain = _step(name[0])
+    domain = _selection(name[0])
     if domain is None:
         return None
     map_ = _map(domain[0])
     return None if map_ is None else Name(map_, domain[1], name[1])
 
 
-def _step(node: ast.Node) -> tuple[ast.Node, str] | None:
+def _selection(node: ast.Node) -> tuple[ast.Node, str] | None:
     match node:
         case ast.Select(operand=operand, field=name, optional=False):
             return operand, name
@@ -249,7 +249,7 @@ def _step(node: ast.Node) -> tuple[ast.Node, str] | None:
 
 
 def _map(node: ast.Node) -> str | None:
-    """Return `attributes` or `capacity` of a node that is one of the two maps of the device."""
+    """Return `attributes` or `capacity` for a node that is one of the two maps of the device, else None."""
     match node:
         case ast.Select(operand=ast.Identifier(name="device"), field="attributes" | "capacity" as name):
             return name
@@ -257,8 +257,8 @@ def _map(node: ast.Node) -> str | None:
             return None
 
 
-def _trap(kind: TrapKind, text: str, at: int, message: str, instead: str = "") -> Trap:
+def _warning(rule: LintRule, text: str, at: int, message: str, instead: str = "") -> LintWarning:
     before = text[:at]
-    return Trap(
-        kind=kind, line=before.count("\n") + 1, column=at - before.rfind("\n"), message=message, instead=instead
+    return LintWarning(
+        rule=rule, line=before.count("\n") + 1, column=at - before.rfind("\n"), message=message, instead=instead
     )

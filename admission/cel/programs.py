@@ -1,6 +1,6 @@
-"""Programs of device selectors, meters' selectors and prices: compiled once, evaluated on many devices.
+"""Programs over `device` (selectors of claims and meters, prices): compiled once, evaluated on many devices.
 
-`compile_device` and `device_value` are pure, so callers may cache what they return.
+`compile_device` and `device_value` are pure, so callers may cache their results.
 """
 
 from dataclasses import dataclass, field
@@ -10,10 +10,11 @@ from typing import Any
 from admission.api.kubernetes import devices
 from admission.cel import environment as cel_environment
 from admission.cel.check import type_checker, validators
-from admission.cel.core import ast, budget, errors, frames, types, values
-from admission.cel.cost import runtime_cost, static_cost as cost_static_cost
+from admission.cel.core import ast, budget, errors, types, values
+from admission.cel.core.activation import COST, FIRST_VARIABLE, STEPS, Activation, Interpretable
+from admission.cel.cost import static_cost as cost_static_cost
 from admission.cel.eval import interpreter, vectorized
-from admission.cel.eval.parse_cache import Readings
+from admission.cel.eval.parse_cache import ParseCache
 from admission.cel.syntax import parser
 
 CompileError = errors.CompileError
@@ -21,86 +22,86 @@ EvaluationError = errors.EvaluationError
 
 
 class Result(StrEnum):
-    """What a text must evaluate to."""
+    """The type that an expression must have."""
 
     BOOL = "bool"
-    """A selector's answer."""
+    """Of a selector."""
 
     INT = "int"
-    """A price."""
+    """Of a price."""
 
     STRING = "string"
-    """A message, or a value that a rule computes."""
+    """Of a message, or of a value that a rule computes."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceValue:
-    """A device as expressions see it: the map that `device` means."""
+    """The CEL value of a device: the map to which `device` is bound."""
 
-    device: values.Names
+    device: values.StringMap
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableDevice:
-    """A device on which every expression fails, even `true`: one of its attributes has no value that is known."""
+    """A device on which every expression fails, even `true`, since one of its attributes has no known value."""
 
     message: str
 
     def error(self) -> EvaluationError:
-        """Return what evaluating anything on the device raises."""
+        """Return the error of any evaluation on the device."""
         return EvaluationError(self.message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A text that compiled. Holds no state: evaluating is safe in several threads.
+    """A compiled expression over `device`. It is stateless: several threads may evaluate it.
 
-    counts: whether evaluating counts its cost; other texts cannot come near the limit. sweep: the same for all devices
-    of a slice at once, if the text has one.
+    tracks_cost: whether evaluating counts its cost; others cannot come near the limit. vector_program: evaluates all
+    devices of a slice at once, if the expression has one.
     """
 
     text: str
     result: Result
-    counts: bool
-    sweep: vectorized.Sweep | None
-    run: frames.Run = field(repr=False)
-    places: int
-    """The length of a frame."""
+    tracks_cost: bool
+    vector_program: vectorized.VectorProgram | None
+    interpretable: Interpretable = field(repr=False)
+    size: int
+    """The length of an activation."""
 
     def evaluate(self, device: DeviceValue | UnreadableDevice) -> bool | int:
-        """Return the text's value on a device: a bool, or an int for a price.
+        """Return the expression's value on a device: a bool, or an int for a price.
 
         Raises EvaluationError, always on an unreadable device.
         """
-        return self._evaluate(device, _frame(self.places))
+        return self._evaluate(device, _activation(self.size))
 
     def measure(self, device: DeviceValue | UnreadableDevice) -> tuple[bool | int | EvaluationError, int]:
-        """Return the value, or the error, and what evaluating cost: 0 unless the program counts."""
-        frame = _frame(self.places)
+        """Return the value or the error, and the runtime cost: 0 unless the program tracks it."""
+        activation = _activation(self.size)
         try:
-            return self._evaluate(device, frame), frame[frames.COST]
+            return self._evaluate(device, activation), activation[COST]
         except EvaluationError as error:
-            return error, frame[frames.COST]
+            return error, activation[COST]
 
-    def _evaluate(self, device: DeviceValue | UnreadableDevice, frame: frames.Frame) -> bool | int:
+    def _evaluate(self, device: DeviceValue | UnreadableDevice, activation: Activation) -> bool | int:
         if isinstance(device, UnreadableDevice):
             raise device.error()
-        frame[frames.FIRST_VARIABLE] = device.device
-        value: bool | int = _finished(self.run, frame, self.result)
+        activation[FIRST_VARIABLE] = device.device
+        value: bool | int = _evaluate(self.interpretable, activation, self.result)
         return value
 
 
-def _frame(places: int) -> frames.Frame:
-    frame: frames.Frame = [None] * places
-    frame[frames.STEPS] = budget.STEPS
-    frame[frames.COST] = 0
-    return frame
+def _activation(size: int) -> Activation:
+    activation: Activation = [None] * size
+    activation[STEPS] = budget.STEPS
+    activation[COST] = 0
+    return activation
 
 
-def _finished(run: frames.Run, frame: frames.Frame, result: Result) -> Any:
-    """Evaluate, and return a value of the type that is wanted."""
+def _evaluate(interpretable: Interpretable, activation: Activation, result: Result) -> Any:
+    """Evaluate, and check the type of the value."""
     try:
-        value = run(frame)
+        value = interpretable(activation)
     except RecursionError:
         raise EvaluationError("the expression nests too deeply to be evaluated") from None
     if type(value) is _RESULTS[result]:
@@ -110,9 +111,9 @@ def _finished(run: frames.Run, frame: frames.Frame, result: Result) -> Any:
 
 _RESULTS: dict[Result, type[bool | int | str]] = {Result.BOOL: bool, Result.INT: int, Result.STRING: str}
 
-SURELY_CHEAP = 100_000
-"""Texts that cost no more, by their bound, are evaluated without counting: a tenth of the limit, so that a device with
-values longer than the API takes does not matter either."""
+UNTRACKED_BOUND = 100_000
+"""Expressions whose bound is at most this are not tracked: a tenth of the limit, so that values of a device that are
+longer than the API allows do not matter either."""
 
 
 def compile_device(
@@ -120,35 +121,44 @@ def compile_device(
     *,
     result: Result = Result.BOOL,
     profile: cel_environment.Profile = cel_environment.DEFAULT,
-    always_counts: bool = False,
-    readings: Readings | None = None,
+    always_tracks_cost: bool = False,
+    parse_cache: ParseCache | None = None,
 ) -> Program | CompileError:
-    """Compile an expression over `device`. Never raises because of the text.
+    """Compile an expression over `device`. Never raises for an invalid expression.
 
-    always_counts: count the cost of any text, for `measure`. readings: what a sweep remembers; without, there is none.
+    always_tracks_cost: track the cost of any expression, for `measure`. parse_cache: the cache of a vector program;
+    without one there is none.
     """
-    environment = cel_environment.of_device(profile)
+    environment = cel_environment.for_device(profile)
     try:
         root, checked = check(text, result, environment)
-        counts = always_counts or cost_static_cost.bound(root, checked, environment) > SURELY_CHEAP
-        compiler = runtime_cost.Counter if counts else interpreter.Compiler
-        run, places = compiler(checked, environment).program(root)
-        sweep = None if counts or readings is None else vectorized.write(root, checked, readings)
+        tracks_cost = always_tracks_cost or cost_static_cost.bound(root, checked, environment) > UNTRACKED_BOUND
+        interpretable, size = interpreter.plan(root, checked, environment, tracks_cost=tracks_cost)
+        vector_program = (
+            None if tracks_cost or parse_cache is None else vectorized.compile_loop(root, checked, parse_cache)
+        )
     except errors.RefusalError as refusal:
         return errors.compile_error(text, refusal)
     except RecursionError:
         return errors.compile_error(text, errors.RefusalError(-1, "max recursion depth exceeded"))
-    return Program(text=text, result=result, counts=counts, sweep=sweep, run=run, places=places)
+    return Program(
+        text=text,
+        result=result,
+        tracks_cost=tracks_cost,
+        vector_program=vector_program,
+        interpretable=interpretable,
+        size=size,
+    )
 
 
 def static_cost(
     text: str, *, result: Result = Result.BOOL, profile: cel_environment.Profile = cel_environment.DEFAULT
 ) -> int | CompileError:
-    """Return what evaluating an expression over `device` costs at most, at most 2^64-1, or why it does not compile."""
-    environment = cel_environment.of_device(profile)
+    """Return the static cost of an expression over `device`, at most 2^64-1, or why it does not compile."""
+    environment = cel_environment.for_device(profile)
     try:
         root, checked = check(text, result, environment)
-        interpreter.Compiler(checked, environment).program(root)
+        interpreter.plan(root, checked, environment, tracks_cost=False)
         return cost_static_cost.worst_case(root, checked, environment)
     except errors.RefusalError as refusal:
         return errors.compile_error(text, refusal)
@@ -158,82 +168,75 @@ def static_cost(
 
 def check(
     text: str, result: Result | None, environment: cel_environment.Environment
-) -> tuple[ast.Node, type_checker.Checked]:
-    """Return a text's nodes and their types. result: what it must give, None for anything. Raises RefusalError."""
+) -> tuple[ast.Node, type_checker.CheckedAst]:
+    """Parse and check an expression. result: its required type, None for any. Raises RefusalError."""
     root = parser.parse(text, escapes=environment.escapes)
     checked = type_checker.check(root, environment)
-    validators.vet(root, checked)
+    validators.validate(root, checked)
     if result is not None:
-        _check_result(checked.kind(root), result, environment)
+        _check_result(checked.type_of(root), result, environment)
     return root, checked
 
 
-def _check_result(kind: types.Kind, result: Result, environment: cel_environment.Environment) -> None:
-    if kind.name in (result.value, environment.unknown_result.name):
+def _check_result(type_: types.Type, result: Result, environment: cel_environment.Environment) -> None:
+    if type_.name in (result.value, environment.unknown_result.name):
         return
-    if environment.release >= 37 and kind == types.wrapper_of(types.BOOL) and result is Result.BOOL:
+    if environment.release >= 37 and type_ == types.wrapper_of(types.BOOL) and result is Result.BOOL:
         return
-    raise errors.RefusalError(-1, f"must evaluate to {result.value} or the unknown type, not {kind}")
+    raise errors.RefusalError(-1, f"must evaluate to {result.value} or the unknown type, not {type_}")
 
 
 def device_value(
-    driver: str, device: devices.Device, *, lists: bool = False, readings: Readings | None = None
+    driver: str, device: devices.Device, *, lists: bool = False, parse_cache: ParseCache | None = None
 ) -> DeviceValue | UnreadableDevice:
-    """Return a device as expressions see it.
+    """Return the CEL value of a device.
 
-    lists: whether attributes may be lists, the gate DRAListTypeAttributes (1.37: always). readings: what remembers the
-    texts that devices repeat. Source: k8s.io/dynamic-resource-allocation cel/compile.go, DeviceMatches (v0.36).
+    lists: whether attributes may be lists, the gate DRAListTypeAttributes (1.37: always). parse_cache: a cache that
+    several devices share. Source: k8s.io/dynamic-resource-allocation cel/compile.go, DeviceMatches (v0.36).
     """
-    known = readings or Readings()
-    attributes = values.Domains()
+    cache = parse_cache or ParseCache()
+    attributes = values.DomainMap()
     for name, value in device.attributes.items():
         try:
-            _put(attributes, name, driver, _attribute(value, known, lists=lists))
+            _set(attributes, name, driver, _attribute(value, cache, lists=lists))
         except EvaluationError as error:
             return UnreadableDevice(f"attribute {name}: {error}")
-    capacity = values.Domains()
+    capacity = values.DomainMap()
     for name, amount in device.capacity.items():
         try:
-            _put(capacity, name, driver, known.amounts[amount.text])
+            _set(capacity, name, driver, cache.amounts[amount.text])
         except EvaluationError as error:
             return UnreadableDevice(f"capacity {name}: {error}")
-    return assembled(driver, attributes, capacity, allows_multiple=device.allows_multiple)
-
-
-def assembled(
-    driver: str, attributes: values.Domains, capacity: values.Domains, *, allows_multiple: bool
-) -> DeviceValue:
-    """Put a device's parts together."""
     return DeviceValue(
-        values.Names(
+        values.StringMap(
             driver=driver,
             attributes=attributes,
             capacity=capacity,
-            allowMultipleAllocations=allows_multiple,
+            allowMultipleAllocations=device.allows_multiple,
         )
     )
 
 
-def _put(domains: values.Domains, name: str, driver: str, value: object) -> None:
+def _set(domains: values.DomainMap, name: str, driver: str, value: object) -> None:
     domain, slash, plain = name.partition("/")
     if not slash:
         domain, plain = driver, name
     names = domains.get(domain)
     if names is None:
-        names = domains[domain] = values.Names()
+        names = domains[domain] = values.StringMap()
     names[plain] = value
 
 
-def _attribute(value: devices.AttributeValue | None, readings: Readings, *, lists: bool) -> object:
+def _attribute(value: devices.AttributeValue | None, parse_cache: ParseCache, *, lists: bool) -> object:
     if type(value) in _SCALARS:
         return value
     if isinstance(value, devices.Version):
         try:
-            return readings.versions[value]
+            return parse_cache.versions[value]
         except EvaluationError as error:
             raise EvaluationError(f"parse semantic version: {error}") from None
     if isinstance(value, tuple) and lists:
-        return tuple(_attribute(element, readings, lists=False) for element in value)
+        return tuple(_attribute(element, parse_cache, lists=False) for element in value)
     raise EvaluationError("unsupported attribute value")
 
 

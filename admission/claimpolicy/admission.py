@@ -178,7 +178,7 @@ def _unreadable(claim: KnownClaim) -> Denial | None:
 @lru_cache(maxsize=1024)
 def _refused(text: str) -> Inadmissible | None:
     """Judge a selector, once: thousands of claims say the same."""
-    found = [limits.device(text, profile=compiler) for compiler in COMPILERS]
+    found = [limits.check(text, profile=compiler) for compiler in COMPILERS]
     first = found[0]
     if first is None or None in found or "that Muster does not know" in first.message:
         return None

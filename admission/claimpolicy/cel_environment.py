@@ -12,8 +12,8 @@ from types import MappingProxyType
 from admission.api.muster.policy_rules import Variable
 from admission.cel import environment, expressions
 from admission.cel.core import types
-from admission.cel.core.size_estimate import Declared
-from admission.cel.core.types import Kind
+from admission.cel.core.size_estimate import DeclaredSize
+from admission.cel.core.types import Type
 from admission.cel.environment import Environment, Profile
 from admission.cel.expressions import Expression
 from admission.cel.limits import Inadmissible, Problem as Why
@@ -33,26 +33,26 @@ UNKNOWN = 10**15
 VARIABLES = "variables"
 
 _TEXTS = types.map_of(types.STRING, types.STRING)
-_META = Kind("metadata")
-_SELECTOR = Kind("selector")
-_CEL = Kind("cel")
-_TOLERATION = Kind("toleration")
-_CAPACITY = Kind("capacity")
-_EXACT = Kind("exactly")
-_SUB_REQUEST = Kind("alternative")
-_WRITTEN = Kind("request of a claim")
-_REQUEST = Kind("request")
-_CONSTRAINT = Kind("constraint")
-_CONFIG = Kind("config")
-_OPAQUE = Kind("opaque")
-_DEVICES = Kind("devices")
-_SPEC = Kind("spec")
-_CLAIM = Kind("claim")
-_NAMESPACE = Kind("namespaceObject")
-_USER = Kind("user")
-_COMPUTED = Kind("variables")
+_META = Type("metadata")
+_SELECTOR = Type("selector")
+_CEL = Type("cel")
+_TOLERATION = Type("toleration")
+_CAPACITY = Type("capacity")
+_EXACT = Type("exactly")
+_SUB_REQUEST = Type("alternative")
+_WRITTEN = Type("request of a claim")
+_REQUEST = Type("request")
+_CONSTRAINT = Type("constraint")
+_CONFIG = Type("config")
+_OPAQUE = Type("opaque")
+_DEVICES = Type("devices")
+_SPEC = Type("spec")
+_CLAIM = Type("claim")
+_NAMESPACE = Type("namespaceObject")
+_USER = Type("user")
+_COMPUTED = Type("variables")
 
-_ASKED: Mapping[str, Kind] = {
+_ASKED: Mapping[str, Type] = {
     "deviceClassName": types.STRING,
     "selectors": types.list_of(_SELECTOR),
     "allocationMode": types.STRING,
@@ -61,9 +61,9 @@ _ASKED: Mapping[str, Kind] = {
     "capacity": _CAPACITY,
     "derivedAttributes": types.DYN,
 }
-_HEAD: Mapping[str, Kind] = {"apiVersion": types.STRING, "kind": types.STRING, "metadata": _META}
+_HEAD: Mapping[str, Type] = {"apiVersion": types.STRING, "kind": types.STRING, "metadata": _META}
 
-_OBJECTS: Mapping[Kind, Mapping[str, Kind]] = {
+_OBJECTS: Mapping[Type, Mapping[str, Type]] = {
     _META: {
         **dict.fromkeys(("name", "generateName", "namespace", "uid", "resourceVersion"), types.STRING),
         **dict.fromkeys(("creationTimestamp", "deletionTimestamp"), types.STRING),
@@ -104,7 +104,7 @@ _OBJECTS: Mapping[Kind, Mapping[str, Kind]] = {
     },
 }
 
-KINDS: Mapping[str, Kind] = MappingProxyType(
+KINDS: Mapping[str, Type] = MappingProxyType(
     {
         "request": _REQUEST,
         "claim": _CLAIM,
@@ -116,44 +116,49 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 )
 """What an expression reads, in the order in which their values are given; behind them come the policy's variables."""
 
-_NAME = Declared(most=63)
-_PATH = Declared(most=253)
-_SELECTOR_SIZES = Declared(
-    most=32, value=Declared(fields={"cel": Declared(fields={"expression": Declared(most=10240)})})
+_NAME = DeclaredSize(most=63)
+_PATH = DeclaredSize(most=253)
+_SELECTOR_SIZES = DeclaredSize(
+    most=32, value=DeclaredSize(fields={"cel": DeclaredSize(fields={"expression": DeclaredSize(most=10240)})})
 )
-_TOLERATION_SIZES = Declared(
-    most=16, value=Declared(fields={"key": Declared(most=317), **dict.fromkeys(("operator", "value", "effect"), _NAME)})
+_TOLERATION_SIZES = DeclaredSize(
+    most=16,
+    value=DeclaredSize(fields={"key": DeclaredSize(most=317), **dict.fromkeys(("operator", "value", "effect"), _NAME)}),
 )
-_AMOUNTS = Declared(most=32, key=Declared(most=317), value=_NAME, named=_NAME)
-_EXACT_SIZES = Declared(
+_AMOUNTS = DeclaredSize(most=32, key=DeclaredSize(most=317), value=_NAME, named=_NAME)
+_EXACT_SIZES = DeclaredSize(
     fields={
         "name": _NAME,
         "deviceClassName": _PATH,
         "allocationMode": _NAME,
         "selectors": _SELECTOR_SIZES,
         "tolerations": _TOLERATION_SIZES,
-        "capacity": Declared(fields={"requests": _AMOUNTS}),
+        "capacity": DeclaredSize(fields={"requests": _AMOUNTS}),
     }
 )
-_REQUEST_SIZES = Declared(
-    fields={"name": Declared(most=127), "exactly": _EXACT_SIZES, "firstAvailable": Declared(most=8, value=_EXACT_SIZES)}
-)
-_NAMES = Declared(most=32, value=Declared(most=127))
-_CONSTRAINT_SIZES = Declared(
-    fields={"requests": _NAMES, "matchAttribute": Declared(most=317), "distinctAttribute": Declared(most=317)}
-)
-_DEVICES_SIZES = Declared(
+_REQUEST_SIZES = DeclaredSize(
     fields={
-        "requests": Declared(most=32, value=_REQUEST_SIZES),
-        "constraints": Declared(most=32, value=_CONSTRAINT_SIZES),
-        "config": Declared(most=32, value=Declared(fields={"requests": _NAMES})),
+        "name": DeclaredSize(most=127),
+        "exactly": _EXACT_SIZES,
+        "firstAvailable": DeclaredSize(most=8, value=_EXACT_SIZES),
     }
 )
-_META_SIZES = Declared(fields={"name": _PATH, "generateName": _PATH, "namespace": _NAME})
-_SIZES: Mapping[str, Declared] = {
+_NAMES = DeclaredSize(most=32, value=DeclaredSize(most=127))
+_CONSTRAINT_SIZES = DeclaredSize(
+    fields={"requests": _NAMES, "matchAttribute": DeclaredSize(most=317), "distinctAttribute": DeclaredSize(most=317)}
+)
+_DEVICES_SIZES = DeclaredSize(
+    fields={
+        "requests": DeclaredSize(most=32, value=_REQUEST_SIZES),
+        "constraints": DeclaredSize(most=32, value=_CONSTRAINT_SIZES),
+        "config": DeclaredSize(most=32, value=DeclaredSize(fields={"requests": _NAMES})),
+    }
+)
+_META_SIZES = DeclaredSize(fields={"name": _PATH, "generateName": _PATH, "namespace": _NAME})
+_SIZES: Mapping[str, DeclaredSize] = {
     "request": _REQUEST_SIZES,
-    "claim": Declared(fields={"metadata": _META_SIZES, "spec": Declared(fields={"devices": _DEVICES_SIZES})}),
-    "namespaceObject": Declared(fields={"metadata": _META_SIZES}),
+    "claim": DeclaredSize(fields={"metadata": _META_SIZES, "spec": DeclaredSize(fields={"devices": _DEVICES_SIZES})}),
+    "namespaceObject": DeclaredSize(fields={"metadata": _META_SIZES}),
     "queue": _NAME,
 }
 """What the API bounds (resource.k8s.io/v1 types.go); the rest may be of any size, so loops over it have no estimate."""
@@ -223,7 +228,7 @@ def explained(refused: Inadmissible) -> str:
 
 
 def _vocabulary(variables: Mapping[str, Term]) -> Vocabulary:
-    typed = {name: term.expression.kind for name, term in variables.items()}
+    typed = {name: term.expression.result_type for name, term in variables.items()}
     objects = {kind.name: fields for kind, fields in _OBJECTS.items()}
     return Vocabulary(
         typed=_environment(KINDS, {**objects, _COMPUTED.name: typed}),
@@ -232,6 +237,6 @@ def _vocabulary(variables: Mapping[str, Term]) -> Vocabulary:
     )
 
 
-def _environment(variables: Mapping[str, Kind], objects: Mapping[str, Mapping[str, Kind]]) -> Environment:
-    made = environment.of_variables({**variables, VARIABLES: _COMPUTED}, objects, profile=PROFILE)
+def _environment(variables: Mapping[str, Type], objects: Mapping[str, Mapping[str, Type]]) -> Environment:
+    made = environment.for_variables({**variables, VARIABLES: _COMPUTED}, objects, profile=PROFILE)
     return replace(made, declared=_SIZES)

@@ -108,13 +108,13 @@ class Activation:
         self.budget = budget
         self.given = [*subject.values(reads), None]
         self._variables = vocabulary.variables
-        self._steady = values.Computed(self._variables.keys(), self._evaluated)
+        self._steady = values.LazyMap(self._variables.keys(), self._evaluated)
 
     def turn_to(self, request: Request) -> None:
         """Read this request from now on."""
         self.given[0] = request.value
         if self._variables:
-            self.given[-1] = values.Computed(self._variables.keys(), self._computed)
+            self.given[-1] = values.LazyMap(self._variables.keys(), self._computed)
 
     def _computed(self, name: str) -> Any:
         return self._evaluated(name) if "request" in self._variables[name].reads else self._steady[name]
@@ -151,7 +151,7 @@ def of_template(metadata: Json, spec: Json) -> Json:
 
 def _converted(name: str, value: Any) -> Any:
     try:
-        return values.of_json(value)
+        return values.from_json(value)
     except RecursionError:
         raise MalformedObjectError(
             name, meta.name_in(value), (Problem(".", "is nested too deeply to be read"),)

@@ -295,7 +295,7 @@ def _driver(config: Any) -> Any:
 def _problems(at: str, default: Default) -> Iterator[Problem]:
     """Yield what the API server would refuse of a claim with these defaults."""
     for index, selector in enumerate(default.selectors):
-        refused = limits.device(str(draft.found(selector, "cel", "expression")))
+        refused = limits.check(str(draft.found(selector, "cel", "expression")))
         if refused is not None:
             yield Problem(f"{at}.selectors[{index}].cel.expression", str(refused))
     for key, value in default.labels.items():

@@ -9,7 +9,7 @@ from functools import lru_cache
 from admission.api.kubernetes.devices import DeviceClass
 from admission.cel import lint
 from admission.cel.environment import Profile
-from admission.cel.lint import Trap, TrapKind
+from admission.cel.lint import LintRule, LintWarning
 from admission.podpolicy.admission import KnownClaim
 
 COMPILER = Profile(release=37)
@@ -29,20 +29,20 @@ def _found(claim: KnownClaim, classes: Mapping[str, DeviceClass]) -> Iterator[st
             for index, text in enumerate(asked.selectors):
                 for trap in _traps(text, before):
                     # A class that is not there yet may keep the devices of other drivers away.
-                    if trap.kind is TrapKind.ALWAYS_TRUE or (trap.kind is TrapKind.UNGUARDED_LOOKUP and known):
+                    if trap.rule is LintRule.ALWAYS_TRUE or (trap.rule is LintRule.UNGUARDED_LOOKUP and known):
                         yield f"muster: request {name}, selectors[{index}], {_said(trap)}"
                 before = (*before, text)
 
 
 @lru_cache(maxsize=1024)
-def _traps(text: str, before: tuple[str, ...]) -> tuple[Trap, ...]:
+def _traps(text: str, before: tuple[str, ...]) -> tuple[LintWarning, ...]:
     """Find the traps of a text, once: thousands of claims say the same."""
     return lint.find(text, before=before, profile=COMPILER)
 
 
-def _said(trap: Trap) -> str:
+def _said(trap: LintWarning) -> str:
     """Say it shortly, with the correction first: the API server may cut a warning off after 256 characters."""
     at = f"line {trap.line}, column {trap.column}"
-    if trap.kind is TrapKind.UNGUARDED_LOOKUP and trap.instead:
+    if trap.rule is LintRule.UNGUARDED_LOOKUP and trap.instead:
         return f"{at}: a look-up without a guard keeps the pod from being scheduled; write: {trap.instead}"
     return f"{at}: {trap.message}"

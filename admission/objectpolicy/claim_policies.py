@@ -10,7 +10,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.validation import objects
 from admission.api.values.decoding import Json, Reader
 from admission.cel import limits
-from admission.cel.lint import TrapKind
+from admission.cel.lint import LintRule
 from admission.claimpolicy import match, status
 from admission.claimpolicy.match import Compiled, Policies
 from admission.errors import Problem
@@ -64,7 +64,7 @@ def _flaws_of_template(template: Template, path: str) -> Iterator[Problem]:
 def _flaws_of_selectors(asked: Reader) -> Iterator[Problem]:
     for selector in asked.children("selectors"):
         text = selector.child("cel").raw("expression")
-        refused = limits.device(text, profile=findings.COMPILER) if isinstance(text, str) and text else None
+        refused = limits.check(text, profile=findings.COMPILER) if isinstance(text, str) and text else None
         if refused is not None:
             yield Problem(f"{selector.path}.cel.expression", f"is not CEL that Kubernetes takes: {refused}")
 
@@ -74,7 +74,7 @@ def _trapped(selectors: Sequence[Json], path: str, before: tuple[str, ...] | Non
     for at, selector in enumerate(selectors):
         text = str(selector["cel"]["expression"])
         for trap in findings.traps_of(text, before or ()):
-            if trap.kind is not TrapKind.UNGUARDED_LOOKUP or before:
+            if trap.rule is not LintRule.UNGUARDED_LOOKUP or before:
                 yield findings.trapped(f"{path}.selectors[{at}].cel.expression", text, trap)
         if before is not None:
             before = (*before, text)

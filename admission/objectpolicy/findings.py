@@ -7,7 +7,7 @@ from functools import lru_cache
 from admission.api.values.reasons import DenyReason
 from admission.cel import lint
 from admission.cel.environment import Profile
-from admission.cel.lint import Trap
+from admission.cel.lint import LintWarning
 from admission.errors import Problem
 
 MOST_NAMED = 3
@@ -45,14 +45,14 @@ def doubts(problems: Iterable[Problem]) -> list[ObjectFinding]:
     return [ObjectFinding(field=problem.field, message=problem.message) for problem in problems]
 
 
-def trapped(field: str, text: str, trap: Trap) -> ObjectFinding:
+def trapped(field: str, text: str, trap: LintWarning) -> ObjectFinding:
     """Return a trap of an expression, with its place in the text."""
     place = f"column {trap.column}" if "\n" not in text else f"line {trap.line}, column {trap.column}"
     return ObjectFinding(field=field, message=f"{place}: {trap.message}", instead=trap.instead)
 
 
 @lru_cache(maxsize=1024)
-def traps_of(text: str, before: tuple[str, ...] = ()) -> tuple[Trap, ...]:
+def traps_of(text: str, before: tuple[str, ...] = ()) -> tuple[LintWarning, ...]:
     """Find the traps of a selector for devices of which nothing is known."""
     return lint.find(text, before=before, profile=COMPILER)
 

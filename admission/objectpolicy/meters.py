@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from admission.api.muster.meters import Meter
 from admission.api.snapshot import Snapshot
-from admission.cel.lint import TrapKind
+from admission.cel.lint import LintRule
 from admission.dra.metering import device_meters
 from admission.objectpolicy import findings, in_use
 from admission.objectpolicy.findings import ObjectFinding
@@ -16,7 +16,7 @@ def written(meter: Meter, snapshot: Snapshot, before: Meter | None = None) -> It
     for at, source in enumerate(meter.sources):
         # A class has chosen the devices already, so a look-up without a guard is usual here.
         for trap in findings.traps_of(source.selector or "true"):
-            if trap.kind is not TrapKind.UNGUARDED_LOOKUP:
+            if trap.rule is not LintRule.UNGUARDED_LOOKUP:
                 yield findings.trapped(f"spec.sources[{at}].selector", source.selector or "", trap)
     missing = sorted(meter.classes - set(snapshot.classes))
     if missing and snapshot.classes:

@@ -18,7 +18,7 @@ from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import DenyReason
 from admission.cel import lint as cel_lint
-from admission.cel.lint import Name, Trap, TrapKind, Types
+from admission.cel.lint import LintRule, LintWarning, Name, Types
 from admission.claimpolicy import admission, cel_subject, defaults, match, rules
 from admission.claimpolicy.admission import ClaimContext, ClaimView
 from admission.claimpolicy.cel_subject import Subject, User
@@ -202,7 +202,7 @@ class _Linter:
             return
         field = f"{reader.path}.{name}"
         for trap in cel_lint.find(text, before=before, types=self._types, profile=self._profile.cel):
-            if unguarded or trap.kind is not TrapKind.UNGUARDED_LOOKUP:
+            if unguarded or trap.rule is not LintRule.UNGUARDED_LOOKUP:
                 yield _trapped(index, field, text, trap)
 
     # Claims.
@@ -332,12 +332,12 @@ def _types(snapshot: Snapshot) -> Types:
     return {Name("attributes", domain, name): kinds for (domain, name), kinds in known.items()}
 
 
-def _trapped(index: int, field: str, text: str, trap: Trap) -> Remark:
+def _trapped(index: int, field: str, text: str, trap: LintWarning) -> Remark:
     place = f"column {trap.column}" if "\n" not in text else f"line {trap.line}, column {trap.column}"
     return Remark(
         index=index,
         severity=Severity.WARNING,
-        code=Code(trap.kind.value),
+        code=Code(trap.rule.value),
         field=field,
         message=f"{place}: {trap.message}",
         instead=trap.instead,

@@ -29,7 +29,7 @@ def problems(kind: str, obj: Json, profile: SchedulerProfile) -> tuple[Problem, 
 @lru_cache(maxsize=1024)
 def _objection(text: str, compiler: environment.Profile) -> limits.Inadmissible | None:
     """Judge a text, once: thousands of claims say the same."""
-    return limits.device(text, profile=compiler)
+    return limits.check(text, profile=compiler)
 
 
 def _selectors(kind: str, obj: Reader) -> Iterator[Reader]:

@@ -1,8 +1,8 @@
-"""A recorded selector and its answer, held against ours.
+"""The comparison of Muster's answer for a selector with the recorded answer of Kubernetes.
 
-What has to agree: whether the text compiles, its value or that it fails, that it fails for its cost, what the API
-server would say of it; of costs, the static one and the one spent. Not the wording of errors, but the kind of those of
-evaluation that have one.
+These must agree: whether it compiles, its value or that it fails, whether it exceeds the cost limit, whether the API
+server admits it, its static and its runtime cost. The wording of errors may differ, but not the class of an evaluation
+error, see KINDS.
 """
 
 from typing import Any
@@ -26,42 +26,42 @@ KINDS = (
     "optional.none() dereference",
     "index out of bounds",
 )
-"""Errors of evaluation that are told apart; all others are of one kind."""
+"""Classes of evaluation errors; all others are one class."""
 
 
 def difference(record: Record, release: str) -> str | None:
-    """Return what the record expects and what we answer where they differ. release: `1.36` or `1.37`."""
-    wanted, got = expected(record, release), answer(record, release)
-    apart = [name for name in wanted if wanted[name] != got[name]]
-    if not apart:
+    """Return the differences between the record and our answer, None if there are none. release: `1.36` or `1.37`."""
+    expectation, got = expected(record, release), answer(record, release)
+    differing = [name for name in expectation if expectation[name] != got[name]]
+    if not differing:
         return None
-    return "; ".join(f"{name}: expected {wanted[name]}, got {got[name]}" for name in apart)
+    return "; ".join(f"{name}: expected {expectation[name]}, got {got[name]}" for name in differing)
 
 
 def expected(record: Record, release: str) -> dict[str, Any]:
-    """Return the parts of the record's answer that are compared."""
+    """Return the compared parts of the recorded answer."""
     newer = record.get("expect137") if release == "1.37" else None
-    told = newer or record["expect"]
-    result = {"compile": told["compile"], "result": told["result"], "error": _kind(told)}
+    recorded = newer or record["expect"]
+    result = {"compile": recorded["compile"], "result": recorded["result"], "error": _kind(recorded)}
     if newer is None and release == "1.37":
         # The record says that 1.37 answers alike; its costs it does not repeat.
         return result
     if record["mode"] == "new":
-        result["admission"] = told["admission"]
-    result["maxCost"] = told["maxCost"]
-    if told["cost"] is not None and result["error"] != COST_LIMIT:
-        result["cost"] = told["cost"]
+        result["admission"] = recorded["admission"]
+    result["maxCost"] = recorded["maxCost"]
+    if recorded["cost"] is not None and result["error"] != COST_LIMIT:
+        result["cost"] = recorded["cost"]
     return result
 
 
 def answer(record: Record, release: str) -> dict[str, Any]:
-    """Return the same of ours."""
+    """Return the same parts of our answer."""
     profile = profile_of(record, release)
     text = record["expression"]
     result = dict.fromkeys(("compile", "result", "error", "maxCost", "cost"))
-    inadmissible = limits.device(text, profile=profile)
+    inadmissible = limits.check(text, profile=profile)
     result["admission"] = inadmissible.problem.value if inadmissible else "ok"
-    program = programs.compile_device(text, profile=profile, always_counts=True)
+    program = programs.compile_device(text, profile=profile, always_tracks_cost=True)
     if isinstance(program, programs.CompileError):
         return result | {"compile": "error", "error": None}
     cost = programs.static_cost(text, profile=profile)
@@ -73,7 +73,7 @@ def answer(record: Record, release: str) -> dict[str, Any]:
 
 
 def profile_of(record: Record, release: str) -> environment.Profile:
-    """Return the compiler that the record was asked of."""
+    """Return the profile of the compiler that made the record."""
     gates = record["features"]
     return environment.Profile(
         release=int(release.removeprefix("1.")),
@@ -84,7 +84,7 @@ def profile_of(record: Record, release: str) -> environment.Profile:
 
 
 def plain_device(record: Record) -> devices.Device:
-    """Return the record's device, as a slice would hold it."""
+    """Return the record's device, in the form of a ResourceSlice."""
     data = record["device"]
     return devices.Device(
         name="device",
@@ -100,13 +100,13 @@ def device(record: Record, *, lists: bool) -> programs.DeviceValue | programs.Un
     if isinstance(value, programs.DeviceValue):
         for name, amount in data["capacity"].items():
             domain, _, plain = name.rpartition("/")
-            inner = value.device["capacity"].setdefault(domain or data["driver"], values.Names())
+            inner = value.device["capacity"].setdefault(domain or data["driver"], values.StringMap())
             inner[plain] = quantities.parse(amount["value"])
     return value
 
 
 def _attribute(given: Record) -> devices.AttributeValue | None:
-    """Take the value that Kubernetes takes when several are set."""
+    """Return the value that Kubernetes reads when several are set."""
     for name in ("int", "bool", "string"):
         if name in given:
             return given[name]  # type: ignore[no-any-return]
@@ -117,10 +117,10 @@ def _attribute(given: Record) -> devices.AttributeValue | None:
     return next((tuple(elements) for elements in given.values()), None)
 
 
-def _kind(told: Record) -> str | None:
-    if told["runtimeError"] is None:
+def _kind(recorded: Record) -> str | None:
+    if recorded["runtimeError"] is None:
         return None
-    return _kind_of(told["runtimeError"])
+    return _kind_of(recorded["runtimeError"])
 
 
 def _kind_of(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Device selectors, held against 2,120 answers of Kubernetes' own compiler (cel-go 0.26 in 1.36.3, 0.29 in 1.37.1)."""
+"""Device selectors, compared with 2,120 answers of Kubernetes' own compiler (cel-go 0.26 in 1.36.3, 0.29 in 1.37.1)."""
 
 import gzip
 import json
@@ -24,7 +24,7 @@ def records() -> list[dict[str, Any]]:
 
 
 def answers() -> Iterator[Any]:
-    """Yield one case a record for 1.36, and a further one where 1.37 answers otherwise."""
+    """Yield one case a record for 1.36, and another where 1.37 answers differently."""
     for record in records():
         yield pytest.param(record, "1.36", id=record["id"])
         if "expect137" in record:
@@ -42,13 +42,13 @@ def test_no_release_differs_where_the_record_says_that_none_does() -> None:
     assert [record["id"] for record in same[::7] if cels.difference(record, "1.37") is not None] == []
 
 
-def test_programs_that_do_not_count_answer_alike() -> None:
-    """Counting is left out where no evaluation can be costly; that may change no answer."""
+def test_untracked_programs_give_the_same_answers() -> None:
+    """Costs are not tracked where no evaluation can be costly. That must not change an answer."""
     differing = []
     for record in records():
         profile = cels.profile_of(record, "1.36")
         program = programs.compile_device(record["expression"], profile=profile)
-        if isinstance(program, programs.Program) and not program.counts:
+        if isinstance(program, programs.Program) and not program.tracks_cost:
             found, _ = program.measure(cels.device(record, lists=profile.reads_lists))
             expected = record["expect"]
             failed = isinstance(found, programs.EvaluationError)

@@ -1,4 +1,4 @@
-"""The fast tier answers as the exact tier does, or not at all."""
+"""The vectorized evaluation answers as the interpreter does, or not at all; so do programs whose cost is tracked."""
 
 import dataclasses
 import functools
@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from admission.api.kubernetes import devices
 from admission.api.kubernetes.meta import Meta
 from admission.cel import bitsets, environment, programs
-from admission.cel.eval.parse_cache import Readings
+from admission.cel.eval.parse_cache import ParseCache
 from tests.conformance import test_cel
 
 DRIVERS = ("gpu.nvidia.com", "mixed.example.com", "nic.example.com", "d")
@@ -46,6 +46,7 @@ paths = st.one_of(
 )
 capacities = st.builds('device.capacity["{}"].{}'.format, st.sampled_from(DRIVERS), st.sampled_from(NAMES))
 written = st.sampled_from(['"A100"', '"1.2.3"', "3", "-1", "true", "false", 'semver("1.2.3")', '"fish"'])
+lists = st.sampled_from(['["A100", "fish"]', "[1, 2, 3]", "[]", 'device.attributes["d"]', "device.attributes"])
 operators = st.sampled_from(["==", "!=", "<", "<=", ">", ">="])
 methods = st.sampled_from(["startsWith", "endsWith", "contains", "matches"])
 
@@ -94,18 +95,37 @@ expressions = st.recursive(
     max_leaves=5,
 )
 
+loops = st.one_of(
+    st.builds("{}.{}(x, {})".format, lists, st.sampled_from(["all", "exists", "exists_one"]), expressions),
+    st.builds("{}.filter(x, {}).size() == {}".format, lists, expressions, st.integers(0, 2)),
+    st.builds("{}.map(x, {}, {}).size() == 1".format, lists, expressions, paths),
+    st.builds("{}.transformMap(k, v, {}, v).size() == 1".format, lists, expressions),
+    st.builds("{}.transformMapEntry(k, v, {{v: {}}}).size() == 1".format, lists, paths),
+    st.builds("{}.exists(x, {} == x)".format, lists, paths),
+)
+
 
 def disagreement(text: str, slice_: devices.Slice, profile: environment.Profile) -> str | None:
-    """Return where a sweep's column differs from the exact tier's."""
-    readings = Readings()
-    program = programs.compile_device(text, profile=profile, readings=readings)
-    if isinstance(program, programs.CompileError) or program.sweep is None:
+    """Return where a vector program differs from the interpreter."""
+    parse_cache = ParseCache()
+    program = programs.compile_device(text, profile=profile, parse_cache=parse_cache)
+    if isinstance(program, programs.CompileError) or program.vector_program is None:
         return None
-    bad = bitsets.unreadable(slice_, readings, lists=profile.reads_lists)
-    values = bitsets.Values(slice_, readings, lists=profile.reads_lists)
-    fast = bitsets.fill(program, values, bad)
-    exact = bitsets.fill(dataclasses.replace(program, sweep=None), values, 0)
+    bad = bitsets.unreadable(slice_, parse_cache, lists=profile.reads_lists)
+    values = bitsets.SliceValues(slice_, parse_cache, lists=profile.reads_lists)
+    fast = bitsets.evaluate(program, values, bad)
+    exact = bitsets.evaluate(dataclasses.replace(program, vector_program=None), values, 0)
     return None if fast == exact else f"{text} on {slice_}: {fast}, exactly {exact}"
+
+
+def tracked_disagreement(text: str, slice_: devices.Slice) -> str | None:
+    """Return where a program whose cost is tracked differs from a plain one."""
+    plain, tracked = programs.compile_device(text), programs.compile_device(text, always_tracks_cost=True)
+    if isinstance(plain, programs.CompileError) or isinstance(tracked, programs.CompileError) or plain.tracks_cost:
+        return None
+    values = bitsets.SliceValues(slice_, ParseCache(), lists=False)
+    answers = [bitsets.evaluate(program, values, 0) for program in (plain, tracked)]
+    return None if answers[0] == answers[1] else f"{text} on {slice_}: plain {answers[0]}, tracked {answers[1]}"
 
 
 @settings(deadline=None, max_examples=400)
@@ -128,10 +148,24 @@ def test_recorded_selectors(data: st.DataObject) -> None:
     assert disagreement(text, data.draw(slices), environment.Profile()) is None
 
 
-def test_many_selectors_have_a_sweep() -> None:
-    """Or the tests above would compare nothing."""
-    readings = Readings()
-    compiled = [programs.compile_device(text, readings=readings) for text in recorded()[::5]]
-    swept = [program for program in compiled if isinstance(program, programs.Program) and program.sweep]
+@settings(deadline=None, max_examples=200)
+@given(st.one_of(expressions, loops), slices)
+def test_tracked_programs(text: str, slice_: devices.Slice) -> None:
+    assert tracked_disagreement(text, slice_) is None
 
-    assert len(swept) > len(compiled) / 8
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_recorded_tracked_programs(data: st.DataObject) -> None:
+    text = data.draw(st.sampled_from(recorded()))
+
+    assert tracked_disagreement(text, data.draw(slices)) is None
+
+
+def test_many_selectors_are_vectorized() -> None:
+    """Or the tests above would compare nothing."""
+    parse_cache = ParseCache()
+    compiled = [programs.compile_device(text, parse_cache=parse_cache) for text in recorded()[::5]]
+    vectorized = [program for program in compiled if isinstance(program, programs.Program) and program.vector_program]
+
+    assert len(vectorized) > len(compiled) / 8

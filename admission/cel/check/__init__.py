@@ -1,3 +1,3 @@
-"""The types that a CEL expression has before it is evaluated."""
+"""The static checks of a CEL expression: types, then the constant arguments that cel-go validates."""
 
 __all__ = ["type_checker", "validators"]

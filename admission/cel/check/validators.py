@@ -1,6 +1,9 @@
-"""What cel-go tests in a checked text beyond its types: literals whose value decides whether a call can succeed.
+"""Validators: cel-go's checks of a typed expression beyond its types, and the folding of constants.
 
-Source: cel/validator.go (durations, timestamps, lists and maps of one type) and ext/formatting.go (`format`), v0.26.
+Literals whose values decide whether a call can succeed are checked (cel/validator.go: durations, timestamps,
+homogeneous lists and maps; ext/formatting.go: `format`; v0.26). Conversions of constants are folded, since cel-go
+computes them while it plans a program (interpreter/decorators.go, maybeOptimizeConstUnary), so that a failure is an
+error of the expression, not of its evaluation.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,7 +12,7 @@ from typing import Any
 from admission.cel.check import type_checker
 from admission.cel.core import ast, errors, types
 from admission.cel.core.declarations import Overload
-from admission.cel.core.types import Kind
+from admission.cel.core.types import Type
 from admission.cel.library import string_format
 
 _FORMATTABLE = {
@@ -24,60 +27,60 @@ _FORMATTABLE = {
 }
 
 
-def vet(root: ast.Node, checked: type_checker.Checked) -> None:
-    """Raise RefusalError at the first literal that cannot be right where it stands."""
-    for node, within_format in _all(root):
+def validate(root: ast.Node, checked: type_checker.CheckedAst) -> None:
+    """Raise RefusalError at the first invalid literal."""
+    for node, within_format in _walk(root):
         match node:
             case ast.ListLiteral() | ast.MapLiteral() if not within_format:
-                _vet_aggregate(node, checked)
+                _check_aggregate(node, checked)
             case ast.Call(function="duration" | "timestamp", receiver=None):
-                _vet_conversion(node, checked)
+                _check_conversion(node, checked)
             case ast.Call(function="format", receiver=ast.Literal(value=str() as pattern)):
-                _vet_format(node, pattern, checked)
+                _check_format(node, pattern, checked)
             case _:
                 pass
 
 
-def _all(root: ast.Node) -> Iterator[tuple[ast.Node, bool]]:
-    """Yield all nodes, with whether they stand in a call of `format`, which takes lists of several types."""
-    waiting = [(root, False)]
-    while waiting:
-        node, within_format = waiting.pop()
+def _walk(root: ast.Node) -> Iterator[tuple[ast.Node, bool]]:
+    """Yield all nodes, and whether they are within a call of `format`, which accepts heterogeneous lists."""
+    pending = [(root, False)]
+    while pending:
+        node, within_format = pending.pop()
         yield node, within_format
         within_format = within_format or (isinstance(node, ast.Call) and node.function == "format")
-        waiting.extend((part, within_format) for part in reversed(ast.children(node)))
+        pending.extend((part, within_format) for part in reversed(ast.children(node)))
 
 
-def _vet_aggregate(node: ast.ListLiteral | ast.MapLiteral, checked: type_checker.Checked) -> None:
+def _check_aggregate(node: ast.ListLiteral | ast.MapLiteral, checked: type_checker.CheckedAst) -> None:
     entries = node.elements if isinstance(node, ast.ListLiteral) else node.entries
-    _vet_same_kind([(entry.key, False) for entry in entries if entry.key is not None], checked)
-    _vet_same_kind([(entry.value, entry.optional) for entry in entries], checked)
+    _check_same_type([(entry.key, False) for entry in entries if entry.key is not None], checked)
+    _check_same_type([(entry.value, entry.optional) for entry in entries], checked)
 
 
-def _vet_same_kind(parts: list[tuple[ast.Node, bool]], checked: type_checker.Checked) -> None:
-    common: Kind | None = None
+def _check_same_type(parts: list[tuple[ast.Node, bool]], checked: type_checker.CheckedAst) -> None:
+    common: Type | None = None
     for part, optional in parts:
-        kind = checked.kind(part)
+        type_ = checked.type_of(part)
         if optional:
-            kind = types.unwrapped(kind)[0]
-        if kind.name == "wrapper":
-            kind = kind.parameters[0]
-        if common is not None and kind != common:
-            raise errors.RefusalError(part.at, f"expected type '{common}' but found '{kind}'")
-        common = kind
+            type_ = types.unwrapped(type_)[0]
+        if type_.name == "wrapper":
+            type_ = type_.parameters[0]
+        if common is not None and type_ != common:
+            raise errors.RefusalError(part.at, f"expected type '{common}' but found '{type_}'")
+        common = type_
 
 
-def _vet_conversion(node: ast.Call, checked: type_checker.Checked) -> None:
+def _check_conversion(node: ast.Call, checked: type_checker.CheckedAst) -> None:
     argument = node.arguments[0]
     if not isinstance(argument, ast.Literal):
         return
     try:
-        convert(checked.calls[id(node)], argument.value)
+        convert(checked.overloads[id(node)], argument.value)
     except errors.EvaluationError:
         raise errors.RefusalError(argument.at, f"invalid {node.function} argument") from None
 
 
-def _vet_format(node: ast.Call, pattern: str, checked: type_checker.Checked) -> None:
+def _check_format(node: ast.Call, pattern: str, checked: type_checker.CheckedAst) -> None:
     arguments = node.arguments[0]
     if not isinstance(arguments, ast.ListLiteral):
         return
@@ -89,7 +92,7 @@ def _vet_format(node: ast.Call, pattern: str, checked: type_checker.Checked) -> 
                 continue
             if used >= len(given):
                 raise errors.RefusalError(node.at, f"index {used} out of range")
-            _vet_argument(given[used], letter, checked)
+            _check_format_argument(given[used], letter, checked)
             used += 1
     except errors.EvaluationError as error:
         raise errors.RefusalError(node.at, str(error)) from None
@@ -99,15 +102,15 @@ def _vet_format(node: ast.Call, pattern: str, checked: type_checker.Checked) -> 
         )
 
 
-def _vet_argument(node: ast.Node, letter: str, checked: type_checker.Checked) -> None:
-    kind: Kind = checked.kind(node)
-    if kind == types.DYN:
+def _check_format_argument(node: ast.Node, letter: str, checked: type_checker.CheckedAst) -> None:
+    type_: Type = checked.type_of(node)
+    if type_ == types.DYN:
         return
-    if kind.name not in _FORMATTABLE[letter]:
-        raise errors.RefusalError(node.at, f"error during formatting: %{letter} was given {kind}")
+    if type_.name not in _FORMATTABLE[letter]:
+        raise errors.RefusalError(node.at, f"error during formatting: %{letter} was given {type_}")
     if letter == "s" and isinstance(node, ast.ListLiteral | ast.MapLiteral):
         for part in ast.children(node):
-            _vet_argument(part, letter, checked)
+            _check_format_argument(part, letter, checked)
 
 
 NOT_CONSTANT = object()
@@ -116,7 +119,7 @@ CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "s
 
 
 def fold(node: ast.Call, overloads: Sequence[Overload], constants: Sequence[Any]) -> Any:
-    """Return the call's value if it is known already. Raises RefusalError when computing it fails."""
+    """Return the call's constant value, or NOT_CONSTANT. Raises RefusalError when computing it fails."""
     name = overloads[0].name
     if name == "@in" and type(constants[1]) is tuple and not constants[1]:
         return False
@@ -129,7 +132,7 @@ def fold(node: ast.Call, overloads: Sequence[Overload], constants: Sequence[Any]
 
 
 def convert(overloads: Sequence[Overload], value: Any) -> Any:
-    """Call the overload that takes the value."""
+    """Call the overload that accepts the value."""
     for overload in overloads:
         classes = overload.classes[0]
         if classes is None or type(value) in classes:

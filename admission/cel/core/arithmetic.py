@@ -1,4 +1,4 @@
-"""`+ - * / %` and negation: 64-bit integers that overflow, doubles that do not, concatenation, time."""
+"""Arithmetic operators (`+ - * / %`, negation): checked 64-bit integers, IEEE doubles, concatenation, time."""
 
 import math
 from typing import Any
@@ -8,14 +8,14 @@ from admission.cel.core.declarations import Overload, function
 
 
 def checked_int(value: int) -> int:
-    """Return the value, or raise EvaluationError when it is no int64."""
+    """Return the value. Raises EvaluationError if it is no int64."""
     if literals.INT_MIN <= value <= literals.INT_MAX:
         return value
     raise errors.EvaluationError("integer overflow")
 
 
 def checked_uint(value: int) -> values.Uint:
-    """Return the value as uint, or raise EvaluationError when it is no uint64."""
+    """Return the value as uint. Raises EvaluationError if it is no uint64."""
     if 0 <= value <= literals.UINT_MAX:
         return values.Uint(value)
     raise errors.EvaluationError("unsigned integer overflow")
@@ -32,7 +32,7 @@ LAST_INSTANT = 253_402_300_800 * 10**9 - 1
 
 
 def checked_timestamp(nanoseconds: int, offset: int = 0) -> values.Timestamp:
-    """Return the instant, or raise EvaluationError outside of the years 1 to 9999."""
+    """Return the instant. Raises EvaluationError outside of the years 1 to 9999."""
     if FIRST_INSTANT <= nanoseconds <= LAST_INSTANT:
         return values.Timestamp(nanoseconds, offset)
     raise errors.EvaluationError("timestamp overflow")
@@ -110,7 +110,7 @@ _ADDITIONS = {
 
 
 def add(left: Any, right: Any) -> Any:
-    """Return left + right, by their kinds."""
+    """Return left + right, by their run-time types."""
     run = _ADDITIONS.get((type(left), type(right)))
     if run is None:
         raise errors.no_such_overload("_+_")

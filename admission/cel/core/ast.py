@@ -1,8 +1,8 @@
 """The abstract syntax of CEL, as the parser builds it.
 
 Macros are nodes of their own (Has, Comprehension, Bind, OptionalMap), not rewritten to folds as in cel-go: they are
-few, and their meaning is easier to check and to compile whole. `at` is the offset in the text where cel-go places
-the node's errors: the operator, the dot, the opening bracket.
+few, and are easier to check and to plan as a whole. `at` is the offset to which cel-go attributes the node's errors:
+that of the operator, the dot, or the opening bracket.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, kw_only=True)
 class Node:
-    """Any expression. depth and height: its nesting, and its operators in a row, for cel-go's limits of recursion."""
+    """Any expression. depth: its nesting; height: its operators in a row. cel-go limits the recursion of both."""
 
     at: int
     depth: int = 0
@@ -48,7 +48,7 @@ class Index(Node):
 
 @dataclass(slots=True, kw_only=True)
 class Call(Node):
-    """A call of a function or an operator (`_+_`), with a receiver when it is written as a method."""
+    """A call of a function or an operator (`_+_`). receiver: the operand of a method call."""
 
     function: str
     receiver: Node | None
@@ -57,12 +57,12 @@ class Call(Node):
 
 @dataclass(slots=True, kw_only=True)
 class Logic(Node):
-    """A chain of `&&` or of `||`, flat: legal texts chain more terms than Python may nest."""
+    """A flat chain of `&&` or of `||`: valid expressions chain more terms than Python can nest calls."""
 
     conjunction: bool
     terms: list[Node]
     closed: bool = False
-    """In parentheses: a further term belongs to another chain."""
+    """Whether it is in parentheses, so that a further term starts another chain."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class MapLiteral(Node):
 
 @dataclass(slots=True, kw_only=True)
 class Message(Node):
-    """`Type{field: value, …}`: the entries without keys, and the fields' names beside them."""
+    """`Type{field: value, …}`: entries without keys, and the names of their fields in the same order."""
 
     name: str
     entries: list[Entry]
@@ -110,7 +110,7 @@ class Has(Node):
 
 @dataclass(slots=True, kw_only=True)
 class Comprehension(Node):
-    """`range.macro(first, [second,] [condition,] body)`; macro names which one."""
+    """`range.macro(first, [second,] [condition,] body)`. macro: its name."""
 
     macro: str
     range: Node
@@ -122,7 +122,7 @@ class Comprehension(Node):
 
 @dataclass(slots=True, kw_only=True)
 class Bind(Node):
-    """`cel.bind(name, value, body)`: the value is computed when first read."""
+    """`cel.bind(name, value, body)`. The value is computed when it is first read."""
 
     name: str
     value: Node
@@ -131,7 +131,7 @@ class Bind(Node):
 
 @dataclass(slots=True, kw_only=True)
 class OptionalMap(Node):
-    """`operand.optMap(name, body)`; flat: `optFlatMap`, whose body is itself an optional."""
+    """`operand.optMap(name, body)`. flat: `optFlatMap`, whose body is an optional itself."""
 
     operand: Node
     name: str
@@ -139,23 +139,26 @@ class OptionalMap(Node):
     flat: bool
 
 
-def in_scope(root: Node, known: Collection[str]) -> Iterator[Node]:
-    """Yield the parts of an expression that see the same variables, each after its own parts, and the root last.
+def in_scope(root: Node, variables: Collection[str]) -> Iterator[Node]:
+    """Yield the nodes of an expression that see the same variables, in post-order.
 
-    So whoever follows the order finds all parts of a node done, and nests no deeper for a long text. A name that may
-    be a function's namespace or a type (`sets.contains`) is left to its parent; known: the variables.
+    A caller that visits them in this order has visited all parts of a node before the node, so long expressions do not
+    nest its calls. A name that may be a namespace or a type (`sets.contains`) is left to its parent. variables: the
+    names in scope.
     """
-    waiting: list[tuple[Node, bool]] = [(root, False)]
-    while waiting:
-        node, is_done = waiting.pop()
+    pending: list[tuple[Node, bool]] = [(root, False)]
+    while pending:
+        node, is_done = pending.pop()
         if is_done:
             yield node
             continue
-        waiting.append((node, True))
-        waiting.extend((part, False) for part in reversed(_seeing_the_same(node)) if not _is_foreign(part, known))
+        pending.append((node, True))
+        pending.extend(
+            (part, False) for part in reversed(_children_in_scope(node)) if not _is_qualified_name(part, variables)
+        )
 
 
-def _seeing_the_same(node: Node) -> list[Node]:
+def _children_in_scope(node: Node) -> list[Node]:
     match node:
         case Comprehension():
             return [node.range]
@@ -167,14 +170,14 @@ def _seeing_the_same(node: Node) -> list[Node]:
             return children(node)
 
 
-def _is_foreign(node: Node, known: Collection[str]) -> bool:
+def _is_qualified_name(node: Node, variables: Collection[str]) -> bool:
     while isinstance(node, Select):
         node = node.operand
-    return isinstance(node, Identifier) and node.name not in known
+    return isinstance(node, Identifier) and node.name not in variables
 
 
 def children(node: Node) -> list[Node]:  # noqa: C901, PLR0911 - one line a node
-    """Return the node's direct parts."""
+    """Return the node's direct children."""
     match node:
         case Select() | Has():
             return [node.operand]
@@ -203,11 +206,11 @@ def children(node: Node) -> list[Node]:  # noqa: C901, PLR0911 - one line a node
 
 
 def names(root: Node) -> frozenset[str]:
-    """Return the names that a text reads from outside, each with the field that is selected of it: `a`, or `a.b`."""
+    """Return the free variables of an expression, each with the field that is selected from it: `a`, or `a.b`."""
     found: set[str] = set()
-    waiting: list[tuple[Node, frozenset[str]]] = [(root, frozenset())]
-    while waiting:
-        node, bound = waiting.pop()
+    pending: list[tuple[Node, frozenset[str]]] = [(root, frozenset())]
+    while pending:
+        node, bound = pending.pop()
         match node:
             case Identifier():
                 found.update({node.name} - bound)
@@ -215,14 +218,14 @@ def names(root: Node) -> frozenset[str]:
                 if name not in bound:
                     found.add(f"{name}.{node.field}")
             case _:
-                outside = _seeing_the_same(node)
-                waiting.extend((part, bound) for part in outside)
+                outside = _children_in_scope(node)
+                pending.extend((part, bound) for part in outside)
                 inside = [part for part in children(node) if not any(part is other for other in outside)]
-                waiting.extend((part, bound | _binds(node)) for part in inside)
+                pending.extend((part, bound | _bound_names(node)) for part in inside)
     return frozenset(found)
 
 
-def _binds(node: Node) -> frozenset[str]:
+def _bound_names(node: Node) -> frozenset[str]:
     match node:
         case Comprehension():
             return frozenset(filter(None, (node.first, node.second)))

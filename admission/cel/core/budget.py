@@ -1,7 +1,7 @@
-"""What one evaluation may take besides its cost: steps of loops, and sizes of what it builds, charged before building.
+"""Bounds of one evaluation besides its cost: loop steps, and the sizes of built values, charged before building.
 
-The API's own limit is a cost of 1,000,000 (CELSelectorExpressionMaxCost), which `runtime_cost` counts. These bounds
-hold for what costs little or nothing in cel-go but much here, or charges only after building.
+The API's limit is a cost of 1,000,000 (CELSelectorExpressionMaxCost), which `runtime_cost` counts. These bounds cover
+operations that cost little or nothing in cel-go but much here, or that cel-go charges only after building.
 """
 
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from typing import Any
 from admission.cel.core import errors, values
 
 STEPS = 1_000_000
-"""Turns of loops. cel-go charges for most turns 2 and more, for a few of them nothing."""
+"""Iterations of loops. cel-go charges 2 or more for most iterations, nothing for a few."""
 
 MAX_SIZE = 1_000_000
-"""Elements of one list, or characters of a text whose length cel-go does not charge."""
+"""Elements of one list, or characters of a string whose length cel-go does not charge."""
 
 MAX_TEXT = 10_000_000
-"""Characters of a text that cel-go charges by its length, a tenth each."""
+"""Characters of a string that cel-go charges by its length, 0.1 each."""
 
 
 def exceeded() -> errors.AbortError:
@@ -24,15 +24,15 @@ def exceeded() -> errors.AbortError:
 
 
 def check_size(size: int, most: int = MAX_SIZE) -> None:
-    """Raise AbortError before something of this size is built."""
+    """Raise AbortError for a value that would be too large, before it is built."""
     if size > most:
         raise exceeded()
 
 
 def nested_work(arguments: Sequence[Any]) -> int:
-    """Return the steps that a function of lists within lists may take beyond the elements that cel-go charges.
+    """Return the steps that a function may take within nested lists, beyond the elements that cel-go charges.
 
-    A value that is bound can stand twice in the next one, so a short text can write a list with 2^30 leaves.
+    A bound value can occur twice in the next one, so a short expression can build a list with 2^30 leaves.
     """
     lists = [argument for argument in arguments if type(argument) in _CONTAINERS]
     if not any(map(_is_nested, lists)):
@@ -52,7 +52,7 @@ def _elements(value: Any) -> Any:
 
 
 def _weight(value: Any) -> int:
-    """Count all leaves. Raises AbortError when there are too many."""
+    """Return the number of leaves. Raises AbortError if there are too many."""
     count, waiting = 0, [value]
     while waiting:
         elements = _elements(waiting.pop())
@@ -67,5 +67,5 @@ _CONTAINERS: frozenset[type] = values.MAPS | {tuple, values.Optional}
 
 
 def charge_size(size: int) -> int:
-    """Return the steps that a value of this size takes: less than the tenth a character that cel-go charges."""
+    """Return the steps of building a value of this size: less than the 0.1 a character that cel-go charges."""
     return size >> 5

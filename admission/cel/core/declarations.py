@@ -1,6 +1,6 @@
-"""Declarations of functions: `member("contains", "string, string -> bool", …)`.
+"""Function declarations: `member("contains", "string, string -> bool", …)`.
 
-A signature is written as in the language's own documents; a single capital letter is a type parameter.
+Signatures are written as in the CEL documentation; a single capital letter is a type parameter.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from types import NoneType
 from typing import Any
 
 from admission.cel.core import types, values
-from admission.cel.core.types import Kind
+from admission.cel.core.types import Type
 
 Implementation = Callable[..., Any]
 Prepare = Callable[[Sequence[Any]], Implementation | None]
@@ -52,15 +52,15 @@ _CLASSES: Mapping[str, frozenset[type]] = {
 class Overload:
     """One signature of a function.
 
-    classes: per parameter, the Python classes it takes; None takes everything. prepare: given the arguments as far as
-    they are constant, an implementation that has done its work on them, or None; raises EvaluationError when one of
-    them is wrong, which is an error of the text.
+    classes: for each parameter, the Python classes that it accepts; None accepts all. prepare: given the arguments as
+    far as they are constant, returns an implementation specialized for them, or None. It raises EvaluationError for an
+    invalid constant, which becomes a compile error.
     """
 
     name: str
     member: bool
-    parameters: tuple[Kind, ...]
-    result: Kind
+    parameters: tuple[Type, ...]
+    result: Type
     run: Implementation
     variables: tuple[str, ...]
     classes: tuple[frozenset[type] | None, ...]
@@ -87,34 +87,34 @@ def _overload(name: str, signature: str, run: Implementation, *, member: bool) -
         result=parse(after.strip()),
         run=run,
         variables=tuple(
-            sorted({v for kind in parameters for v in _variables(kind)} | _variables(parse(after.strip())))
+            sorted({v for type_ in parameters for v in _variables(type_)} | _variables(parse(after.strip())))
         ),
-        classes=tuple(_CLASSES.get(kind.name) for kind in parameters),
+        classes=tuple(_CLASSES.get(type_.name) for type_ in parameters),
     )
 
 
-def parse(text: str) -> Kind:
-    """Read a type as it is written in a signature."""
+def parse(text: str) -> Type:
+    """Parse a type of a signature."""
     match = re.fullmatch(r"([\w.]+)(?:\((.*)\))?", text)
     if match is None:
         raise AssertionError(f"no type: {text!r}")
     name, inner = match.groups()
     if inner is None and len(name) == 1 and name.isupper():
-        return Kind(name, variable=True)
+        return Type(name, variable=True)
     if name in _ALIASES:
         return _ALIASES[name]
     if name == "optional":
         name = "optional_type"
-    return Kind(name, tuple(map(parse, _split(inner or ""))))
+    return Type(name, tuple(map(parse, _split(inner or ""))))
 
 
-def instantiate(kind: Kind, variables: Mapping[str, Kind]) -> Kind:
-    """Return the kind with its type parameters replaced."""
-    if kind.variable:
-        return variables[kind.name]
-    if not kind.parameters:
-        return kind
-    return Kind(kind.name, tuple(instantiate(inner, variables) for inner in kind.parameters))
+def instantiate(type_: Type, variables: Mapping[str, Type]) -> Type:
+    """Return the type with its type parameters replaced."""
+    if type_.variable:
+        return variables[type_.name]
+    if not type_.parameters:
+        return type_
+    return Type(type_.name, tuple(instantiate(inner, variables) for inner in type_.parameters))
 
 
 def _split(text: str) -> list[str]:
@@ -128,7 +128,7 @@ def _split(text: str) -> list[str]:
     return [*parts, last] if last else parts
 
 
-def _variables(kind: Kind) -> set[str]:
-    if kind.variable:
-        return {kind.name}
-    return {name for inner in kind.parameters for name in _variables(inner)}
+def _variables(type_: Type) -> set[str]:
+    if type_.variable:
+        return {type_.name}
+    return {name for inner in type_.parameters for name in _variables(inner)}

@@ -1,4 +1,4 @@
-"""What goes wrong in CEL: a text that does not compile (a value) and an evaluation that fails (an exception)."""
+"""Errors of CEL: an expression that does not compile (a value), an evaluation that fails (an exception)."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from admission import errors
 
 @dataclass(frozen=True, slots=True)
 class CompileError:
-    """Why a text is no program. line and column count from 1; 0 when the error has no place in the text."""
+    """Why an expression does not compile. line and column count from 1, and are 0 for an error without a position."""
 
     text: str
     line: int
@@ -19,15 +19,15 @@ class CompileError:
 
 
 class EvaluationError(errors.FixError):
-    """The evaluation of one program on one device failed; the text is short and worded as cel-go's."""
+    """The evaluation of a program failed. The message is short and worded as cel-go's."""
 
 
 class AbortError(EvaluationError):
-    """A failure that `&&`, `||`, `all` and `exists` do not absorb: the cost limit, and what crashes inside cel-go."""
+    """A failure that `&&`, `||`, `all` and `exists` do not absorb: the cost limit, or a crash inside cel-go."""
 
 
 class RefusalError(Exception):
-    """Raised inside the compiler only: the text is refused at an offset. Becomes a CompileError."""
+    """The expression is rejected at an offset. Raised inside the compiler only; callers get a CompileError."""
 
     def __init__(self, offset: int, message: str) -> None:
         self.offset = offset
@@ -36,7 +36,7 @@ class RefusalError(Exception):
 
 
 def compile_error(text: str, refusal: RefusalError) -> CompileError:
-    """Return the refusal as a value, with its place in the text."""
+    """Return the refusal as a value, with its line and column."""
     if refusal.offset < 0:
         return CompileError(text, 0, 0, refusal.message)
     before = text[: refusal.offset]
@@ -44,10 +44,10 @@ def compile_error(text: str, refusal: RefusalError) -> CompileError:
 
 
 def no_such_overload(name: str = "") -> EvaluationError:
-    """Return the error of an operation on values of kinds it does not take."""
+    """Return the error of an operation that has no overload for the types of its operands."""
     return EvaluationError(f"no such overload: {name}" if name else "no such overload")
 
 
 def no_such_key(key: object) -> EvaluationError:
-    """Return the error of reading what a map does not have."""
+    """Return the error of reading a key that a map lacks."""
     return EvaluationError(f"no such key: {key}")

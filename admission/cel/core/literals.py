@@ -1,4 +1,4 @@
-"""Tokens of literals → values, by cel-go's rules (parser/unescape.go, v0.26)."""
+"""Conversion of literal tokens into values, by cel-go's rules (parser/unescape.go, v0.26)."""
 
 import re
 
@@ -18,7 +18,7 @@ _SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v"
 
 
 def integer(token: lark.Token) -> int:
-    """Return the magnitude, up to 2^63: whether that is in range depends on a sign before it."""
+    """Return the magnitude, up to 2^63, which is in range only after a minus sign."""
     value = _number(token)
     if value > -INT_MIN:
         raise errors.RefusalError(token.start_pos or 0, "invalid int literal")
@@ -34,13 +34,13 @@ def unsigned(token: lark.Token) -> values.Uint:
 
 
 def _number(digits: str) -> int:
-    """Read digits; too many of them for 64 bits stand for any number that is too large."""
+    """Return the number. Digits that cannot fit 64 bits give UINT_MAX + 1, without converting them."""
     base = 16 if digits.startswith("0x") else 10
     significant = digits.removeprefix("0x").lstrip("0")
-    return int(significant or "0", base) if len(significant) <= _MOST_DIGITS else UINT_MAX + 1
+    return int(significant or "0", base) if len(significant) <= _MAX_DIGITS else UINT_MAX + 1
 
 
-_MOST_DIGITS = 20
+_MAX_DIGITS = 20
 
 
 def double(token: lark.Token) -> float:
@@ -51,7 +51,7 @@ def double(token: lark.Token) -> float:
 
 
 def string(token: lark.Token) -> str:
-    """Return the text of a string token: quotes and escapes undone, line ends as cel-go makes them."""
+    """Return a string token's value: without quotes, unescaped, with line ends normalized as cel-go does."""
     body, raw = _body(str(token))
     if raw or "\\" not in body:
         return body
@@ -59,7 +59,7 @@ def string(token: lark.Token) -> str:
 
 
 def octets(token: lark.Token) -> bytes:
-    """Return the bytes of a bytes token: characters in UTF-8, octal and hexadecimal escapes as single bytes."""
+    """Return a bytes token's value: characters in UTF-8, octal and hexadecimal escapes as single bytes."""
     body, raw = _body(str(token)[1:])
     if raw:
         return body.encode()

@@ -1,7 +1,7 @@
-"""Sizes of values before they are known, for the static cost: a range, and what an environment declares of its inputs.
+"""Size estimates for the static cost: ranges of sizes, and the declared sizes of an environment's inputs.
 
-A size is what `size()` gives: code points, octets, elements or entries. Costs and sizes are 64-bit numbers that stop at
-their largest instead of overflowing, and factors are doubles, as in cel-go (checker/cost.go, v0.26).
+A size is the result of `size()`: code points, octets, elements or entries. Costs and sizes are unsigned 64-bit numbers
+that saturate instead of overflowing, and factors are doubles, as in cel-go (checker/cost.go, v0.26).
 """
 
 import math
@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 MAX = 2**64 - 1
-"""Both the largest cost and a size that is not known."""
+"""The largest cost, and the upper bound of an unknown size."""
 
 STRING_FACTOR = 0.1
 """The cost of reading one code point (common/cost.go)."""
 
 PATTERN_FACTOR = 0.25
-"""The cost of one code point of a pattern, for each of the text's."""
+"""The cost of one code point of a pattern, for each code point of the text."""
 
 LIST_COST = 10
 MAP_COST = 30
@@ -24,6 +24,8 @@ MESSAGE_COST = 40
 
 
 class Size(NamedTuple):
+    """A range of sizes (cel-go: SizeEstimate)."""
+
     least: int
     most: int
 
@@ -43,13 +45,13 @@ ONE = Size(1, 1)
 
 
 def scaled(size: int, factor: float) -> int:
-    """Return a size by a factor, rounded up."""
+    """Return the product of a size and a factor, rounded up."""
     product = math.ceil(float(size) * factor)
     return min(product, MAX)
 
 
 class Entry(NamedTuple):
-    """The sizes of what a list or map holds."""
+    """The sizes of a list's or map's keys and values."""
 
     is_list: bool
     key: Size
@@ -60,20 +62,20 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
-    """The largest size of an input, and what is declared of its parts.
+class DeclaredSize:
+    """The largest size of an input, and of its parts.
 
-    named: stands for every name that is selected from a map, where that is allowed for.
+    named: the size of any name that is selected from a map, if one is declared.
     """
 
     most: int = 0
-    key: "Declared | None" = None
-    value: "Declared | None" = None
-    named: "Declared | None" = None
-    fields: Mapping[str, "Declared"] = field(default_factory=dict)
+    key: "DeclaredSize | None" = None
+    value: "DeclaredSize | None" = None
+    named: "DeclaredSize | None" = None
+    fields: Mapping[str, "DeclaredSize"] = field(default_factory=dict)
 
-    def part(self, step: str) -> "Declared | None":
-        """Return what is declared one step of a path further."""
+    def part(self, step: str) -> "DeclaredSize | None":
+        """Return the declaration at the next step of a path."""
         match step:
             case "@items" | "@values":
                 return self.value

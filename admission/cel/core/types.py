@@ -1,31 +1,31 @@
-"""Static types, and when one may stand for another.
+"""Static types and their assignability.
 
-Kinds and their assignability follow cel-go's checker (checker/types.go, v0.26), `any` of attributes included: it is
-taken for every kind by the checker, and fails at run time.
+They follow cel-go's checker (checker/types.go, v0.26), including the `any` of attributes: the checker accepts it for
+every type, and it may fail at run time.
 """
 
 from dataclasses import dataclass, field
 
 from admission.cel.core import errors
 
-MOST_PARTS = 1_000
+MAX_PARTS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """A static type: its name and parameters. A variable stands for a type yet to be found."""
+class Type:
+    """A static type: its name and parameters. A variable stands for a type that is not inferred yet."""
 
     name: str
-    parameters: tuple["Kind", ...] = ()
+    parameters: tuple["Type", ...] = ()
     variable: bool = False
     text: str = field(default="", compare=False)
     size: int = field(default=1, compare=False)
-    """The number of its parts, which bindings can double: bounded, since comparing two types looks at all of them."""
+    """The number of its parts. Bounded, since each binding can double it and a comparison of types visits all parts."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", 1 + sum(kind.size for kind in self.parameters))
-        if self.size > MOST_PARTS:
-            raise errors.RefusalError(-1, f"an expression's type has more than {MOST_PARTS} parts")
+        object.__setattr__(self, "size", 1 + sum(type_.size for type_ in self.parameters))
+        if self.size > MAX_PARTS:
+            raise errors.RefusalError(-1, f"an expression's type has more than {MAX_PARTS} parts")
         inner = ", ".join(map(str, self.parameters))
         object.__setattr__(self, "text", f"{self.name}({inner})" if inner else self.name)
 
@@ -33,81 +33,81 @@ class Kind:
         return self.text
 
 
-BOOL = Kind("bool")
-INT = Kind("int")
-UINT = Kind("uint")
-DOUBLE = Kind("double")
-STRING = Kind("string")
-BYTES = Kind("bytes")
-NULL = Kind("null")
-DURATION = Kind("duration")
-TIMESTAMP = Kind("timestamp")
-DYN = Kind("dyn")
-ANY = Kind("any")
-ERROR = Kind("!error!")
-QUANTITY = Kind("kubernetes.Quantity")
-SEMVER = Kind("kubernetes.Semver")
-IP = Kind("net.IP")
-CIDR = Kind("net.CIDR")
-URL = Kind("kubernetes.URL")
-NAMED_FORMAT = Kind("kubernetes.NamedFormat")
-EMPTY = Kind("google.protobuf.Empty")
+BOOL = Type("bool")
+INT = Type("int")
+UINT = Type("uint")
+DOUBLE = Type("double")
+STRING = Type("string")
+BYTES = Type("bytes")
+NULL = Type("null")
+DURATION = Type("duration")
+TIMESTAMP = Type("timestamp")
+DYN = Type("dyn")
+ANY = Type("any")
+ERROR = Type("!error!")
+QUANTITY = Type("kubernetes.Quantity")
+SEMVER = Type("kubernetes.Semver")
+IP = Type("net.IP")
+CIDR = Type("net.CIDR")
+URL = Type("kubernetes.URL")
+NAMED_FORMAT = Type("kubernetes.NamedFormat")
+EMPTY = Type("google.protobuf.Empty")
 
 OPTIONAL = "optional_type"
 
-_SCALARS = {kind.name for kind in (BOOL, INT, UINT, DOUBLE, STRING, BYTES)}
+_SCALARS = {type_.name for type_ in (BOOL, INT, UINT, DOUBLE, STRING, BYTES)}
 
 
-def list_of(element: Kind) -> Kind:
-    return Kind("list", (element,))
+def list_of(element: Type) -> Type:
+    return Type("list", (element,))
 
 
-def map_of(key: Kind, value: Kind) -> Kind:
-    return Kind("map", (key, value))
+def map_of(key: Type, value: Type) -> Type:
+    return Type("map", (key, value))
 
 
-def optional_of(value: Kind) -> Kind:
-    return Kind(OPTIONAL, (value,))
+def optional_of(value: Type) -> Type:
+    return Type(OPTIONAL, (value,))
 
 
-def wrapper_of(kind: Kind) -> Kind:
+def wrapper_of(type_: Type) -> Type:
     """Return the type of a scalar that may be null."""
-    return Kind("wrapper", (kind,))
+    return Type("wrapper", (type_,))
 
 
-def type_of(kind: Kind) -> Kind:
-    return Kind("type", (kind,))
+def type_of(type_: Type) -> Type:
+    return Type("type", (type_,))
 
 
-def is_dynamic(kind: Kind) -> bool:
-    return kind.name in ("dyn", "any")
+def is_dynamic(type_: Type) -> bool:
+    return type_.name in ("dyn", "any")
 
 
-def unwrapped(kind: Kind) -> tuple[Kind, bool]:
-    """Return the kind within an optional, and whether it was one."""
-    return (kind.parameters[0], True) if kind.name == OPTIONAL else (kind, False)
+def unwrapped(type_: Type) -> tuple[Type, bool]:
+    """Return the type within an optional, and whether it was one."""
+    return (type_.parameters[0], True) if type_.name == OPTIONAL else (type_, False)
 
 
 class Unifier:
-    """The kinds found for variables so far. A failed attempt leaves no trace."""
+    """The types inferred for variables so far. A failed attempt changes nothing."""
 
     def __init__(self) -> None:
-        self._found: dict[str, Kind] = {}
-        self._trail: list[tuple[str, Kind | None]] = []
+        self._found: dict[str, Type] = {}
+        self._trail: list[tuple[str, Type | None]] = []
         self._count = 0
 
-    def fresh(self) -> Kind:
+    def fresh(self) -> Type:
         """Return a new variable."""
         self._count += 1
-        return Kind(f"_var{self._count}", variable=True)
+        return Type(f"_var{self._count}", variable=True)
 
-    def assignable(self, kind: Kind, target: Kind) -> bool:
-        """Whether the kind may stand where the target is wanted; remembers what that says of variables."""
-        return self.all_assignable((kind,), (target,))
+    def assignable(self, type_: Type, target: Type) -> bool:
+        """Whether a type is assignable to the target. Records what that implies for variables."""
+        return self.all_assignable((type_,), (target,))
 
-    def all_assignable(self, given: tuple[Kind, ...], wanted: tuple[Kind, ...]) -> bool:
+    def all_assignable(self, given: tuple[Type, ...], targets: tuple[Type, ...]) -> bool:
         self._trail.clear()
-        if len(given) == len(wanted) and all(map(self._assignable, given, wanted)):
+        if len(given) == len(targets) and all(map(self._assignable, given, targets)):
             return True
         for name, before in reversed(self._trail):
             if before is None:
@@ -116,66 +116,66 @@ class Unifier:
                 self._found[name] = before
         return False
 
-    def resolved(self, kind: Kind, *, to_dynamic: bool = False) -> Kind:
-        """Return the kind with its variables replaced by what was found for them, or by dyn where nothing was."""
-        while kind.variable:
-            if kind.name not in self._found:
-                return DYN if to_dynamic else kind
-            kind = self._found[kind.name]
-        if not kind.parameters:
-            return kind
-        return Kind(kind.name, tuple(self.resolved(inner, to_dynamic=to_dynamic) for inner in kind.parameters))
+    def resolved(self, type_: Type, *, to_dynamic: bool = False) -> Type:
+        """Return the type with its variables replaced by what is inferred for them. to_dynamic: or by dyn."""
+        while type_.variable:
+            if type_.name not in self._found:
+                return DYN if to_dynamic else type_
+            type_ = self._found[type_.name]
+        if not type_.parameters:
+            return type_
+        return Type(type_.name, tuple(self.resolved(inner, to_dynamic=to_dynamic) for inner in type_.parameters))
 
-    def _assignable(self, given: Kind, wanted: Kind) -> bool:  # noqa: PLR0911 - ordered rules, as in cel-go
-        if wanted.variable:
-            valid, known = self._substitutes(given, wanted)
+    def _assignable(self, given: Type, target: Type) -> bool:  # noqa: PLR0911 - ordered rules, as in cel-go
+        if target.variable:
+            valid, known = self._substitutes(given, target)
             if valid or known:
                 return valid
         if given.variable:
-            return self._substitutes(wanted, given)[0]
-        if is_dynamic(given) or is_dynamic(wanted) or ERROR in (given, wanted):
+            return self._substitutes(target, given)[0]
+        if is_dynamic(given) or is_dynamic(target) or ERROR in (given, target):
             return True
-        if "wrapper" in (given.name, wanted.name):
-            return self._assignable_wrapper(given, wanted)
-        if NULL in (given, wanted):
-            other = wanted if given == NULL else given
+        if "wrapper" in (given.name, target.name):
+            return self._assignable_wrapper(given, target)
+        if NULL in (given, target):
+            other = target if given == NULL else given
             return other.name not in _SCALARS and other.name not in ("list", "map", "type")
-        if given.name != wanted.name:
+        if given.name != target.name:
             return False
         if given.name == "type":
             return True
-        return all(map(self._assignable, given.parameters, wanted.parameters))
+        return all(map(self._assignable, given.parameters, target.parameters))
 
-    def _assignable_wrapper(self, given: Kind, wanted: Kind) -> bool:
-        if NULL in (given, wanted):
+    def _assignable_wrapper(self, given: Type, target: Type) -> bool:
+        if NULL in (given, target):
             return True
-        one, other = (kind.parameters[0] if kind.name == "wrapper" else kind for kind in (given, wanted))
+        one, other = (type_.parameters[0] if type_.name == "wrapper" else type_ for type_ in (given, target))
         return self._assignable(one, other)
 
-    def _substitutes(self, kind: Kind, variable: Kind) -> tuple[bool, bool]:
-        """Whether the kind fits the variable, and whether something was known of it."""
-        if kind == variable:
+    def _substitutes(self, type_: Type, variable: Type) -> tuple[bool, bool]:
+        """Whether the type fits the variable, and whether the variable was already bound."""
+        if type_ == variable:
             return True, True
         found = self._found.get(variable.name)
         if found is None:
-            if self._occurs(variable, kind):
+            if self._occurs(variable, type_):
                 return False, False
-            self._remember(variable.name, kind)
+            self._bind(variable.name, type_)
             return True, False
-        if kind == found:
+        if type_ == found:
             return True, True
-        if not self._assignable(kind, found):
+        if not self._assignable(type_, found):
             return False, True
-        general = most_general(kind, found)
+        general = most_general(type_, found)
         if not self._occurs(variable, general):
-            self._remember(variable.name, general)
+            self._bind(variable.name, general)
         return True, True
 
-    def _remember(self, name: str, kind: Kind) -> None:
+    def _bind(self, name: str, type_: Type) -> None:
         self._trail.append((name, self._found.get(name)))
-        self._found[name] = kind
+        self._found[name] = type_
 
-    def _occurs(self, variable: Kind, within: Kind) -> bool:
+    def _occurs(self, variable: Type, within: Type) -> bool:
         if within == variable:
             return True
         if within.variable:
@@ -184,12 +184,12 @@ class Unifier:
         return any(self._occurs(variable, inner) for inner in within.parameters)
 
 
-def most_general(first: Kind, second: Kind) -> Kind:
-    """Return the less specific of two kinds that unify."""
+def most_general(first: Type, second: Type) -> Type:
+    """Return the less specific of two types that unify."""
     return first if _less_specific(first, second) else second
 
 
-def _less_specific(first: Kind, second: Kind) -> bool:
+def _less_specific(first: Type, second: Type) -> bool:
     if is_dynamic(first) or first.variable:
         return True
     if is_dynamic(second) or second.variable or first.name != second.name:

@@ -1,7 +1,7 @@
-"""Values of CEL as native Python values, and classes for the kinds that Python lacks.
+"""CEL values: native Python values, and classes for the types that Python lacks.
 
 bool, int, double, string, bytes and null are Python's bool, int, float, str, bytes and None; a list is a tuple, a map
-a dict. Kinds are told apart by `type(value)`: bool is no int here, nor is Uint.
+a dict. `type(value)` distinguishes them: neither bool nor Uint is an int here.
 """
 
 import ipaddress
@@ -18,8 +18,8 @@ class Uint(int):
     __slots__ = ()
 
 
-class Truth:
-    """A bool as the key of a map: Python's True would be the key 1."""
+class BoolKey:
+    """A bool as a map key: Python's True equals the key 1."""
 
     __slots__ = ("value",)
 
@@ -27,27 +27,27 @@ class Truth:
         self.value = value
 
 
-TRUE = Truth(value=True)
-FALSE = Truth(value=False)
+TRUE = BoolKey(value=True)
+FALSE = BoolKey(value=False)
 
 
-class Domains(dict[Any, Any]):
-    """The outer map of attributes and capacities: any domain may be read, an unknown one is empty."""
+class DomainMap(dict[Any, Any]):
+    """The outer map of attributes or capacities. Any domain may be read; an unknown one is empty."""
 
     __slots__ = ()
 
-    def __missing__(self, key: object) -> "Names":
+    def __missing__(self, key: object) -> "StringMap":
         return EMPTY
 
 
-class Names(dict[str, Any]):
-    """The inner map of a domain: only strings are keys, and looking up anything else finds nothing."""
+class StringMap(dict[str, Any]):
+    """A map with string keys only, such as that of a domain: a look-up of anything else finds nothing."""
 
     __slots__ = ()
 
 
-class Computed(dict[str, Any]):
-    """A map of known names whose values are computed when they are first read, a failure included."""
+class LazyMap(dict[str, Any]):
+    """A map of known names whose values, or failures, are computed when they are first read."""
 
     __slots__ = ("_compute", "_failed", "_names")
 
@@ -76,7 +76,7 @@ class Computed(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Optional:
-    """An optional value; present tells one that holds null from none."""
+    """An optional value. present distinguishes an optional that holds null from none."""
 
     value: Any
     present: bool
@@ -91,7 +91,7 @@ def some(value: Any) -> Optional:
 
 @dataclass(frozen=True, slots=True)
 class TypeValue:
-    """What `type(x)` returns and a type's name means."""
+    """A type as a value: the result of `type(x)`, or a type's name in an expression."""
 
     name: str
 
@@ -103,7 +103,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Timestamp:
-    """An instant, in nanoseconds since 1970 in UTC; offset: seconds of the zone it is written in."""
+    """An instant, in nanoseconds since 1970 in UTC; offset: that of its textual form's zone, in seconds."""
 
     nanoseconds: int
     offset: int = field(default=0, compare=False)
@@ -113,9 +113,9 @@ class Timestamp:
 class Quantity:
     """An amount in units of 10⁻⁹, to which Kubernetes rounds.
 
-    scale: the power of ten of the 64-bit form in which apimachinery keeps most amounts, None in its slow form, an
-    arbitrary-precision decimal, which is never an integer to it. computed: the result of add or sub, which cel-go
-    finds equal only on the left of `==`.
+    scale: the power of ten of the 64-bit form in which apimachinery stores most amounts; None for its slow form, an
+    arbitrary-precision decimal, for which `isInteger` is always false. computed: whether it is a result of add or sub,
+    which cel-go compares only on the left of `==`.
     """
 
     nanos: int
@@ -125,7 +125,7 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Semver:
-    """A version. order: compares as semver 2.0 says, build metadata left out."""
+    """A version. order: a sort key by the precedence of semver 2.0, without build metadata."""
 
     order: tuple[Any, ...]
     numbers: tuple[int, int, int]
@@ -138,7 +138,7 @@ class IP:
 
 @dataclass(frozen=True, slots=True)
 class CIDR:
-    """A network; address keeps the bits behind the prefix."""
+    """A network. address keeps the host bits."""
 
     address: ipaddress.IPv4Address | ipaddress.IPv6Address
     prefix: int
@@ -146,7 +146,7 @@ class CIDR:
 
 @dataclass(frozen=True, slots=True)
 class URL:
-    """An absolute URL or path. text: as Go writes it again, by which URLs are equal."""
+    """An absolute URL or path. text: Go's normalized form, by which URLs are compared."""
 
     text: str
     scheme: str
@@ -157,14 +157,14 @@ class URL:
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    """The message without fields, the only one that stays a message."""
+    """google.protobuf.Empty, the only message that stays a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedFormat:
-    """A format of strings; validate returns what is wrong with one.
+    """A named format of strings. validate: returns the problems of a string.
 
-    pattern_size: of the regular expression that Kubernetes charges for a test.
+    pattern_size: the length of the regular expression by which Kubernetes charges a validation.
     """
 
     name: str
@@ -172,13 +172,13 @@ class NamedFormat:
     validate: Callable[[str], list[str]]
 
 
-EMPTY = Names()
-_MAP_CLASSES: tuple[type, ...] = (dict, Names, Domains, Computed)
+EMPTY = StringMap()
+_MAP_CLASSES: tuple[type, ...] = (dict, StringMap, DomainMap, LazyMap)
 MAPS = frozenset(_MAP_CLASSES)
 
 
 def key_of(value: Any) -> Any:
-    """Return how a value is looked up in a dict: bools apart from numbers, which Python compares by value as CEL."""
+    """Return the dict key of a value. Bools get keys of their own; Python compares numbers by value, as CEL does."""
     if value is True:
         return TRUE
     if value is False:
@@ -187,25 +187,25 @@ def key_of(value: Any) -> Any:
 
 
 def from_key(key: Any) -> Any:
-    return key.value if type(key) is Truth else key
+    return key.value if type(key) is BoolKey else key
 
 
-def of_json(value: Any) -> Any:
-    """Return JSON as expressions see it. Numbers beyond 64 bits become doubles, as Kubernetes reads them."""
+def from_json(value: Any) -> Any:
+    """Return the CEL value of JSON. Integers beyond 64 bits become doubles, as Kubernetes reads them."""
     kind = type(value)
-    # What json.loads returns is told by its class alone, which matters where a claim is converted for every review.
+    # The classes that json.loads returns come first, by identity: a claim is converted for every review.
     if kind is str or value is None or kind is bool or kind is float:
         return value
     if kind is dict:
-        return {str(key): of_json(element) for key, element in value.items()}
+        return {str(key): from_json(element) for key, element in value.items()}
     if kind is list:
-        return tuple([of_json(element) for element in value])
+        return tuple([from_json(element) for element in value])
     if kind is int:
         return value if -(2**63) <= value < 2**63 else float(value)
     if isinstance(value, Mapping):
-        return {str(key): of_json(element) for key, element in value.items()}
+        return {str(key): from_json(element) for key, element in value.items()}
     if isinstance(value, list | tuple):
-        return tuple(map(of_json, value))
+        return tuple(map(from_json, value))
     raise TypeError(f"no JSON: {type(value).__name__}")
 
 
@@ -214,7 +214,7 @@ TYPE_NAMES = {
     "duration": "google.protobuf.Duration",
     "timestamp": "google.protobuf.Timestamp",
 }
-"""How CEL names the types that signatures write shorter."""
+"""CEL's names of the types that signatures abbreviate."""
 
 _TYPES = {
     bool: "bool",
@@ -226,9 +226,9 @@ _TYPES = {
     type(None): "null_type",
     tuple: "list",
     dict: "map",
-    Names: "map",
-    Domains: "map",
-    Computed: "map",
+    StringMap: "map",
+    DomainMap: "map",
+    LazyMap: "map",
     Optional: "optional_type",
     TypeValue: "type",
     Duration: "google.protobuf.Duration",
@@ -244,5 +244,5 @@ _TYPES = {
 
 
 def type_name(value: Any) -> str:
-    """Name the type of a value."""
+    """Return the name of a value's type."""
     return _TYPES[type(value)]

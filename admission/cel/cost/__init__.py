@@ -1,3 +1,3 @@
-"""What a CEL expression costs, in cel-go's units."""
+"""The cost of a CEL expression in cel-go's units: estimated before, tracked during evaluation."""
 
-__all__ = ["runtime_cost", "static_cost"]
+__all__ = ["call_runtime_cost", "runtime_cost", "static_cost"]

@@ -1,8 +1,8 @@
-"""What a call has cost, from its arguments and its result, in cel-go's units.
+"""The runtime cost of a call, by its arguments and its result.
 
 The rules are those of cel-go (interpreter/runtimecost.go, ext/lists.go, ext/sets.go) and of Kubernetes' libraries
-(k8s.io/apiserver pkg/cel/library/cost.go), v0.26 and v0.36; what they do not name costs 1. Some rules hold only where
-the types say which overload is meant, as in cel-go, where a call by name alone costs 1.
+(k8s.io/apiserver pkg/cel/library/cost.go), v0.26 and v0.36; calls that they do not name cost 1. Some rules apply only
+where the static types determine the overload: cel-go charges 1 for a call that it dispatches by name.
 """
 
 import ipaddress
@@ -16,18 +16,18 @@ from admission.cel.core.declarations import Overload
 from admission.cel.core.size_estimate import STRING_FACTOR, scaled
 
 Rule = Callable[[Sequence[Any], Any], int]
-"""From the arguments, receiver first, and the result; an error stands for what failed."""
+"""Maps the arguments, receiver first, and the result to a cost. An error stands for a value that failed."""
 
 _SIZED: frozenset[type] = frozenset({str, bytes, tuple}) | values.MAPS
 
 
 def rule_of(overloads: Sequence[Overload], release: int) -> Rule:
-    """Return how the cost of a call is found; overloads: those that fit its types."""
+    """Return the rule for a call. overloads: those that fit its static types."""
     first = overloads[0]
     if first.name == "matches" and (first.member or release >= 37):
-        return _matched
+        return _by_pattern
     if first.name == "includes" and release >= 37:
-        return _traversed
+        return _by_traversal
     rule = _BY_NAME.get((first.name, first.member))
     if len(overloads) == 1:
         rule = _BY_OVERLOAD.get((first.name, tuple(kind.name for kind in first.parameters)), rule)
@@ -37,7 +37,7 @@ def rule_of(overloads: Sequence[Overload], release: int) -> Rule:
 
 
 def size(value: Any) -> int:
-    """Return the size of what has one, also within an optional; 1 for any other value."""
+    """Return the size of a value, also of one within an optional, or 1 for a value without a size."""
     kind = type(value)
     if kind in _SIZED:
         return len(value)
@@ -55,7 +55,7 @@ def _octets(value: Any) -> int:
 
 
 def _plain_size(value: Any) -> int:
-    """Return the same, an optional counting 1: Kubernetes' libraries do not look into it."""
+    """Return the size as Kubernetes' libraries find it, for which an optional counts 1."""
     return 1 if type(value) is values.Optional else size(value)
 
 
@@ -63,59 +63,59 @@ def _one(_: Sequence[Any], __: Any) -> int:
     return 1
 
 
-def _read(arguments: Sequence[Any], _: Any) -> int:
+def _by_length(arguments: Sequence[Any], _: Any) -> int:
     return scaled(_plain_size(arguments[0]), STRING_FACTOR)
 
 
-def _read_twice(arguments: Sequence[Any], _: Any) -> int:
+def _by_double_length(arguments: Sequence[Any], _: Any) -> int:
     return scaled(_plain_size(arguments[0]), 2 * STRING_FACTOR)
 
 
-def _started(arguments: Sequence[Any], _: Any) -> int:
+def _by_prefix(arguments: Sequence[Any], _: Any) -> int:
     return scaled(size(arguments[1]), STRING_FACTOR)
 
 
-def _joined(_: Sequence[Any], result: Any) -> int:
+def _by_joined_length(_: Sequence[Any], result: Any) -> int:
     return scaled(_plain_size(result), 2 * STRING_FACTOR)
 
 
-def _matched(arguments: Sequence[Any], _: Any) -> int:
+def _by_pattern(arguments: Sequence[Any], _: Any) -> int:
     return scaled(size(arguments[0]) + 1, STRING_FACTOR) * scaled(size(arguments[1]), size_estimate.PATTERN_FACTOR)
 
 
-def _contained(arguments: Sequence[Any], _: Any) -> int:
+def _by_product(arguments: Sequence[Any], _: Any) -> int:
     return scaled(size(arguments[0]), STRING_FACTOR) * scaled(size(arguments[1]), STRING_FACTOR)
 
 
-def _validated(arguments: Sequence[Any], _: Any) -> int:
+def _by_format(arguments: Sequence[Any], _: Any) -> int:
     named, text = arguments
     if type(named) is not values.NamedFormat:
         return 1
     return scaled(_plain_size(text) + 1, STRING_FACTOR) * scaled(named.pattern_size, size_estimate.PATTERN_FACTOR)
 
 
-def _equated(arguments: Sequence[Any], result: Any) -> int:
-    if type(arguments[0]) in _AT_ONCE:
+def _by_equality(arguments: Sequence[Any], result: Any) -> int:
+    if type(arguments[0]) in _CONSTANT_EQUALITY:
         return 1
-    return _compared(arguments, result)
+    return _by_shorter(arguments, result)
 
 
-_AT_ONCE = frozenset({values.Quantity, values.Semver, values.IP, values.CIDR, values.URL, values.NamedFormat})
+_CONSTANT_EQUALITY = frozenset({values.Quantity, values.Semver, values.IP, values.CIDR, values.URL, values.NamedFormat})
 
 
-def _compared(arguments: Sequence[Any], _: Any) -> int:
+def _by_shorter(arguments: Sequence[Any], _: Any) -> int:
     return scaled(min(size(arguments[0]), size(arguments[1])), STRING_FACTOR)
 
 
-def _found_in(arguments: Sequence[Any], _: Any) -> int:
+def _by_list_size(arguments: Sequence[Any], _: Any) -> int:
     return size(arguments[1])
 
 
-def _concatenated(arguments: Sequence[Any], _: Any) -> int:
+def _by_sum(arguments: Sequence[Any], _: Any) -> int:
     return scaled(size(arguments[0]) + size(arguments[1]), STRING_FACTOR)
 
 
-def _traversed(arguments: Sequence[Any], _: Any) -> int:
+def _by_traversal(arguments: Sequence[Any], _: Any) -> int:
     return _traversal(arguments[0])
 
 
@@ -131,48 +131,48 @@ def _traversal(value: Any) -> int:
     return 1
 
 
-def _address_in(arguments: Sequence[Any], _: Any) -> int:
+def _by_address(arguments: Sequence[Any], _: Any) -> int:
     return scaled(2 * _plain_size(arguments[0]), STRING_FACTOR)
 
 
-def _network_in(arguments: Sequence[Any], result: Any) -> int:
-    return _address_in(arguments, result) + scaled(_plain_size(arguments[0]), STRING_FACTOR) + 1
+def _by_network(arguments: Sequence[Any], result: Any) -> int:
+    return _by_address(arguments, result) + scaled(_plain_size(arguments[0]), STRING_FACTOR) + 1
 
 
-def _and_read(rule: Rule) -> Rule:
+def _and_argument_length(rule: Rule) -> Rule:
     return lambda arguments, result: rule(arguments, result) + scaled(_plain_size(arguments[1]), STRING_FACTOR)
 
 
-def _allocated(length: int, factor: float = 1.0) -> int:
-    """Charge a list and its making; below zero, 64 bits wrap around, as in Go."""
+def _allocation(length: int, factor: float = 1.0) -> int:
+    """Charge the allocation of a list. A negative cost wraps around to 64 bits, as in Go."""
     return int(float(length) * factor) + 1 + size_estimate.LIST_COST & size_estimate.MAX
 
 
-def _made(_: Sequence[Any], result: Any) -> int:
-    return _allocated(_plain_size(result))
+def _by_result_size(_: Sequence[Any], result: Any) -> int:
+    return _allocation(_plain_size(result))
 
 
-def _flattened(arguments: Sequence[Any], _: Any) -> int:
+def _by_flattening(arguments: Sequence[Any], _: Any) -> int:
     depth = arguments[1] if len(arguments) > 1 and type(arguments[1]) is int else 1
-    return _allocated(_plain_size(arguments[0]), float(depth) if depth >= 0 else 1.0)
+    return _allocation(_plain_size(arguments[0]), float(depth) if depth >= 0 else 1.0)
 
 
-def _flattened_below_zero(arguments: Sequence[Any], result: Any) -> int:
-    """Take a negative depth for what Go makes of it: a number near the largest."""
+def _by_negative_flattening(arguments: Sequence[Any], result: Any) -> int:
+    """Charge a negative depth as Go does, as an unsigned number near the largest."""
     depth = arguments[1] if len(arguments) > 1 and type(arguments[1]) is int else 1
     if depth >= 0:
-        return _flattened(arguments, result)
-    return _allocated(_plain_size(arguments[0]), float(depth))
+        return _by_flattening(arguments, result)
+    return _allocation(_plain_size(arguments[0]), float(depth))
 
 
-def sorted_by(keys: Any) -> int:
-    """Return the cost of ordering by keys: each with each."""
+def sort_cost(keys: Any) -> int:
+    """Return the cost of sorting by keys: all pairs."""
     factor = 2 + STRING_FACTOR if type(keys) is tuple and keys and type(keys[0]) in (str, bytes) else 2.0
-    return _allocated(_plain_size(keys) ** 2 if type(keys) is tuple else 1, factor)
+    return _allocation(_plain_size(keys) ** 2 if type(keys) is tuple else 1, factor)
 
 
-def _sorted(arguments: Sequence[Any], _: Any) -> int:
-    return sorted_by(arguments[0])
+def _by_sorting(arguments: Sequence[Any], _: Any) -> int:
+    return sort_cost(arguments[0])
 
 
 def _sets(factor: int) -> Rule:
@@ -182,61 +182,61 @@ def _sets(factor: int) -> Rule:
 _BY_NAME: Mapping[tuple[str, bool], Rule] = MappingProxyType(
     {
         **dict.fromkeys(
-            ((name, True) for name in ("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf")), _traversed
+            ((name, True) for name in ("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf")), _by_traversal
         ),
-        **dict.fromkeys(((name, True) for name in ("lowerAscii", "upperAscii", "substring", "trim")), _read),
+        **dict.fromkeys(((name, True) for name in ("lowerAscii", "upperAscii", "substring", "trim")), _by_length),
         **dict.fromkeys(
             (
                 (name, False)
                 for name in ("url", "cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver")
             ),
-            _read,
+            _by_length,
         ),
-        ("replace", True): _read_twice,
-        ("split", True): _read_twice,
-        ("ip.isCanonical", False): _read_twice,
-        ("join", True): _joined,
-        ("containsIP", True): _address_in,
-        ("containsCIDR", True): _network_in,
-        ("find", True): _matched,
-        ("findAll", True): _matched,
-        ("validate", True): _validated,
-        ("_==_", False): _equated,
-        ("_!=_", False): _compared,
+        ("replace", True): _by_double_length,
+        ("split", True): _by_double_length,
+        ("ip.isCanonical", False): _by_double_length,
+        ("join", True): _by_joined_length,
+        ("containsIP", True): _by_address,
+        ("containsCIDR", True): _by_network,
+        ("find", True): _by_pattern,
+        ("findAll", True): _by_pattern,
+        ("validate", True): _by_format,
+        ("_==_", False): _by_equality,
+        ("_!=_", False): _by_shorter,
     }
 )
 
 _ORDERINGS = ("_<_", "_<=_", "_>_", "_>=_")
 _BY_OVERLOAD: Mapping[tuple[str, tuple[str, ...]], Rule] = MappingProxyType(
     {
-        ("startsWith", ("string", "string")): _started,
-        ("endsWith", ("string", "string")): _started,
-        ("bytes", ("string",)): _read,
-        ("string", ("bytes",)): _read,
-        ("strings.quote", ("string",)): _read,
-        ("format", ("string", "list")): _read,
-        ("@in", ("A", "list")): _found_in,
-        ("_+_", ("string", "string")): _concatenated,
-        ("_+_", ("bytes", "bytes")): _concatenated,
-        ("contains", ("string", "string")): _contained,
-        ("containsIP", ("net.CIDR", "string")): _and_read(_address_in),
-        ("containsCIDR", ("net.CIDR", "string")): _and_read(_network_in),
-        ("slice", ("list", "int", "int")): _made,
-        ("lists.range", ("int",)): _made,
-        ("reverse", ("list",)): _made,
-        ("flatten", ("list",)): _flattened,
-        ("flatten", ("list", "int")): _flattened,
-        ("distinct", ("list",)): _sorted,
-        ("sort", ("list",)): _sorted,
+        ("startsWith", ("string", "string")): _by_prefix,
+        ("endsWith", ("string", "string")): _by_prefix,
+        ("bytes", ("string",)): _by_length,
+        ("string", ("bytes",)): _by_length,
+        ("strings.quote", ("string",)): _by_length,
+        ("format", ("string", "list")): _by_length,
+        ("@in", ("A", "list")): _by_list_size,
+        ("_+_", ("string", "string")): _by_sum,
+        ("_+_", ("bytes", "bytes")): _by_sum,
+        ("contains", ("string", "string")): _by_product,
+        ("containsIP", ("net.CIDR", "string")): _and_argument_length(_by_address),
+        ("containsCIDR", ("net.CIDR", "string")): _and_argument_length(_by_network),
+        ("slice", ("list", "int", "int")): _by_result_size,
+        ("lists.range", ("int",)): _by_result_size,
+        ("reverse", ("list",)): _by_result_size,
+        ("flatten", ("list",)): _by_flattening,
+        ("flatten", ("list", "int")): _by_flattening,
+        ("distinct", ("list",)): _by_sorting,
+        ("sort", ("list",)): _by_sorting,
         ("sets.contains", ("list", "list")): _sets(1),
         ("sets.intersects", ("list", "list")): _sets(1),
         ("sets.equivalent", ("list", "list")): _sets(2),
-        **{(name, (kind, kind)): _compared for name in _ORDERINGS for kind in ("string", "bytes")},
+        **{(name, (kind, kind)): _by_shorter for name in _ORDERINGS for kind in ("string", "bytes")},
     }
 )
 
-_BEFORE_37: Mapping[Rule, Rule] = MappingProxyType({_started: _read, _flattened: _flattened_below_zero})
+_BEFORE_37: Mapping[Rule, Rule] = MappingProxyType({_by_prefix: _by_length, _by_flattening: _by_negative_flattening})
 
-LATE: frozenset[Rule] = frozenset({_joined, _made, _traversed})
-"""Rules that need the result, or look into lists that the call itself bounds. All others are charged before the call,
-so that what costs too much is not begun."""
+LATE: frozenset[Rule] = frozenset({_by_joined_length, _by_result_size, _by_traversal})
+"""Rules that need the result, or traverse lists that the call itself bounds. All others are charged before the call, so
+that a call that costs too much does not begin."""

@@ -1,73 +1,90 @@
 """Comprehensions at run time: all, exists, exists_one, map, filter and the two-variable forms.
 
-`all` and `exists` absorb errors as `&&` and `||` do and stop where the answer is known; the others do neither.
+`all` and `exists` absorb errors as `&&` and `||` do and stop where the answer is known; the others do neither. A
+tracked program is charged as the folds to which cel-go expands macros, which continue after an error; a plain one stops
+at the first error, since nothing that follows changes the answer.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
-from admission.cel.core import budget, equality, errors, frames, values
-from admission.cel.core.frames import Frame, Run
+from admission.cel.core import budget, equality, errors, values
+from admission.cel.core.activation import STEPS, Activation, Interpretable
+from admission.cel.cost.runtime_cost import CostTracker, charge
 
 Slots = tuple[int, int | None]
 
+_END = object()
 
-def turns(frame: Frame, value: Any, slots: Slots) -> Iterator[None]:
-    """Set the variables for each element of a list or map in turn."""
+
+def iterate(activation: Activation, value: Any, slots: Slots) -> Iterator[None]:
+    """Set the variables for each element of a list or map, and take a step for each."""
     first, second = slots
     kind = type(value)
     if kind is not tuple and kind not in values.MAPS:
         raise errors.EvaluationError(f"got '{type_label(value)}', expected iterable type")
     if second is None:
         for element in value:
-            frames.step(frame)
-            frame[first] = values.from_key(element)
+            activation[STEPS] -= 1
+            if activation[STEPS] < 0:
+                raise budget.exceeded()
+            activation[first] = values.from_key(element)
             yield
         return
     for key, element in enumerate(value) if kind is tuple else value.items():
-        frames.step(frame)
-        frame[first] = values.from_key(key)
-        frame[second] = element
+        activation[STEPS] -= 1
+        if activation[STEPS] < 0:
+            raise budget.exceeded()
+        activation[first] = values.from_key(key)
+        activation[second] = element
         yield
 
 
 def type_label(value: Any) -> str:
-    """Name a value's kind as cel-go's errors do."""
+    """Return the name of a value's type in cel-go's errors."""
     return f"types.{type(value).__name__.capitalize()}"
 
 
-def decide(source: Run, slots: Slots, body: Run, *, conjunction: bool) -> Run:
-    """Compile `all` (conjunction) or `exists`."""
-    deciding = not conjunction
+def decide(
+    source: Interpretable, slots: Slots, body: Interpretable, tracker: CostTracker, *, conjunction: bool
+) -> Interpretable:
+    """Plan `all` (conjunction) or `exists`: each iteration begins by a test whether the answer is known."""
+    test = 2 if conjunction else 3
+    body = tracker.before(test + 1, body)
+    is_tracked = tracker.is_on
 
-    def run(frame: Frame) -> bool:
+    def evaluate(activation: Activation) -> bool:
         error: errors.EvaluationError | None = None
-        for _ in turns(frame, source(frame), slots):
+        elements = iterate(activation, source(activation), slots)
+        for _ in elements:
             try:
-                value = body(frame)
+                value = body(activation)
             except errors.AbortError:
                 raise
             except errors.EvaluationError as raised:
                 error = error or raised
                 continue
-            if value is deciding:
-                return not conjunction
             if value is not conjunction:
+                if isinstance(value, bool):
+                    break
                 error = error or errors.no_such_overload()
-        if error is not None:
-            raise error
-        return conjunction
+        else:
+            if is_tracked:
+                charge(activation, 1)
+            if error is not None:
+                raise error
+            return conjunction
+        if is_tracked:
+            charge(activation, 1 if next(elements, _END) is _END else test + 1)
+        return not conjunction
 
-    return run
+    return evaluate
 
 
-def count_one(source: Run, slots: Slots, body: Run) -> Run:
-    """Compile `exists_one`."""
-
-    def run(frame: Frame) -> bool:
-        return sum(truth(body(frame)) for _ in turns(frame, source(frame), slots)) == 1
-
-    return run
+def count_one(source: Interpretable, slots: Slots, body: Interpretable, tracker: CostTracker) -> Interpretable:
+    """Plan `exists_one`."""
+    holding = collect(source, slots, body, lambda _: True, tracker, end=2)
+    return lambda activation: len(holding(activation)) == 1
 
 
 def truth(value: Any) -> bool:
@@ -77,41 +94,81 @@ def truth(value: Any) -> bool:
     raise errors.no_such_overload()
 
 
-def collect(source: Run, slots: Slots, condition: Run | None, body: Run) -> Run:
-    """Compile `map`, `transformList`, and `filter`, whose body is its variable."""
+def collect(
+    source: Interpretable,
+    slots: Slots,
+    condition: Interpretable | None,
+    body: Interpretable,
+    tracker: CostTracker,
+    *,
+    end: int = 1,
+) -> Interpretable:
+    """Plan `map`, `transformList`, and `filter`, whose body is its variable. end: the cost of the result."""
+    body = tracker.before(2, body)
+    is_tracked = tracker.is_on
 
-    def run(frame: Frame) -> tuple[Any, ...]:
-        elements = turns(frame, source(frame), slots)
-        return tuple([body(frame) for _ in elements if condition is None or truth(condition(frame))])
+    def evaluate(activation: Activation) -> tuple[Any, ...]:
+        error: errors.EvaluationError | None = None
+        result: list[Any] = []
+        for _ in iterate(activation, source(activation), slots):
+            try:
+                if condition is None or truth(condition(activation)):
+                    result.append(body(activation))
+            except errors.EvaluationError as raised:
+                if not is_tracked or isinstance(raised, errors.AbortError):
+                    raise
+                error = error or raised
+        if is_tracked:
+            _end_fold(activation, end, error)
+        return tuple(result)
 
-    return run
+    return evaluate
 
 
-def collect_map(source: Run, slots: Slots, condition: Run | None, body: Run) -> Run:
-    """Compile `transformMap`: the keys (or positions) stay."""
+def collect_map(
+    source: Interpretable,
+    slots: Slots,
+    condition: Interpretable | None,
+    body: Interpretable,
+    tracker: CostTracker,
+    *,
+    entries: bool,
+) -> Interpretable:
+    """Plan `transformMap`, which keeps the keys (or positions), or `transformMapEntry`, whose body is a map."""
+    first, body, is_tracked = slots[0], tracker.before(2, body), tracker.is_on
 
-    def run(frame: Frame) -> dict[Any, Any]:
+    def evaluate(activation: Activation) -> dict[Any, Any]:
+        error: errors.EvaluationError | None = None
         result: dict[Any, Any] = {}
-        for _ in turns(frame, source(frame), slots):
-            if condition is None or truth(condition(frame)):
-                insert(result, frame[slots[0]], body(frame))
+        for _ in iterate(activation, source(activation), slots):
+            try:
+                if condition is not None and not truth(condition(activation)):
+                    continue
+                if entries:
+                    insert_all(result, body(activation))
+                elif error is None:
+                    value = body(activation)
+                    if is_tracked:
+                        charge(activation, 1)
+                    insert(result, activation[first], value)
+                else:
+                    charge(activation, 1)
+            except errors.EvaluationError as raised:
+                if not is_tracked or isinstance(raised, errors.AbortError):
+                    raise
+                error = error or raised
+        if is_tracked:
+            _end_fold(activation, 1, error)
         return result
 
-    return run
+    return evaluate
 
 
-def collect_entries(source: Run, slots: Slots, condition: Run | None, body: Run) -> Run:
-    """Compile `transformMapEntry`: each turn gives a map of entries."""
-
-    def run(frame: Frame) -> dict[Any, Any]:
-        result: dict[Any, Any] = {}
-        for _ in turns(frame, source(frame), slots):
-            if condition is not None and not truth(condition(frame)):
-                continue
-            insert_all(result, body(frame))
-        return result
-
-    return run
+def _end_fold(activation: Activation, cost: int, error: errors.EvaluationError | None) -> None:
+    """Charge the result of a fold, then raise its first error."""
+    charge(activation, cost)
+    if error is not None:
+        raise error
 
 
 def insert_all(result: dict[Any, Any], entries: Any) -> None:

@@ -1,4 +1,4 @@
-"""Selection and index at run time: on maps, lists and optionals, present or not."""
+"""Field selection and indexing of values: maps, lists, and optionals."""
 
 from typing import Any
 
@@ -21,21 +21,21 @@ def field(operand: Any, name: str) -> Any:
 
 
 def optional_field(operand: Any, name: str) -> values.Optional:
-    """Return `operand.?name`: none also on what has no fields."""
-    return _found(operand, name)
+    """Return `operand.?name`, which is none for a value without fields."""
+    return _optional_lookup(operand, name)
 
 
 def has_field(operand: Any, name: str) -> bool:
-    """Return `has(operand.name)`, also of what an optional holds."""
+    """Return `has(operand.name)`, also of an optional's value."""
     if type(operand) is values.Optional:
         return operand.present and has_field(operand.value, name)
     return has_plain_field(operand, name)
 
 
 def has_plain_field(operand: Any, name: str) -> bool:
-    """Return `has(operand.name)`: false on what has no fields, true for any domain."""
+    """Return `has(operand.name)`: false for a value without fields, true for any domain."""
     kind = type(operand)
-    return kind is values.Domains or (kind in values.MAPS and name in operand)
+    return kind is values.DomainMap or (kind in values.MAPS and name in operand)
 
 
 def index(operand: Any, key: Any) -> Any:
@@ -57,14 +57,14 @@ def index(operand: Any, key: Any) -> Any:
 
 
 def optional_index(operand: Any, key: Any) -> values.Optional:
-    """Return `operand[?key]`: none beyond a list's ends and where a map has no such key."""
+    """Return `operand[?key]`, which is none outside of a list and for a key that a map lacks."""
     if type(operand) is tuple:
         position = _position(key)
         return values.some(operand[position]) if 0 <= position < len(operand) else values.NONE
-    return _found(operand, key)
+    return _optional_lookup(operand, key)
 
 
-def _found(operand: Any, key: Any) -> values.Optional:
+def _optional_lookup(operand: Any, key: Any) -> values.Optional:
     kind = type(operand)
     if kind is values.Optional:
         return optional_index(operand.value, key) if operand.present else values.NONE

@@ -1,7 +1,8 @@
-"""Checked nodes → closures over native values: the exact tier, right in every case and the reference of any other.
+"""The planner: checked nodes → closures over native values. It is the reference for the vectorized evaluation.
 
-A closure takes the frame of one evaluation and returns a value or raises EvaluationError; it keeps nothing, so a
-program may run in several threads at once.
+Mirrors interpreter/planner.go of cel-go v0.26. A closure takes the activation of one evaluation and returns a value or
+raises EvaluationError; it keeps no state, so a program may run in several threads at once. One walk makes both kinds of
+programs: those whose cost is tracked, and plain ones. Constants cost nothing.
 """
 
 import operator
@@ -10,11 +11,16 @@ from typing import Any
 
 from admission.cel import environment
 from admission.cel.check import type_checker, validators
-from admission.cel.core import ast, budget, errors, frames, types, values
-from admission.cel.core.frames import Frame, Run
-from admission.cel.eval import comprehensions, dispatch, field_access
+from admission.cel.core import ast, budget, errors, size_estimate, types, values
+from admission.cel.core.activation import FIRST_VARIABLE, Activation, Interpretable, charge_steps
+from admission.cel.core.declarations import Overload
+from admission.cel.cost import call_runtime_cost
+from admission.cel.cost.runtime_cost import CostTracker, charge, stops_at_error, tracked_call
+from admission.cel.eval import attributes, comprehensions, dispatch, field_access
+from admission.cel.library import sorting
 
-UNSET = object()
+_UNSET = object()
+Scope = Mapping[str, Interpretable]
 
 
 class _Failed:
@@ -24,60 +30,60 @@ class _Failed:
         self.error = error
 
 
-Scope = Mapping[str, Run]
+def plan(
+    root: ast.Node, checked: type_checker.CheckedAst, environment: environment.Environment, *, tracks_cost: bool
+) -> tuple[Interpretable, int]:
+    """Return an expression's closure, and the length of its activation.
+
+    tracks_cost: whether evaluating counts its cost in the activation. Raises RefusalError where cel-go evaluates a
+    constant early and fails.
+    """
+    planner = _Planner(checked, environment, CostTracker(tracks_cost))
+    scope = {name: _reader(FIRST_VARIABLE + place) for place, name in enumerate(environment.variables)}
+    return planner.plan(root, scope), planner.size
 
 
-class Compiler:
-    """Makes the closures of one text. `runtime_cost` has one whose closures count their cost as well."""
-
-    def __init__(self, checked: type_checker.Checked, environment: environment.Environment) -> None:
+class _Planner:
+    def __init__(
+        self, checked: type_checker.CheckedAst, environment: environment.Environment, tracker: CostTracker
+    ) -> None:
         self.checked = checked
         self.environment = environment
-        self.places = frames.FIRST_VARIABLE + len(environment.variables)
+        self.tracker = tracker
+        self.size = FIRST_VARIABLE + len(environment.variables)
         self.constants: dict[int, Any] = {}
-        self.runs: dict[int, Run] = {}
+        self.planned: dict[int, Interpretable] = {}
 
-    def program(self, root: ast.Node) -> tuple[Run, int]:
-        """Return the closure and its frame's length. Raises RefusalError where cel-go evaluates early and fails."""
-        slots = {name: frames.FIRST_VARIABLE + place for place, name in enumerate(self.environment.variables)}
-        run = self.compile(root, {name: reader(slot) for name, slot in slots.items()})
-        return run, self.places
-
-    def place(self) -> int:
-        """Return a place of the frame that is nobody else's."""
-        self.places += 1
-        return self.places - 1
-
-    def compile(self, node: ast.Node, scope: Scope) -> Run:
-        """Return the node's closure, its parts' made first: long chains must not nest calls."""
-        if id(node) not in self.runs:
+    def plan(self, node: ast.Node, scope: Scope) -> Interpretable:
+        """Return the node's closure. Its parts are planned first, so that long chains do not nest calls."""
+        if id(node) not in self.planned:
             for part in ast.in_scope(node, scope):
-                if id(part) not in self.runs:
-                    self.runs[id(part)] = self._compile(part, scope)
-        return self.runs[id(node)]
+                if id(part) not in self.planned:
+                    self.planned[id(part)] = self._plan(part, scope)
+        return self.planned[id(node)]
 
-    def _compile(self, node: ast.Node, scope: Scope) -> Run:  # noqa: C901, PLR0911, PLR0912 - one line a node
+    def _plan(self, node: ast.Node, scope: Scope) -> Interpretable:  # noqa: C901, PLR0911, PLR0912 - one line a node
         match node:
             case ast.Literal():
-                return self.constant(node, node.value)
+                return self._constant(node, node.value)
             case ast.Identifier():
                 if node.name in scope:
-                    return scope[node.name]
-                return self.constant(node, _type_value(self.checked.named[id(node)]))
+                    return self.tracker.before(1, scope[node.name])
+                return self._constant(node, _type_value(self.checked.type_names[id(node)]))
             case ast.Select():
                 return self._select(node, scope)
             case ast.Has():
-                return self._has(node, scope)
+                operand = self._operand(node.operand, scope)
+                return attributes.has(operand, node.field, self._presence(node), self.tracker)
             case ast.Index():
                 return self._index(node, scope)
             case ast.Call():
                 return self._call(node, scope)
             case ast.Logic():
-                terms = [self.compile(term, scope) for term in node.terms]
-                return _conjunction(terms) if node.conjunction else _disjunction(terms)
+                return _logic([self.plan(term, scope) for term in node.terms], conjunction=node.conjunction)
             case ast.Conditional():
-                parts = (node.condition, node.then, node.otherwise)
-                return conditional(*(self.compile(part, scope) for part in parts))
+                branches = (self._branch(part, scope) for part in (node.then, node.otherwise))
+                return _conditional(self.plan(node.condition, scope), *branches)
             case ast.ListLiteral():
                 return self._list(node, scope)
             case ast.MapLiteral():
@@ -93,290 +99,297 @@ class Compiler:
             case _:
                 raise AssertionError(node)
 
-    def constant(self, node: ast.Node, value: Any) -> Run:
-        """Remember that a node has the same value always."""
+    def _new_slot(self) -> int:
+        """Return a slot of the activation that nothing else uses."""
+        self.size += 1
+        return self.size - 1
+
+    def _constant(self, node: ast.Node, value: Any) -> Interpretable:
+        """Record that a node always has the same value."""
         self.constants[id(node)] = value
         return lambda _: value
 
-    def constant_of(self, node: ast.Node) -> Any:
+    def _value(self, node: ast.Node) -> Any:
+        """Return a node's constant value, or NOT_CONSTANT."""
         return self.constants.get(id(node), validators.NOT_CONSTANT)
 
-    def _select(self, node: ast.Select, scope: Scope) -> Run:
-        if id(node) in self.checked.named:
-            return self.constant(node, _type_value(self.checked.named[id(node)]))
-        name = node.field
-        operand = self.compile(node.operand, scope)
-        if node.optional:
-            return lambda frame: field_access.optional_field(operand(frame), name)
-        return _field_reader(operand, name)
+    def _is_constant(self, *nodes: ast.Node) -> bool:
+        return all(id(node) in self.constants for node in nodes)
 
-    def _has(self, node: ast.Has, scope: Scope) -> Run:
-        """Test for a field: of an optional too, unless it is one that a map or list holds."""
-        operand, name, is_there = self.compile(node.operand, scope), node.field, self.presence(node)
-        return lambda frame: is_there(operand(frame), name)
+    def _operand(self, node: ast.Node, scope: Scope) -> Interpretable:
+        """Plan what is qualified: it becomes an attribute where it is none yet, which costs 1."""
+        operand = self.plan(node, scope)
+        return operand if attributes.is_attribute(node, self.checked) else self.tracker.before(1, operand)
 
-    def presence(self, node: ast.Has) -> Callable[[Any, str], bool]:
-        """Return the test of a value for a field."""
+    def _branch(self, node: ast.Node, scope: Scope) -> Interpretable:
+        branch = self.plan(node, scope)
+        return self.tracker.before(-1, branch) if attributes.is_resolved(node, self.checked) else branch
+
+    def _select(self, node: ast.Select, scope: Scope) -> Interpretable:
+        if id(node) in self.checked.type_names:
+            return self._constant(node, _type_value(self.checked.type_names[id(node)]))
+        operand = self._operand(node.operand, scope)
+        return attributes.select(operand, node.field, self.tracker, optional=node.optional)
+
+    def _presence(self, node: ast.Has) -> Callable[[Any, str], bool]:
+        """Return the test for a field: of an optional's value too, unless a map or list holds the optional."""
         inner = node.operand
         if isinstance(inner, ast.Select | ast.Index) and not (inner.optional or self._is_optional(inner.operand)):
             return field_access.has_plain_field
         return field_access.has_field
 
     def _is_optional(self, node: ast.Node) -> bool:
-        return self.checked.kind(node).name == types.OPTIONAL
+        return self.checked.type_of(node).name == types.OPTIONAL
 
-    def _index(self, node: ast.Index, scope: Scope) -> Run:
-        operand = self.compile(node.operand, scope)
-        key = self.compile(node.key, scope)
-        if node.optional:
-            return lambda frame: field_access.optional_index(operand(frame), key(frame))
-        literal = self.constant_of(node.key)
-        if type(literal) is str:
-            return _field_reader(operand, literal)
-        return lambda frame: field_access.index(operand(frame), key(frame))
+    def _index(self, node: ast.Index, scope: Scope) -> Interpretable:
+        operand, key = self._operand(node.operand, scope), self.plan(node.key, scope)
+        cost = int(attributes.is_charged_qualifier(node.key, self.checked))
+        literal = self._value(node.key)
+        return attributes.index(operand, key, literal, self.tracker, optional=node.optional, cost=cost)
 
-    def _call(self, node: ast.Call, scope: Scope) -> Run:
-        parts = list(node.arguments)
-        if node.receiver is not None and id(node) not in self.checked.plain:
-            parts.insert(0, node.receiver)
-        runs = [self.compile(part, scope) for part in parts]
-        constants = [self.constant_of(part) for part in parts]
-        overloads = self.checked.calls[id(node)]
+    def _call(self, node: ast.Call, scope: Scope) -> Interpretable:
+        parts = self.checked.arguments(node)
+        arguments = [self.plan(part, scope) for part in parts]
+        constants = [self._value(part) for part in parts]
+        overloads = self.checked.overloads[id(node)]
         folded = validators.fold(node, overloads, constants)
         if folded is not validators.NOT_CONSTANT:
-            return self.constant(node, folded)
+            return self._constant(node, folded)
         try:
-            return dispatch.compile_call(overloads, self.environment, runs, constants)
+            if self.tracker.is_on and not dispatch.is_free(overloads, constants):
+                return self._tracked_call(overloads, arguments, constants)
+            return dispatch.plan_call(overloads, self.environment, arguments, constants)
         except errors.EvaluationError as error:
             raise errors.RefusalError(node.at, f"program instantiation failed: {error}") from None
 
-    def _list(self, node: ast.ListLiteral, scope: Scope) -> Run:
-        runs = [self.compile(entry.value, scope) for entry in node.elements]
-        constants = [self.constant_of(entry.value) for entry in node.elements]
-        optional = [entry.optional for entry in node.elements]
-        if any(optional):
-            parts = list(zip(runs, optional, strict=True))
-            return lambda frame: tuple(_present(parts, frame))
-        if validators.NOT_CONSTANT not in map(_marker, constants):
-            return self.constant(node, tuple(constants))
-        return lambda frame: tuple([run(frame) for run in runs])
+    def _tracked_call(
+        self, overloads: Sequence[Overload], arguments: Sequence[Interpretable], constants: Sequence[Any]
+    ) -> Interpretable:
+        """Plan a call that reads its arguments from slots, where its cost is found by them."""
+        slots = [self._new_slot() for _ in arguments]
+        call = dispatch.plan_call(overloads, self.environment, [_reader(slot) for slot in slots], constants)
+        rule = call_runtime_cost.rule_of(overloads, self.environment.release)
+        given = list(zip(dispatch.cast_arguments(overloads, arguments), slots, strict=True))
+        return tracked_call(call, rule, given, stops=stops_at_error(overloads, constants))
 
-    def _map(self, node: ast.MapLiteral, scope: Scope) -> Run:
+    def _list(self, node: ast.ListLiteral, scope: Scope) -> Interpretable:
+        elements = [self.plan(entry.value, scope) for entry in node.elements]
+        optional = [entry.optional for entry in node.elements]
+        if self._is_constant(*ast.children(node)) and not any(optional):
+            return self._constant(node, tuple(map(self._value, ast.children(node))))
+        return self.tracker.after(size_estimate.LIST_COST, _list_builder(elements, optional))
+
+    def _map(self, node: ast.MapLiteral, scope: Scope) -> Interpretable:
         parts = [
-            (self.compile(entry.key, scope), self.compile(entry.value, scope), entry.optional)
+            (self.plan(entry.key, scope), self.plan(entry.value, scope), entry.optional)
             for entry in node.entries
             if entry.key is not None
         ]
-        run = _map_builder(parts)
-        if any(self.constant_of(part) is validators.NOT_CONSTANT for part in ast.children(node)):
-            return run
-        try:
-            return self.constant(node, run([]))
-        except errors.EvaluationError:
-            return run
+        evaluate = _map_builder(parts)
+        if self._is_constant(*ast.children(node)):
+            try:
+                return self._constant(node, evaluate([]))
+            except errors.EvaluationError:
+                pass  # As in cel-go, an error of the evaluation, not of the expression.
+        return self.tracker.after(size_estimate.MAP_COST, evaluate)
 
-    def _message(self, node: ast.Message, scope: Scope) -> Run:
+    def _message(self, node: ast.Message, scope: Scope) -> Interpretable:
         build = self.environment.messages[node.name].build
-        runs = [self.compile(entry.value, scope) for entry in node.entries]
-        parts = [(name, run, entry.optional) for name, run, entry in zip(node.fields, runs, node.entries, strict=True)]
+        parts = [
+            (name, self.plan(entry.value, scope), entry.optional)
+            for name, entry in zip(node.fields, node.entries, strict=True)
+        ]
 
-        def run(frame: Frame) -> Any:
+        def evaluate(activation: Activation) -> Any:
             fields = {}
-            for name, value_run, optional in parts:
-                value = value_run(frame)
-                frames.step(frame, budget.nested_work((value,)))
+            for name, field_value, optional in parts:
+                value = field_value(activation)
+                charge_steps(activation, budget.nested_work((value,)))
                 if not optional:
                     fields[name] = value
-                elif as_optional(value).present:
+                elif _as_optional(value).present:
                     fields[name] = value.value
                 else:
                     fields.pop(name, None)
             return build(fields)
 
-        return run
+        return self.tracker.after(size_estimate.MESSAGE_COST, evaluate)
 
-    def _comprehension(self, node: ast.Comprehension, scope: Scope) -> Run:  # noqa: PLR0911 - one line a macro
-        source = self.compile(node.range, scope)
-        first = self.place()
-        second = None if node.second is None else self.place()
-        inner = {**scope, node.first: reader(first)}
+    def _comprehension(self, node: ast.Comprehension, scope: Scope) -> Interpretable:
+        source = self.plan(node.range, scope)
+        first = self._new_slot()
+        second = None if node.second is None else self._new_slot()
+        inner = {**scope, node.first: _reader(first)}
         if node.second is not None and second is not None:
-            inner[node.second] = reader(second)
-        condition = None if node.condition is None else self.compile(node.condition, inner)
-        body = self.compile(node.body, inner)
+            inner[node.second] = _reader(second)
+        condition = None if node.condition is None else self.plan(node.condition, inner)
+        body = self.plan(node.body, inner)
         slots = (first, second)
         match node.macro:
             case "all" | "exists":
-                return comprehensions.decide(source, slots, body, conjunction=node.macro == "all")
+                return comprehensions.decide(source, slots, body, self.tracker, conjunction=node.macro == "all")
             case "exists_one":
-                return comprehensions.count_one(source, slots, body)
+                return comprehensions.count_one(source, slots, body, self.tracker)
             case "filter":
-                return comprehensions.collect(source, slots, body, reader(first))
+                element = self.tracker.before(size_estimate.LIST_COST + 1, _reader(first))
+                return comprehensions.collect(source, slots, body, element, self.tracker)
             case "map" | "transformList":
-                return comprehensions.collect(source, slots, condition, body)
-            case "transformMap":
-                return comprehensions.collect_map(source, slots, condition, body)
-            case "transformMapEntry":
-                return comprehensions.collect_entries(source, slots, condition, body)
+                return comprehensions.collect(source, slots, condition, self._element(node, body), self.tracker)
+            case "transformMap" | "transformMapEntry":
+                entries = node.macro == "transformMapEntry"
+                return comprehensions.collect_map(source, slots, condition, body, self.tracker, entries=entries)
             case _:
-                keys = comprehensions.collect(source, slots, None, body)
-                return dispatch.sort_by(source, dispatch.crashing(keys, tuple) if self.orders_one_kind(node) else keys)
+                return self._sort_by(node, source, slots, body)
 
-    def orders_one_kind(self, node: ast.Comprehension) -> bool:
-        """Whether the keys of a `sortBy` are of a known kind, so that one overload orders them."""
-        return not types.is_dynamic(self.checked.kind(node.body))
+    def _element(self, node: ast.Comprehension, body: Interpretable) -> Interpretable:
+        """Charge the list of one element that cel-go builds from a body that is not constant."""
+        return body if self._is_constant(node.body) else self.tracker.after(size_estimate.LIST_COST, body)
 
-    def _bind(self, node: ast.Bind, scope: Scope) -> Run:
-        value = self.compile(node.value, scope)
-        slot = self.place()
-        body = self.compile(node.body, {**scope, node.name: lazy_reader(slot, value)})
+    def _sort_by(
+        self, node: ast.Comprehension, source: Interpretable, slots: comprehensions.Slots, body: Interpretable
+    ) -> Interpretable:
+        """Plan `cel.bind(l, list, l.@sortByAssociatedKeys(l.map(x, key)))`."""
+        slot = self._new_slot()
+        source, elements = self.tracker.before(1, source), self.tracker.before(1, _reader(slot))
+        keys = comprehensions.collect(elements, slots, None, self._element(node, body), self.tracker)
+        is_of_one_type = not types.is_dynamic(self.checked.type_of(node.body))
+        if is_of_one_type:
+            keys = dispatch.unchecked_cast(keys, tuple)
+        is_tracked = self.tracker.is_on
 
-        def run(frame: Frame) -> Any:
-            frame[slot] = UNSET
-            return body(frame)
+        def evaluate(activation: Activation) -> tuple[Any, ...]:
+            activation[slot] = source(activation)
+            found = keys(activation)
+            if is_tracked:
+                charge(activation, call_runtime_cost.sort_cost(found) if is_of_one_type else 1)
+            return sorting.by_keys(activation[slot], found)
 
-        return run
+        return evaluate
 
-    def _optional_map(self, node: ast.OptionalMap, scope: Scope) -> Run:
-        operand = self.compile(node.operand, scope)
-        slot = self.place()
-        body = self.compile(node.body, {**scope, node.name: reader(slot)})
-        flat = node.flat
+    def _bind(self, node: ast.Bind, scope: Scope) -> Interpretable:
+        value = self.plan(node.value, scope)
+        slot = self._new_slot()
+        body = self.plan(node.body, {**scope, node.name: _lazy_reader(slot, value)})
 
-        def run(frame: Frame) -> values.Optional:
-            optional = as_optional(operand(frame))
+        def evaluate(activation: Activation) -> Any:
+            activation[slot] = _UNSET
+            return body(activation)
+
+        return evaluate
+
+    def _optional_map(self, node: ast.OptionalMap, scope: Scope) -> Interpretable:
+        """Plan `o.hasValue() ? optional.of(cel.bind(x, o.value(), body)) : optional.none()`."""
+        operand, slot = self.plan(node.operand, scope), self._new_slot()
+        is_tracked, flat = self.tracker.is_on, node.flat
+        value = _reader(slot)
+        if is_tracked:  # cel-go evaluates the operand again for its value.
+            value = _lazy_reader(slot, self.tracker.before(1, lambda activation: operand(activation).value))
+        body = self.plan(node.body, {**scope, node.name: value})
+
+        def evaluate(activation: Activation) -> values.Optional:
+            optional = _as_optional(operand(activation))
+            if is_tracked:
+                charge(activation, 1 if flat and optional.present else 2)
             if not optional.present:
                 return values.NONE
-            frame[slot] = optional.value
-            return as_optional(body(frame)) if flat else values.some(body(frame))
+            activation[slot] = _UNSET if is_tracked else optional.value
+            return _as_optional(body(activation)) if flat else values.some(body(activation))
 
-        return run
+        return evaluate
 
 
-def reader(slot: int) -> Run:
+def _reader(slot: int) -> Interpretable:
     return operator.itemgetter(slot)
 
 
-def lazy_reader(slot: int, value: Run) -> Run:
-    def run(frame: Frame) -> Any:
-        found = frame[slot]
-        if found is UNSET:
+def _lazy_reader(slot: int, value: Interpretable) -> Interpretable:
+    def evaluate(activation: Activation) -> Any:
+        found = activation[slot]
+        if found is _UNSET:
             try:
-                found = value(frame)
+                found = value(activation)
             except errors.AbortError:
                 raise
             except errors.EvaluationError as error:
                 found = _Failed(error)
-            frame[slot] = found
+            activation[slot] = found
         if type(found) is _Failed:
             raise found.error
         return found
 
-    return run
+    return evaluate
 
 
-def _field_reader(operand: Run, name: str) -> Run:
-    def run(frame: Frame) -> Any:
-        value = operand(frame)
-        if type(value) in values.MAPS:
-            try:
-                return value[name]
-            except KeyError:
-                raise errors.no_such_key(name) from None
-        return field_access.field(value, name)
-
-    return run
+def _type_value(type_: Any) -> values.TypeValue:
+    return values.TypeValue(values.TYPE_NAMES.get(type_.name, type_.name))
 
 
-def _type_value(kind: Any) -> values.TypeValue:
-    return values.TypeValue(values.TYPE_NAMES.get(kind.name, kind.name))
-
-
-def _marker(constant: Any) -> Any:
-    return constant if constant is validators.NOT_CONSTANT else None
-
-
-def as_optional(value: Any) -> values.Optional:
+def _as_optional(value: Any) -> values.Optional:
     if type(value) is not values.Optional:
         raise errors.no_such_overload()
     return value
 
 
-def _map_builder(parts: Sequence[tuple[Run, Run, bool]]) -> Run:
-    def run(frame: Frame) -> dict[Any, Any]:
+def _map_builder(parts: Sequence[tuple[Interpretable, Interpretable, bool]]) -> Interpretable:
+    def evaluate(activation: Activation) -> dict[Any, Any]:
         result = {}
-        for key_run, value_run, optional in parts:
-            key, value = dispatch.checked_key(key_run(frame)), value_run(frame)
+        for key_part, value_part, optional in parts:
+            key, value = dispatch.checked_key(key_part(activation)), value_part(activation)
             if not optional:
                 result[key] = value
-            elif as_optional(value).present:
+            elif _as_optional(value).present:
                 result[key] = value.value
             else:
                 result.pop(key, None)
         return result
 
-    return run
+    return evaluate
 
 
-def _present(parts: Sequence[tuple[Run, bool]], frame: Frame) -> list[Any]:
-    result = []
-    for run, optional in parts:
-        value = run(frame)
-        if optional:
-            value = as_optional(value)
-            if value.present:
+def _list_builder(elements: Sequence[Interpretable], optional: Sequence[bool]) -> Interpretable:
+    if not any(optional):
+        return lambda activation: tuple([element(activation) for element in elements])
+    parts = list(zip(elements, optional, strict=True))
+
+    def evaluate(activation: Activation) -> tuple[Any, ...]:
+        result = []
+        for part, is_optional in parts:
+            value = part(activation)
+            if not is_optional:
+                result.append(value)
+            elif _as_optional(value).present:
                 result.append(value.value)
-        else:
-            result.append(value)
-    return result
+        return tuple(result)
+
+    return evaluate
 
 
-def _conjunction(terms: Sequence[Run]) -> Run:
-    def run(frame: Frame) -> bool:
+def _logic(terms: Sequence[Interpretable], *, conjunction: bool) -> Interpretable:
+    """Plan `&&` (conjunction) or `||`: a term that decides wins over the errors of others."""
+
+    def evaluate(activation: Activation) -> bool:
         error: errors.EvaluationError | None = None
         for term in terms:
             try:
-                value = term(frame)
+                value = term(activation)
             except errors.AbortError:
                 raise
             except errors.EvaluationError as raised:
                 error = error or raised
                 continue
-            if value is False:
-                return False
-            if value is not True:
+            if value is not conjunction:
+                if isinstance(value, bool):
+                    return value
                 error = error or errors.no_such_overload()
         if error is not None:
             raise error
-        return True
+        return conjunction
 
-    return run
-
-
-def _disjunction(terms: Sequence[Run]) -> Run:
-    def run(frame: Frame) -> bool:
-        error: errors.EvaluationError | None = None
-        for term in terms:
-            try:
-                value = term(frame)
-            except errors.AbortError:
-                raise
-            except errors.EvaluationError as raised:
-                error = error or raised
-                continue
-            if value is True:
-                return True
-            if value is not False:
-                error = error or errors.no_such_overload()
-        if error is not None:
-            raise error
-        return False
-
-    return run
+    return evaluate
 
 
-def conditional(condition: Run, then: Run, otherwise: Run) -> Run:
-    def run(frame: Frame) -> Any:
-        return then(frame) if comprehensions.truth(condition(frame)) else otherwise(frame)
+def _conditional(condition: Interpretable, then: Interpretable, otherwise: Interpretable) -> Interpretable:
+    def evaluate(activation: Activation) -> Any:
+        return then(activation) if comprehensions.truth(condition(activation)) else otherwise(activation)
 
-    return run
+    return evaluate

@@ -1,6 +1,6 @@
-"""Texts that devices repeat, read once: amounts, versions, and whatever a pattern makes of them.
+"""The parse cache: quantities, versions and pattern matches of strings that many devices share.
 
-What costs more to read than to look up. Each table has an end: UUIDs never repeat.
+It is for strings that cost more to parse than to look up. Its size is bounded, since UUIDs never repeat.
 """
 
 from collections.abc import Callable
@@ -8,28 +8,28 @@ from typing import Any
 
 from admission.cel.library import quantities, semver
 
-MOST_REMEMBERED = 4_096
+MAX_ENTRIES = 4_096
 
 
-class Remembered(dict[str, Any]):
-    """Results of a pure function of a text. What raises is not remembered."""
+class TextCache(dict[str, Any]):
+    """The cached results of a pure function of a string. Exceptions are not cached."""
 
-    __slots__ = ("_read",)
+    __slots__ = ("_parse",)
 
-    def __init__(self, read: Callable[[str], Any]) -> None:
+    def __init__(self, parse: Callable[[str], Any]) -> None:
         super().__init__()
-        self._read = read
+        self._parse = parse
 
     def __missing__(self, text: str) -> Any:
-        value = self._read(text)
-        if len(self) < MOST_REMEMBERED:
+        value = self._parse(text)
+        if len(self) < MAX_ENTRIES:
             self[text] = value
         return value
 
 
-class Readings:
-    """What one user of programs remembers of texts: amounts and versions."""
+class ParseCache:
+    """The parsed quantities and versions of one user of programs."""
 
     def __init__(self) -> None:
-        self.amounts = Remembered(quantities.parse)
-        self.versions = Remembered(semver.parse)
+        self.amounts = TextCache(quantities.parse)
+        self.versions = TextCache(semver.parse)

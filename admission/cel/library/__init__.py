@@ -1,6 +1,6 @@
-"""The functions that an expression may call, one module a library of Kubernetes' or cel-go's.
+"""The functions that an expression may call: one module for each library of cel-go or of Kubernetes.
 
-Each module has OVERLOADS, its declarations; `catalog` puts them together. Implementations take and return native
+Each module has OVERLOADS, its declarations; `catalog` collects them. Implementations take and return native
 values (see `core.values`) and raise EvaluationError.
 """
 

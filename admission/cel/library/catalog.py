@@ -1,4 +1,4 @@
-"""All functions that Muster knows, by name, and those of Kubernetes that it knows it lacks."""
+"""The catalog of functions: all that Muster implements, by name, and those of Kubernetes that it lacks."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -52,6 +52,6 @@ FUNCTIONS: Mapping[str, tuple[Overload, ...]] = MappingProxyType(_by_name())
 FUNCTIONS_37: Mapping[str, tuple[Overload, ...]] = MappingProxyType(
     {**FUNCTIONS, **{overload.name: (overload,) for overload in lists.RELEASE_37}}
 )
-"""The same for Kubernetes 1.37."""
+"""The functions of Kubernetes 1.37."""
 
 UNSUPPORTED: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""Conversions between kinds and `type` (cel-go common/types/*.go, ConvertToType): Go's syntax for numbers."""
+"""Conversions between types, and `type` (cel-go common/types/*.go, ConvertToType), with Go's syntax of numbers."""
 
 import math
 import re
@@ -17,7 +17,7 @@ _DOUBLE = re.compile(r"[+-]?(?:[0-9](?:_?[0-9])*)?(?:\.(?:[0-9](?:_?[0-9])*)?)?(
 _HEX_DOUBLE = re.compile(r"[+-]?0[xX]_?[0-9a-fA-F_]*\.?[0-9a-fA-F_]*[pP][+-]?[0-9]+")
 _INFINITY = re.compile(r"[+-]?inf(?:inity)?|nan", re.IGNORECASE)
 _MAX_DIGITS = 64
-"""Longer numbers are out of range or have leading zeros only; bounds what Python is asked to convert."""
+"""Longer numbers are out of range. Bounds the work of Python's conversion."""
 
 
 def _failed(source: str, target: str) -> errors.EvaluationError:
@@ -76,7 +76,7 @@ def _double_to_uint(value: float) -> values.Uint:
     return values.Uint(int(value))
 
 
-def _to_text(octets: bytes) -> str:
+def _decode(octets: bytes) -> str:
     try:
         return octets.decode()
     except UnicodeDecodeError:
@@ -84,7 +84,7 @@ def _to_text(octets: bytes) -> str:
 
 
 def double_text(value: float) -> str:
-    """Write a double as Go's %g: the shortest digits, with an exponent from 1e6 on and below 1e-4."""
+    """Format a double as Go's %g: shortest digits, with an exponent from 1e6 on and below 1e-4."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -107,8 +107,8 @@ def double_text(value: float) -> str:
     return f"{sign}{digits[:point].ljust(point, '0')}{tail}"
 
 
-def to_string(value: Any) -> str:  # noqa: PLR0911 - one line a kind
-    """Write a value of a kind that `string` takes."""
+def to_string(value: Any) -> str:  # noqa: PLR0911 - one line a type
+    """Return the result of `string(value)`."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -119,7 +119,7 @@ def to_string(value: Any) -> str:  # noqa: PLR0911 - one line a kind
         case float():
             return double_text(value)
         case bytes():
-            return _to_text(value)
+            return _decode(value)
         case values.Duration():
             return times.duration_text(value)
         case values.Timestamp():
@@ -130,7 +130,7 @@ def to_string(value: Any) -> str:  # noqa: PLR0911 - one line a kind
             raise errors.no_such_overload("string")
 
 
-def _same(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
@@ -141,30 +141,30 @@ def _no_int_duration(_: int) -> values.Duration:
 _STRINGS = ("string", "bool", "bytes", "double", "duration", "int", "timestamp", "uint")
 
 OVERLOADS: tuple[Overload, ...] = (
-    function("bool", "bool -> bool", _same),
+    function("bool", "bool -> bool", _identity),
     function("bool", "string -> bool", _to_bool),
-    function("bytes", "bytes -> bytes", _same),
+    function("bytes", "bytes -> bytes", _identity),
     function("bytes", "string -> bytes", lambda text: text.encode()),
-    function("double", "double -> double", _same),
+    function("double", "double -> double", _identity),
     function("double", "int -> double", float),
     function("double", "string -> double", _to_double),
     function("double", "uint -> double", float),
-    function("duration", "duration -> duration", _same),
+    function("duration", "duration -> duration", _identity),
     function("duration", "int -> duration", _no_int_duration),
     function("duration", "string -> duration", times.parse_duration),
-    function("dyn", "A -> dyn", _same),
-    function("int", "int -> int", _same),
+    function("dyn", "A -> dyn", _identity),
+    function("int", "int -> int", _identity),
     function("int", "double -> int", _double_to_int),
     function("int", "duration -> int", lambda duration: duration.nanoseconds),
     function("int", "string -> int", _to_int),
     function("int", "timestamp -> int", lambda instant: instant.nanoseconds // 10**9),
     function("int", "uint -> int", lambda value: checked_int(int(value))),
-    *(function("string", f"{kind} -> string", to_string) for kind in _STRINGS),
-    function("timestamp", "timestamp -> timestamp", _same),
-    function("timestamp", "int -> timestamp", times.of_seconds),
+    *(function("string", f"{name} -> string", to_string) for name in _STRINGS),
+    function("timestamp", "timestamp -> timestamp", _identity),
+    function("timestamp", "int -> timestamp", times.from_seconds),
     function("timestamp", "string -> timestamp", times.parse_timestamp),
     function("type", "A -> type(A)", lambda value: values.TypeValue(values.type_name(value))),
-    function("uint", "uint -> uint", _same),
+    function("uint", "uint -> uint", _identity),
     function("uint", "double -> uint", _double_to_uint),
     function("uint", "int -> uint", checked_uint),
     function("uint", "string -> uint", _to_uint),

@@ -22,25 +22,27 @@ _CLOCK = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}
 Check = Callable[[str], list[str]]
 
 
-def _shaped(shape: re.Pattern[str], longest: int, kind: str) -> Check:
-    """Return a check of length and shape, each with its own message, as apimachinery reports them."""
+def _matching(shape: re.Pattern[str], longest: int, kind: str) -> Check:
+    """Return a check of length and pattern, each with its own message, as apimachinery reports them."""
 
     def check(text: str) -> list[str]:
-        flaws = [] if len(text.encode()) <= longest else [f"must be no more than {longest} bytes"]
-        return flaws if shape.fullmatch(text) else [*flaws, f"{kind}; regex used for validation is '{shape.pattern}'"]
+        problems = [] if len(text.encode()) <= longest else [f"must be no more than {longest} bytes"]
+        if not shape.fullmatch(text):
+            problems.append(f"{kind}; regex used for validation is '{shape.pattern}'")
+        return problems
 
     return check
 
 
 def _as_prefix(check: Check) -> Check:
-    """Return the check of a prefix of names, which may end in a dash."""
+    """Return the check of a name prefix, which may end in a dash."""
     return lambda text: check(f"{text[:-2]}a" if len(text) > 1 and text.endswith("-") else text)
 
 
-_label = _shaped(_LABEL, 63, "a lowercase RFC 1123 label")
-_subdomain = _shaped(_SUBDOMAIN, 253, "a lowercase RFC 1123 subdomain")
-_label_1035 = _shaped(_LABEL_1035, 63, "a DNS-1035 label")
-_name = _shaped(_NAME, 63, "name part must consist of alphanumeric characters, '-', '_' or '.'")
+_label = _matching(_LABEL, 63, "a lowercase RFC 1123 label")
+_subdomain = _matching(_SUBDOMAIN, 253, "a lowercase RFC 1123 subdomain")
+_label_1035 = _matching(_LABEL_1035, 63, "a DNS-1035 label")
+_name = _matching(_NAME, 63, "name part must consist of alphanumeric characters, '-', '_' or '.'")
 
 
 def _label_value(text: str) -> list[str]:
@@ -53,13 +55,15 @@ def _qualified_name(text: str) -> list[str]:
         return ["a qualified name must consist of a prefix and a name"]
     if not slash:
         prefix, name = "", text
-    flaws: list[str] = []
+    problems: list[str] = []
     if slash:
-        flaws += ["prefix part must be non-empty"] if not prefix else [f"prefix part {f}" for f in _subdomain(prefix)]
-    return [*flaws, *([] if name else ["name part must be non-empty"]), *_name(name)]
+        problems += (
+            ["prefix part must be non-empty"] if not prefix else [f"prefix part {f}" for f in _subdomain(prefix)]
+        )
+    return [*problems, *([] if name else ["name part must be non-empty"]), *_name(name)]
 
 
-def _simply(test: Callable[[str], bool], message: str) -> Check:
+def _simple(test: Callable[[str], bool], message: str) -> Check:
     return lambda text: [] if test(text) else [message]
 
 
@@ -68,7 +72,7 @@ def _is_date(text: str) -> bool:
     if match is None:
         return False
     try:
-        # Go knows a year 0, which is a leap year like 2000.
+        # Go has a year 0, a leap year like 2000.
         dt.date(int(match[1]) or 2000, int(match[2]), int(match[3]))
     except ValueError:
         return False
@@ -92,11 +96,11 @@ _CHECKS: dict[str, Check] = {
     "dns1035LabelPrefix": _as_prefix(_label_1035),
     "qualifiedName": _qualified_name,
     "labelValue": _label_value,
-    "uri": _simply(urls.is_url, "invalid URI"),
-    "uuid": _simply(lambda text: _UUID.fullmatch(text) is not None, "does not match the UUID format"),
-    "byte": _simply(lambda text: _BASE64.fullmatch(text) is not None, "invalid base64"),
-    "date": _simply(_is_date, "invalid date"),
-    "datetime": _simply(_is_datetime, "invalid datetime"),
+    "uri": _simple(urls.is_url, "invalid URI"),
+    "uuid": _simple(lambda text: _UUID.fullmatch(text) is not None, "does not match the UUID format"),
+    "byte": _simple(lambda text: _BASE64.fullmatch(text) is not None, "invalid base64"),
+    "date": _simple(_is_date, "invalid date"),
+    "datetime": _simple(_is_datetime, "invalid datetime"),
 }
 
 _PATTERN_SIZES = {
@@ -120,8 +124,8 @@ def _named(name: str) -> values.Optional:
 
 
 def _validate(named: NamedFormat, text: str) -> values.Optional:
-    flaws = named.validate(text)
-    return values.some(tuple(flaws)) if flaws else values.NONE
+    problems = named.validate(text)
+    return values.some(tuple(problems)) if problems else values.NONE
 
 
 def _constant(named: NamedFormat) -> Implementation:

@@ -22,26 +22,26 @@ def _slice(elements: tuple[Any, ...], start: int, end: int) -> tuple[Any, ...]:
 
 
 def _flatten(elements: tuple[Any, ...], depth: int = 1) -> tuple[Any, ...]:
-    """Put the elements of lists in the place of the lists, so many levels deep.
+    """Replace lists by their elements, to a depth.
 
-    All that is looked at counts, not the result alone: a short text can write 2^30 lists with nothing in them.
+    All visited elements are counted, not those of the result alone: a short expression can build 2^30 empty lists.
     """
     if depth < 0:
         raise errors.EvaluationError("level must be non-negative")
     result: list[Any] = []
-    turns = 0
-    walks = [iter(elements)]
-    while walks:
-        for element in walks[-1]:
-            turns += 1
-            if turns > budget.MAX_SIZE:
+    visited = 0
+    iterators = [iter(elements)]
+    while iterators:
+        for element in iterators[-1]:
+            visited += 1
+            if visited > budget.MAX_SIZE:
                 raise budget.exceeded()
-            if type(element) is tuple and len(walks) <= depth:
-                walks.append(iter(element))
+            if type(element) is tuple and len(iterators) <= depth:
+                iterators.append(iter(element))
                 break
             result.append(element)
         else:
-            walks.pop()
+            iterators.pop()
     return tuple(result)
 
 
@@ -58,30 +58,30 @@ def _range(count: int) -> tuple[int, ...]:
 
 
 def _distinct(elements: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Keep the first of equal elements; quadratic, as CEL's equality has no hash, so the work is bounded."""
+    """Keep the first of equal elements. The work is quadratic, since CEL's equality has no hash, hence bounded."""
     result: list[Any] = []
     work = 0
     for element in elements:
         work += len(result)
         if work > budget.STEPS:
             raise budget.exceeded()
-        if not any(equality.found(element, other) for other in result):
+        if not any(equality.is_element(element, other) for other in result):
             result.append(element)
     return tuple(result)
 
 
-def _index_of(elements: tuple[Any, ...], wanted: Any) -> int:
-    return next((place for place, element in enumerate(elements) if equality.found(element, wanted)), -1)
+def _index_of(elements: tuple[Any, ...], sought: Any) -> int:
+    return next((index for index, element in enumerate(elements) if equality.is_element(element, sought)), -1)
 
 
-def _last_index_of(elements: tuple[Any, ...], wanted: Any) -> int:
-    places = range(len(elements) - 1, -1, -1)
-    return next((place for place in places if equality.found(elements[place], wanted)), -1)
+def _last_index_of(elements: tuple[Any, ...], sought: Any) -> int:
+    indices = range(len(elements) - 1, -1, -1)
+    return next((index for index in indices if equality.is_element(elements[index], sought)), -1)
 
 
-def _contains_all(elements: tuple[Any, ...], wanted: tuple[Any, ...]) -> bool:
-    _check_product(elements, wanted)
-    return all(equality.contains(element, elements) for element in wanted)
+def _contains_all(elements: tuple[Any, ...], sought: tuple[Any, ...]) -> bool:
+    _check_product(elements, sought)
+    return all(equality.contains(element, elements) for element in sought)
 
 
 def _equivalent(elements: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
@@ -98,22 +98,22 @@ def _check_product(elements: tuple[Any, ...], others: tuple[Any, ...]) -> None:
         raise budget.exceeded()
 
 
-def _includes(target: Any, wanted: Any) -> bool:
+def _includes(target: Any, sought: Any) -> bool:
     if type(target) is not tuple:
-        return equality.found(target, wanted)
-    for place, element in enumerate(target):
-        if place >= _INCLUDES_LIMIT:
+        return equality.is_element(target, sought)
+    for index, element in enumerate(target):
+        if index >= _INCLUDES_LIMIT:
             raise errors.EvaluationError(
                 f"'includes' function cannot be applied to lists longer than {_INCLUDES_LIMIT} values"
             )
-        if equality.found(element, wanted):
+        if equality.is_element(element, sought):
             return True
     return False
 
 
-def _includes_any_length(target: Any, wanted: Any) -> bool:
+def _includes_any_length(target: Any, sought: Any) -> bool:
     elements = target if type(target) is tuple else (target,)
-    return any(equality.found(element, wanted) for element in elements)
+    return any(equality.is_element(element, sought) for element in elements)
 
 
 _COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
@@ -143,4 +143,4 @@ RELEASE_37: tuple[Overload, ...] = (
     function("lists.range", "int -> list(int)", _range_checked),
     member("includes", "dyn, dyn -> bool", _includes_any_length),
 )
-"""What Kubernetes 1.37 changed."""
+"""Overloads that Kubernetes 1.37 changed."""

@@ -13,12 +13,12 @@ _PREFIX = re.compile(r"0|[1-9][0-9]{0,2}")
 
 
 def parse_ip(text: str) -> IP:
-    """Return an address without a zone, and not an IPv4 address written as IPv6. Raises EvaluationError."""
+    """Parse an address without a zone, other than an IPv4-mapped IPv6 address. Raises EvaluationError."""
     return IP(_address(text, f'IP Address "{text[:60]}" parse error during conversion from string'))
 
 
 def parse_cidr(text: str) -> CIDR:
-    """Return a network; bits behind the prefix stay. Raises EvaluationError."""
+    """Parse a network, keeping its host bits. Raises EvaluationError."""
     message = "network address parse error during conversion from string"
     before, slash, bits = text.rpartition("/")
     if not slash or not _PREFIX.fullmatch(bits):
@@ -40,7 +40,7 @@ def _address(text: str, message: str) -> Address:
 
 
 def is_ipv6(text: str) -> bool:
-    """Whether the text is an IPv6 address, one that means an IPv4 address included."""
+    """Whether the text is an IPv6 address, including an IPv4-mapped one."""
     try:
         ipaddress.IPv6Address(text)
     except ValueError:
@@ -101,7 +101,7 @@ def _contains_cidr_text(network: CIDR, text: str) -> bool:
 
 
 def _is_link_local_multicast(ip: IP) -> bool:
-    """224.0.0.0/24, or ff02::/16 whatever its flags."""
+    """Whether it is in 224.0.0.0/24, or in ff02::/16 with any flags."""
     packed = ip.address.packed
     if ip.address.version == 4:
         return packed[:3] == b"\xe0\x00\x00"
@@ -116,7 +116,7 @@ def _is_link_local_unicast(ip: IP) -> bool:
 
 
 def _is_global_unicast(ip: IP) -> bool:
-    """What Go calls global: private addresses too, but no broadcast, loopback, multicast or link-local address."""
+    """Whether Go calls it global: private addresses too, but no broadcast, loopback, multicast, link-local address."""
     address = ip.address
     if address.version == 4 and address.packed == b"\xff\xff\xff\xff":
         return False

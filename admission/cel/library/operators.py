@@ -1,6 +1,7 @@
-"""Operators that the compiler does not treat on its own: equality, order, membership, index, condition.
+"""Declarations of operators: equality, ordering, membership, index, condition.
 
-The implementations of index and condition stand in `eval.interpreter`, which evaluates their operands itself.
+Index and condition are declared for the type checker only: `eval.interpreter` implements them, since it controls the
+evaluation of their operands.
 """
 
 from typing import Any
@@ -9,8 +10,8 @@ from admission.cel.core import equality
 from admission.cel.core.declarations import Implementation, Overload, function
 
 
-def _never(*_: Any) -> Any:
-    raise AssertionError("compiled on its own")
+def _planned(*_: Any) -> Any:
+    raise AssertionError("planned by the interpreter")
 
 
 _NUMBERS = ("int", "uint", "double")
@@ -33,13 +34,13 @@ OVERLOADS: tuple[Overload, ...] = (
     function("@in", "A, list(A) -> bool", equality.contains),
     function("@in", "A, map(A, B) -> bool", equality.contains),
     function("!_", "bool -> bool", lambda a: not a),
-    function("_?_:_", "bool, A, A -> A", _never),
-    function("_[_]", "list(A), int -> A", _never),
-    function("_[_]", "map(A, B), A -> B", _never),
-    function("_[_]", "optional(list(V)), int -> optional(V)", _never),
-    function("_[_]", "optional(map(K, V)), K -> optional(V)", _never),
-    function("_[?_]", "list(V), int -> optional(V)", _never),
-    function("_[?_]", "optional(list(V)), int -> optional(V)", _never),
-    function("_[?_]", "map(K, V), K -> optional(V)", _never),
-    function("_[?_]", "optional(map(K, V)), K -> optional(V)", _never),
+    function("_?_:_", "bool, A, A -> A", _planned),
+    function("_[_]", "list(A), int -> A", _planned),
+    function("_[_]", "map(A, B), A -> B", _planned),
+    function("_[_]", "optional(list(V)), int -> optional(V)", _planned),
+    function("_[_]", "optional(map(K, V)), K -> optional(V)", _planned),
+    function("_[?_]", "list(V), int -> optional(V)", _planned),
+    function("_[?_]", "optional(list(V)), int -> optional(V)", _planned),
+    function("_[?_]", "map(K, V), K -> optional(V)", _planned),
+    function("_[?_]", "optional(map(K, V)), K -> optional(V)", _planned),
 )

@@ -1,4 +1,4 @@
-"""Optional values (cel-go cel/library.go, OptionalTypes). The compiler itself treats `or` and `orValue` as lazy."""
+"""Optional values (cel-go cel/library.go, OptionalTypes). The planner makes `or` and `orValue` lazy."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""Messages of protocol buffers that a text may write, `google.protobuf.Int64Value{value: 5}`: the well-known types.
+"""Protocol buffer messages that an expression may build: the well-known types, `google.protobuf.Int64Value{value: 5}`.
 
-All but Empty turn into plain values at once, as cel-go's adapter does (common/types/provider.go, v0.26). Numbers within
-Struct, Value and ListValue become doubles, those beyond 2^53 texts.
+All but Empty become plain values at once, as with cel-go's adapter (common/types/provider.go, v0.26). Integers within
+Struct, Value and ListValue become doubles, those beyond 2^53 strings.
 """
 
 import base64
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from admission.cel.core import arithmetic, errors, literals, types, values
-from admission.cel.core.types import Kind
+from admission.cel.core.types import Type
 from admission.cel.library import conversions, times
 
 Fields = Mapping[str, Any]
@@ -24,27 +24,27 @@ _JSON_INT = 2**53 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A type of messages: its fields' types, the type of an expression that writes one, and its value."""
+    """A message type. result_type: the type of an expression that builds one; build: returns its value."""
 
-    fields: Mapping[str, Kind]
-    kind: Kind
+    fields: Mapping[str, Type]
+    result_type: Type
     build: Callable[[Fields], Any]
 
 
-def _wrapper(kind: Kind, read: Callable[[Any], Any], zero: Any) -> Message:
+def _wrapper(type_: Type, read: Callable[[Any], Any], zero: Any) -> Message:
     def build(fields: Fields) -> Any:
         return read(fields["value"]) if "value" in fields else zero
 
-    return Message(fields={"value": kind}, kind=types.wrapper_of(kind), build=build)
+    return Message(fields={"value": type_}, result_type=types.wrapper_of(type_), build=build)
 
 
 def _wrong(value: Any) -> errors.EvaluationError:
     return errors.EvaluationError(f"field type conversion error: value type {values.type_name(value)}")
 
 
-def _of(kind: type) -> Callable[[Any], Any]:
+def _exactly(type_: type) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
-        if type(value) is not kind:
+        if type(value) is not type_:
             raise _wrong(value)
         return value
 
@@ -68,7 +68,7 @@ def _uint32(value: Any) -> values.Uint:
 
 
 def _single(value: Any) -> float:
-    """Round to the nearest float of 32 bits."""
+    """Round to the nearest 32-bit float."""
     if type(value) is not float:
         raise _wrong(value)
     try:
@@ -78,12 +78,12 @@ def _single(value: Any) -> float:
 
 
 def _duration(fields: Fields) -> values.Duration:
-    total = _of(int)(fields.get("seconds", 0)) * times.SECOND + _int32(fields.get("nanos", 0))
+    total = _exactly(int)(fields.get("seconds", 0)) * times.SECOND + _int32(fields.get("nanos", 0))
     return values.Duration(max(literals.INT_MIN, min(total, literals.INT_MAX)))
 
 
 def _timestamp(fields: Fields) -> values.Timestamp:
-    return values.Timestamp(_of(int)(fields.get("seconds", 0)) * times.SECOND + _int32(fields.get("nanos", 0)))
+    return values.Timestamp(_exactly(int)(fields.get("seconds", 0)) * times.SECOND + _int32(fields.get("nanos", 0)))
 
 
 def _struct(fields: Fields) -> Any:
@@ -91,11 +91,11 @@ def _struct(fields: Fields) -> Any:
 
 
 def _list_value(fields: Fields) -> Any:
-    return _json(_of(tuple)(fields["values"])) if "values" in fields else ()
+    return _json(_exactly(tuple)(fields["values"])) if "values" in fields else ()
 
 
 def _value(fields: Fields) -> Any:
-    """Take the field that was written last: they exclude each other."""
+    """Return the value of the last field that is set: they are a oneof."""
     result: Any = None
     for name, value in fields.items():
         result = _VALUE_READERS[name](value)
@@ -110,16 +110,16 @@ def _map(value: Any) -> Any:
 
 _VALUE_READERS: Mapping[str, Callable[[Any], Any]] = {
     "null_value": lambda _: None,
-    "bool_value": _of(bool),
-    "number_value": _of(float),
-    "string_value": _of(str),
+    "bool_value": _exactly(bool),
+    "number_value": _exactly(float),
+    "string_value": _exactly(str),
     "struct_value": lambda value: _json(_map(value)),
-    "list_value": lambda value: _json(_of(tuple)(value)),
+    "list_value": lambda value: _json(_exactly(tuple)(value)),
 }
 
 
 def _json(value: Any) -> Any:
-    """Return what is left of a value that passed through JSON."""
+    """Return a value after a round trip through JSON."""
     match value:
         case None | bool() | float() | str():
             return value
@@ -143,23 +143,23 @@ def _any(_: Fields) -> Any:
 
 MESSAGES: Mapping[str, Message] = MappingProxyType(
     {
-        "google.protobuf.BoolValue": _wrapper(types.BOOL, _of(bool), zero=False),
-        "google.protobuf.BytesValue": _wrapper(types.BYTES, _of(bytes), zero=b""),
-        "google.protobuf.DoubleValue": _wrapper(types.DOUBLE, _of(float), zero=0.0),
+        "google.protobuf.BoolValue": _wrapper(types.BOOL, _exactly(bool), zero=False),
+        "google.protobuf.BytesValue": _wrapper(types.BYTES, _exactly(bytes), zero=b""),
+        "google.protobuf.DoubleValue": _wrapper(types.DOUBLE, _exactly(float), zero=0.0),
         "google.protobuf.FloatValue": _wrapper(types.DOUBLE, _single, zero=0.0),
         "google.protobuf.Int32Value": _wrapper(types.INT, _int32, zero=0),
-        "google.protobuf.Int64Value": _wrapper(types.INT, _of(int), zero=0),
-        "google.protobuf.StringValue": _wrapper(types.STRING, _of(str), zero=""),
+        "google.protobuf.Int64Value": _wrapper(types.INT, _exactly(int), zero=0),
+        "google.protobuf.StringValue": _wrapper(types.STRING, _exactly(str), zero=""),
         "google.protobuf.UInt32Value": _wrapper(types.UINT, _uint32, zero=arithmetic.checked_uint(0)),
-        "google.protobuf.UInt64Value": _wrapper(types.UINT, _of(values.Uint), zero=arithmetic.checked_uint(0)),
+        "google.protobuf.UInt64Value": _wrapper(types.UINT, _exactly(values.Uint), zero=arithmetic.checked_uint(0)),
         "google.protobuf.Duration": Message(
-            fields={"seconds": types.INT, "nanos": types.INT}, kind=types.DURATION, build=_duration
+            fields={"seconds": types.INT, "nanos": types.INT}, result_type=types.DURATION, build=_duration
         ),
         "google.protobuf.Timestamp": Message(
-            fields={"seconds": types.INT, "nanos": types.INT}, kind=types.TIMESTAMP, build=_timestamp
+            fields={"seconds": types.INT, "nanos": types.INT}, result_type=types.TIMESTAMP, build=_timestamp
         ),
-        "google.protobuf.Struct": Message(fields={"fields": _MAP}, kind=_MAP, build=_struct),
-        "google.protobuf.ListValue": Message(fields={"values": _LIST}, kind=_LIST, build=_list_value),
+        "google.protobuf.Struct": Message(fields={"fields": _MAP}, result_type=_MAP, build=_struct),
+        "google.protobuf.ListValue": Message(fields={"values": _LIST}, result_type=_LIST, build=_list_value),
         "google.protobuf.Value": Message(
             fields={
                 "null_value": types.INT,
@@ -169,21 +169,21 @@ MESSAGES: Mapping[str, Message] = MappingProxyType(
                 "struct_value": _MAP,
                 "list_value": _LIST,
             },
-            kind=types.DYN,
+            result_type=types.DYN,
             build=_value,
         ),
         "google.protobuf.Any": Message(
-            fields={"type_url": types.STRING, "value": types.BYTES}, kind=types.ANY, build=_any
+            fields={"type_url": types.STRING, "value": types.BYTES}, result_type=types.ANY, build=_any
         ),
-        "google.protobuf.Empty": Message(fields={}, kind=types.EMPTY, build=lambda _: values.Empty()),
+        "google.protobuf.Empty": Message(fields={}, result_type=types.EMPTY, build=lambda _: values.Empty()),
     }
 )
 
 
-def unknown(name: str, fields: Mapping[str, Kind], kind: Kind) -> Message:
-    """Return a declared object's type, of which Kubernetes' evaluator builds none."""
+def unknown(name: str, fields: Mapping[str, Type], type_: Type) -> Message:
+    """Return a declared object type, of which an expression cannot build a message."""
 
     def build(_: Fields) -> Any:
         raise errors.EvaluationError(f"unknown type {name!r}")
 
-    return Message(fields=fields, kind=kind, build=build)
+    return Message(fields=fields, result_type=type_, build=build)

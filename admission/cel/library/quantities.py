@@ -1,7 +1,7 @@
-"""Quantities, as k8s.io/apiserver pkg/cel/library/quantity.go and apimachinery's resource.Quantity (v0.36) keep them.
+"""Quantities: k8s.io/apiserver pkg/cel/library/quantity.go over apimachinery's resource.Quantity (v0.36).
 
-Whether a quantity is an integer depends on how it was written, not on its value: apimachinery keeps some texts as an
-int64 and a power of ten, others as a decimal that is never an integer to it.
+Whether a quantity is an integer depends on its notation, not on its value: apimachinery stores some texts as an int64
+and a power of ten, others as a decimal for which `isInteger` is always false.
 """
 
 import re
@@ -13,10 +13,10 @@ from admission.cel.core.values import Quantity
 
 NANO = 10**9
 MAX_EXPONENT = 4_000
-"""Larger powers of ten are refused: apimachinery would compute them digit by digit."""
+"""Larger powers of ten are rejected, which apimachinery would compute digit by digit."""
 
 _LONGEST_EXPONENT = 20
-"""Characters of an exponent: more are too large, or leading zeros that nobody writes."""
+"""Characters of an exponent. Longer ones are too large, or have leading zeros, which do not occur."""
 
 _SHAPE = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
 _ALLOWED = re.compile(r"[+-]?[0-9.]+[eEinumkKMGTP]*[-+]?[0-9]*")
@@ -26,7 +26,7 @@ _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
 
 
 def parse(text: str) -> Quantity:
-    """Return the quantity that a text writes. Raises EvaluationError when it writes none."""
+    """Parse a quantity. Raises EvaluationError for an invalid text."""
     match = _SHAPE.fullmatch(text)
     if match is None or not text or not text.isascii():
         raise errors.EvaluationError(
@@ -80,12 +80,12 @@ def _slow(amount: Fraction, *, negative: bool) -> Quantity:
     return Quantity(-nanos if negative else nanos, None)
 
 
-def of_int(value: int) -> Quantity:
+def from_int(value: int) -> Quantity:
     return Quantity(value * NANO, 0)
 
 
 def as_int(quantity: Quantity) -> int | None:
-    """Return what apimachinery's AsInt64 does: the integer, or None when it keeps the amount otherwise."""
+    """Return the result of apimachinery's AsInt64: the integer, or None for an amount that it stores otherwise."""
     if quantity.scale is None or (quantity.scale < 0 and quantity.nanos):
         return None
     value = quantity.nanos // NANO
@@ -99,8 +99,8 @@ def _as_integer(quantity: Quantity) -> int:
     return value
 
 
-def sum_of(left: Quantity, right: Quantity) -> Quantity:
-    """Add as apimachinery does: two fast amounts stay fast while their common scale fits 64 bits."""
+def add(left: Quantity, right: Quantity) -> Quantity:
+    """Add as apimachinery does: two fast amounts stay fast while they fit 64 bits at their common scale."""
     nanos = left.nanos + right.nanos
     if left.scale is None or right.scale is None:
         return Quantity(nanos, None, computed=True)
@@ -114,9 +114,9 @@ def sum_of(left: Quantity, right: Quantity) -> Quantity:
     return Quantity(nanos, scale if fits else None, computed=True)
 
 
-def difference(left: Quantity, right: Quantity) -> Quantity:
+def subtract(left: Quantity, right: Quantity) -> Quantity:
     """Subtract as apimachinery does."""
-    return sum_of(left, _negated(right))
+    return add(left, _negated(right))
 
 
 def _negated(quantity: Quantity) -> Quantity:
@@ -150,10 +150,10 @@ OVERLOADS: tuple[Overload, ...] = (
     member("isInteger", "Quantity -> bool", lambda q: as_int(q) is not None),
     member("asInteger", "Quantity -> int", _as_integer),
     member("asApproximateFloat", "Quantity -> double", _approximate),
-    member("add", "Quantity, Quantity -> Quantity", sum_of),
-    member("add", "Quantity, int -> Quantity", lambda q, n: sum_of(q, of_int(n))),
-    member("sub", "Quantity, Quantity -> Quantity", difference),
-    member("sub", "Quantity, int -> Quantity", lambda q, n: sum_of(q, of_int(-n))),
+    member("add", "Quantity, Quantity -> Quantity", add),
+    member("add", "Quantity, int -> Quantity", lambda q, n: add(q, from_int(n))),
+    member("sub", "Quantity, Quantity -> Quantity", subtract),
+    member("sub", "Quantity, int -> Quantity", lambda q, n: add(q, from_int(-n))),
     member("isGreaterThan", "Quantity, Quantity -> bool", lambda q, p: q.nanos > p.nanos),
     member("isLessThan", "Quantity, Quantity -> bool", lambda q, p: q.nanos < p.nanos),
     member("compareTo", "Quantity, Quantity -> int", _compare),

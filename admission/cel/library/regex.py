@@ -1,4 +1,4 @@
-"""Regular expressions: Go's regexp, whose syntax is RE2's, by google-re2."""
+"""Regular expressions of Go's regexp, whose syntax is RE2's, with google-re2."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from admission.cel.core import errors
 from admission.cel.core.declarations import Implementation, Overload, function, member
 
 MAX_MEMORY = 512 * 1024
-"""Octets for one pattern, some 8,000 instructions: larger ones, which Go takes, could search for seconds."""
+"""Octets for one pattern, some 8,000 instructions. Larger ones, which Go accepts, could search for seconds."""
 
 
 def _options() -> Any:
@@ -20,7 +20,7 @@ def _options() -> Any:
 
 
 def compile_pattern(pattern: str) -> Any:
-    """Return a pattern, ready to use. Raises EvaluationError."""
+    """Compile a pattern. Raises EvaluationError for an invalid one."""
     if _has_byte_escape(pattern):
         raise errors.EvaluationError("error parsing regexp: invalid escape sequence: `\\C`")
     try:
@@ -32,7 +32,7 @@ def compile_pattern(pattern: str) -> Any:
 
 
 def _has_byte_escape(pattern: str) -> bool:
-    r"""Whether the pattern has `\C`, a single byte, which RE2 knows and Go refuses."""
+    r"""Whether the pattern has `\C`, a single byte, which RE2 accepts and Go rejects."""
     position = pattern.find("\\")
     while position >= 0:
         if pattern[position + 1 : position + 2] == "C":
@@ -46,13 +46,13 @@ def _matches(text: str, compiled: Any) -> bool:
 
 
 def find(text: str, compiled: Any) -> str:
-    """Return the first match, or an empty text."""
+    """Return the first match, or an empty string."""
     match = compiled.search(text)
     return match.group() if match else ""
 
 
 def _find_all(text: str, compiled: Any, limit: int = -1) -> tuple[str, ...]:
-    """Return all matches; an empty one that touches the match before it is none in Go."""
+    """Return all matches, without empty ones that touch the match before, which Go drops."""
     result: list[str] = []
     end = -1
     for match in compiled.finditer(text):
@@ -65,12 +65,12 @@ def _find_all(text: str, compiled: Any, limit: int = -1) -> tuple[str, ...]:
 
 
 def _compiling(run: Callable[..., Any]) -> Implementation:
-    """Take the pattern as text."""
+    """Compile the pattern at each call."""
     return lambda text, pattern, *rest: run(text, compile_pattern(pattern), *rest)
 
 
 def _prepared(run: Callable[..., Any]) -> Callable[[Sequence[Any]], Implementation | None]:
-    """Compile a pattern that is a constant once, so that a wrong one is an error of the text."""
+    """Compile a constant pattern once. An invalid one is a compile error of the expression."""
 
     def prepare(constants: Sequence[Any]) -> Implementation | None:
         if type(constants[1]) is not str:

@@ -7,7 +7,7 @@ from admission.cel.core import errors, literals
 from admission.cel.core.declarations import Overload, function, member
 from admission.cel.core.values import Semver
 
-_MOST_DIGITS = 20
+_MAX_DIGITS = 20
 _VERSION = re.compile(
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
     r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
@@ -16,13 +16,13 @@ _VERSION = re.compile(
 
 
 def parse(text: str) -> Semver:
-    """Return the version that a text writes strictly. Raises EvaluationError."""
+    """Parse a version strictly. Raises EvaluationError."""
     match = _VERSION.fullmatch(text)
     if match is None:
-        raise errors.EvaluationError(_flaw(text))
+        raise errors.EvaluationError(_problem(text))
     major, minor, patch = (_number(match[place], text) for place in (1, 2, 3))
     before = tuple(map(_identifier, match[4].split("."))) if match[4] else ()
-    # A version without a pre-release comes after all its pre-releases.
+    # A release sorts after all its pre-releases.
     return Semver((major, minor, patch, not before, before), (major, minor, patch))
 
 
@@ -31,7 +31,7 @@ def parse_tolerant(text: str, tolerant: bool) -> Semver:  # noqa: FBT001 - CEL's
 
 
 def normalized(text: str) -> str:
-    """Strip one v, add missing parts and strip leading zeros, as the library's normalizeAndParse does."""
+    """Drop one v, add missing parts, strip leading zeros, as the library's normalizeAndParse does."""
     text = text.removeprefix("v")
     parts = text.split(".", 2)
     for index, part in enumerate(parts):
@@ -54,13 +54,13 @@ def _identifier(text: str) -> tuple[Any, ...]:
 
 
 def _number(digits: str, text: str) -> int:
-    """Read a number without leading zeros, which says by its length that it is far too large."""
-    if len(digits) > _MOST_DIGITS or int(digits) > literals.UINT_MAX:
+    """Parse a number without leading zeros. Too many digits are out of range without converting them."""
+    if len(digits) > _MAX_DIGITS or int(digits) > literals.UINT_MAX:
         raise errors.EvaluationError(f"number out of range in version {text[:40]!r}")
     return int(digits)
 
 
-def _flaw(text: str) -> str:
+def _problem(text: str) -> str:
     if not text:
         return "Version string empty"
     if text.count(".") < 2:

@@ -1,4 +1,4 @@
-"""Order of lists: sort, sortBy, min, max, sum, isSorted (cel-go ext/lists.go v3, k8s.io/apiserver library/lists.go)."""
+"""Ordering of lists: sort, sortBy, min, max, sum, isSorted (cel-go ext/lists.go v3, apiserver library/lists.go)."""
 
 import functools
 import itertools
@@ -8,14 +8,14 @@ from admission.cel.core import arithmetic, budget, equality, errors, values
 from admission.cel.core.declarations import Implementation
 
 _ZEROS = {"int": 0, "uint": values.Uint(0), "double": 0.0, "duration": values.Duration(0)}
-MOST_SORTED = 100_000
-"""Keys of one sort. cel-go charges some 700 at most where it knows their kind, nothing where it does not."""
+MAX_SORTED = 100_000
+"""Keys of one sort. cel-go's cost allows some 700 of a known type; it charges nothing for an unknown type."""
 
 _COMPARABLE = frozenset({bool, int, values.Uint, float, str, bytes, values.Duration, values.Timestamp})
 
 
 def _order(left: Any, right: Any) -> int:
-    """Compare; what has no order is left where it is, as the libraries take any error for "not less"."""
+    """Compare, or return 0 for values without an order: the libraries treat any error as "not less"."""
     try:
         return equality.compare(left, right)
     except errors.EvaluationError:
@@ -30,16 +30,16 @@ def sort(elements: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def by_keys(elements: tuple[Any, ...], keys: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the elements in the order of their keys, which must be of one kind with an order."""
+    """Return the elements in the order of their keys, which must be of one ordered type."""
     if not keys:
         return elements
     if type(keys[0]) not in _COMPARABLE:
         raise errors.EvaluationError("list elements must be comparable")
     if any(type(key) is not type(keys[0]) for key in keys):
         raise errors.EvaluationError("list elements must have the same type")
-    budget.check_size(len(keys), MOST_SORTED)
-    order = sorted(range(len(keys)), key=lambda place: _KEY(keys[place]))
-    return tuple(elements[place] for place in order)
+    budget.check_size(len(keys), MAX_SORTED)
+    order = sorted(range(len(keys)), key=lambda index: _KEY(keys[index]))
+    return tuple(elements[index] for index in order)
 
 
 def is_sorted(elements: tuple[Any, ...]) -> bool:
@@ -72,9 +72,9 @@ def _check_comparable(elements: tuple[Any, ...]) -> None:
             raise errors.no_such_overload()
 
 
-def sum_of(kind: str) -> Implementation:
-    """Return `sum` of lists of a kind; a list of unknown kind is summed as its first element's."""
-    zero = _ZEROS[kind]
+def sum_of(name: str) -> Implementation:
+    """Return `sum` of lists of an element type. A list of unknown type is summed by that of its first element."""
+    zero = _ZEROS[name]
 
     def run(elements: tuple[Any, ...]) -> Any:
         total: Any = zero

@@ -1,4 +1,4 @@
-"""`format`: cel-go's ext/formatting.go, whose fixed and scientific clauses print in the locale en-US."""
+"""The `format` function: cel-go's ext/formatting.go, whose fixed and scientific clauses use the locale en-US."""
 
 import math
 import re
@@ -10,7 +10,7 @@ from admission.cel.core.declarations import Overload, member
 from admission.cel.library import conversions
 
 Clause = tuple[str, str, int | None]
-"""The text before, the clause's letter (empty at the end of the string), its precision."""
+"""The text before the clause, its letter (empty at the end of the string), its precision."""
 
 MAX_PRECISION = 1_000
 
@@ -20,7 +20,7 @@ _STRINGS = (int, float, bool, str, bytes, values.Duration, values.Timestamp, val
 
 
 def clauses(pattern: str) -> Iterator[Clause]:
-    """Yield the pattern's clauses, then what is left. Raises EvaluationError at what is no clause."""
+    """Yield the pattern's clauses, then the rest. Raises EvaluationError at an invalid clause."""
     before: list[str] = []
     position = 0
     while True:
@@ -59,14 +59,14 @@ def _format(pattern: str, arguments: tuple[Any, ...]) -> str:
         if letter:
             if used >= len(arguments):
                 raise errors.EvaluationError(f"index {used} out of range")
-            result.append(_written(letter, precision, arguments[used]))
+            result.append(_format_clause(letter, precision, arguments[used]))
             used += 1
         size += len(before) + len(result[-1])
         budget.check_size(size)
     return "".join(result)
 
 
-def _written(letter: str, precision: int | None, value: Any) -> str:  # noqa: PLR0911 - one line a clause
+def _format_clause(letter: str, precision: int | None, value: Any) -> str:  # noqa: PLR0911 - one line a clause
     match letter:
         case "s":
             return _string(value)
@@ -85,13 +85,13 @@ def _written(letter: str, precision: int | None, value: Any) -> str:  # noqa: PL
             return format(_integer(value), letter)
 
 
-def _wrong(clause: str, value: Any) -> errors.EvaluationError:
+def _wrong_type(clause: str, value: Any) -> errors.EvaluationError:
     return errors.EvaluationError(f"error during formatting: {clause} clause given {values.type_name(value)}")
 
 
 def _integer(value: Any) -> int:
     if type(value) not in (int, values.Uint):
-        raise _wrong("integer", value)
+        raise _wrong_type("integer", value)
     return int(value)
 
 
@@ -103,7 +103,7 @@ def _number(value: Any, clause: str) -> float:
     if value in ("NaN", "Infinity", "-Infinity") and type(value) is str:
         return float(value)
     if type(value) is not float:
-        raise _wrong(clause, value)
+        raise _wrong_type(clause, value)
     return value
 
 
@@ -120,7 +120,7 @@ def _fixed(value: float, precision: int) -> str:
 
 
 def _scientific(value: float, width: int) -> str:
-    """Write with six digits: cel-go passes the precision on as a width."""
+    """Format with six digits: cel-go passes the precision as a width."""
     special = _special(value)
     if special is not None:
         return special.rjust(width)
@@ -137,7 +137,7 @@ def _string(value: Any) -> str:
         return _map(value)
     if isinstance(value, _STRINGS):
         return conversions.to_string(value)
-    raise _wrong("string", value)
+    raise _wrong_type("string", value)
 
 
 def _map(mapping: dict[Any, Any]) -> str:
@@ -145,7 +145,7 @@ def _map(mapping: dict[Any, Any]) -> str:
     for key, value in mapping.items():
         plain = values.from_key(key)
         if type(plain) not in (str, bool, int, values.Uint):
-            raise _wrong("map key", plain)
+            raise _wrong_type("map key", plain)
         entries.append((_literal(plain), _literal(value)))
     return (
         "{" + ", ".join(f"{key}:{value}" for key, value in sorted(entries, key=lambda entry: entry[0].encode())) + "}"
@@ -153,7 +153,7 @@ def _map(mapping: dict[Any, Any]) -> str:
 
 
 def _literal(value: Any) -> str:
-    """Write an element of a list or map."""
+    """Format an element of a list or map."""
     match value:
         case str():
             return quoted(value)
@@ -171,11 +171,11 @@ def _literal(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """Write a string as Go's %q does."""
-    return '"' + "".join(map(_go_character, text)) + '"'
+    """Quote a string as Go's %q does."""
+    return '"' + "".join(map(_escaped, text)) + '"'
 
 
-_GO = {
+_ESCAPES = {
     "\a": "\\a",
     "\b": "\\b",
     "\f": "\\f",
@@ -188,9 +188,9 @@ _GO = {
 }
 
 
-def _go_character(character: str) -> str:
-    if character in _GO:
-        return _GO[character]
+def _escaped(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
     if character.isprintable():
         return character
     code = ord(character)

@@ -9,7 +9,7 @@ from admission.cel.core.declarations import Overload, function, member
 _WHITE_SPACE = (
     "\t\n\v\f\r \u0085\u00a0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 )
-"""Unicode White_Space, as Go trims; Python's strip also takes U+001C to U+001F."""
+"""Unicode White_Space, which Go trims. Python's strip also removes U+001C to U+001F."""
 
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _UPPER = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
@@ -88,17 +88,17 @@ def _join(parts: tuple[Any, ...], separator: str = "") -> str:
 
 
 def lower_ascii(text: str) -> str:
-    """Write A to Z in lower case, and nothing else."""
+    """Convert only A to Z to lower case."""
     return text.translate(_LOWER)
 
 
 def upper_ascii(text: str) -> str:
-    """Write a to z in upper case, and nothing else."""
+    """Convert only a to z to upper case."""
     return text.translate(_UPPER)
 
 
 def quote(text: str) -> str:
-    """Write a string as a literal."""
+    """Return a string as a literal."""
     return f'"{text.translate(_QUOTES)}"'
 
 
@@ -108,8 +108,8 @@ _SIZED = ("string", "bytes", "list(A)", "map(A, B)")
 _size: Callable[[Sized], int] = len
 
 OVERLOADS: tuple[Overload, ...] = (
-    *(function("size", f"{kind} -> int", _size) for kind in _SIZED),
-    *(member("size", f"{kind} -> int", _size) for kind in _SIZED),
+    *(function("size", f"{parameter} -> int", _size) for parameter in _SIZED),
+    *(member("size", f"{parameter} -> int", _size) for parameter in _SIZED),
     member("contains", "string, string -> bool", lambda text, part: part in text),
     member("startsWith", "string, string -> bool", str.startswith),
     member("endsWith", "string, string -> bool", str.endswith),

@@ -1,4 +1,4 @@
-"""The offset of a time zone from UTC, for the accessors of timestamps."""
+"""The UTC offset of a time zone, for the accessors of timestamps."""
 
 import datetime as dt
 

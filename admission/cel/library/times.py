@@ -1,4 +1,4 @@
-"""Durations and timestamps: Go's time.ParseDuration and RFC 3339; the calendar counts from 0 where CEL does.
+"""Durations and timestamps: Go's time.ParseDuration, RFC 3339, and accessors, which count from 0 where CEL does.
 
 Zones are offsets, or names of the tz database.
 """
@@ -17,14 +17,14 @@ from admission.cel.library import time_zones
 SECOND = 10**9
 DAY = 86_400 * SECOND
 _EPOCH = dt.date(1970, 1, 1).toordinal()
-_MOST_DIGITS = 19
-"""Of a part of a duration, before the point and after it."""
+_MAX_DIGITS = 19
+"""Digits of one part of a duration, before the point and after it."""
 
 _LONGEST = 2**63
-"""The first number of nanoseconds that is too large."""
+"""The smallest number of nanoseconds that is too large."""
 
 _CYCLE = 146_097
-"""Days in 400 years, after which the calendar repeats, weekdays too."""
+"""Days in 400 years, after which the calendar, including weekdays, repeats."""
 
 _UNITS = {
     "ns": 1,
@@ -45,7 +45,7 @@ _ZONE = re.compile(r"([+-]?[0-9]+):([+-]?[0-9]+)")
 
 
 def parse_duration(text: str) -> Duration:
-    """Return what a text like `1h30m` writes, each part read once. Raises EvaluationError."""
+    """Parse a duration such as `1h30m`, in linear time. Raises EvaluationError."""
     sign, rest = (text[0], text[1:]) if text[:1] in ("+", "-") else ("", text)
     if rest == "0":
         return Duration(0)
@@ -62,15 +62,15 @@ def parse_duration(text: str) -> Duration:
 
 
 def _part(whole: str, fraction: str, unit: int) -> int:
-    """Return one part in nanoseconds: more than any duration where its digits are too many."""
+    """Return one part in nanoseconds, or more than any duration if it has too many digits."""
     digits = whole.lstrip("0")
-    if len(digits) > _MOST_DIGITS:
+    if len(digits) > _MAX_DIGITS:
         return _LONGEST + 1
-    return int(Fraction(f"{digits or 0}.{fraction[:_MOST_DIGITS] or 0}") * unit)
+    return int(Fraction(f"{digits or 0}.{fraction[:_MAX_DIGITS] or 0}") * unit)
 
 
 def parse_timestamp(text: str) -> Timestamp:
-    """Return the instant of an RFC 3339 text. Raises EvaluationError."""
+    """Parse an RFC 3339 timestamp. Raises EvaluationError."""
     match = _INSTANT.fullmatch(text)
     error = errors.EvaluationError("type conversion error from 'string' to 'google.protobuf.Timestamp'")
     if match is None:
@@ -88,12 +88,12 @@ def parse_timestamp(text: str) -> Timestamp:
     return checked_timestamp(days * DAY + (hour * 3600 + minute * 60 + second - offset) * SECOND + nanoseconds, offset)
 
 
-def of_seconds(seconds: int) -> Timestamp:
+def from_seconds(seconds: int) -> Timestamp:
     return checked_timestamp(seconds * SECOND)
 
 
 def duration_text(duration: Duration) -> str:
-    """Write a duration in seconds, with the digits that a double of them has."""
+    """Format a duration in seconds, with the digits of a double."""
     seconds = duration.nanoseconds / SECOND
     text = f"{Fraction(repr(seconds)).numerator}" if seconds.is_integer() else _positional(seconds)
     return f"{text}s"
@@ -107,7 +107,7 @@ def _positional(value: float) -> str:
 
 
 def timestamp_text(instant: Timestamp) -> str:
-    """Write an instant in RFC 3339, in the zone it was read in."""
+    """Format a timestamp in RFC 3339, in the zone from which it was parsed."""
     local = instant.nanoseconds + instant.offset * SECOND
     day, year = _date(local // DAY)
     seconds, nanoseconds = divmod(local % DAY, SECOND)
@@ -137,14 +137,14 @@ def zone_offset(zone: str, nanoseconds: int) -> int:
 
 
 def _date(days: int) -> tuple[dt.date, int]:
-    """Return the day so many days after 1970 began, and its year: in a zone it may be outside of Python's 1 to 9999."""
+    """Return a day by its number since 1970, and its year, which in a zone may be outside of Python's 1 to 9999."""
     cycles, rest = divmod(days + _EPOCH - 1, _CYCLE)
     day = dt.date.fromordinal(rest + 1)
     return day, day.year + 400 * cycles
 
 
-def _local(read: Callable[[dt.date, int], int]) -> Implementation:
-    """Return a method that reads the day of the year, or the nanosecond of the day, in UTC or a zone."""
+def _accessor(read: Callable[[dt.date, int], int]) -> Implementation:
+    """Return an accessor that reads the date, or the nanosecond of the day, in UTC or a zone."""
 
     def run(instant: Timestamp, zone: str = "") -> int:
         days, nanosecond = divmod(instant.nanoseconds + zone_offset(zone, instant.nanoseconds) * SECOND, DAY)
@@ -157,7 +157,7 @@ def _full_year(instant: Timestamp, zone: str = "") -> int:
     return _date((instant.nanoseconds + zone_offset(zone, instant.nanoseconds) * SECOND) // DAY)[1]
 
 
-def _truncated(unit: int) -> Implementation:
+def _whole_units(unit: int) -> Implementation:
     return lambda duration: abs(duration.nanoseconds) // unit * (-1 if duration.nanoseconds < 0 else 1)
 
 
@@ -178,7 +178,7 @@ _PARTS = {"getHours": 3_600 * SECOND, "getMinutes": 60 * SECOND, "getSeconds": S
 OVERLOADS: tuple[Overload, ...] = (
     member("getFullYear", "timestamp -> int", _full_year),
     member("getFullYear", "timestamp, string -> int", _full_year),
-    *(member(name, "timestamp -> int", _local(read)) for name, read in _CALENDAR.items()),
-    *(member(name, "timestamp, string -> int", _local(read)) for name, read in _CALENDAR.items()),
-    *(member(name, "duration -> int", _truncated(unit)) for name, unit in _PARTS.items()),
+    *(member(name, "timestamp -> int", _accessor(read)) for name, read in _CALENDAR.items()),
+    *(member(name, "timestamp, string -> int", _accessor(read)) for name, read in _CALENDAR.items()),
+    *(member(name, "duration -> int", _whole_units(unit)) for name, unit in _PARTS.items()),
 )

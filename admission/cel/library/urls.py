@@ -1,4 +1,4 @@
-"""URLs: k8s.io/apiserver pkg/cel/library/urls.go over Go's net/url, read as ParseRequestURI and Parse read them."""
+"""URLs: k8s.io/apiserver pkg/cel/library/urls.go over Go's net/url (ParseRequestURI, Parse)."""
 
 import re
 from urllib import parse as percent
@@ -18,31 +18,31 @@ _PATH_SAFE = "-._~$&+,/:;=@"
 
 
 def parse(text: str) -> URL:
-    """Return an absolute URL, or a path from the root. Raises EvaluationError."""
+    """Parse an absolute URL or an absolute path. Raises EvaluationError."""
     if not text or any(character < " " or character == "\x7f" for character in text):
-        raise _wrong(text)
+        raise _parse_error(text)
     _split(text, is_request=True)
     before, _, fragment = text.partition("#")
     if not before:
-        raise _wrong(text)
+        raise _parse_error(text)
     url = _split(before, is_request=False)
     return url if not fragment else URL(f"{url.text}#{fragment}", url.scheme, url.host, url.path, url.query)
 
 
-def _wrong(text: str) -> errors.EvaluationError:
+def _parse_error(text: str) -> errors.EvaluationError:
     return errors.EvaluationError(f"URL parse error during conversion from string: {text[:60]!r}")
 
 
 def _split(text: str, *, is_request: bool) -> URL:
-    """Take a URL apart; in a request, a text without a scheme is all path."""
+    """Split a URL into its parts. In a request, a text without a scheme is a path."""
     match = _SCHEME.match(text)
     if text.startswith(":"):
-        raise _wrong(text)
+        raise _parse_error(text)
     scheme = match[1].lower() if match else ""
     rest, mark, query = text[match.end() if match else 0 :].partition("?")
     if not rest.startswith("/"):
         if not scheme and rest != "*":
-            raise _wrong(text)
+            raise _parse_error(text)
         return URL(text, scheme, "", "", query)
     host, path, slashes = "", rest, ""
     if rest.startswith("//") and (scheme or not (is_request or rest.startswith("///"))):
@@ -50,7 +50,7 @@ def _split(text: str, *, is_request: bool) -> URL:
         path, slashes = slash + path, f"//{authority}"
         host = _host(authority, text)
     if _ESCAPE.search(path):
-        raise _wrong(text)
+        raise _parse_error(text)
     prefix = f"{scheme}:" if scheme else ""
     return URL(f"{prefix}{slashes}{_escaped(path)}{mark}{query}", scheme, host, path, query)
 
@@ -58,12 +58,12 @@ def _split(text: str, *, is_request: bool) -> URL:
 def _host(authority: str, text: str) -> str:
     user, at, host = authority.rpartition("@")
     if at and (not _USER.fullmatch(user) or _ESCAPE.search(user)):
-        raise _wrong(text)
+        raise _parse_error(text)
     port = _bracketed_port(host, text) if host.startswith("[") else host[host.rfind(":") :] if ":" in host else ""
     if not _PORT.fullmatch(port) or _HOST_FORBIDDEN.search(host) or _ESCAPE.search(host):
-        raise _wrong(text)
+        raise _parse_error(text)
     if any(int(escape, 16) < 0x80 and escape != "25" for escape in re.findall("%(..)", host)):
-        raise _wrong(text)
+        raise _parse_error(text)
     return percent.unquote(host)
 
 
@@ -72,12 +72,12 @@ def _bracketed_port(host: str, text: str) -> str:
     zone = host.find("%25")
     address = host[1 : zone if 0 <= zone < end else end]
     if end < 0 or not networks.is_ipv6(address):
-        raise _wrong(text)
+        raise _parse_error(text)
     return host[end + 1 :]
 
 
 def is_url(text: str) -> bool:
-    """What ParseRequestURI takes, in which `#` has no meaning."""
+    """Whether ParseRequestURI accepts the text, to which `#` is an ordinary character."""
     if not text or any(character < " " or character == "\x7f" for character in text):
         return False
     try:
@@ -88,7 +88,7 @@ def is_url(text: str) -> bool:
 
 
 def _escaped(path: str) -> str:
-    """Return a path as it was written if it was written validly, else escaped anew."""
+    """Return a path as it is if it is validly escaped, else escape it again."""
     if _PATH_PLAIN.fullmatch(path):
         return path
     return percent.quote(percent.unquote_to_bytes(path), safe=_PATH_SAFE)
@@ -114,7 +114,7 @@ def _query(url: URL) -> dict[str, tuple[str, ...]]:
         key, _, value = part.partition("=")
         name = percent.unquote_plus(key)
         result[name] = (*result.get(name, ()), percent.unquote_plus(value))
-    return values.Names(result)
+    return values.StringMap(result)
 
 
 OVERLOADS: tuple[Overload, ...] = (

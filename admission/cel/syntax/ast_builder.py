@@ -1,6 +1,6 @@
-"""The parser's reductions → nodes, bottom-up, without a tree in between and without recursion.
+"""The AST builder: the parser's reductions → nodes, bottom-up, without an intermediate tree and without recursion.
 
-Also here: what cel-go's parser checks beyond its grammar (reserved words, runs of signs, the limits of nesting).
+It also makes the checks of cel-go's parser beyond its grammar: reserved words, runs of signs, limits of nesting.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from admission.cel.core import ast, errors, literals
 from admission.cel.syntax import macros
 
 MAX_DEPTH = 250
-"""cel-go's limit: both for nested expressions (parentheses, arguments) and for chains of operators and selections."""
+"""cel-go's limit of nested expressions (parentheses, arguments), and of chains of operators and selections."""
 
 RESERVED = frozenset(
     {
@@ -38,27 +38,27 @@ OPERATORS = {
 
 
 class Prefix:
-    """A run of `!` or of `-` whose operand is known; settled when the run has ended."""
+    """A run of `!` or of `-` before an operand, resolved when the run has ended."""
 
     def __init__(self, sign: lark.Token, operand: ast.Node) -> None:
         self.sign = sign
         self.operand = operand
         self.count = 1
 
-    def settle(self) -> ast.Node:
-        """Return the operand under one sign or none: an even run is nothing to cel-go."""
+    def resolve(self) -> ast.Node:
+        """Return the operand with one sign or none: cel-go drops an even run."""
         if self.count == 1 and self.sign == "-" and _negate(self.operand):
             return self.operand
         if self.count % 2 == 0:
             return self.operand
         function = "!_" if self.sign == "!" else "-_"
         call = ast.Call(at=_at(self.sign), function=function, receiver=None, arguments=[self.operand])
-        _sized(call, up=0)
+        _with_size(call, up=0)
         return call
 
 
 def _negate(node: ast.Node) -> bool:
-    """Give the sign to a number at the start of the operand: `-5.f()` calls f on -5."""
+    """Negate a number literal at the start of the operand: `-5.f()` calls f on -5."""
     while isinstance(node, ast.Select | ast.Index | ast.Call):
         inner = node.receiver if isinstance(node, ast.Call) else node.operand
         if inner is None:
@@ -74,8 +74,8 @@ def _at(token: Any) -> int:
     return token.start_pos or 0
 
 
-def _sized(node: ast.Node, *, up: int = 1, nest: int = 0) -> Any:
-    """Set the node's height and depth from its parts, and refuse what cel-go finds too deep."""
+def _with_size(node: ast.Node, *, up: int = 1, nest: int = 0) -> Any:
+    """Set the node's height and depth by its parts. Raises RefusalError beyond cel-go's limits."""
     parts = ast.children(node)
     node.height = up + max((part.height for part in parts), default=0)
     node.depth = nest + max((part.depth for part in parts), default=0)
@@ -92,7 +92,7 @@ def _in_range(node: Any) -> Any:
     return node
 
 
-def _word(token: lark.Token) -> str:
+def _unreserved(token: lark.Token) -> str:
     if token in RESERVED:
         raise errors.RefusalError(_at(token), f"reserved identifier: {token}")
     return str(token)
@@ -103,7 +103,7 @@ def _binary(children: list[Any]) -> Any:
         return children[0]
     (left, operator), right = children
     function = OPERATORS[str(operator)]
-    return _sized(ast.Call(at=_at(operator), function=function, receiver=None, arguments=[left, right]))
+    return _with_size(ast.Call(at=_at(operator), function=function, receiver=None, arguments=[left, right]))
 
 
 def _pair(children: list[Any]) -> Any:
@@ -123,10 +123,10 @@ def _chain(children: list[Any], *, conjunction: bool) -> Any:
         left.height = max(left.height, right.height)
         left.depth = max(left.depth, right.depth)
         return left
-    return _sized(ast.Logic(at=_at(operator), conjunction=conjunction, terms=[left, right]), up=0)
+    return _with_size(ast.Logic(at=_at(operator), conjunction=conjunction, terms=[left, right]), up=0)
 
 
-def _appended(children: list[Any]) -> Any:
+def _append(children: list[Any]) -> Any:
     if len(children) == 1:
         return children
     children[0].append(children[2])
@@ -138,7 +138,7 @@ def _without_tokens(children: Sequence[Any]) -> list[Any]:
 
 
 class Builder(lark.Transformer[Any, ast.Node]):
-    """Called by the parser for each rule of the grammar that it has read."""
+    """The methods that the parser calls, one for each rule of the grammar."""
 
     def expr(self, children: list[Any]) -> Any:
         if len(children) == 1:
@@ -146,7 +146,7 @@ class Builder(lark.Transformer[Any, ast.Node]):
         condition, mark, then, _, otherwise = children
         # Each `?:` to the right is a nested expression to cel-go.
         otherwise.depth += 1
-        return _sized(ast.Conditional(at=_at(mark), condition=condition, then=then, otherwise=otherwise))
+        return _with_size(ast.Conditional(at=_at(mark), condition=condition, then=then, otherwise=otherwise))
 
     def conditionalor(self, children: list[Any]) -> Any:
         return _chain(children, conjunction=False)
@@ -163,7 +163,7 @@ class Builder(lark.Transformer[Any, ast.Node]):
 
     def multiplication(self, children: list[Any]) -> Any:
         if isinstance(children[-1], Prefix):
-            children[-1] = children[-1].settle()
+            children[-1] = children[-1].resolve()
         _in_range(children[-1])
         return _binary(children)
 
@@ -181,26 +181,26 @@ class Builder(lark.Transformer[Any, ast.Node]):
 
     def member_dot(self, children: list[Any]) -> Any:
         operand, dot, field = children
-        return _sized(ast.Select(at=_at(dot), operand=operand, field=field.strip("`")))
+        return _with_size(ast.Select(at=_at(dot), operand=operand, field=field.strip("`")))
 
     def member_opt_dot(self, children: list[Any]) -> Any:
         operand, dot, _, field = children
-        return _sized(ast.Select(at=_at(dot), operand=operand, field=field.strip("`"), optional=True))
+        return _with_size(ast.Select(at=_at(dot), operand=operand, field=field.strip("`"), optional=True))
 
     def member_dot_arg(self, children: list[Any]) -> Any:
         operand, _, name, opening, *rest = children
         arguments = rest[0] if len(rest) > 1 else []
-        return _sized(macros.method(_at(opening), str(name), operand, arguments))
+        return _with_size(macros.method(_at(opening), str(name), operand, arguments))
 
     def member_index(self, children: list[Any]) -> Any:
         operand, opening, key, _ = children
         key.depth += 1
-        return _sized(ast.Index(at=_at(opening), operand=operand, key=key))
+        return _with_size(ast.Index(at=_at(opening), operand=operand, key=key))
 
     def member_opt_index(self, children: list[Any]) -> Any:
         operand, opening, _, key, _ = children
         key.depth += 1
-        return _sized(ast.Index(at=_at(opening), operand=operand, key=key, optional=True))
+        return _with_size(ast.Index(at=_at(opening), operand=operand, key=key, optional=True))
 
     def member_object(self, children: list[Any]) -> Any:
         name = macros.qualified_name(children[0])
@@ -209,7 +209,7 @@ class Builder(lark.Transformer[Any, ast.Node]):
         fields = next((child for child in children[1:] if isinstance(child, list)), [])
         entries = [entry for _, entry in fields]
         names = [field for field, _ in fields]
-        return _sized(ast.Message(at=_at(children[1]), name=name, entries=entries, fields=names), up=0, nest=1)
+        return _with_size(ast.Message(at=_at(children[1]), name=name, entries=entries, fields=names), up=0, nest=1)
 
     def dot_ident_arg(self, children: list[Any]) -> Any:
         return self.ident_arg(children[1:])
@@ -220,10 +220,10 @@ class Builder(lark.Transformer[Any, ast.Node]):
     def ident_arg(self, children: list[Any]) -> Any:
         name, opening, *rest = children
         arguments = rest[0] if len(rest) > 1 else []
-        return _sized(macros.function(_at(opening), _word(name), arguments), up=0)
+        return _with_size(macros.function(_at(opening), _unreserved(name), arguments), up=0)
 
     def ident(self, children: list[Any]) -> Any:
-        return ast.Identifier(at=_at(children[0]), name=_word(children[0]))
+        return ast.Identifier(at=_at(children[0]), name=_unreserved(children[0]))
 
     def paren_expr(self, children: list[Any]) -> Any:
         node = children[1]
@@ -236,16 +236,16 @@ class Builder(lark.Transformer[Any, ast.Node]):
 
     def list_lit(self, children: list[Any]) -> Any:
         elements = next((child for child in children if isinstance(child, list)), [])
-        return _sized(ast.ListLiteral(at=_at(children[0]), elements=elements), up=0, nest=1)
+        return _with_size(ast.ListLiteral(at=_at(children[0]), elements=elements), up=0, nest=1)
 
-    elements = mapinits = fieldinits = staticmethod(_appended)
+    elements = mapinits = fieldinits = staticmethod(_append)
 
     def element(self, children: list[Any]) -> Any:
         return ast.Entry(key=None, value=children[-1], optional=len(children) == 2)
 
     def map_lit(self, children: list[Any]) -> Any:
         entries = next((child for child in children if isinstance(child, list)), [])
-        return _sized(ast.MapLiteral(at=_at(children[0]), entries=entries), up=0, nest=1)
+        return _with_size(ast.MapLiteral(at=_at(children[0]), entries=entries), up=0, nest=1)
 
     def entry(self, children: list[Any]) -> Any:
         key, _, value = children

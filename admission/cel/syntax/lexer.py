@@ -1,7 +1,7 @@
-r"""Text → tokens, by cel-go's lexical rules (parser/gen/CEL.g4, v0.26).
+r"""The lexer, by cel-go's lexical rules (parser/gen/CEL.g4, v0.26).
 
-celpy's own terminals accept more than cel-go (`"a\"`, `"\z"`, `1.`, signs inside numbers), so the grammar's parser
-is fed by this lexer instead. Tokens carry the names that lark gives to the grammar's terminals.
+celpy's terminals accept more than cel-go (`"a\"`, `"\z"`, `1.`, signs inside numbers), so this lexer replaces them.
+Tokens have the names that lark gives to the grammar's terminals.
 """
 
 import re
@@ -44,7 +44,7 @@ _WORDS = {"true": "BOOL_LIT", "false": "BOOL_LIT", "null": "NULL_LIT", "in": "IN
 
 
 class Tokens(Lexer):
-    """The lexer that lark calls; raises RefusalError at what is no token."""
+    """The lexer that lark calls. Raises RefusalError where no token matches."""
 
     escapes = False
 
@@ -53,7 +53,7 @@ class Tokens(Lexer):
             terminal.pattern.value: terminal.name for terminal in lexer_conf.terminals if terminal.pattern.type == "str"
         }
 
-    def lex(self, data: str) -> Iterator[lark.Token]:  # type: ignore[override] # lark hands the text over
+    def lex(self, data: str) -> Iterator[lark.Token]:  # type: ignore[override] # lark passes the text
         position = 0
         while position < len(data):
             match = _TOKEN.match(data, position)
@@ -64,17 +64,17 @@ class Tokens(Lexer):
             position = match.end()
 
     def _token(self, match: re.Match[str]) -> lark.Token:
-        text, kind = match.group(), match.lastgroup or ""
-        if kind == "IDENT":
-            kind = _WORDS.get(text, kind)
-        elif kind == "OPERATOR":
-            kind = self._operators[text]
-        elif kind == "ESC_IDENT" and not self.escapes:
+        text, terminal = match.group(), match.lastgroup or ""
+        if terminal == "IDENT":
+            terminal = _WORDS.get(text, terminal)
+        elif terminal == "OPERATOR":
+            terminal = self._operators[text]
+        elif terminal == "ESC_IDENT" and not self.escapes:
             raise errors.RefusalError(match.start(), "unsupported syntax: '`'")
-        return lark.Token(kind, text, start_pos=match.start(), end_pos=match.end())
+        return lark.Token(terminal, text, start_pos=match.start(), end_pos=match.end())
 
 
 class EscapingTokens(Tokens):
-    """The same for a parser that takes fields in backticks."""
+    """The lexer of a parser that accepts fields in backticks."""
 
     escapes = True

@@ -1,7 +1,7 @@
-"""Which calls are macros: their arguments are not values but names and expressions to evaluate in a scope.
+"""Macros: calls whose arguments are variable names and expressions that are evaluated in a scope of their own.
 
-A macro is known by name, number of arguments and whether it has a receiver, as in cel-go (parser/macro.go, ext/*.go);
-any other call of its name is an ordinary one.
+A macro is recognized by its name, its number of arguments and whether it has a receiver, as in cel-go
+(parser/macro.go, ext/*.go); any other call of its name is an ordinary call.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _ACCUMULATORS = {"__result__", "@result"}
 
 
 def qualified_name(node: ast.Node) -> str | None:
-    """Return `a.b.c` when the node is nothing but such a name."""
+    """Return the qualified name `a.b.c` that a node is, or None."""
     match node:
         case ast.Identifier():
             return node.name
@@ -37,7 +37,7 @@ def qualified_name(node: ast.Node) -> str | None:
 
 
 def function(at: int, name: str, arguments: Sequence[ast.Node]) -> ast.Node:
-    """Return the macro or call that `name(arguments)` is."""
+    """Return the node of `name(arguments)`: a macro or a call."""
     if name != "has" or len(arguments) != 1:
         return ast.Call(at=at, function=name, receiver=None, arguments=arguments)
     selection = arguments[0]
@@ -47,7 +47,7 @@ def function(at: int, name: str, arguments: Sequence[ast.Node]) -> ast.Node:
 
 
 def method(at: int, name: str, receiver: ast.Node, arguments: Sequence[ast.Node]) -> ast.Node:
-    """Return the macro or call that `receiver.name(arguments)` is."""
+    """Return the node of `receiver.name(arguments)`: a macro or a call."""
     key = (name, len(arguments))
     if key in _TWO_VARIABLES:
         return _two_variables(at, name, receiver, arguments)

@@ -1,4 +1,8 @@
-"""Text → nodes."""
+"""The parser: celpy's grammar, extended by the parts of cel-go's that it lacks.
+
+celpy 0.5.0 has no optional selection and index (`a.?b`, `a[?b]`), no optional elements and no trailing commas. Its
+grammar is extended by replacing parts of its text, each of which must occur exactly once; hence celpy is pinned.
+"""
 
 import functools
 from importlib import resources
@@ -9,18 +13,18 @@ from admission.cel.core import ast, errors
 from admission.cel.syntax import ast_builder, lexer
 
 MAX_CODE_POINTS = 100_000
-"""The longest text that cel-go parses (parser.ExpressionSizeCodePointLimit)."""
+"""The longest expression that cel-go parses (parser.ExpressionSizeCodePointLimit)."""
 
 
 def prepare() -> None:
-    """Read the grammar of the newest release now, some 0.1 s, instead of at the first text."""
+    """Load the grammar of the newest release now (some 0.1 s) rather than at the first expression."""
     parser(escapes=True)
 
 
 def parse(text: str, *, escapes: bool = False) -> ast.Node:
-    """Return the text's expression. Raises RefusalError when it is none.
+    """Return the root node of an expression. Raises RefusalError for a syntax error.
 
-    escapes: whether fields may be written in backticks, as from Kubernetes 1.37 on.
+    escapes: whether fields may be quoted in backticks, as from Kubernetes 1.37 on.
     """
     if len(text) > MAX_CODE_POINTS:
         raise errors.RefusalError(-1, f"expression code point size exceeds limit: {len(text)}")
@@ -67,8 +71,8 @@ _REPLACEMENTS = {
 }
 
 
-def text() -> str:
-    """Return the extended grammar."""
+def grammar() -> str:
+    """Return the extended grammar, in lark's notation."""
     source = resources.files("celpy").joinpath("cel.lark").read_text(encoding="utf-8")
     for old, new in _REPLACEMENTS.items():
         if source.count(old) != 1:
@@ -81,7 +85,7 @@ def text() -> str:
 def parser(*, escapes: bool = False) -> lark.Lark:
     """Return the parser, built once (some 100 ms): call it at start-up, away from the event loop."""
     return lark.Lark(
-        text(),
+        grammar(),
         parser="lalr",
         start="expr",
         lexer=lexer.EscapingTokens if escapes else lexer.Tokens,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from admission.api.kubernetes.devices import Device, Slice
 from admission.cel import bitsets, environment, programs
 from admission.cel.core.errors import CompileError, EvaluationError
-from admission.cel.eval.parse_cache import Readings
+from admission.cel.eval.parse_cache import ParseCache
 from admission.dra.inventory.pools import InventoryDevice, NodeInventory
 
 Texts = tuple[str, ...]
@@ -59,7 +59,7 @@ class Selectors:
 
     def __init__(self, profile: environment.Profile = environment.DEFAULT) -> None:
         self.profile = profile
-        self._readings = Readings()
+        self._parse_cache = ParseCache()
         self._programs: dict[str, programs.Program | CompileError] = {}
         self._seen: dict[object, _Seen] = {}
         self._by_identity: dict[int, _Seen] = {}
@@ -72,12 +72,12 @@ class Selectors:
         """Return which devices of a slice satisfy every text, and on which evaluating stops with an error."""
         seen = self._by_identity.get(id(slice_)) or self._of(slice_)
         return seen.columns.get(texts) or self._folded(
-            texts, seen, bitsets.Values(slice_, self._readings, lists=self.profile.reads_lists)
+            texts, seen, bitsets.SliceValues(slice_, self._parse_cache, lists=self.profile.reads_lists)
         )
 
     def error(self, texts: Texts, slice_: Slice, at: int) -> str:
         """Return why evaluating stops on the device at a place whose bit is bad: computed anew, for people."""
-        value = bitsets.Values(slice_, self._readings, lists=self.profile.reads_lists).at(at)
+        value = bitsets.SliceValues(slice_, self._parse_cache, lists=self.profile.reads_lists).at(at)
         for text in texts:
             answer = self._one(text, slice_, at, value)
             if answer is not True:
@@ -132,7 +132,7 @@ class Selectors:
         self._by_identity[id(slice_)] = seen
         return seen
 
-    def _folded(self, texts: Texts, seen: _Seen, values: bitsets.Values) -> Column:
+    def _folded(self, texts: Texts, seen: _Seen, values: bitsets.SliceValues) -> Column:
         """Fold the columns of single texts, and remember both them and the whole."""
         if len(texts) == 1:
             column = seen.columns[texts] = self._shared(self._evaluated(texts[0], seen, values))
@@ -149,13 +149,13 @@ class Selectors:
         """Return the one column that stands for all equal ones: slices of equal devices have equal columns."""
         return self._columns.setdefault(column, column)
 
-    def _evaluated(self, text: str, seen: _Seen, values: bitsets.Values) -> Column:
+    def _evaluated(self, text: str, seen: _Seen, values: bitsets.SliceValues) -> Column:
         program = self._compiled(text)
         if isinstance(program, CompileError):
             return Column(0, seen.columns[()].yes)
         if seen.unreadable is None:
-            seen.unreadable = bitsets.unreadable(seen.slice, self._readings, lists=self.profile.reads_lists)
-        return Column(*bitsets.fill(program, values, seen.unreadable))
+            seen.unreadable = bitsets.unreadable(seen.slice, self._parse_cache, lists=self.profile.reads_lists)
+        return Column(*bitsets.evaluate(program, values, seen.unreadable))
 
     def _one(self, text: str, slice_: Slice, at: int, value: Value) -> Answer:
         program = self._compiled(text)
@@ -171,7 +171,7 @@ class Selectors:
 
     def _compiled(self, text: str) -> programs.Program | CompileError:
         if text not in self._programs:
-            self._programs[text] = programs.compile_device(text, profile=self.profile, readings=self._readings)
+            self._programs[text] = programs.compile_device(text, profile=self.profile, parse_cache=self._parse_cache)
         return self._programs[text]
 
 

@@ -196,7 +196,7 @@ def _rule(source: Source, path: str, problems: list[Problem]) -> _Rule:
 def _compiled(text: str | None, path: str, result: programs.Result, problems: list[Problem]) -> programs.Program | None:
     if text is None:
         return None
-    refused = limits.device(text, result=result)
+    refused = limits.check(text, result=result)
     if refused is not None and refused.error is None:
         problems.append(Problem(path, f"is {refused}"))
         return None

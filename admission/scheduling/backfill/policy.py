@@ -7,8 +7,7 @@ priority, or equal priority and queued later) starts if it ends before the reser
 Reservations of heads that rank higher come first. Where expected ends are unknown, there is no reservation and gangs
 that fit may pass; a gang without a declared run time is assumed to run for ever.
 
-A reservation is made when a later gang would conflict with it, since plans are expensive; it stands until it begins or
-an expectation fails.
+A reservation is made when a later gang would conflict with it; it stands until it begins or an expectation fails.
 """
 
 import heapq
@@ -61,8 +60,7 @@ NEVER = -1
 class _Head:
     """The first gang of a queue that waits for others to end.
 
-    is_old: whether something has ended sooner than was expected when its reservation was made. tried: as of which
-    change nothing could be reserved.
+    is_old: whether a gang ended sooner than expected when its reservation was made. tried: the last change without one.
     """
 
     group: Group
@@ -77,7 +75,7 @@ class _Head:
         return queue_order.rank(self.group)
 
     def may_start_sooner(self, present: RunningGangs) -> bool:
-        """Return whether its reservation is to be reckoned anew, since it may be sooner; remember what has gone."""
+        """Return whether its reservation is to be recomputed, since it may begin sooner."""
         if self.reservation is None or self.made is None:
             return False
         self.is_old |= present.is_sooner(self.made)
@@ -106,7 +104,7 @@ class Backfill:
     _unsure: dict[QueueName, tuple[GangUid, Estimate]] = field(default_factory=dict)
     """The first gangs of queues that wait for somebody of whom nobody knows when it ends."""
     _guesses: dict[QueueName, datetime] = field(default_factory=dict)
-    """When the last head of each queue was to start: the next one, or the same anew, may be at about that time."""
+    """When the last head of each queue was to start: the next one may start at about that time."""
     _plans: PlanCache = field(default_factory=PlanCache)
     """Proofs that there is no plan beside what is reserved."""
     _excluding: Simulation = field(default_factory=lambda: Simulation("beside"))
@@ -427,21 +425,22 @@ class Backfill:
         if any(gang in self.present.expected_ends and gang not in names for gang in known.removed):
             return None
         others = self._others(head, known.at)
-        simulated = Simulation("absent") if absent else self._later
-        then = simulated.cluster(cluster, removed=_intervals(removed), came=_arrivals(others))
+        then = (Simulation("absent") if absent else self._later).cluster(
+            cluster, removed=_intervals(removed), came=_arrivals(others)
+        )
         moment = reservations.moment(then, usage, known.at, removed)
         reservations.take(moment.queue_usage, others)
         return reservations.renewed(known, moment)
 
     def _of(self, head: _Head, inputs: Inputs) -> Inputs:
-        """Return what a head is decided on where another gang is."""
+        """Return the inputs of a head where those of another gang are given."""
         same = inputs.group is head.group
         return replace(inputs, group=head.group, queue=head.queue, known=inputs.known if same else None, blocked_by="")
 
     def _others(self, head: _Head, at: datetime) -> list[Reservation]:
         """Return what is reserved for the heads ahead of another, as far as they may have it at a time."""
-        ahead = [one.reservation for one in self._heads_ahead(head.rank)]
-        return [one for one in ahead if one is not None and (one.until is None or one.until > at)]
+        made = (one.reservation for one in self._heads_ahead(head.rank))
+        return [one for one in made if one is not None and (one.until is None or one.until > at)]
 
     def _made(self, head: _Head, inputs: Inputs) -> Reservation | None:
         """Find the first time by which there is a plan for a head, and reserve what it needs from then on."""

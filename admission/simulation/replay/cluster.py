@@ -144,7 +144,7 @@ def _judge_class(replayed: Cluster, name: str) -> str:
 
 
 def _judge_selector(replayed: Cluster, text: str) -> str:
-    objection = limits.device(text, profile=replayed.cluster.profile.cel)
+    objection = limits.check(text, profile=replayed.cluster.profile.cel)
     return f"{text!r} is not CEL that Kubernetes takes: {objection.message}" if objection is not None else ""
 
 

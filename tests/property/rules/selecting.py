@@ -60,7 +60,7 @@ def _as_expressions_see_it(cluster_state: World, device: Device) -> programs.Dev
     if isinstance(value, programs.DeviceValue):
         for name, amount in device.obj.get("capacity", {}).items():
             domain, _, plain = name.rpartition("/")
-            inner = value.device["capacity"].setdefault(domain or device.driver, values.Names())
+            inner = value.device["capacity"].setdefault(domain or device.driver, values.StringMap())
             inner[plain] = quantities.parse(str(amount["value"]))
     return value
 

@@ -1,4 +1,4 @@
-"""Costs in cel-go's units: before evaluating, from types and sizes; afterwards, from what was really done.
+"""Costs in cel-go's units: the static cost, by types and sizes, and the runtime cost of an evaluation.
 
 The numbers were given by k8s.io/dynamic-resource-allocation/cel v0.36.3.
 """
@@ -9,8 +9,8 @@ from admission.cel import limits, programs
 from admission.cel.core import size_estimate
 from admission.cel.cost import static_cost
 from admission.cel.limits import Problem
-from tests.unit.cel import asking
-from tests.unit.cel.asking import D
+from tests.unit.cel import sample_device
+from tests.unit.cel.sample_device import D
 
 STATIC = {
     "a literal is free": ("true", 0),
@@ -35,7 +35,7 @@ def test_static_cost(text: str, cost: int) -> None:
     assert programs.static_cost(text) == cost
 
 
-SPENT = {
+RUNTIME = {
     "what is not evaluated is free": (f"false && {D}.ecc", 0),
     "constants are free": ("[1, 2, 3] == [1, 2, 3]", 1),
     "a set of literals is free": (f'{D}.model in ["a", "A100"]', 4),
@@ -49,43 +49,43 @@ SPENT = {
 }
 
 
-@pytest.mark.parametrize(("text", "cost"), SPENT.values(), ids=SPENT)
-def test_spent_cost(text: str, cost: int) -> None:
-    program = programs.compile_device(text, always_counts=True)
+@pytest.mark.parametrize(("text", "cost"), RUNTIME.values(), ids=RUNTIME)
+def test_runtime_cost(text: str, cost: int) -> None:
+    program = programs.compile_device(text, always_tracks_cost=True)
 
     assert isinstance(program, programs.Program)
-    assert program.measure(asking.VALUE)[1] == cost
+    assert program.measure(sample_device.VALUE)[1] == cost
 
 
-def test_an_evaluation_ends_beyond_the_limit_whatever_stands_beside_it() -> None:
+def test_an_evaluation_beyond_the_limit_is_not_absorbed() -> None:
     text = "lists.range(1000).all(x, lists.range(1000).all(y, true)) || true"
-    program = asking.program(text)
-    assert isinstance(asking.VALUE, programs.DeviceValue)
+    program = sample_device.program(text)
+    assert isinstance(sample_device.VALUE, programs.DeviceValue)
 
-    answer, cost = program.measure(asking.VALUE)
+    answer, cost = program.measure(sample_device.VALUE)
 
     assert str(answer) == "operation cancelled: actual cost limit exceeded"
     assert static_cost.LIMIT < cost < 2 * static_cost.LIMIT
 
 
-def test_only_texts_that_may_be_costly_are_counted() -> None:
-    plain = asking.program(f'{D}.model == "A100" && {D}.driverVersion.isGreaterThan(semver("1.0.0"))')
-    looping = asking.program("lists.range(1000).all(x, lists.range(1000).all(y, x >= 0))")
+def test_only_expressions_that_may_be_costly_are_tracked() -> None:
+    plain = sample_device.program(f'{D}.model == "A100" && {D}.driverVersion.isGreaterThan(semver("1.0.0"))')
+    looping = sample_device.program("lists.range(1000).all(x, lists.range(1000).all(y, x >= 0))")
 
-    assert [plain.counts, looping.counts] == [False, True]
-
-
-@pytest.mark.parametrize("text", [text for text, _ in SPENT.values()], ids=SPENT)
-def test_counting_changes_no_answer(text: str) -> None:
-    counted = programs.compile_device(text, always_counts=True)
-    assert isinstance(counted, programs.Program)
-
-    answer, _ = counted.measure(asking.VALUE)
-
-    assert (str(answer) if isinstance(answer, Exception) else answer) == asking.ask(text)
+    assert [plain.tracks_cost, looping.tracks_cost] == [False, True]
 
 
-TAKEN: dict[str, tuple[str, Problem | None]] = {
+@pytest.mark.parametrize("text", [text for text, _ in RUNTIME.values()], ids=RUNTIME)
+def test_tracking_changes_no_value(text: str) -> None:
+    tracked = programs.compile_device(text, always_tracks_cost=True)
+    assert isinstance(tracked, programs.Program)
+
+    answer, _ = tracked.measure(sample_device.VALUE)
+
+    assert (str(answer) if isinstance(answer, Exception) else answer) == sample_device.evaluate(text)
+
+
+ADMITTED: dict[str, tuple[str, Problem | None]] = {
     "a selector": (f'{D}.model == "A100"', None),
     "10,240 bytes": ("true" + " " * 10_236, None),
     "10,241 bytes": ("true" + " " * 10_237, Problem.TOO_LONG),
@@ -98,14 +98,14 @@ TAKEN: dict[str, tuple[str, Problem | None]] = {
 }
 
 
-@pytest.mark.parametrize(("text", "problem"), TAKEN.values(), ids=TAKEN)
-def test_what_the_api_server_would_take(text: str, problem: Problem | None) -> None:
-    found = limits.device(text)
+@pytest.mark.parametrize(("text", "problem"), ADMITTED.values(), ids=ADMITTED)
+def test_admission_by_the_api_server(text: str, problem: Problem | None) -> None:
+    found = limits.check(text)
 
     assert (found and found.problem) == problem
 
 
-def test_a_text_that_is_too_costly_is_told_both_numbers() -> None:
-    found = limits.device("lists.range(2000000).size() > 0")
+def test_the_message_of_a_too_costly_expression_has_both_numbers() -> None:
+    found = limits.check("lists.range(2000000).size() > 0")
 
     assert str(found) == "too costly: evaluating it may cost 2,000,013, the limit is 1,000,000; loop over less"

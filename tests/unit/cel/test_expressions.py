@@ -13,7 +13,7 @@ from admission.cel.limits import Inadmissible, Problem
 from admission.cel.programs import Result
 
 VARIABLES = ("object", "request", "namespaceObject", "user")
-ENVIRONMENT = cel_environment.of_variables(dict.fromkeys(VARIABLES, types.DYN), {})
+ENVIRONMENT = cel_environment.for_variables(dict.fromkeys(VARIABLES, types.DYN), {})
 CLAIM = {
     "metadata": {"name": "train", "labels": {"team": "vision"}},
     "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": 8}}]}},
@@ -23,7 +23,7 @@ INPUTS: dict[str, Any] = {
     "request": {"operation": "CREATE", "dryRun": False, "weight": 0.5, "huge": 2**70},
     "user": {"username": "alice", "groups": ["vision", "dev"]},
 }
-VALUES = [values.of_json(INPUTS.get(name)) for name in VARIABLES]
+VALUES = [values.from_json(INPUTS.get(name)) for name in VARIABLES]
 
 
 def compiled(text: str, result: Result | None = Result.BOOL, environment: Environment = ENVIRONMENT) -> Expression:
@@ -73,7 +73,7 @@ def test_an_expression_may_compute_anything() -> None:
     found = compiled("object.metadata.labels.map(k, k)", None)
 
     assert found.evaluate(VALUES, Budget()) == ("team",)
-    assert str(found.kind) == "list(dyn)"
+    assert str(found.result_type) == "list(dyn)"
 
 
 REFUSED = {
@@ -93,7 +93,7 @@ def test_refuses(text: str, result: Result, problem: Problem) -> None:
 
 def test_expressions_have_the_functions_of_their_release() -> None:
     older, newer = (
-        cel_environment.of_variables({"object": types.DYN}, {}, profile=cel_environment.Profile(release=release))
+        cel_environment.for_variables({"object": types.DYN}, {}, profile=cel_environment.Profile(release=release))
         for release in (36, 37)
     )
 
@@ -151,8 +151,8 @@ def test_a_computed_map_computes_once_and_when_it_is_read() -> None:
             raise EvaluationError("it is bad")
         return 7
 
-    environment = cel_environment.of_variables({"variables": types.DYN}, {})
-    given = [values.Computed(("a", "b", "bad"), compute)]
+    environment = cel_environment.for_variables({"variables": types.DYN}, {})
+    given = [values.LazyMap(("a", "b", "bad"), compute)]
 
     both = compiled("variables.a + variables.a == 14 && has(variables.b)", environment=environment)
     assert both.evaluate(given, Budget()) is True
@@ -167,4 +167,4 @@ def test_a_computed_map_computes_once_and_when_it_is_read() -> None:
 
 def test_what_is_no_json_is_no_value() -> None:
     with pytest.raises(TypeError, match="no JSON: set"):
-        values.of_json({"a": {1}})
+        values.from_json({"a": {1}})

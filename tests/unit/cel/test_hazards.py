@@ -1,4 +1,4 @@
-"""What would take the machine's time or memory is stopped before it is built."""
+"""Expressions that would exhaust time or memory are stopped before they build values."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import pytest
 from admission.cel import programs
 from admission.cel.core import budget
 from admission.cel.cost import static_cost
-from tests.unit.cel import asking
+from tests.unit.cel import sample_device
 
 GREEDY = {
     "a long range": "lists.range(1000000000).size() > 0",
@@ -26,30 +26,30 @@ GREEDY = {
 
 @pytest.mark.parametrize("text", GREEDY.values(), ids=GREEDY)
 def test_stops(text: str) -> None:
-    assert str(asking.ask(text)).startswith(("operation cancelled", "Muster"))
+    assert str(sample_device.evaluate(text)).startswith(("operation cancelled", "Muster"))
 
 
 def test_an_enormous_precision_is_refused() -> None:
-    assert "precision" in asking.refusal('"%.999999f".format([1.0]) == ""')
-    assert "precision" in str(asking.ask('dyn("%.999999f").format([1.0]) == ""'))
+    assert "precision" in sample_device.compile_error('"%.999999f".format([1.0]) == ""')
+    assert "precision" in str(sample_device.evaluate('dyn("%.999999f").format([1.0]) == ""'))
 
 
-def test_what_stops_an_evaluation_is_not_absorbed() -> None:
-    assert asking.ask("lists.range(1000000000).size() > 0 || true") == str(budget.exceeded())
+def test_an_aborted_evaluation_is_not_absorbed() -> None:
+    assert sample_device.evaluate("lists.range(1000000000).size() > 0 || true") == str(budget.exceeded())
 
 
 def test_a_failed_binding_is_not_computed_again() -> None:
     text = "".join(f"cel.bind(x{n}, " + ("1 / 0 == 1" if n == 0 else f"x{n - 1} || x{n - 1}") + ", " for n in range(30))
 
-    assert asking.ask(f"{text}x29{')' * 30}") == "division by zero"
+    assert sample_device.evaluate(f"{text}x29{')' * 30}") == "division by zero"
 
 
 def test_patterns_take_linear_time() -> None:
-    assert asking.ask(f'"{"a" * 5000}b".matches("^(a+)+$")') is False
+    assert sample_device.evaluate(f'"{"a" * 5000}b".matches("^(a+)+$")') is False
 
 
 def binds(count: int, value: Callable[[str], str], end: Callable[[str], str], first: str = "[1]") -> str:
-    """Write bindings of which each uses the one before it."""
+    """Return nested bindings, each of which uses the one before."""
     opened = "".join(f"cel.bind(x{n + 1}, {value(f'x{n}')}, " for n in range(count))
     return f"cel.bind(x0, {first}, {opened}{end(f'x{count}')}{')' * (count + 1)}"
 
@@ -71,24 +71,26 @@ TWICE: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("end", TWICE.values(), ids=TWICE)
-def test_a_list_that_holds_another_twice_thirty_times_over_is_not_walked(
+def test_a_list_of_2_to_the_30_leaves_is_not_traversed(
     end: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bound is far below 2^30 as it is; a tenth of it is met in a tenth of the time."""
     monkeypatch.setattr(budget, "MAX_SIZE", 100_000)
     text = binds(30, lambda x: f"dyn([dyn({x}), dyn({x})])", end)
 
-    assert asking.ask(text) == str(budget.exceeded())
+    assert sample_device.evaluate(text) == str(budget.exceeded())
 
 
-def test_lists_of_nothing_are_not_flattened_without_end() -> None:
+def test_nested_empty_lists_are_not_flattened_without_bound() -> None:
     text = binds(30, lambda x: f"dyn([dyn({x}), dyn({x})])", lambda x: f"{x}.flatten(100).size() == 0", first="dyn([])")
 
-    assert asking.ask(text) == str(budget.exceeded())
+    assert sample_device.evaluate(text) == str(budget.exceeded())
 
 
-def test_a_type_that_holds_another_twice_thirty_times_over_is_refused() -> None:
-    assert "more than 1000 parts" in asking.refusal(binds(30, lambda x: f"{{{x}: {x}}}", lambda x: f"{x}.size() == 1"))
+def test_a_type_of_2_to_the_30_parts_is_rejected() -> None:
+    assert "more than 1000 parts" in sample_device.compile_error(
+        binds(30, lambda x: f"{{{x}: {x}}}", lambda x: f"{x}.size() == 1")
+    )
 
 
 LONG: dict[str, tuple[str, str]] = {
@@ -111,15 +113,15 @@ LONG: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(("text", "message"), LONG.values(), ids=LONG)
-def test_long_texts_get_a_clear_error(text: str, message: str) -> None:
+def test_long_expressions_get_a_clear_error(text: str, message: str) -> None:
     compiled = programs.compile_device(text)
-    said = str(compiled) if isinstance(compiled, programs.CompileError) else asking.ask(text)
+    said = str(compiled) if isinstance(compiled, programs.CompileError) else sample_device.evaluate(text)
 
     assert message in str(said)
 
 
 def test_a_duration_of_3000_parts_is_read() -> None:
-    assert asking.ask(f'duration("{"1h" * 3_000}") == duration("3000h")') is True
+    assert sample_device.evaluate(f'duration("{"1h" * 3_000}") == duration("3000h")') is True
 
 
 NESTED = {
@@ -134,24 +136,24 @@ NESTED = {
 
 
 @pytest.mark.parametrize("text", NESTED.values(), ids=NESTED)
-def test_legal_nesting_is_evaluated_and_costs_little(text: str) -> None:
-    program = programs.compile_device(text, always_counts=True)
+def test_valid_nesting_is_evaluated_at_low_cost(text: str) -> None:
+    program = programs.compile_device(text, always_tracks_cost=True)
     assert isinstance(program, programs.Program), str(program)
 
-    answer, cost = program.measure(asking.VALUE)
+    answer, cost = program.measure(sample_device.VALUE)
 
     assert answer is True
     assert cost < static_cost.LIMIT / 100
 
 
-def test_what_costs_too_much_is_not_begun() -> None:
-    """A sort of 400,000 numbers is charged for each with each."""
-    assert asking.ask("lists.range(400000).sort().size() > 0 || true") == str(budget.exceeded())
-    assert asking.ask("dyn(lists.range(400000)).sort().size() > 0 || true") == str(budget.exceeded())
+def test_a_call_that_costs_too_much_does_not_begin() -> None:
+    """A sort of 400,000 numbers is charged all pairs."""
+    assert sample_device.evaluate("lists.range(400000).sort().size() > 0 || true") == str(budget.exceeded())
+    assert sample_device.evaluate("dyn(lists.range(400000)).sort().size() > 0 || true") == str(budget.exceeded())
 
 
 def test_a_program_keeps_nothing_between_evaluations() -> None:
-    program = asking.program("lists.range(1000).all(x, x >= 0)")
+    program = sample_device.program("lists.range(1000).all(x, x >= 0)")
 
-    assert isinstance(asking.VALUE, programs.DeviceValue)
-    assert {program.evaluate(asking.VALUE) for _ in range(3)} == {True}
+    assert isinstance(sample_device.VALUE, programs.DeviceValue)
+    assert {program.evaluate(sample_device.VALUE) for _ in range(3)} == {True}

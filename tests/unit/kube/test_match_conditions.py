@@ -13,7 +13,7 @@ from admission.kube.webhook_config import match_conditions
 from tests.unit.webhook.cases import GATES, a_pod, held
 
 VARIABLES = ("object", "oldObject", "request")
-ENVIRONMENT = environment.of_variables(dict.fromkeys(VARIABLES, types.DYN), {}, profile=Profile(release=37))
+ENVIRONMENT = environment.for_variables(dict.fromkeys(VARIABLES, types.DYN), {}, profile=Profile(release=37))
 KUEUE, VOLCANO = "kueue.x-k8s.io/pod-group-name", "scheduling.k8s.io/group-name"
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "one", "controller": True}
 
@@ -23,7 +23,7 @@ def matters(new: dict[str, Any], old: dict[str, Any] | None = None) -> bool:
     expression = expressions.compile_text(match_conditions.MATTERS, ENVIRONMENT)
     assert isinstance(expression, expressions.Expression), str(expression)
     request = {"operation": "CREATE" if old is None else "UPDATE"}
-    answer = expression.evaluate([values.of_json(one) for one in (new, old or {}, request)], Budget())
+    answer = expression.evaluate([values.from_json(one) for one in (new, old or {}, request)], Budget())
     assert isinstance(answer, bool)
     return answer
 

@@ -9,7 +9,7 @@ from admission.api.kubernetes import devices
 from admission.cel import programs
 from admission.cel.core import equality, values
 from admission.cel.library import conversions, quantities, semver, string_format, times
-from tests.unit.cel import asking
+from tests.unit.cel import sample_device
 
 ints = st.integers(-(2**63), 2**63 - 1)
 scalars = st.one_of(
@@ -45,16 +45,16 @@ def test_a_value_equals_itself_and_is_in_a_list_of_it(value: object) -> None:
 @given(truths)
 def test_chains_answer_alike_in_any_order_unless_they_fail(terms: list[str]) -> None:
     for operator in (" && ", " || "):
-        forwards, backwards = (asking.ask(operator.join(order)) for order in (terms, terms[::-1]))
+        forwards, backwards = (sample_device.evaluate(operator.join(order)) for order in (terms, terms[::-1]))
         assert forwards == backwards
 
 
 @settings(deadline=None)
 @given(truths)
 def test_negation_turns_conjunctions_into_disjunctions(terms: list[str]) -> None:
-    left = asking.ask(f"!({' && '.join(terms)})")
+    left = sample_device.evaluate(f"!({' && '.join(terms)})")
 
-    assert left == asking.ask(" || ".join(f"!{term}" for term in terms))
+    assert left == sample_device.evaluate(" || ".join(f"!{term}" for term in terms))
 
 
 @settings(deadline=None)
@@ -64,7 +64,7 @@ def test_a_written_string_is_read_again(text: str) -> None:
     device = devices.Device(name="x", attributes={"text": text.encode("utf-8", "ignore").decode()})
     value = programs.device_value("d", device)
 
-    assert asking.ask(f'device.attributes["d"].text == {literal}', value) is True
+    assert sample_device.evaluate(f'device.attributes["d"].text == {literal}', value) is True
 
 
 @settings(deadline=None)
@@ -73,7 +73,9 @@ def test_addition_is_exact_or_fails(left: int, right: int) -> None:
     total = left + right
     fits = -(2**63) <= total < 2**63
 
-    assert asking.ask(f"{left} + {right} == {total if fits else 0}") == (True if fits else "integer overflow")
+    assert sample_device.evaluate(f"{left} + {right} == {total if fits else 0}") == (
+        True if fits else "integer overflow"
+    )
 
 
 @settings(deadline=None)
@@ -88,8 +90,8 @@ def test_a_written_double_is_read_again(value: float) -> None:
 @given(st.integers(-(10**17), 10**17), st.sampled_from(["", "k", "M", "Ki", "Gi", "m", "n"]))
 def test_adding_and_taking_away_leaves_the_quantity(number: int, suffix: str) -> None:
     quantity = quantities.parse(f"{number}{suffix}")
-    one = quantities.of_int(1)
-    add, sub = quantities.sum_of, quantities.difference
+    one = quantities.from_int(1)
+    add, sub = quantities.add, quantities.subtract
 
     assert sub(add(quantity, one), one).nanos == quantity.nanos
 

@@ -1,4 +1,4 @@
-"""One device and a way to ask it; shared by the tests of CEL."""
+"""A sample device, and helpers that evaluate expressions on it; shared by the tests of CEL."""
 
 from fractions import Fraction
 
@@ -29,16 +29,16 @@ def program(text: str, **options: object) -> programs.Program:
     return compiled
 
 
-def ask(text: str, device: programs.DeviceValue | programs.UnreadableDevice = VALUE) -> bool | int | str:
-    """Return the answer, or the error's text."""
+def evaluate(text: str, device: programs.DeviceValue | programs.UnreadableDevice = VALUE) -> bool | int | str:
+    """Return the value, or the message of the error."""
     try:
         return program(text).evaluate(device)
     except programs.EvaluationError as error:
         return str(error)
 
 
-def refusal(text: str, profile: environment.Profile = environment.DEFAULT) -> str:
-    """Return why a text does not compile."""
+def compile_error(text: str, profile: environment.Profile = environment.DEFAULT) -> str:
+    """Return why an expression does not compile."""
     compiled = programs.compile_device(text, profile=profile)
     assert isinstance(compiled, programs.CompileError), "it compiles"
     return str(compiled)

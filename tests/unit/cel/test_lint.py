@@ -1,69 +1,69 @@
-"""Traps in selectors: which texts are warned about, where, and with which correction."""
+"""Lint of selectors: which are warned about, at which position, with which correction."""
 
 import pytest
 
 from admission.api.kubernetes.devices import Device
 from admission.cel import lint, programs
-from admission.cel.lint import Name, TrapKind
+from admission.cel.lint import LintRule, Name
 
 MODEL = """device.attributes["gpu.example.com"].model == "H100\""""
 GUARDED_MODEL = """"model" in device.attributes["gpu.example.com"] && """ + MODEL
 VERSION = Name("attributes", "d", "v")
 
-TRAPPED = {
-    "an attribute without a guard": (MODEL, TrapKind.UNGUARDED_LOOKUP, (1, 37), GUARDED_MODEL),
+WARNED = {
+    "an attribute without a guard": (MODEL, LintRule.UNGUARDED_LOOKUP, (1, 37), GUARDED_MODEL),
     "a guard of another attribute": (
         f"'x' in device.attributes['y'] || {MODEL}",
-        TrapKind.UNGUARDED_LOOKUP,
+        LintRule.UNGUARDED_LOOKUP,
         (1, 70),
         f"\"model\" in device.attributes[\"gpu.example.com\"] && ('x' in device.attributes['y'] || {MODEL})",
     ),
     "a capacity without a guard": (
         "device.capacity['d'].memory.compareTo(quantity('80Gi')) >= 0",
-        TrapKind.UNGUARDED_LOOKUP,
+        LintRule.UNGUARDED_LOOKUP,
         (1, 21),
         "'memory' in device.capacity['d'] && device.capacity['d'].memory.compareTo(quantity('80Gi')) >= 0",
     ),
     "two attributes without a guard": (
         "device.attributes['d'].a == 1 &&\n device.attributes['d'].b == 2",
-        TrapKind.UNGUARDED_LOOKUP,
+        LintRule.UNGUARDED_LOOKUP,
         (1, 23),
         "'a' in device.attributes['d'] && device.attributes['d'].a == 1 &&\n device.attributes['d'].b == 2",
     ),
     "a name that is computed has no correction": (
         "device.attributes[device.driver].model == 'a'",
-        TrapKind.UNGUARDED_LOOKUP,
+        LintRule.UNGUARDED_LOOKUP,
         (1, 1),
         "",
     ),
     "a test for a domain": (
         "has(device.attributes.gpu)",
-        TrapKind.ALWAYS_TRUE,
+        LintRule.ALWAYS_TRUE,
         (1, 4),
         "'gpu' in device.attributes",
     ),
-    "an optional domain": ("device.attributes[?'d'].hasValue()", TrapKind.ALWAYS_TRUE, (1, 18), ""),
+    "an optional domain": ("device.attributes[?'d'].hasValue()", LintRule.ALWAYS_TRUE, (1, 18), ""),
     "a version as text": (
         "device.driver == 'd' && device.attributes['d'].v == '1.2.3'",
-        TrapKind.VERSION_AS_TEXT,
+        LintRule.VERSION_AS_TEXT,
         (1, 53),
         "device.driver == 'd' && device.attributes['d'].v == semver('1.2.3')",
     ),
     "a version as text on the left": (
         "device.driver == 'd' && '1.2.3' != device.attributes['d'].v",
-        TrapKind.VERSION_AS_TEXT,
+        LintRule.VERSION_AS_TEXT,
         (1, 25),
         "device.driver == 'd' && semver('1.2.3') != device.attributes['d'].v",
     ),
 }
 
 
-@pytest.mark.parametrize(("text", "kind", "place", "instead"), TRAPPED.values(), ids=TRAPPED)
-def test_traps(text: str, kind: TrapKind, place: tuple[int, int], instead: str) -> None:
-    (trap,) = lint.find(text)
+@pytest.mark.parametrize(("text", "rule", "place", "instead"), WARNED.values(), ids=WARNED)
+def test_warnings(text: str, rule: LintRule, place: tuple[int, int], instead: str) -> None:
+    (warning,) = lint.find(text)
 
-    assert (trap.kind, (trap.line, trap.column), trap.instead) == (kind, place, instead)
-    assert not instead or not lint.find(trap.instead)
+    assert (warning.rule, (warning.line, warning.column), warning.instead) == (rule, place, instead)
+    assert not instead or not lint.find(warning.instead)
 
 
 SOUND = {
@@ -76,12 +76,12 @@ SOUND = {
     "a test for an attribute": "has(device.attributes['d'].x)",
     "text that is no version": "device.driver == 'd' && device.attributes['d'].model == '1.2'",
     "no attribute at all": "device.driver == 'd'",
-    "what does not compile, which is told elsewhere": "device.foo ==",
+    "what does not compile, which others report": "device.foo ==",
 }
 
 
 @pytest.mark.parametrize("text", SOUND.values(), ids=SOUND)
-def test_says_nothing_of(text: str) -> None:
+def test_does_not_warn_of(text: str) -> None:
     assert lint.find(text) == ()
 
 
@@ -94,8 +94,8 @@ def test_what_devices_say_of_a_version_decides() -> None:
     text = "device.driver == 'd' && device.attributes['d'].v == '1.2.3'"
 
     assert lint.find(text, types={VERSION: {"string"}}) == ()
-    (trap,) = lint.find(text, types={VERSION: {"version"}})
-    assert "is a version" in trap.message
+    (warning,) = lint.find(text, types={VERSION: {"version"}})
+    assert "is a version" in warning.message
 
 
 TYPES = {
@@ -108,16 +108,16 @@ TYPES = {
 }
 
 
-@pytest.mark.parametrize(("literal", "types", "trapped"), TYPES.values(), ids=TYPES)
-def test_another_type_is_never_equal(literal: str, types: set[str], trapped: bool) -> None:
+@pytest.mark.parametrize(("literal", "types", "warned"), TYPES.values(), ids=TYPES)
+def test_another_type_is_never_equal(literal: str, types: set[str], warned: bool) -> None:
     found = lint.find(f"device.driver == 'd' && device.attributes['d'].v == {literal}", types={VERSION: types})
 
-    assert [trap.kind for trap in found] == [TrapKind.NEVER_EQUAL] * trapped
+    assert [warning.rule for warning in found] == [LintRule.NEVER_EQUAL] * warned
 
 
 def test_a_correction_selects_what_was_meant() -> None:
-    (trap,) = lint.find(MODEL)
-    corrected = programs.compile_device(trap.instead)
+    (warning,) = lint.find(MODEL)
+    corrected = programs.compile_device(warning.instead)
     assert isinstance(corrected, programs.Program)
 
     answers = [

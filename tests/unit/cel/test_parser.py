@@ -3,7 +3,7 @@ import pytest
 from admission.cel import programs
 from admission.cel.core import ast, errors
 from admission.cel.syntax import parser
-from tests.unit.cel import asking
+from tests.unit.cel import sample_device
 
 TRUE = {
     "an escaped quote does not end a string": r'"a\"b" == \'a"b\''.replace(r"\'", "'"),
@@ -52,7 +52,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("text", TRUE.values(), ids=TRUE)
 def test_reads(text: str) -> None:
-    assert asking.ask(text) is True
+    assert sample_device.evaluate(text) is True
 
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
@@ -75,8 +75,8 @@ def test_a_chain_of_1700_terms_compiles_and_is_flat() -> None:
     assert len(text) <= 10 * 1024
     assert isinstance(root, ast.Logic)
     assert len(root.terms) == 1_700
-    assert asking.ask(text) is True
-    assert asking.ask(text.replace("&&", "||")) is True
+    assert sample_device.evaluate(text) is True
+    assert sample_device.evaluate(text.replace("&&", "||")) is True
 
 
 @pytest.mark.parametrize("opening", ["(", "[", "f(", "{1:", "a[", "!("])
@@ -84,21 +84,21 @@ def test_nesting_beyond_the_limit_is_refused_without_recursion(opening: str) -> 
     closing = {"(": ")", "[": "]", "{": "}"}
     end = "".join(closing.get(character, "") for character in reversed(opening))
 
-    assert "recursion" in asking.refusal(opening * 5_000 + "1" + end * 5_000)
+    assert "recursion" in sample_device.compile_error(opening * 5_000 + "1" + end * 5_000)
 
 
 def test_249_parentheses_are_read_and_250_are_not() -> None:
-    assert asking.ask("(" * 249 + "true" + ")" * 249) is True
-    assert "recursion" in asking.refusal("(" * 250 + "true" + ")" * 250)
+    assert sample_device.evaluate("(" * 249 + "true" + ")" * 249) is True
+    assert "recursion" in sample_device.compile_error("(" * 250 + "true" + ")" * 250)
 
 
 def test_long_sums_are_evaluated_up_to_the_limit_of_recursion() -> None:
-    assert asking.ask(" + ".join(["1"] * 249) + " == 249") is True
-    assert "max recursion depth exceeded" in asking.refusal(" + ".join(["1"] * 260) + " == 260")
+    assert sample_device.evaluate(" + ".join(["1"] * 249) + " == 249") is True
+    assert "max recursion depth exceeded" in sample_device.compile_error(" + ".join(["1"] * 260) + " == 260")
 
 
 def test_a_text_beyond_100000_code_points_is_refused() -> None:
-    assert "code point size" in asking.refusal("true" + " " * 100_000)
+    assert "code point size" in sample_device.compile_error("true" + " " * 100_000)
 
 
 def test_parentheses_keep_chains_apart() -> None:

@@ -2,8 +2,8 @@ import pytest
 
 from admission.api.kubernetes import devices
 from admission.cel import environment, programs
-from tests.unit.cel import asking
-from tests.unit.cel.asking import D
+from tests.unit.cel import sample_device
+from tests.unit.cel.sample_device import D
 
 ANSWERS: dict[str, tuple[str, bool | str]] = {
     # Reading a device
@@ -101,7 +101,7 @@ ANSWERS: dict[str, tuple[str, bool | str]] = {
 
 @pytest.mark.parametrize(("text", "answer"), ANSWERS.values(), ids=ANSWERS)
 def test_answers(text: str, answer: bool | str) -> None:
-    assert asking.ask(text) == answer
+    assert sample_device.evaluate(text) == answer
 
 
 REFUSALS = {
@@ -123,7 +123,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize(("text", "message"), REFUSALS.values(), ids=REFUSALS)
 def test_refuses(text: str, message: str) -> None:
-    assert message in asking.refusal(text)
+    assert message in sample_device.compile_error(text)
 
 
 MESSAGES: dict[str, tuple[str, bool | str]] = {
@@ -155,7 +155,7 @@ MESSAGES: dict[str, tuple[str, bool | str]] = {
 
 @pytest.mark.parametrize(("text", "answer"), MESSAGES.values(), ids=MESSAGES)
 def test_messages(text: str, answer: bool | str) -> None:
-    assert asking.ask(text) == answer
+    assert sample_device.evaluate(text) == answer
 
 
 NO_MESSAGES = {
@@ -170,13 +170,13 @@ NO_MESSAGES = {
 
 @pytest.mark.parametrize(("text", "message"), NO_MESSAGES.values(), ids=NO_MESSAGES)
 def test_refuses_messages(text: str, message: str) -> None:
-    assert message in asking.refusal(text)
+    assert message in sample_device.compile_error(text)
 
 
 def test_a_selector_may_be_a_wrapped_bool_from_release_37_on() -> None:
     text = "google.protobuf.BoolValue{value: true}"
 
-    assert "not wrapper(bool)" in asking.refusal(text)
+    assert "not wrapper(bool)" in sample_device.compile_error(text)
     assert isinstance(programs.compile_device(text, profile=environment.Profile(release=37)), programs.Program)
 
 
@@ -193,22 +193,22 @@ ZONES: dict[str, tuple[str, bool | str]] = {
 
 @pytest.mark.parametrize(("text", "answer"), ZONES.values(), ids=ZONES)
 def test_time_zones(text: str, answer: bool | str) -> None:
-    assert asking.ask(text) == answer
+    assert sample_device.evaluate(text) == answer
 
 
 def test_a_price_is_an_int() -> None:
-    price = asking.program(f"{D}.index * 10", result=programs.Result.INT)
+    price = sample_device.program(f"{D}.index * 10", result=programs.Result.INT)
 
-    assert isinstance(asking.VALUE, programs.DeviceValue)
-    assert price.evaluate(asking.VALUE) == 30
+    assert isinstance(sample_device.VALUE, programs.DeviceValue)
+    assert price.evaluate(sample_device.VALUE) == 30
     assert isinstance(programs.compile_device("true", result=programs.Result.INT), programs.CompileError)
 
 
 def test_an_attribute_that_is_no_int_is_no_price() -> None:
-    price = asking.program(f"{D}.ecc", result=programs.Result.INT)
+    price = sample_device.program(f"{D}.ecc", result=programs.Result.INT)
 
     with pytest.raises(programs.EvaluationError, match="could not be converted to int"):
-        price.evaluate(asking.VALUE)
+        price.evaluate(sample_device.VALUE)
 
 
 @pytest.mark.parametrize("value", [None, devices.Version("1.2"), ("a", "b")], ids=["none", "version", "list"])
@@ -216,12 +216,14 @@ def test_a_device_with_an_unreadable_attribute_fails_every_text(value: devices.A
     broken = programs.device_value("d", devices.Device(name="x", attributes={"broken": value}))
 
     assert isinstance(broken, programs.UnreadableDevice)
-    assert str(asking.ask("true", broken)).startswith("attribute broken: ")
+    assert str(sample_device.evaluate("true", broken)).startswith("attribute broken: ")
 
 
 def test_lists_are_read_behind_their_gate() -> None:
     value = programs.device_value("d", devices.Device(name="x", attributes={"all": (1, 2)}), lists=True)
-    program = asking.program('device.attributes["d"].all.exists(x, x == 2)', profile=environment.Profile(lists=True))
+    program = sample_device.program(
+        'device.attributes["d"].all.exists(x, x == 2)', profile=environment.Profile(lists=True)
+    )
 
     assert isinstance(value, programs.DeviceValue)
     assert program.evaluate(value) is True
@@ -230,5 +232,5 @@ def test_lists_are_read_behind_their_gate() -> None:
 def test_the_api_server_does_not_know_includes_yet() -> None:
     text = f'{D}.model.includes("A100")'
 
-    assert asking.ask(text) is True
-    assert "undeclared reference to 'includes'" in asking.refusal(text, environment.Profile(stored=False))
+    assert sample_device.evaluate(text) is True
+    assert "undeclared reference to 'includes'" in sample_device.compile_error(text, environment.Profile(stored=False))
