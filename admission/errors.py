@@ -1,7 +1,7 @@
 """Errors, named by what the reader has to do next.
 
 A refusal (a hold, a denial) is a value, never an exception. What is raised here is unexpected: bad input that must be
-mended, a dependency that must be waited for, or a state that a person has to look at.
+fixed, a dependency that must be waited for, or a state that a person has to look at.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class MusterError(Exception):
 
 
 class FixError(MusterError):
-    """The input or the installation is wrong; trying again changes nothing. The text names object, field and mend."""
+    """The input or the installation is wrong; trying again changes nothing. The text names object, field and fix."""
 
 
 class RetryError(MusterError):
@@ -40,7 +40,7 @@ class Problem:
 
 
 class MalformedObjectError(FixError):
-    """A Kubernetes object that cannot be read; carries every flaw found, not only the first."""
+    """A Kubernetes object that cannot be read; carries every problem found, not only the first."""
 
     def __init__(self, kind: str, name: str, problems: tuple[Problem, ...]) -> None:
         self.kind = kind

@@ -74,7 +74,7 @@ class Traces(Protocol):
         ...
 
     def begin(self, gang: Group) -> None:
-        """Tell that a gang is let in from now on, until the cycle ends. Harmless when it was told already."""
+        """Tell that a gang is admitted from now on, until the cycle ends. Harmless when it was told already."""
         ...
 
     def write(self, name: str, uid: str, key: str) -> AbstractContextManager[None]:
@@ -209,7 +209,7 @@ class Ledger(Protocol):
     async def since(self, sequence: int, *, most: int) -> Sequence[Entry] | None:
         """Return the entries after a number, in order, which lead from the book as it was then to what it is now.
 
-        None where the book has to be read anew: there are more than `most` of them, or fewer than there were, or
+        None where the book has to be read again: there are more than `most` of them, or fewer than there were, or
         something was written that no entry says. Raises LedgerAwayError.
         """
         ...

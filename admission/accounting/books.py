@@ -148,7 +148,7 @@ def release(
 
 
 def readjust(placement: Placement, allocated: Mapping[Uid, Allocated], *, at: datetime, actor: str) -> Entry | None:
-    """Replace what settled claims held by what they were given since: deallocated, and allocated anew otherwise."""
+    """Replace what settled claims held by what they were given since: deallocated, and allocated again otherwise."""
     before = [placement.holdings[uid] for uid in sorted(allocated) if uid in placement.holdings]
     if not before:
         return None
@@ -420,7 +420,7 @@ class EntryDraft:
         self._accruals[key] = accrual.until(at, self._balances.get(Account(*key, Bucket.USED), 0))
 
     def _mark(self, entry: Entry) -> None:
-        """Begin anew from a usage entry, which must say what has accrued."""
+        """Start over from a usage entry, which must say what has accrued."""
         used = _used(self._balances)
         due = {key: accrual.until(entry.at, used.get(key, 0)).seconds for key, accrual in self._accruals.items()}
         said = {(line.queue, line.meter): line.amount for line in entry.postings if line.bucket is Bucket.SPENT}

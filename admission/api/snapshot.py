@@ -59,7 +59,7 @@ class Version(dict[K, V]):
     """All objects of one kind as they were at one time, which knows in what it differs from versions before it.
 
     So nobody need compare fifty thousand pods to find the one that is new. Only `put` and `drop` change a version; the
-    versions before it are held as long as somebody else holds them.
+    versions before it are held as long as another client holds them.
     """
 
     __slots__ = ("__weakref__", "touched")

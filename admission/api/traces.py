@@ -141,7 +141,7 @@ class _Reading:
         self.problems.append((line, Problem(name, message)))
 
     def row(self, row: Row) -> _Found | None:
-        """Return what a row says; None, with flaws noted, where something is wrong with it."""
+        """Return what a row says; None, with problems noted, where something is wrong with it."""
         reader = Reader(row.body)
         for name in reader.unknown(FIELDS):
             reader.problem(name, f"is no field of a trace; known are {', '.join(FIELDS)}")

@@ -1,4 +1,4 @@
-"""The door for claims and claim templates: what they get, and which are refused. Pods come by `podpolicy.admission`.
+"""The webhook for claims and claim templates: what they get, and which are refused. Pods come by `podpolicy.admission`.
 
 Which queue a claim is for: the one that its label muster.dev/queue names, or that the claims of a template will carry;
 else the default queue of its namespace; else none. A claim has no pod yet, and pods of several queues may use it, so
@@ -47,7 +47,7 @@ COMPILERS = (Profile(release=37, lists=True), Profile(release=36, lists=True))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimView:
-    """A ResourceClaim or, with `template`, a ResourceClaimTemplate at the door, as JSON, and who brings it."""
+    """A ResourceClaim or, with `template`, a ResourceClaimTemplate at admission, as JSON, and who brings it."""
 
     obj: Json
     namespace: str
@@ -77,7 +77,7 @@ class ClaimView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimContext:
-    """What the door knows of the cluster, and keeps from one review to the next."""
+    """What the webhook knows of the cluster, and keeps from one review to the next."""
 
     snapshot: Snapshot
     defaults: Defaults

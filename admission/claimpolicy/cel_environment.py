@@ -208,7 +208,7 @@ class Vocabulary:
 
 
 def build(variables: Sequence[Variable]) -> tuple[Vocabulary, tuple[Problem, ...]]:
-    """Compile a policy's variables. Those with a flaw are left out, so that what reads them has one too."""
+    """Compile a policy's variables. Those with a problem are left out, so that what reads them has one too."""
     known: dict[str, Term] = {}
     problems: list[Problem] = []
     for index, variable in enumerate(variables):

@@ -127,7 +127,7 @@ class Activation:
 
 
 def person(user: User) -> User | None:
-    """Return a user whom rules may ask about; None for controllers of Kubernetes, which act for somebody else.
+    """Return a user whom rules may ask about; None for controllers of Kubernetes, which act for another client.
 
     They make pods of Jobs, and claims of templates: what they make of, its author was asked about. None, too, where
     nobody is known, as offline; the API server has a name for everybody.

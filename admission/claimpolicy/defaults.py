@@ -76,7 +76,7 @@ class Completed:
 def compile_defaults(
     policy: str, vocabulary: Vocabulary, defaults: Sequence[Default]
 ) -> tuple[tuple[Entry, ...], tuple[Problem, ...]]:
-    """Compile spec.defaults of a policy. Returns the entries, and every flaw of them."""
+    """Compile spec.defaults of a policy. Returns the entries, and every problem of them."""
     entries: list[Entry] = []
     problems: list[Problem] = []
     for index, default in enumerate(defaults):

@@ -1,8 +1,8 @@
 """Which ClaimPolicies apply to a claim, and in which order: by the labels of its namespace, and by the queue.
 
-Policies are sorted by `order`, then by name. One with a flaw is not applied at all, since half a policy would let
-through what its other half was written against; its status says so. Compiling is the dear part, so a policy is compiled
-once for each version of it.
+Policies are sorted by `order`, then by name. One with a problem is not applied at all, since half a policy would let
+through what its other half was written against; its status says so. Compiling is the expensive part, so a policy is
+compiled once for each version of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from admission.errors import Problem, RetryError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """A policy that is understood, unless it has flaws. defaults and rules: all that are whole.
+    """A policy that is understood, unless it has problems. defaults and rules: all that are whole.
 
     doubts: what is applied as it is written, yet is probably wrong.
     """
@@ -111,7 +111,7 @@ class Policies:
 
 
 def compile_policy(policy: ClaimPolicy) -> Compiled:
-    """Compile the CEL of a policy, and find every flaw of it."""
+    """Compile the CEL of a policy, and find every problem of it."""
     rules, problems = claimpolicy_rules.compile_rules(policy.name, policy.variables, policy.rules)
     defaults, more = claimpolicy_defaults.compile_defaults(policy.name, rules.vocabulary, policy.defaults)
     doubts = (*rules.doubts, *claimpolicy_defaults.doubts(defaults))

@@ -141,7 +141,7 @@ NOTHING = Ruling()
 def compile_rules(
     policy: str, variables: Sequence[Variable], rules: Sequence[Rule]
 ) -> tuple[Rulebook, tuple[Problem, ...]]:
-    """Compile the rules of a policy. Returns them, and every flaw; a policy with a flaw must not be applied in part."""
+    """Compile the rules of a policy. Return them and all problems; a policy with a problem is not applied in part."""
     vocabulary, problems = cel_environment.build(variables)
     found = list(problems)
     compiled = []

@@ -1,6 +1,6 @@
 """What the author of a claim is warned about: selectors that are taken, and then do not do what they seem to.
 
-The devices are not known at the door, so nothing is said that depends on them; `muster lint` says more.
+The devices are not known at admission, so nothing is said that depends on them; `muster lint` says more.
 """
 
 from collections.abc import Iterator, Mapping

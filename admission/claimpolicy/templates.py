@@ -81,8 +81,8 @@ class WantedTemplate:
 class Plan:
     """What has to be done.
 
-    missing: to be created. outdated: to be made anew, each with what stands there. surplus: to be deleted. idle: made
-    for converted pods, of which there are none now. taken: those in whose place stands a template of somebody else.
+    missing: to be created. outdated: to be made again, each with what stands there. surplus: to be deleted. idle: made
+    for converted pods, of which there are none now. taken: those in whose place stands a template of another client.
     yielding: those that a policy lists and an earlier one provides, with the name of that one.
     """
 
@@ -241,7 +241,7 @@ def _referred(pod: Pod) -> frozenset[str]:
 def _is_surplus(found: ClaimTemplate, policies: Policies) -> bool:
     """Return whether a template is Muster's, and its policy says no more that it must be there.
 
-    A policy with a flaw, or one that is being deleted, says nothing; the templates of the latter go with it.
+    A policy with a problem, or one that is being deleted, says nothing; the templates of the latter go with it.
     """
     if names.POLICY not in found.meta.labels or found.meta.deleted is not None:
         return False

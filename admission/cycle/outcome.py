@@ -1,7 +1,7 @@
 """What a cycle has decided, gang by gang: told once, for the log and for those who count.
 
 A gang that waits for a reason is decided about again in every cycle. That is told when it begins and when the reason
-changes; a sentence whose numbers move all the time is not told anew.
+changes; a sentence whose numbers move all the time is not told again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,10 +31,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What was decided of one gang. reason: empty where it was let in. details: the numbers behind it.
+    """What was decided of one gang. reason: empty where it was admitted. details: the numbers behind it.
 
-    pods, charge, user: of those that were let in. waited: since the gang has queued; None for pods that come to a gang
-    that runs already. made_room_for: the gang for which it was evicted.
+    pods, charge, user: of those that were admitted. waited: since the gang has queued; None for pods that come to a
+    gang that runs already. made_room_for: the gang for which it was evicted.
     """
 
     kind: Kind
@@ -54,7 +54,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class OutcomeLog:
-    """Tells what was decided. One for each leader."""
+    """Tells what was decided. One per leader."""
 
     _said: dict[GangUid, Said] = field(default_factory=dict)
 

@@ -1,9 +1,9 @@
-"""The books against the cluster, now and once more some seconds later; what differs both times is told, or mended.
+"""The books against the cluster, now and once more some seconds later; what differs both times is told, or fixed.
 
 A leader may be at work meanwhile: a claim that was allocated a second ago is not in the books yet, and will be. So only
 what stands through both looks counts. Each look reads the books first and the cluster afterwards, so that nothing that
 is in the books is missing from a cluster that was seen before. Corrections are posted for the book that they were made
-from, or not at all: when somebody else has written meanwhile, they are made anew.
+from, or not at all: when another client has written meanwhile, they are made again.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -21,7 +21,7 @@ from admission.lifecycle.reconciliation import Author, Difference, What
 from admission.lifecycle.transitions import ObservedAllocations
 
 ATTEMPTS = 10
-"""How often corrections are made anew because somebody else has written."""
+"""How often corrections are made again because another client has written."""
 
 
 class Books(Protocol):
@@ -36,7 +36,7 @@ class Books(Protocol):
         ...
 
     async def rebuild(self, note: Entry) -> Posted:
-        """Make balances and what is open anew from the chain, and record an entry that says so.
+        """Make balances and what is open again from the chain, and record an entry that says so.
 
         Raises LedgerCorruptError when the chain is wrong, and ConflictError when others write meanwhile.
         """
@@ -53,7 +53,7 @@ class Cluster(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What was mended.
+    """What was fixed.
 
     differences: what was to be. posted: the entries that do so. left: what still differs.
     """
@@ -81,7 +81,7 @@ async def compare(ledger: Books, cluster: Cluster, pause: Callable[[], Awaitable
 async def repair(
     ledger: Books, cluster: Cluster, wanted: Collection[Difference], author: Callable[[Book], Author]
 ) -> Outcome:
-    """Post what mends these differences, as far as they still stand. author: who says so, when, given the book.
+    """Post what fixes these differences, as far as they still stand. author: who says so, when, given the book.
 
     Raises ConflictError when others write all the time, LedgerCorruptError when no balance can be trusted, and as the
     ledger and the cluster do.

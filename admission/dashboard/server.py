@@ -1,4 +1,4 @@
-"""The dashboard's server: routes, who is let in, and what a failure looks like.
+"""The dashboard's server: routes, who is admitted, and what a failure looks like.
 
 `admission.dashboard_app` wires it: `async with serving(listening, desk) as port`. Nothing is kept between requests but
 what `Judge` remembers, so any number of replicas may answer.
@@ -108,7 +108,7 @@ async def _explained(request: web.Request, handler: Handler) -> web.StreamRespon
 
 
 def _failure(request: web.Request, error: Exception) -> web.Response:
-    """Return the page that tells of a failure; what a person has to mend is logged, too."""
+    """Return the page that tells of a failure; what a person has to fix is logged, too."""
     match error:
         case RefusedError():
             told = Told(403, "You may not see this", f"Kubernetes says that {error}.", str(error.ask))
@@ -135,7 +135,7 @@ def _failure(request: web.Request, error: Exception) -> web.Response:
 
 
 def _words(request: web.Request, error: Exception) -> str:
-    """Return what an error says, to who was let in."""
+    """Return what an error says, to who was admitted."""
     return str(error) if request.get(RIGHTS) is not None else "The dashboard's log says more."
 
 

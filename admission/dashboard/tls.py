@@ -1,4 +1,4 @@
-"""The certificate that browsers are shown: files that somebody else keeps fresh, read again as they change."""
+"""The certificate that browsers are shown: files that another client keeps fresh, read again as they change."""
 
 import asyncio
 import ssl

@@ -39,7 +39,7 @@ class Features:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownBugs:
-    """Defects of the upstream allocator that change answers, each with the pull request that mends it.
+    """Defects of the upstream allocator that change answers, each with the pull request that fixes it.
 
     distinct_forgets: a distinctAttribute constraint remembers one value for each request (kubernetes #140600).
     counters_by_pool_name: the counters of two drivers whose pools have one name are taken for each other's (#140435).
@@ -72,14 +72,14 @@ AS_OF_1_36 = KnownBugs(
 )
 AS_OF_1_37 = KnownBugs()
 FIXED = KnownBugs(admin_pays_counters=False, vanished_are_free=False)
-"""Every known defect mended."""
+"""Every known defect fixed."""
 
 _KNOWN_BUGS = {Release.V1_36: AS_OF_1_36, Release.V1_37: AS_OF_1_37}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerProfile:
-    """How one kube-scheduler decides. quirks: those of the release, unless others are named."""
+    """How one kube-scheduler decides. known bugs: those of the release, unless others are named."""
 
     release: Release = Release.V1_37
     features: Features = field(default_factory=Features)

@@ -84,7 +84,7 @@ class _Question:
     mute: bool = False
 
     def device_signatures(self, gang: Gang) -> DeviceSignatures:
-        """Return the traits for a gang. Who chooses freely sees the pools as they are, without the defects of 1.36."""
+        """Return the signatures for a gang. The free choice sees the pools as they are, without the defects of 1.36."""
         profile = self.cluster.profile
         if self.choice is Choice.FREE:
             profile = profile.with_known_bugs(compatibility.AS_OF_1_37)
@@ -141,7 +141,7 @@ def capacity_bound(
     selectors: Selectors,
     choice: Choice,
 ) -> CapacityBound | None:
-    """Return what tells by counting, in this world and in others like it, that there is no plan; None if nothing does.
+    """Return what tells by counting, in this state and in others like it, that there is no plan; None if nothing does.
 
     Of pods without a topology.
     """
@@ -194,7 +194,7 @@ def diagnose(  # noqa: PLR0913 - the same
 
 
 class _Planning:
-    """One question: a compiled gang in a world."""
+    """One question: a compiled gang in a cluster state."""
 
     def __init__(self, gang: Gang, question: _Question, known: DeviceSignatures, steps: int) -> None:
         self.gang = gang

@@ -1,4 +1,4 @@
-"""Objects that Muster keeps in a cluster word by word: watched, compared with what they have to say, and written anew.
+"""Objects that Muster keeps in a cluster word by word: watched, compared with what they have to say, and written again.
 
 Server-side apply would not do: what somebody adds to an object, such as an exception to a policy, stays theirs. So an
 object that differs is replaced as a whole. `fence_controller` uses it.
@@ -62,7 +62,7 @@ def kind(name: str, group: str, plural: str, *older: str, optional: bool = False
 
 
 class Objects:
-    """The objects of some kinds. store: what is watched of them, by somebody else. clock: for `since`."""
+    """The objects of some kinds. store: what is watched of them, by another client. clock: for `since`."""
 
     def __init__(self, connection: Connection, kinds: Iterable[Kind], clock: Callable[[], datetime]) -> None:
         self.store = Store(kinds)

@@ -2,7 +2,7 @@
 
 A fence is a DeviceTaintRule on all devices of a driver, and a ValidatingAdmissionPolicy with its binding that refuses
 claims which tolerate it. Where the settings ask for coverage, another policy keeps claims out of the namespaces that
-the webhook does not see, and the webhook's registration is looked at. All of it is watched and mended. That the
+the webhook does not see, and the webhook's registration is looked at. All of it is watched and fixed. That the
 policies are heeded is proved by claims that they have to refuse, as dry runs.
 """
 

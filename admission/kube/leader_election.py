@@ -209,7 +209,7 @@ class Lease:
         term.lost.set()
 
     async def _renew(self, term: Term) -> bool:
-        """Say that we are still there. Raises GoneError when somebody else holds the lease, or it is gone."""
+        """Say that we are still there. Raises GoneError when another client holds the lease, or it is gone."""
         body = renewal(at=self._clock(), version=term.version)
         try:
             written = await self._patch(body)
@@ -288,7 +288,7 @@ def record(
 def renewal(*, at: datetime, version: str) -> dict[str, Any]:
     """Return the change of a Lease that its holder renews.
 
-    Never without the version: it would count as renewed although somebody else had taken it.
+    Never without the version: it would count as renewed although another client had taken it.
     """
     return {"metadata": {"resourceVersion": version}, "spec": {"renewTime": events.micro_time(at)}}
 

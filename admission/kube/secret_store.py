@@ -39,7 +39,7 @@ class SecretVault:
         return entries, str(found["metadata"]["resourceVersion"])
 
     async def write(self, entries: Mapping[str, bytes], version: str | None) -> None:
-        """Make the Secret, or replace the entries of a version. Raises ConflictError when somebody else was faster."""
+        """Make the Secret, or replace the entries of a version. Raises ConflictError when another client was faster."""
         metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}
         metadata["labels"] = {names.MANAGED_BY: names.FIELD_MANAGER}
         data = {key: base64.b64encode(value).decode() for key, value in entries.items()}

@@ -90,7 +90,7 @@ class SqlLedger:
         """Return the entries after a number, in order; None where they do not tell all that has changed since.
 
         So it is with more than `most` of them, where the books are not those that were read up to that number (restored
-        from a backup, say), where some were archived, and where what is open was made anew.
+        from a backup, say), where some were archived, and where what is open was made again.
         """
 
         async def once() -> list[Entry] | None:
@@ -173,7 +173,7 @@ class SqlLedger:
         return await self._in_turn(once)
 
     async def rebuild(self, note: Entry) -> Posted:
-        """Make balances and what is open anew from the chain, and record an entry without lines that says so.
+        """Make balances and what is open again from the chain, and record an entry without lines that says so.
 
         Raises LedgerCorruptError when the chain is wrong, and ConflictError when others write meanwhile.
         """
@@ -190,7 +190,7 @@ class SqlLedger:
         """Close the books through the last mark at or before a time; None when there is nothing to close.
 
         Raises LedgerCorruptError when the books are wrong, MendError when the archive cannot be written, and
-        ConflictError when somebody else closes them.
+        ConflictError when another client closes them.
         """
         async with self.snapshot() as connection:
             prepared = await close_period.prepare(connection, self._cluster, order)

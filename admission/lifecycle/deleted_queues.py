@@ -32,7 +32,7 @@ class Refusal:
 
     @property
     def message(self) -> str:
-        """Return what keeps the queue, and the mend."""
+        """Return what keeps the queue, and the fix."""
         return (
             f"Muster may not take its finalizer {names.IN_USE} away: {self.why}; mend that, or take it away by hand"
             ' (see "Deleting a queue" in docs/concepts.md)'

@@ -1,7 +1,7 @@
 """Of which gangs in the books something may follow: those about which something changed since nothing followed.
 
-Whether claims are to be settled, charged anew or given back is said in `transitions`, from a gang's placement, its pods
-and claims and their devices. As long as all of these are the same objects, nothing follows that did not before.
+Whether claims are to be settled, charged again or given back is said in `transitions`, from a gang's placement, its
+pods and claims and their devices. As long as all of these are the same objects, nothing follows that did not before.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -17,7 +17,7 @@ from admission.lifecycle.transitions import ObservedAllocations
 
 @dataclass(slots=True)
 class DirtyGangs:
-    """The gangs that are to be looked at, and what was seen when the others were. One for each leader."""
+    """The gangs that are to be looked at, and what was seen when the others were. One per leader."""
 
     _snapshot: Snapshot = field(default_factory=Snapshot)
     _meters: Meters | None = None
@@ -27,7 +27,7 @@ class DirtyGangs:
     """Those of which something followed in this cycle, and may not have come to pass."""
 
     def refresh(self, book: Book, observed: ObservedAllocations, users: Mapping[Uid, Collection[Uid]]) -> None:
-        """Take note of what changed. users: by the UIDs of claims, the pods with a seat in the book that use them."""
+        """Note what changed. users: by the UIDs of claims, the pods with a seat in the book that use them."""
         before, snapshot = self._snapshot, observed.snapshot
         rules = (before.malformed == snapshot.malformed, before.classes == snapshot.classes)
         if self._meters is not observed.meters or not all(rules):

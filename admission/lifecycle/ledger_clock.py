@@ -25,7 +25,7 @@ MOMENT = timedelta(microseconds=1)
 def onward(now: datetime, book: Book) -> datetime:
     """Return what time it is for the books: now, or a moment after their latest entry where the clock is behind it.
 
-    Not the same time again: a gang that is taken back and granted anew in it would seem to be posted once more, since
+    Not the same time again: a gang that is taken back and granted again in it would seem to be posted once more, since
     keys of entries tell reservations apart by their times.
     """
     return now if book.at is None or now >= book.at else book.at + MOMENT

@@ -67,7 +67,7 @@ def evicted(group: Group, cause: EvictionReason, reason: str, *, made_room_for: 
 def at_latest(placement: Placement, tree: Tree) -> datetime | None:
     """Return until when a gang may run, by the first of its reservations; None where nobody limits it.
 
-    Pods that come later, in the stead of others or beside them, give it no more time.
+    Pods that come later, in place of others or beside them, give it no more time.
     """
     queue = tree.queues.get(placement.queue)
     if queue is None or queue.max_runtime is None or not placement.seats:

@@ -23,7 +23,7 @@ from admission.workloads.gangs import Group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitting:
-    """What is tried with: the world in which the gang is planned, and the bound of each search."""
+    """What is tried with: the cluster state in which the gang is planned, and the bound of each search."""
 
     cluster: ClusterState
     selectors: Selectors

@@ -93,7 +93,7 @@ class Difference:
 
     @property
     def fixable(self) -> bool:
-        """Whether an entry can mend it, or the books made anew."""
+        """Whether an entry can fix it, or the books made again."""
         return self.what is not What.NO_PRICE
 
 
@@ -120,9 +120,9 @@ def differences(book: Book, observed: ObservedAllocations) -> list[Difference]:
 def corrections(
     book: Book, observed: ObservedAllocations, wanted: Collection[Difference], author: Author
 ) -> list[Entry]:
-    """Return the entries that mend these differences, of those that `differences` finds in the same book and sight.
+    """Return the entries that fix these differences, of those that `differences` finds in the same book and sight.
 
-    Those of balances are mended by no entry: the chain of transactions is right, what was made of it is not.
+    Those of balances are fixed by no entry: the chain of transactions is right, what was made of it is not.
     """
     chosen: defaultdict[What, set[Uid]] = defaultdict(set)
     for one in wanted:
@@ -140,7 +140,7 @@ def corrections(
 
 
 def note(book: Book, author: Author) -> Entry:
-    """Return the entry that says that balances and what is open were made anew from the chain; it moves nothing."""
+    """Return the entry that says that balances and what is open were made again from the chain; it moves nothing."""
     return Entry(
         kind=Kind.ADJUST,
         key=f"{Kind.ADJUST}:anew:{book.sequence}",

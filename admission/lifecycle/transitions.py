@@ -131,7 +131,7 @@ def settlement(placement: Placement, observed: ObservedAllocations, *, at: datet
 
 
 def adjustment(placement: Placement, observed: ObservedAllocations, *, at: datetime, actor: str) -> Entry | None:
-    """Return the entry for settled claims that were deallocated and allocated anew otherwise.
+    """Return the entry for settled claims that were deallocated and allocated again otherwise.
 
     Otherwise means other devices, or shares that consume something else. What has another price today, on a meter that
     was changed, added or removed meanwhile, stays charged as it is.
@@ -254,7 +254,7 @@ def eviction(
 ) -> Eviction | None:
     """Return why a gang must be taken back, if it must. To be asked before anything of the gang is released.
 
-    Either a pod went away before the gang ran, so that it cannot start whole; or it was let in and is not running in
+    Either a pod went away before the gang ran, so that it cannot start whole; or it was admitted and is not running in
     time. Where as many run as it needs the others may be late; with fewer, those that run can do nothing. begun: why
     some of its pods were evicted while others could not be; these are not to run without them. had: how many places it
     had when it last ran whole: it needs no more, though it was scaled up since.

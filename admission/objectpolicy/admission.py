@@ -1,4 +1,4 @@
-"""The door for Muster's own objects: refuses what can never work, and warns of what its author may not have meant.
+"""The webhook for Muster's own objects: refuses what can never work, and warns of what its author may not have meant.
 
 What the API server's own validation says by the CRDs is not said again. Only a changed spec is judged, so that labels,
 finalizers and what stood there before never get in anybody's way; and nothing that is deleted is refused.
@@ -36,7 +36,7 @@ class ObjectView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectContext:
-    """What the door knows of the cluster."""
+    """What the webhook knows of the cluster."""
 
     snapshot: Snapshot
     policies: Policies = field(default_factory=lambda: Policies({}, {}))
@@ -47,7 +47,7 @@ Look = Callable[[ObjectView, ObjectContext], Iterable[ObjectFinding]]
 
 
 def judge(arrival: ObjectView, known: ObjectContext) -> Verdict:
-    """Judge an object. Raises MalformedObjectError with every flaw, or RetryError."""
+    """Judge an object. Raises MalformedObjectError with every problem, or RetryError."""
     if arrival.obj is None:
         return _on_deletion(arrival, known)
     if _is_going(arrival.obj) or (arrival.old is not None and arrival.obj.get("spec") == arrival.old.get("spec")):

@@ -1,6 +1,6 @@
 """What is wrong with a ClaimPolicy that is created or changed.
 
-One with a flaw would not be applied at all, so it is refused: the rules that were there before go on to hold.
+One with a problem would not be applied at all, so it is refused: the rules that were there before go on to hold.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What is wrong with one of Muster's own objects, in the words of the door and of `muster lint`."""
+"""What is wrong with one of Muster's own objects, in the words of the webhook and of `muster lint`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class ObjectFinding:
 
 
 def refusals(problems: Iterable[Problem]) -> list[ObjectFinding]:
-    """Return flaws as reasons to refuse the object."""
+    """Return problems as reasons to refuse the object."""
     return [
         ObjectFinding(field=problem.field, message=problem.message, denied=DenyReason.MALFORMED_REQUEST)
         for problem in problems
@@ -41,7 +41,7 @@ def refusals(problems: Iterable[Problem]) -> list[ObjectFinding]:
 
 
 def doubts(problems: Iterable[Problem]) -> list[ObjectFinding]:
-    """Return flaws as warnings."""
+    """Return problems as warnings."""
     return [ObjectFinding(field=problem.field, message=problem.message) for problem in problems]
 
 

@@ -1,4 +1,4 @@
-"""What is in use, as far as the door can know it: by what the status of Gangs says.
+"""What is in use, as far as the webhook can know it: by what the status of Gangs says.
 
 The status is written a moment after the books, and says nothing of claims that outlive their gang; so these are numbers
 for warnings, and nothing is refused for them.

@@ -1,13 +1,13 @@
-"""The door: what the webhook adds to a pod, and which pods it refuses; `update` judges what is changed of them.
+"""The webhook: what the webhook adds to a pod, and which pods it refuses; `update` judges what is changed of them.
 
 `review.reviewer` calls it with one review and one snapshot. Two rules:
 
-- The mutating half only adds what is missing and refuses nothing: another webhook may still mend the pod after it, and
+- The mutating half only adds what is missing and refuses nothing: another webhook may still fix the pod after it, and
   the API server may call it again. The validating half comes last and judges what will be stored.
 - What can never be is refused here; what may be later (a claim that does not exist yet, a stopped queue, quota in use)
-  is let in and waits behind the gate.
+  is admitted and waits behind the gate.
 
-A pod with another schedulerName is let in with a warning. Its gate holds all the same, since the API server itself
+A pod with another schedulerName is admitted with a warning. Its gate holds all the same, since the API server itself
 refuses to bind a gated pod whoever asks (`pkg/registry/core/pod/storage`, "has non-empty .spec.schedulingGates"), and
 second profiles of kube-scheduler are common. Only a scheduler with rules of its own may disregard the plan; such a gang
 is evicted by the queue's startTimeout, and that is what the warning says.

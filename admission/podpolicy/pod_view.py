@@ -1,4 +1,4 @@
-"""What the door reads of a pod: far less than the planner does, since this runs for every pod that anyone creates.
+"""What the webhook reads of a pod: far less than the planner does, since this runs for every pod that anyone creates.
 
 `kubernetes.pods` reads a whole pod. Here only the fields are touched that `admission` decides by; everything else about
 the pod is for the API server to judge, which answers with its own words.
@@ -24,7 +24,7 @@ MIRROR = "kubernetes.io/config.mirror"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodView:
-    """A pod at the door. labels and gates: None when the pod has no such field, since a patch must then make it.
+    """A pod at admission. labels and gates: None when the pod has no such field, since a patch must then make it.
 
     requests and containers: as of a Pod, but only where a container asks for a resource with a domain in its name.
     """
@@ -139,7 +139,7 @@ class SpecHead(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """A Job at the door: whether its pod template has metadata, and the annotations there; None when it has none.
+    """A Job at admission: whether its pod template has metadata, and the annotations there; None when it has none.
 
     labels: its own, not those of its pods.
     """
@@ -249,6 +249,6 @@ def _claim(head: ClaimHead) -> PodClaim:
 
 
 def _problem(error: msgspec.ValidationError) -> Problem:
-    """Turn `Expected X, got Y - at `$.spec.nodeName`` into the form of our other flaws."""
+    """Turn `Expected X, got Y - at `$.spec.nodeName`` into the form of our other problems."""
     message, _, path = str(error).partition(" - at `$.")
     return Problem(path.rstrip("`") or ".", message)

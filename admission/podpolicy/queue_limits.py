@@ -1,4 +1,4 @@
-"""What a queue could hold if nobody used anything: a pod that certainly needs more is refused at the door.
+"""What a queue could hold if nobody used anything: a pod that certainly needs more is refused at admission.
 
 Only what is certain counts (`dra.metering.lower_bound`): the cheapest alternative, and no meter whose amount depends on
 the device. A pod that passes may still never fit; then its gang is held, with the planner's reason.

@@ -1,4 +1,4 @@
-"""The door for workloads of queues that say `holdAt: Workload`: they are suspended when they come, and stay so.
+"""The webhook for workloads of queues that say `holdAt: Workload`: they are suspended when they come, and stay so.
 
 Whoever creates a workload there, or resumes one that he had suspended himself, has it held: it is suspended, marked,
 and resumed by the controller when its gang may start. What its author suspends is his to resume. Nobody else resumes
@@ -30,7 +30,7 @@ from admission.workloads.suspendable import Holdable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadView:
-    """A workload at the door. obj: all of it, as JSON; meta: with the namespace of the request.
+    """A workload at admission. obj: all of it, as JSON; meta: with the namespace of the request.
 
     may_suspend: whether its controller bears with it when it is suspended.
     """

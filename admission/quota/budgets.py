@@ -6,7 +6,7 @@ All sums are whole meter-seconds, for a budget of limit L in its period [start, 
   accrued since (`Book.accrued`). The books are to be marked at every boundary of a period (`periods.boundaries`),
   otherwise what was used before it counts in the new period;
 - *paid time* of a gang: its own runtime, at most the queue's maxRuntime; else defaultRuntime, else maxRuntime, else one
-  hour. It begins when the gang is let in;
+  hour. It begins when the gang is admitted;
 - *promised*: the sum over all gangs let in under the queue of charge x max(0, min(reserved + paid, end) - now). A gang
   that runs for longer than its paid time is promised nothing more, but goes on to spend;
 - *elsewhere*: what other clusters have spent and promised, where the budget's scope is Global;
@@ -185,11 +185,11 @@ class Balances:
     def warnings(
         self, queue: QueueName, charge: Charge, runtime: timedelta | None = None
     ) -> tuple[BudgetShortage, ...]:
-        """Return what a gang lacks in the budgets that only warn: to be told when it is let in."""
+        """Return what a gang lacks in the budgets that only warn: to be told when it is admitted."""
         return tuple(self._short(queue, charge, runtime, OnExhausted.WARN))
 
     def take(self, queue: QueueName, charge: Charge, runtime: timedelta | None = None) -> None:
-        """Promise a gang that is let in what it needs, whether it is there or not."""
+        """Promise a gang that is admitted what it needs, whether it is there or not."""
         for line, needed in self._needs(queue, charge, runtime, future=True):
             line.committed += needed
 

@@ -88,7 +88,7 @@ class UsageHistory:
     kept: Mapping[QueueName, frozenset[timedelta]] = field(default_factory=dict)
 
     def serves(self, rules: Rules) -> bool:
-        """Return whether it was kept by all half-lives that count now; if not, begin anew from the ledger."""
+        """Return whether it was kept by all half-lives that count now; if not, start over from the ledger."""
         return all(wanted <= self.kept.get(queue, frozenset()) for queue, wanted in rules.wanted.items())
 
     def after(self, intervals: Iterable[UsageInterval], now: datetime) -> "UsageHistory":

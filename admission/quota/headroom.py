@@ -76,7 +76,7 @@ class QueueUsage:
         return None
 
     def fits(self, queue: QueueName, charge: Charge) -> bool:
-        """Return whether the queue may take the whole charge, for who does not ask what is short."""
+        """Return whether the queue may take the whole charge, for callers that do not ask what is short."""
         if not self.tree.active(queue):
             return False
         number = self._numbers[queue]

@@ -10,9 +10,10 @@ victims are gangs of queues that borrow, then those of lower priority, then the 
 `pkg/scheduler/preemption/common/ordering.go` (2026).
 
 Kueue removes candidates in that order until the gang fits, and puts back what it can. That is done here first, with
-bisection, as `fits` is dear, and once more with the largest gangs first; then smaller sets are tried, and better ones
-of the same size, until none is left or the questions are used up. Gangs go by their rank in the order of preference and
-sets are integers with a bit for each, so that of two sets of one size the smaller integer is the better one.
+bisection, as `fits` is expensive, and once more with the largest gangs first; then smaller sets are tried, and better
+ones of the same size, until none is left or the questions are used up. Gangs go by their rank in the order of
+preference and sets are integers with a bit for each, so that of two sets of one size the smaller integer is the better
+one.
 """
 
 from bisect import bisect_left

@@ -108,7 +108,7 @@ class Tournament(Generic[W]):
         self._update(queue)
 
     def _update(self, queue: QueueName) -> None:
-        """Enter a queue, and those above it, anew into the contest with their siblings."""
+        """Enter a queue, and those above it, again into the contest with their siblings."""
         tree = self._shares.tree
         for name in tree.path(queue):
             best = self._best(name)

@@ -1,7 +1,7 @@
 """The tree of queues: who is whose parent, and which queues cannot take part.
 
 Nothing here raises: a queue whose place in the tree is wrong, or that is being deleted, is inactive, and says why and
-what would mend it. An inactive queue takes nothing more, but what it uses goes on to count against those above it, as
+what would fix it. An inactive queue takes nothing more, but what it uses goes on to count against those above it, as
 far as there are any: a missing parent has none above it, and in a circle nobody knows who is above. What a queue may
 take is in `available`.
 """
@@ -33,7 +33,7 @@ class Inactive(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueProblem:
-    """Why a queue is inactive: code, and a sentence with the mend."""
+    """Why a queue is inactive: code, and a sentence with the fix."""
 
     reason: Inactive
     message: str
@@ -56,7 +56,7 @@ class Tree:
 
     @classmethod
     def of(cls, queues: Iterable[Queue], gone: Iterable[Queue] = ()) -> Self:
-        """Return the tree of these queues; the flawed ones stand in `flaws`. Of two with one name the last counts.
+        """Return the tree of these queues; the invalid ones stand in `flaws`. Of two with one name the last counts.
 
         gone: queues of other names that are not there any more, but keep their place; for those below them they are
         missing.

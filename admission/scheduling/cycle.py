@@ -33,7 +33,7 @@ MOST_KINDS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleDecisions:
-    """What one cycle has decided. anew: all but the decisions of an earlier cycle that stand as they are.
+    """What one cycle has decided. again: all but the decisions of an earlier cycle that stand as they are.
 
     whole: whether it came to every gang that waits.
     """
@@ -65,7 +65,7 @@ def decide_all(
 
     Of queues that share fairly, the one with the smallest share is next, by what was granted before, too.
     After `most_grants` grants the rest is left out, so that those who may start need not wait for all the others; and
-    after a gang that is planned anew in the next cycle, so that nobody has what it gave back just now.
+    after a gang that is planned again in the next cycle, so that nobody has what it gave back just now.
     """
     basis = Basis(
         cluster=cluster,
@@ -83,7 +83,7 @@ def decide_all(
     state = _State(rules, cluster, QueueUsage(rules.tree, usage), reserve)
     held = _all_held(groups, state) if rules.beyond is None else None
     if held is None:
-        # What is decided beside grants that may come to nothing is found anew.
+        # What is decided beside grants that may come to nothing is found again.
         rules.rest.lines.clear()
         _note_first(groups, state)
         state.blocked.clear()
@@ -171,7 +171,7 @@ def _granted(groups: tuple[Group, ...], usage: Usage, state: _State) -> CycleDec
 def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None:
     """Return what holds every gang of a queue of which something changed; None when one of any may start.
 
-    As long as none is granted, each is decided on the same world and the same use, whoever is first.
+    As long as none is granted, each is decided on the same cluster state and the same use, whoever is first.
     """
     rules, rest = state.rules, state.rules.rest
     shortage_of = partial(_shortage, state.queue_usage)

@@ -27,7 +27,7 @@ KINDS = {"ResourceClaim": False, "ResourceClaimTemplate": True}
 
 
 class Act(StrEnum):
-    """What the door does to a claim or template."""
+    """What the webhook does to a claim or template."""
 
     DEFAULT = "Default"
     DENY = "Deny"
@@ -37,7 +37,7 @@ class Act(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """One thing that the door would do. source: the object, as `Kind namespace/name`."""
+    """One thing that the webhook would do. source: the object, as `Kind namespace/name`."""
 
     source: str
     act: Act
@@ -45,7 +45,7 @@ class Effect:
 
 
 def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], list[Effect]]:
-    """Return the objects with the defaults of those that are about to be created, and what else the door does to them.
+    """Return the objects with the defaults of those that are about to be created, and what else admission does to them.
 
     store: what the objects amount to. Objects with a UID exist already, and nothing is added to them.
     """
@@ -80,7 +80,7 @@ def differing(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def given(source: str, patch: Iterable[Operation]) -> Iterator[Effect]:
-    """Yield what an object is given at the door, or what is taken from it."""
+    """Yield what an object is given at admission, or what is taken from it."""
     for step in patch:
         value = json.dumps(step["value"], ensure_ascii=False) if "value" in step else "is removed"
         yield Effect(source=source, act=Act.DEFAULT, message=f"{_field(step['path'])}: {value}")

@@ -37,7 +37,7 @@ RULES = Rules(controller="muster")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A gang of which a pod was refused at the door.
+    """A gang of which a pod was refused at admission.
 
     index: the place in the input of the pod, or of what it was made from (is_made).
     """
@@ -54,8 +54,8 @@ class Expanded:
     """What a list of objects amounts to.
 
     profile: the Kubernetes that it runs. refusals: by gang, of the first pod that was refused. invented: UIDs that the
-    input does not give. notes: what was left out, and warnings of the door. flaws: what cannot be read, with the
-    object's place in the list. effects: what ClaimPolicies, and the door beside them, do to claims and templates.
+    input does not give. notes: what was left out, and warnings of the webhook. problems: what cannot be read, with the
+    object's place in the list. effects: what ClaimPolicies, and the webhook beside them, do to claims and templates.
     """
 
     snapshot: Snapshot
@@ -105,7 +105,7 @@ def expand(
     )
 
 
-# The door.
+# The webhook.
 
 
 class _Webhook:

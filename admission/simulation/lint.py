@@ -293,7 +293,7 @@ class _Linter:
         if not problems:
             yield from self._claim(index, template.child("spec"))
 
-    # What the controller and the door would say.
+    # What the controller and the webhook would say.
 
     def _refusals(self) -> Iterator[Remark]:
         for refusal in self._cluster_state.refusals.values():
@@ -362,7 +362,7 @@ def _found(index: int, finding: Finding, field: str) -> Iterator[Remark]:
 
 
 def _concerned(index: int, found: Iterable[ObjectFinding], code: Code = Code.NOT_IN_ORDER) -> Iterator[Remark]:
-    """Yield what the door would say of one of Muster's own objects. code: that of its warnings."""
+    """Yield what the webhook would say of one of Muster's own objects. code: that of its warnings."""
     for concern in found:
         remark = _warning(index, code, concern.field, concern.message)
         if concern.denied is not None:

@@ -1,7 +1,7 @@
 """Manifests as the API server would keep them: read, with the name, namespace, UID and time that are missing filled in.
 
 For `muster simulate`. What is filled in is always the same for the same input. Kinds that nothing here decides by are
-left out, with a note; a version whose shape is not known is a flaw, since leaving it out would answer wrongly.
+left out, with a note; a version whose shape is not known is a problem, since leaving it out would answer wrongly.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -76,7 +76,7 @@ class Store:
     """What the input holds: values by kind and key with their places in it, and its pods as JSON.
 
     bodies: the same, as JSON, of kinds other than Jobs whose pods may be made here. invented: UIDs that the input does
-    not give. notes: what was left out. flaws: what cannot be read, with its place.
+    not give. notes: what was left out. problems: what cannot be read, with its place.
     """
 
     now: datetime

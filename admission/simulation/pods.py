@@ -25,7 +25,7 @@ from admission.workloads.suspendable import Holdable
 
 
 def made(store: Store, snapshot: Snapshot) -> Iterator[Candidate]:
-    """Yield the pods that would be made. What cannot be is noted in the store, as a flaw of the object."""
+    """Yield the pods that would be made. What cannot be is noted in the store, as a problem of the object."""
     of_pods = {uid for pod in store.pods for uid in _owners(pod.body)}
     for job in snapshot.jobs.values():
         if not job.finished and job.meta.deleted is None and job.meta.uid not in of_pods:
@@ -73,7 +73,7 @@ def _of_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candida
 
 
 def _is_stopped(kind: str, meta: Meta, store: Store, *, suspended: bool) -> bool:
-    """Return whether something makes no pods since somebody else than Muster has suspended it, and note that."""
+    """Return whether something makes no pods since another client than Muster has suspended it, and note that."""
     if not suspended or suspendable.held(meta) is Held.WAITING:
         return False
     store.notes.append(f"{kind} {meta.key} is suspended and makes no pods")

@@ -14,7 +14,7 @@ from admission.errors import Problem
 
 
 def problems(kind: str, obj: Json, profile: SchedulerProfile) -> tuple[Problem, ...]:
-    """Return every flaw of an object of resource.k8s.io with its field; nothing for other kinds."""
+    """Return every problem of an object of resource.k8s.io with its field; nothing for other kinds."""
     reader = Reader(obj)
     for selector in _selectors(kind, reader):
         text = selector.child("cel").raw("expression")

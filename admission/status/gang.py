@@ -74,7 +74,7 @@ class StatusInputs:
     refused: Mapping[str, str] = field(default_factory=dict)
     """Why queues that are being deleted cannot lose Muster's finalizer."""
     estimates: Mapping[GangUid, Estimate] = field(default_factory=dict)
-    """When gangs that wait are to start, as far as that was reckoned."""
+    """When gangs that wait are to start, as far as that was computed."""
     placement_holds: Mapping[GangUid, Hold] = field(default_factory=dict)
     """What keeps gangs from being placed that have their reservation."""
     now: datetime = EPOCH
@@ -219,7 +219,7 @@ def kept_until(record: Gang, report: GangReport, lines: Collection[str]) -> date
     One of a workload goes with that, or when its controller has made another gang in its stead: a workload that is
     restarted again and again would have more of them each time. What Muster made for pods that name their gang
     themselves goes with these. But one that was taken back stays until it may be tried again, for whoever makes its
-    pods anew. lines: of all gangs that have pods.
+    pods again. lines: of all gangs that have pods.
     """
     if record.written_by_user or (record.workload is not None and record.line not in lines):
         return None
@@ -278,7 +278,7 @@ HARDWARE = ("ResourceSlice", "Node", "DeviceClass")
 
 
 def as_reported(hold: Hold | Denial | None, snapshot: Snapshot) -> Hold | Denial | None:
-    """Return the hold; where devices are missing, with the first object that cannot be read, its field and the mend."""
+    """Return the hold; where devices are missing, with the first object that cannot be read, its field and the fix."""
     if not isinstance(hold, Hold) or hold.reason not in LACKING or not snapshot.malformed:
         return hold
     unread = sorted(key for key in snapshot.malformed if key[0] in HARDWARE)

@@ -2,7 +2,7 @@
 
 What a status says is said in `gang` alone. It is made of a gang, what was decided of it, and what the leader
 knows of it by its UID; as long as all of these are the same objects, so is the status. What the queues' statuses sum
-up, phases and what is pending, is kept in step with every gang whose status is made anew.
+up, phases and what is pending, is kept in step with every gang whose status is made again.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ Made = tuple[Mapping[GangUid, object], ...]
 class _Counts:
     """How many gangs there are by what their pods' Gang objects are called, and by what makes them.
 
-    workloads: the objects whose controllers do. lines: what is alike of those that one makes in the stead of another.
+    workloads: the objects whose controllers do. lines: what is alike of those that one makes in place of another.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class _Counts:
     def refresh(
         self, before: Mapping[GangUid, Group], now: Mapping[GangUid, Group], touched: Collection[GangUid]
     ) -> None:
-        """Count anew the gangs that were touched."""
+        """Count again the gangs that were touched."""
         for groups, times in ((before, -1), (now, 1)):
             for group in (groups[uid] for uid in touched if uid in groups):
                 _count(self.keys, group.key, times)
@@ -65,7 +65,7 @@ def _count(counts: Counter[K], what: K, times: int) -> None:
 
 @dataclass(slots=True)
 class GangStatusCache:
-    """The statuses as they were last made. One for each leader."""
+    """The statuses as they were last made. One per leader."""
 
     gangs: tuple[GangReport, ...] = ()
     """Of all gangs, those of which only an object is left included, by name."""
@@ -95,7 +95,7 @@ class GangStatusCache:
         facts: StatusInputs,
         found: MutableSequence[Defect],
     ) -> list[GangReport]:
-        """Return the statuses that were made anew. decided: gangs of which something else was decided than before."""
+        """Return the statuses that were made again. decided: gangs of which something else was decided than before."""
         recounted = groups is not self._counted or facts.snapshot.gangs is not self._records
         readjusted = bool(changed(self._backoffs, facts.backoffs) or self._evicted != facts.evicted)
         touched = {*decided, *self._failed, *self._stirred(groups, facts)}
@@ -131,7 +131,7 @@ class GangStatusCache:
         self._made_of, self._nodes, self._malformed = made_of, facts.snapshot.nodes, facts.snapshot.malformed
 
     def _make(self, uid: GangUid, facts: StatusInputs, found: MutableSequence[Defect]) -> GangReport | None:
-        """Make one status anew."""
+        """Make one status again."""
         before = self._reports.pop(uid, None)
         if before is not None:
             self.tally.add(*before, times=-1)
@@ -150,7 +150,7 @@ class GangStatusCache:
         return report
 
     def _refresh_idle(self, facts: StatusInputs) -> list[GangReport]:
-        """Return the statuses made anew of Gang objects whose pods are gone or have not come yet."""
+        """Return the statuses made again of Gang objects whose pods are gone or have not come yet."""
         known = self._known.keys
         before, self._idle, changed_reports = self._idle, {}, []
         self._over_at = NEVER

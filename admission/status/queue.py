@@ -1,6 +1,6 @@
 """The status of every queue: use against quota, budgets, what waits, and what is wrong with its entitlement.
 
-One standing of all queues answers for all of them. What is wrong is a condition with the mend: `Active`, and for queues
+One standing of all queues answers for all of them. What is wrong is a condition with the fix: `Active`, and for queues
 with quotas or budgets `QuotaWithin`, `MetersKnown` and `BudgetLeft`; where Muster is to allocate devices,
 `DevicesProtected`.
 """

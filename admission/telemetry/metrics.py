@@ -100,7 +100,7 @@ class Metrics:
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
 
     def _held(self, gangs: tuple[GangReport, ...]) -> Count[str]:
-        """Count the gangs that wait by reason; thousands of them are not counted anew where nothing changed."""
+        """Count the gangs that wait by reason; thousands of them are not counted again where nothing changed."""
         if self._counted[0] is not gangs:
             self._counted = gangs, Count(gang.hold.reason for gang in gangs if gang.hold is not None)
         return self._counted[1]

@@ -95,8 +95,8 @@ def _provider(endpoint: str, sampled: float, roles: str) -> "TracerProvider":
 class _Cycle:
     """The cycle that runs.
 
-    steps: what of it is over, with begin and end in nanoseconds since 1970. gangs: the spans of those that are let in,
-    by their UIDs and by those of their pods.
+    steps: what of it is over, with begin and end in nanoseconds since 1970. gangs: the spans of those that are
+    admitted, by their UIDs and by those of their pods.
     """
 
     span: "Span"

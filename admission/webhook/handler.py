@@ -110,7 +110,7 @@ def _malformed(sent: Any, error: MalformedObjectError) -> Answer:
 
 
 def _tell(review: Review, denial: Denial) -> None:
-    """Log who was refused, and why. Those who are let in stand in the API server's audit log, and as gangs in ours."""
+    """Log refusals with their reasons. Admissions are in the API server's audit log, and as gangs in ours."""
     log.info(
         "refused",
         reason=denial.reason,

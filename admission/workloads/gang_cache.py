@@ -26,10 +26,10 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class GangCache:
-    """The gangs as they were last counted. One for each leader."""
+    """The gangs as they were last counted. One per leader."""
 
     places: dict[str, Place] = field(default_factory=dict)
-    """The places of gangs that were taken back and are made anew as other gangs, by what these have in common."""
+    """The places of gangs that were taken back and are made again as other gangs, by what these have in common."""
     _snapshot: Snapshot = field(default_factory=Snapshot)
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
     _leaving: frozenset[Uid] = frozenset()
@@ -143,7 +143,7 @@ class GangCache:
         return {gang, *left}
 
     def _count(self, uid: GangUid) -> None:
-        """Make one gang anew."""
+        """Make one gang again."""
         before = self._groups.pop(uid, None)
         if before is not None:
             self._forget_record(before.key, uid)

@@ -49,7 +49,7 @@ class Identity:
     is fewer towards a Job's end, and where it is elastic: somebody says that it starts with fewer than it has.
     said: which field of which object says so. unknown: why nobody knows. counts_ended: whether pods that have
     succeeded count among those that are needed. parts: of which Jobs it consists, where an object says how many of
-    these have succeeded. grouping: of what other system it is a group. grounds: the keys of all objects that this
+    these have succeeded. grouping: of what other system it is a group. inputs: the keys of all objects that this
     depends on, beside the pod. line: what it has in common with the gangs that its controller made before in the same
     place, and will make after it; empty where no two gangs are of one line. named_by: the key under which its pods
     name it, where names alone make it and its size is that of all of it. deadline: how long what the pod belongs to

@@ -33,7 +33,7 @@ class OwnerChain:
     """The owners of a pod that are of kinds which gangs are read from, the nearest first.
 
     family: of the first of them that says how large a gang is, which is where the way ends. lost: whether the way ends
-    at an object that is not seen. endless: whether it goes round in a circle, or on and on. grounds: the UIDs of all
+    at an object that is not seen. endless: whether it goes round in a circle, or on and on. inputs: the UIDs of all
     that were looked for.
     """
 

@@ -71,12 +71,12 @@ class Workload:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether Muster has it wait: it is suspended, and not by somebody else."""
+        """Whether Muster has it wait: it is suspended, and not by another client."""
         return self.found.suspended and held(self.meta) is Held.WAITING
 
     @property
     def is_loose(self) -> bool:
-        """Whether somebody has resumed it who may not, while nobody watched the door."""
+        """Whether somebody has resumed it who may not, while nobody watched the webhook."""
         return not self.found.suspended and held(self.meta) is Held.WAITING
 
     @property

@@ -45,14 +45,14 @@ class Review:
 
     @property
     def maker(self) -> str:
-        """Return the UID of what controls a pod, by which its gang is known at the door; empty for other objects.
+        """Return the UID of what controls a pod, by which its gang is known at admission; empty for other objects.
 
         For a Job's pods it is the gang's own.
         """
         return controller_in(self.obj) if self.resource == "pods" else ""
 
     def whole(self) -> Json:
-        """Return the whole object, which is read anew where obj is a part of it."""
+        """Return the whole object, which is read again where obj is a part of it."""
         if not self.sent:
             return self.obj or {}
         found: Json = json.loads(self.sent)["request"]["object"]
@@ -118,7 +118,7 @@ def encode(uid: str, verdict: Verdict) -> dict[str, Any]:
 
 
 def refuse_malformed(error: MalformedObjectError) -> Verdict:
-    """Return the denial of an object that cannot be read, with every flaw."""
+    """Return the denial of an object that cannot be read, with every problem."""
     return Verdict(denial=Denial(DenyReason.MALFORMED_REQUEST, str(error)))
 
 

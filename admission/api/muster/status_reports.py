@@ -27,7 +27,7 @@ class MeterUse:
 class BudgetUse:
     """One budget of a queue in its present period, in meter-seconds.
 
-    promised: what the gangs that were let in may still use in the time that they are paid for. left: negative when it
+    promised: what the gangs that were admitted may still use in the time that they are paid for. left: negative when it
     is overspent. Of a Global budget, all clusters have spent and promised `elsewhere` beside this one. start and end
     are None outside of a fixed window, when the budget limits nothing.
     """

@@ -2,7 +2,7 @@
 
 The description comes first and is never optional: `kubectl explain` is the manual that people have at hand. Constraints
 are named as in JSON Schema. Strings, lists and maps are always bounded: the API server estimates the cost of a
-validation rule from these bounds and refuses a CRD whose rules might be dear.
+validation rule from these bounds and refuses a CRD whose rules might be expensive.
 """
 
 from typing import Any

@@ -53,7 +53,7 @@ def one_of(reader: Reader, name: str, known: Iterable[str]) -> str:
 
 
 def integer(reader: Reader, name: str, *, least: int = SMALLEST_INTEGER, default: int = 0) -> int:
-    """Return a whole number that is not too small, and not more than 64 bits hold; the default where it is a flaw."""
+    """Return a whole number that is not too small, and not more than 64 bits hold; the default where it is a fault."""
     found = reader.integer(name, default)
     if not SMALLEST_INTEGER <= found <= LARGEST_INTEGER:
         reader.problem(name, f"is {found}, more than 64 bits hold")
@@ -65,7 +65,7 @@ def integer(reader: Reader, name: str, *, least: int = SMALLEST_INTEGER, default
 
 
 def quantity(reader: Reader, name: str) -> Fraction | None:
-    """Return a quantity that is not negative; None when absent, or when it is a flaw."""
+    """Return a quantity that is not negative; None when absent, or when it is a problem."""
     found: Fraction | None = reader.parsed(name, quantities.parse, None)
     if found is not None and found < 0:
         reader.problem(name, f"is {reader.raw(name)}, which is negative; at least 0 is expected")

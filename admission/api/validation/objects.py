@@ -1,4 +1,4 @@
-"""Every flaw of an object of resource.k8s.io, by its kind."""
+"""Every problem of an object of resource.k8s.io, by its kind."""
 
 from collections.abc import Callable, Mapping
 

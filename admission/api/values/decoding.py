@@ -1,7 +1,7 @@
-"""Reading JSON with field paths: every decoder of this package uses it, so that all flaws of an object are found.
+"""Reading JSON with field paths: every decoder of this package uses it, so that all problems of an object are found.
 
-A `Reader` stands on one mapping and knows its path. Each method reads one field, checks its type, notes a flaw where
-it is wrong and goes on with a harmless value; `Reader.finish` raises if any flaw was noted.
+A `Reader` stands on one mapping and knows its path. Each method reads one field, checks its type, notes a problem where
+it is wrong and goes on with a harmless value; `Reader.finish` raises if any problem was noted.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Reader:
-    """One mapping of an object being decoded, its path, and the flaws found so far in the whole object."""
+    """One mapping of an object being decoded, its path, and the problems found so far in the whole object."""
 
     __slots__ = ("_above", "_key", "_name", "_problems", "_value")
 
@@ -138,7 +138,7 @@ class Reader:
             return default
 
     def all_parsed(self, name: str, parse: Callable[[str], T]) -> tuple[T, ...]:
-        """Return a list of texts or numbers, each through a parser as `parsed` calls it; those that fail are flaws."""
+        """Return a list of texts or numbers, each through a parser as `parsed` calls it; those that fail are faults."""
         found: list[T] = []
         for index, item in enumerate(self._list(name)):
             value = self.element(f"{name}[{index}]", item).parsed("", parse, None)
@@ -152,11 +152,11 @@ class Reader:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Every flaw noted so far anywhere in the object, each once."""
+        """Every problem noted so far anywhere in the object, each once."""
         return tuple(dict.fromkeys(self._problems))
 
     def finish(self, kind: str, name: str) -> None:
-        """Raise MalformedObjectError if any flaw was noted anywhere in the object."""
+        """Raise MalformedObjectError if any problem was noted anywhere in the object."""
         if self._problems:
             raise MalformedObjectError(kind, name, tuple(self._problems))
 

@@ -89,7 +89,7 @@ class Held(StrEnum):
     WAITING = "waiting"
     """Muster has suspended it, and resumes it when its gang may start."""
     STARTED = "started"
-    """Muster has resumed it. Where it is suspended, somebody else has done that."""
+    """Muster has resumed it. Where it is suspended, another client has done that."""
 
 
 def expected_pod(workload: Uid, number: int) -> Uid:

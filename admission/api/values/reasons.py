@@ -35,7 +35,7 @@ class HoldReason(StrEnum):
 
 
 class EvictionReason(StrEnum):
-    """Why a gang that was let in was taken back as a whole. Every member is described in docs/reasons.md."""
+    """Why a gang that was admitted was taken back as a whole. Every member is described in docs/reasons.md."""
 
     PREEMPTED = "Preempted"
     RECLAIMED = "Reclaimed"
@@ -58,7 +58,7 @@ class EventReason(StrEnum):
 
 
 class DenyReason(StrEnum):
-    """Why a request is refused at the door. Every member is described in docs/reasons.md."""
+    """Why a request is refused at admission. Every member is described in docs/reasons.md."""
 
     UNKNOWN_QUEUE = "UnknownQueue"
     QUEUE_NOT_OPEN = "QueueNotOpen"

@@ -125,7 +125,7 @@ def first_untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, 
 
 
 def decode_labels(reader: Reader) -> LabelSelector:
-    """Read a metav1.LabelSelector. Whatever the API server would refuse in a webhook's selector is a flaw."""
+    """Read a metav1.LabelSelector. Whatever the API server would refuse in a webhook's selector is a problem."""
     pairs = reader.pairs("matchLabels")
     for key, value in pairs.items():
         _check(reader, f"matchLabels[{key}]", formats.key(key) or formats.value(value))

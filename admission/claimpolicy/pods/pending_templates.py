@@ -1,6 +1,6 @@
 """Templates that are about to be there, for pods that come before them: judged as if Muster had made them already.
 
-The door and the rules ask what a template says. One that a policy provides may not have been written yet, be it that
+The webhook and the rules ask what a template says. One that a policy provides may not have been written yet, be it that
 the namespace is new, or that the pod is the first whose extended resources become a claim of this size.
 """
 

@@ -1,4 +1,4 @@
-"""Rules at the door for pods: the claims and templates that a new pod refers to are judged once more.
+"""Rules at admission for pods: the claims and templates that a new pod refers to are judged once more.
 
 They may be older than the policy, and only now is there a pod that rules can read. What a rule says that reads neither
 the pod nor its user is the same for every pod of a template, so it is remembered for as long as policies, namespaces

@@ -45,7 +45,7 @@ class MirrorState(StrEnum):
     """Read while standing by: the leader of that time may have written since."""
     CURRENT = "current"
     STALE = "stale"
-    """Complete, but somebody else has written, or the outcome of a write is unknown: read it again."""
+    """Complete, but another client has written, or the outcome of a write is unknown: read it again."""
     DOWN_UNREAD = "database down, unread"
     DOWN_PRELOADED = "database down, preloaded"
     DOWN = "database down"
@@ -58,7 +58,7 @@ class MirrorEvent(StrEnum):
     PRELOAD = "preload"
     READ = "read"
     OUTDATE = "outdate"
-    """Somebody else has written, or the book is about to be read."""
+    """Another client has written, or the book is about to be read."""
     NO_ANSWER = "no answer"
     ANSWER = "answer"
     DISCARD = "discard"
@@ -251,7 +251,7 @@ class LedgerMirror:
                 end = (await self._ledger.post_all(some, epoch=self._term.epoch))[-1].sequence
                 del self._unposted[: len(some)]
             if end != self._book.sequence:
-                # Somebody else has written to the books, or a grant whose answer was lost has reached them.
+                # Another client has written to the books, or a grant whose answer was lost has reached them.
                 await self._load()
         except LedgerAwayError:
             self._move(MirrorEvent.NO_ANSWER)

@@ -45,7 +45,7 @@ MAKER = min(admission.JOB_CONTROLLERS)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Yield:
-    """What one workload yields. found, grounds: what it was made from. flaw: why it cannot be planned so.
+    """What one workload yields. found, inputs: what it was made from. problem: why it cannot be planned so.
 
     named: the claim templates that the pods name, by `namespace/name`. claims: what would be made for the pods, of the
     templates as they were last.
@@ -64,7 +64,7 @@ class _Yield:
         self.named = tuple(sorted(named))
 
     def look(self, templates: Mapping[str, ClaimTemplate]) -> bool:
-        """Make the claims anew where a template is another one than before; return whether that was so."""
+        """Make the claims again where a template is another one than before; return whether that was so."""
         now = tuple(map(templates.get, self.named))
         if len(now) == len(self._templates) and all(map(operator.is_, now, self._templates)):
             return False
@@ -83,7 +83,7 @@ Merged = tuple[object, object, Mapping[Any, Any]]
 
 @dataclass(slots=True)
 class PendingPods:
-    """The pods that are expected, as of the last cycle. One for each process.
+    """The pods that are expected, as of the last cycle. One per process.
 
     What a template yields does not depend on who leads, and to find it for ten thousand workloads takes seconds: who
     loses the lease meanwhile and leads again goes on from there.
@@ -185,7 +185,7 @@ class PendingPods:
         same = len(parts) == len(self._parts) and all(
             one[0] is other[0] and one[1] == other[1] for one, other in zip(parts, self._parts, strict=True)
         )
-        # Until all of it is laid out nothing is: whatever fails in between, the next cycle begins anew.
+        # Until all of it is laid out nothing is: whatever fails in between, the next cycle starts over.
         self._parts = []
         if not same:
             self._pods = {uid: pod for part in parts for uid, pod in _expected(part)}
@@ -313,7 +313,7 @@ def _made(workload: Workload, snapshot: Snapshot, known: ReviewCaches) -> dict[U
 
 
 def _first(workload: Workload, template: PodTemplate, snapshot: Snapshot, known: ReviewCaches) -> Pod | Denial:
-    """Return a pod of a template as the webhook would complete it, or why it would not be let in."""
+    """Return a pod of a template as the webhook would complete it, or why it would not be admitted."""
     of_job = workload.kind is suspendable.JOB
     obj = suspendable.body(
         template,

@@ -1,7 +1,7 @@
 """Deallocating claims: of gangs that cannot start as planned, and orphaned ones that no gang in the books waits for.
 
 Muster allocates a claim before any pod uses it, and Kubernetes deallocates only after a pod has used it. So what Muster
-allocated in vain it has to deallocate itself, and what a leader left behind that died or was deposed.
+allocated without effect it has to deallocate itself, and what a leader left behind that died or was deposed.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence

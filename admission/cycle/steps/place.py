@@ -313,7 +313,7 @@ def _status(result: AllocationResult, now: datetime) -> Json:
 
 
 def _is_final(error: Exception) -> bool:
-    """Return whether a retry is in vain: the claim is not what it was, or the API server refuses it."""
+    """Return whether a retry is without effect: the claim is not what it was, or the API server refuses it."""
     return isinstance(error, (ConflictError, GoneError, FixError))
 
 

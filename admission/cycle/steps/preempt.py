@@ -110,7 +110,7 @@ class Preemption:
             }
 
     def _drop_vain(self, inputs: CycleInputs, found: dict[GangUid, Decision]) -> list[GangUid]:
-        """Drop the nominations that were in vain, and return of which gangs."""
+        """Drop the nominations that were without effect, and return of which gangs."""
         memory, dropped = self.memory, []
         for uid, nomination in [*memory.nominations.items()]:
             decision = found.get(uid) or self.statuses.decisions.get(uid)

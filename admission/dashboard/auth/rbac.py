@@ -57,7 +57,7 @@ class Judge:
         self._asking = asyncio.Semaphore(AT_ONCE * 2)
 
     async def recognise(self, token: str) -> Visitor | None:
-        """Return whose token it is; None for nobody's. A refusal is not remembered. Raises as the reviewer."""
+        """Return whose token it is; None for no one's. A refusal is not remembered. Raises as the reviewer."""
         digest = hashlib.sha256(token.encode()).digest()
         known = self._tokens.get(digest)
         if known is not None:
@@ -69,7 +69,7 @@ class Judge:
         return visitor
 
     def forget(self, token: str) -> None:
-        """Ask for a token anew the next time."""
+        """Ask for a token again the next time."""
         self._tokens.drop(hashlib.sha256(token.encode()).digest())
 
     async def allows(self, visitor: Visitor, ask: Ask) -> bool:

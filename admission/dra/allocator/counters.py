@@ -1,7 +1,8 @@
 """The shared counters of a node while a pod's devices are being chosen.
 
 Mirrors `checkAvailableCounters` of `structured/internal/incubating/allocator_incubating.go` (v0.37.1, and v0.36.3 by
-its quirks): a device may be taken only while no counter of its pool is overdrawn, also one that it does not draw from.
+its known bugs): a device may be taken only while no counter of its pool is overdrawn, also one that it does not draw
+from.
 """
 
 from collections.abc import Hashable, Sequence

@@ -106,7 +106,7 @@ def beside(
     steps: int,
     certain: bool = False,
 ) -> Outcome:
-    """Do the same beside other devices in use than those of the world."""
+    """Do the same beside other devices in use than those of the cluster state."""
     asked = compile_claims(claims, cluster)
     if isinstance(asked, Fatal):
         return asked

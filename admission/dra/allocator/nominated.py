@@ -39,7 +39,7 @@ class Prediction:
 
 
 def predict(cluster: ClusterState, *, selectors: Selectors, steps: int) -> ClusterState:
-    """Return the world with a first fit taken for every claim that will not get, or keep, what it was planned on.
+    """Return the state with a first fit taken for every claim that will not get, or keep, what it was planned on.
 
     A claim that finds nothing takes nothing: its gang does not start in time and is evicted. steps: for each pod.
     """

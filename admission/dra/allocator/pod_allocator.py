@@ -1,4 +1,4 @@
-"""An allocator for single pods in one world: which nodes take a pod's claims, and what it gets there.
+"""An allocator for single pods in one cluster state: which nodes take a pod's claims, and what it gets there.
 
 It remembers what it was asked, so that after one device, slice or claim has changed only the nodes which see that are
 looked at again. `fork` lays a "what if" over it, to be committed or dropped. The planner asks the same boards about
@@ -47,7 +47,7 @@ class Fitting:
 
 
 class Allocator:
-    """Answers for one world. steps: for every search; a search that needs more raises StepsEndedError."""
+    """Answers for one cluster state. steps: for every search; a search that needs more raises StepsEndedError."""
 
     def __init__(self, cluster: ClusterState, *, selectors: Selectors, steps: int) -> None:
         self._cluster = cluster
@@ -131,7 +131,7 @@ class Allocator:
         self.given.clear()
 
     def _touched(self, signatures_by_node: NodeSignatureCache) -> set[NodeName]:
-        """Return the nodes whose faces differ from those in the world."""
+        """Return the nodes whose faces differ from those in the cluster state."""
         found: set[NodeName] = set()
         layer: Allocator | None = self
         while layer is not None:
@@ -154,7 +154,7 @@ class Allocator:
             fatal.update(dict.fromkeys(names, found))
 
     def _node_sig(self, signatures_by_node: NodeSignatureCache, node: NodeName) -> NodeSignature:
-        """Return what a node has here: that of the world, unless it was touched."""
+        """Return what a node has here: that of the cluster state, unless it was touched."""
         return (
             signatures_by_node.node_sig(node, self._usage, self._cluster)
             if self._usage.has_any

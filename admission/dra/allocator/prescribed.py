@@ -1,14 +1,14 @@
 """The allocation of a claim whose devices are chosen already: what its status.allocation must say.
 
-    allotment(claim, given, node, world, *, selectors) -> Result | Misfit
+    allotment(claim, given, node, cluster state, *, selectors) -> Result | Misfit
 
 `given` are the devices that the ledger has booked for the claim (`Holding.devices`), `node` is where the pod goes that
 brings the claim, and `Result.json(share_ids)` is what to write. Muster makes every allocation in this way, at the grant
-and in recovery alike. The devices are judged anew, beside all that the world has in use; what it has in use for this
-very claim does not count, so the world may be the one in which the claim is planned. Which device of several a search
-would have come to does not matter: all that satisfy the claim are as good.
+and in recovery alike. The devices are judged again, beside all that the cluster state has in use; what it has in use
+for this very claim does not count, so the cluster state may be the one in which the claim is planned. Which device of
+several a search would have come to does not matter: all that satisfy the claim are as good.
 
-The rules are those of kube-scheduler's allocator with its known defects mended, as `gang_planner` keeps them where
+The rules are those of kube-scheduler's allocator with its known defects fixed, as `gang_planner` keeps them where
 devices are chosen freely: administrators take nothing, and need nothing to be left. A claim for extended resources is
 made and allocated by kube-scheduler only.
 """

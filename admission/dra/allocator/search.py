@@ -1,10 +1,10 @@
 """The allocator's search for one pod on one node: depth first, first fit, over units.
 
 Mirrors `allocateOne` and `allocateDevice` of `structured/internal/incubating/allocator_incubating.go` (v0.37.1, and
-v0.36.3 by its quirks): the first full solution wins; devices of one request are tried as ordered combinations; a later
-failure makes earlier requests and claims try other devices and alternatives. Selectors matter only where the search
-comes. Branches that cannot differ from one that failed are not tried: an equal unit in the same place, and a request
-that starts from an equal state.
+v0.36.3 by its known bugs): the first full solution wins; devices of one request are tried as ordered combinations; a
+later failure makes earlier requests and claims try other devices and alternatives. Selectors matter only where the
+search comes. Branches that cannot differ from one that failed are not tried: an equal unit in the same place, and a
+request that starts from an equal state.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
-"""What the search knows of a device: its trait.
+"""What the search knows of a device: its signature.
 
-Two devices with equal traits are interchangeable for all that a gang asks, so the search tries one of them. That, and
-not their names or serial numbers, is what keeps a request that is one device short from trying every subset.
+Two devices with equal signatures are interchangeable for all that a gang asks, so the search tries one of them. That,
+and not their names or serial numbers, is what keeps a request that is one device short from trying every subset.
 """
 
 from collections.abc import Container, Hashable, Iterator, Sequence
@@ -80,7 +80,7 @@ class DeviceSignature:
 class Segment:
     """The devices of one pool that matter to a gang, in order; nodes that see the same share it.
 
-    numbers: their traits. local: whether no other node can see any of them.
+    numbers: their signatures. local: whether no other node can see any of them.
     """
 
     pool: Pool
@@ -93,9 +93,9 @@ class Segment:
 class Layout:
     """The devices of one node that matter to a gang, in order.
 
-    shelf: what it was made from, kept so that its identity stays its own. parts: by pool, each with its place among the
-    pools with counters that matter, -1 for none. drawn: these pools. fixed: whether all devices are the node's own, so
-    that nothing that happens elsewhere changes them.
+    node inventory: what it was made from, kept so that its identity stays its own. parts: by pool, each with its place
+    among the pools with counters that matter, -1 for none. drawn: these pools. fixed: whether all devices are the
+    node's own, so that nothing that happens elsewhere changes them.
     """
 
     node_inventory: NodeInventory
@@ -105,14 +105,14 @@ class Layout:
 
     @property
     def listed_devices(self) -> tuple[InventoryDevice, ...]:
-        """Return the devices, put together anew where they are of several pools."""
+        """Return the devices, put together again where they are of several pools."""
         if len(self.parts) == 1:
             return self.parts[0][0].listed_devices
         return tuple(listed for segment, _ in self.parts for listed in segment.listed_devices)
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Return the devices' traits in the same order."""
+        """Return the devices' signatures in the same order."""
         if len(self.parts) == 1:
             return self.parts[0][0].numbers
         return tuple(number for segment, _ in self.parts for number in segment.numbers)
@@ -120,7 +120,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """All that traits depend on beside the devices and the meters."""
+    """All that signatures depend on beside the devices and the meters."""
 
     parsed_requests: tuple[ParsedRequest, ...]
     attributes: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ class Need:
 
 
 class DeviceSignatures:
-    """Numbers traits and lays out nodes, for one need."""
+    """Numbers signatures and lays out nodes, for one need."""
 
     def __init__(self, need: Need, selectors: Selectors) -> None:
         self.need = need
@@ -162,7 +162,7 @@ class DeviceSignatures:
 
     @property
     def is_full(self) -> bool:
-        """Return whether so many sorts of devices have come and gone that it is better to start anew."""
+        """Return whether so many sorts of devices have come and gone that it is better to start again."""
         return len(self._sorted) > MOST_SORTS
 
     def may_serve(self, pool: Pool) -> bool:
@@ -170,7 +170,7 @@ class DeviceSignatures:
         return not pool.listed_devices or bool(self._segment(pool).listed_devices)
 
     def keep(self, node_inventories: Container[int]) -> None:
-        """Forget the layouts of all but these shelves, by identity."""
+        """Forget the layouts of all but these node inventories, by identity."""
         self._layouts = {key: known for key, known in self._layouts.items() if key in node_inventories}
         known_bugs = self.need.profile.known_bugs
         alive = {id(pool) for layout in self._layouts.values() for pool in layout.node_inventory.seen(known_bugs)}
@@ -217,7 +217,7 @@ class DeviceSignatures:
     def _numbered(
         self, slice_: Slice, listed_devices: Sequence[InventoryDevice]
     ) -> Iterator[tuple[InventoryDevice, int]]:
-        """Yield the devices of one slice that somebody asks for, with their traits' numbers."""
+        """Yield the devices of one slice that somebody asks for, with their signatures' numbers."""
         columns = [self._selectors.column(parsed.texts, slice_) for parsed in self.need.parsed_requests]
         wanted = 0
         for column in columns:
@@ -235,7 +235,7 @@ class DeviceSignatures:
                 yield listed, number
 
     def _number(self, listed: InventoryDevice, bits: tuple[int, ...]) -> int | None:
-        """Return the number of a device's trait; None where it does for nobody. bits: per ask, 1 for yes, 2 for bad."""
+        """Return the number of a device's signature; None if it fits no request. bits: per request, 1: yes, 2: error."""
         key: Hashable = (bits, listed.reachable, self._sort(listed))
         if max(bits) > 1 and len(self._failing) < MOST_NAMED:
             # An error names its device: the first ones exactly, others by one that fails in the same way.
@@ -246,7 +246,7 @@ class DeviceSignatures:
         return self._sorted[key]
 
     def _sort(self, listed: InventoryDevice) -> Hashable:
-        """Return all that a trait depends on beside selectors; for devices that are priced one by one, themselves."""
+        """Return what a signature depends on besides selectors; of devices that are priced one by one, the device."""
         device = listed.device
         if self._by_device:
             return listed.id
@@ -379,11 +379,11 @@ MOST_SORTS = 200_000
 """Sorts of devices that one need remembers, those included that are gone."""
 
 MOST_REMEMBERED = 48
-"""Needs for which a `Selectors` remembers traits; gangs of one shape have the same."""
+"""Needs for which a `Selectors` remembers signatures; gangs of one shape have the same."""
 
 
 def build(need: Need, selectors: Selectors) -> DeviceSignatures:
-    """Return the traits of a need: those made before, where there are any."""
+    """Return the signatures of a need: those made before, where there are any."""
     known: DeviceSignatures | None = selectors.memory.pop(need, None)
     if known is None or known.is_full:
         known = DeviceSignatures(need, selectors)

@@ -19,7 +19,7 @@ from admission.dra.requests.device_use import Share
 class Use:
     """What is made of a device. taken: a claim has it for itself. shares: claims have shares of it.
 
-    amounts: what the shares consume, for each of the trait's capacities; None where no share says what it consumes.
+    amounts: what the shares consume, for each of the signature's capacities; None where no share says what it consumes.
     """
 
     taken: bool = False
@@ -33,7 +33,7 @@ TAKEN = Use(taken=True)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceGroup:
-    """A device to a search: its trait, its use, and the place of its pool among those with counters (-1 for none)."""
+    """A device to a search: its signature, its use, and the index of its pool among those with counters (-1: none)."""
 
     signature: DeviceSignature
     use: Use
@@ -87,7 +87,7 @@ class NodeContents:
 
 
 class Units:
-    """Numbers units, for one set of traits."""
+    """Numbers units, for one set of signatures."""
 
     def __init__(self, device_signatures: DeviceSignatures) -> None:
         self.device_signatures = device_signatures

@@ -1,7 +1,7 @@
-"""What every node has for one need, kept from world to world: only nodes that changed are looked at again.
+"""What every node has for one need, kept from state to state: only nodes that changed are looked at again.
 
-A `Board` is the memory behind the planner and `pod_allocator`: it belongs to the traits of one need, and is brought up
-to date with each world. Nodes with equal faces are equal to everything that the need is about.
+A `Board` is the memory behind the planner and `pod_allocator`: it belongs to the signatures of one need, and is brought
+up to date with each cluster state. Nodes with equal faces are equal to everything that the need is about.
 """
 
 from collections.abc import Hashable
@@ -38,7 +38,7 @@ class NodeSignature:
 
 
 class NodeSignatureCache:
-    """The faces of all nodes in one world. shows_taken: whether devices in use matter, as they do to All and admins."""
+    """The faces of all nodes in one state. shows_taken: whether devices in use matter, as they do to All and admins."""
 
     def __init__(self, device_signatures: DeviceSignatures, *, includes_taken: bool) -> None:
         self.device_signatures = device_signatures
@@ -56,12 +56,12 @@ class NodeSignatureCache:
         """Units and codes of pools that several nodes see, as long as the use of devices has the same stamp."""
 
     def layout(self, node: NodeName) -> Layout:
-        """Return the layout of a node of the world that the board shows."""
+        """Return the layout of a node of the cluster state that the board shows."""
         cluster = self._cluster
         return self.device_signatures.layout(_BARE if cluster is None else cluster.node_inventories.get(node, _BARE))
 
     def update(self, cluster: ClusterState) -> None:
-        """Bring every face up to date with a world."""
+        """Bring every face up to date with a cluster state."""
         before = self._cluster
         if before is cluster:
             return
@@ -167,7 +167,7 @@ class NodeSignatureCache:
 
 
 def build(device_signatures: DeviceSignatures, cluster: ClusterState, *, includes_taken: bool) -> NodeSignatureCache:
-    """Return the board of a need, made at most once for each sort; imagined worlds and realms have their own."""
+    """Return the board of a need, made at most once for each sort; imagined states and realms have their own."""
     key = (includes_taken, cluster.is_simulated, cluster.simulation)
     if key not in device_signatures.signature_caches:
         device_signatures.signature_caches[key] = NodeSignatureCache(device_signatures, includes_taken=includes_taken)

@@ -49,7 +49,7 @@ class AllocatedOverlay:
                 del self._shares[use.device]
 
     def commit(self) -> None:
-        """Move everything into the layer below, which must not be a world."""
+        """Move everything into the layer below, which must not be a cluster state."""
         assert isinstance(self._below, AllocatedOverlay)  # noqa: S101 - worlds are frozen
         self._below.add(DeviceUse(device) for device in self._taken)
         self._below.add(
@@ -106,7 +106,7 @@ class AllocatedOverlay:
 
     @property
     def has_any(self) -> bool:
-        """Whether any layer over the world has something."""
+        """Whether any layer over the cluster state has something."""
         return bool(self._taken or self._shares) or (isinstance(self._below, AllocatedOverlay) and self._below.has_any)
 
     @property
@@ -119,7 +119,7 @@ class AllocatedOverlay:
 
 
 class CombinedOverlay(AllocatedOverlay):
-    """What others than some claims use in a world. claims: `namespace/name` of each."""
+    """What others than some claims use in a cluster state. claims: `namespace/name` of each."""
 
     __slots__ = ("_claims", "_cluster")
 

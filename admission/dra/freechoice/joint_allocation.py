@@ -1,6 +1,6 @@
 """The search for devices of several pods together on one node, where devices may be chosen freely.
 
-The rules are those of `search`, with every known defect of kube-scheduler mended; its order is not. Steps back reach
+The rules are those of `search`, with every known defect of kube-scheduler fixed; its order is not. Steps back reach
 across all claims, so what is not found does not exist. Administrators take nothing from anybody. A device on which a
 selector fails is passed over, and so is one that a meter cannot price, or whose taint would have the pod deleted.
 """
@@ -21,7 +21,7 @@ from admission.dra.requests import constraints
 from admission.dra.requests.requests import Option, ParsedClaim
 
 Priced = Callable[[ParsedClaim, Sequence[Pick]], Charge]
-"""Returns what a claim costs with these devices, by their places in the deck."""
+"""Returns what a claim costs with these devices, by their places in the device order."""
 
 
 class JointAllocation(Search):

@@ -1,4 +1,4 @@
-"""What every node sees, one world after the other: only nodes that see something of a changed pool are looked at."""
+"""What every node sees, one state after the other: only nodes that see something of a changed pool are looked at."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from admission.dra.inventory.pools import NodeInventory, Slices
 
 
 class NodeIndex(NamedTuple):
-    """What the nodes of an earlier world saw, and what that was found from. pieces: the slices by key."""
+    """What the nodes of an earlier cluster state saw, and what that was found from. pieces: the slices by key."""
 
     nodes: Mapping[NodeName, Node]
     node_inventories: Mapping[NodeName, NodeInventory]

@@ -374,7 +374,7 @@ def gather(node: Node, slices: Slices) -> NodeInventory:
 
 
 def unchanged(node_inventory: NodeInventory, node: Node, slices: Slices) -> bool:
-    """Return whether the node sees the very slices from which the shelf was made, and nothing else has changed it."""
+    """Return whether the node sees the same slice objects that its inventory was built from, and nothing changed it."""
     own = slices.on_node.get(node.name, ())
     return (
         (node_inventory.node is node or not slices.elsewhere)

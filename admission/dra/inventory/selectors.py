@@ -76,7 +76,7 @@ class Selectors:
         )
 
     def error(self, texts: Texts, slice_: Slice, at: int) -> str:
-        """Return why evaluating stops on the device at a place whose bit is bad: computed anew, for people."""
+        """Return why evaluating stops on the device at a place whose bit is bad: computed again, for people."""
         value = bitsets.SliceValues(slice_, self._parse_cache, lists=self.profile.reads_lists).at(at)
         for text in texts:
             answer = self._one(text, slice_, at, value)

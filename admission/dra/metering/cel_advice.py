@@ -1,6 +1,6 @@
-"""What to write instead of a CEL text of a Meter that does not compile or fails on a device: mends, in words.
+"""What to write instead of a CEL text of a Meter that does not compile or fails on a device: fixes, in words.
 
-Where the mend is not known there is the page with examples; a wrong guess would cost its reader more than that.
+Where the fix is not known there is the page with examples; a wrong guess would cost its reader more than that.
 """
 
 from admission.cel.core.errors import CompileError
@@ -12,7 +12,7 @@ GUARDS = {
     Result.BOOL: f"guard it, as in `has(…) && …`; {PAGE}",
     Result.INT: f"guard it, as in `has(…) ? … : 0`; {PAGE}",
 }
-"""By what the text gives: the mend of one that fails on some device."""
+"""By what the text gives: the fix of one that fails on some device."""
 
 _INSTEAD = {
     (Result.INT, "bool"): "write `… ? 1 : 0` around it",
@@ -30,7 +30,7 @@ _SAID = {
     "token recognition error at: '='": "write `==` to compare",
     "undefined field": "a device has driver, attributes, capacity and allowMultipleAllocations",
 }
-"""Part of an error's text, and its mend."""
+"""Part of an error's text, and its fix."""
 
 
 def compile_error(error: CompileError, result: Result) -> str:

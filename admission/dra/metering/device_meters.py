@@ -2,7 +2,7 @@
 
 The charge is of the very devices planned or allocated. Within a meter every source that knows the class adds its part,
 and a device may be charged by several meters. An amount that cannot be found is an error value that names device, meter
-and mend: a device is never free by accident.
+and fix: a device is never free by accident.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ Mark = tuple[MeterName, int]
 
 @dataclass(frozen=True, slots=True)
 class ChargeError:
-    """A device that cannot be charged: meter, and a sentence with the mend."""
+    """A device that cannot be charged: meter, and a sentence with the fix."""
 
     meter: MeterName
     message: str
@@ -62,7 +62,7 @@ class _Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Meters:
-    """Every meter, compiled. flaws: by meter, for its status; a flawed meter lets nobody take a class that it knows."""
+    """Every meter, compiled. problems: by meter, for its status; classes of an invalid meter cannot be allocated."""
 
     meters: Mapping[MeterName, Meter] = field(default_factory=dict)
     problems: Mapping[MeterName, tuple[Problem, ...]] = field(default_factory=dict)
@@ -90,7 +90,7 @@ NONE = Meters()
 
 
 def compile_meters(meters: Iterable[Meter]) -> Meters:
-    """Compile every meter's CEL; texts that do not compile are flaws with their field path."""
+    """Compile every meter's CEL; texts that do not compile are problems with their field path."""
     by_name = {meter.name: meter for meter in sorted(meters, key=lambda meter: meter.name)}
     problems: dict[MeterName, tuple[Problem, ...]] = {}
     rules: dict[MeterName, tuple[_Rule, ...]] = {}

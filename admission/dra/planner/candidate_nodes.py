@@ -2,12 +2,13 @@
 
 A plan puts a gang of n pods on n nodes at most, so of equal nodes it needs no more than n, and those that come first in
 the order of names will do. That holds where what happens on one node changes nothing on others; elsewhere nothing is
-left out. What tells nodes apart is kept from world to world: only nodes that changed are looked at again.
+left out. What tells nodes apart is kept from cluster state to cluster state: only nodes that changed are looked at
+again.
 
 By the way it is added up for how many pods all of these nodes have room. Where that is less than a gang has, there is
 no plan, whatever the quota, and nobody needs to search for one.
 
-Reasons why there is no plan are told of all nodes, so this is for who does not ask for them.
+Reasons why there is no plan are told of all nodes, so this is for callers that do not ask for them.
 """
 
 import bisect
@@ -36,7 +37,7 @@ _Like = tuple[NodeSignature, int | None]
 
 
 class CandidateNodes:
-    """The nodes where pods of one kind may go, by what tells them apart, in one world."""
+    """The nodes where pods of one kind may go, by what tells them apart, in one cluster state."""
 
     def __init__(self, kind: PodKind, signatures_by_node: NodeSignatureCache, *, counts: bool) -> None:
         """counts: whether devices in use are none that a pod might ask for, so that free ones can be counted."""
@@ -136,7 +137,7 @@ class CapacityBound:
     _key: Hashable
 
     def is_felt(self, cluster: ClusterState) -> bool:
-        """Return whether a world has too little room; False where that cannot be told."""
+        """Return whether a cluster state has too little room; False where that cannot be told."""
         known = self._known()
         rack: CandidateNodes | None = known.racks.get(self._key) if known is not None else None
         if rack is None or cluster.simulation != self.simulation or cluster.is_simulated:
@@ -168,7 +169,7 @@ class CountedGang:
 
 
 def count(gang: Gang, cluster: ClusterState, known: DeviceSignatures) -> CountedGang | None:
-    """Return a gang with its rack; None where pods are of several kinds, or the world is imagined."""
+    """Return a gang with its rack; None where pods are of several kinds, or the cluster state is imagined."""
     if len(gang.kinds) != 1 or gang.shared or cluster.is_simulated:
         return None
     (kind,) = gang.kinds

@@ -67,7 +67,7 @@ class _Partitionable:
 
 
 class DeviceOrders:
-    """Makes decks for one set of units, and remembers what equal cards have in common."""
+    """Makes device order for one set of units, and remembers what equal cards have in common."""
 
     def __init__(self, units: Units) -> None:
         self._units = units
@@ -78,14 +78,14 @@ class DeviceOrders:
         self._partitions: dict[Hashable, _Partitionable] = {}
 
     def of(self, contents: NodeContents) -> DeviceOrder:
-        """Return the deck of a node all of whose devices are its own."""
+        """Return the device order of a node all of whose devices are its own."""
         known = self._known.get(contents)
         if known is None:
             known = self._known[contents] = self.marked(contents, ())
         return known
 
     def marked(self, contents: NodeContents, marks: Marks) -> DeviceOrder:
-        """Return the deck of a node with devices that others may see. marks: per device; empty for none."""
+        """Return the device order of a node with devices that others may see. marks: per device; empty for none."""
         units = [self._units.known[number] for number in contents.units]
         told = marks or (None,) * len(units)
         sorts: list[Hashable] = [

@@ -115,8 +115,8 @@ class Plan:
     """Node and devices for every pod, in the order in which the gates must open.
 
     A shared claim stands at the first pod that uses it. holdings: what is newly held, by each claim that has still to
-    be allocated, and by each pod that a device plugin serves; charge: the sum of what they cost. takings: what a claim
-    makes unavailable to others, by its UID (its key where it has none).
+    be allocated, and by each pod that a device plugin serves; charge: the sum of what they cost. device uses: what a
+    claim makes unavailable to others, by its UID (its key where it has none).
     """
 
     pods: tuple[PlannedPod, ...]

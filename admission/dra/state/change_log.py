@@ -1,4 +1,4 @@
-"""Which nodes changed when, over worlds that follow each other, so that nobody has to compare two of them in full."""
+"""Which nodes changed when, over states that follow each other, so that nobody has to compare two of them in full."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -10,12 +10,12 @@ MOST_TRUNKS = 16
 
 
 class ChangeLog:
-    """The steps from world to world, each with the nodes that changed in it.
+    """The steps from cluster state to cluster state, each with the nodes that changed in it.
 
-    Worlds that came from one another write into one journal and have a *place* in it. What changed between two of them
-    are the nodes of all steps after the earlier place. Of a node only its last step is kept, so a question costs a step
-    for every node in the answer, and the journal is never longer than there are nodes. A second world that goes out
-    from one place has a journal of its own, which knows that one up to there.
+    Cluster states that came from one another write into one journal and have a *place* in it. What changed between two
+    of them are the nodes of all steps after the earlier place. Of a node only its last step is kept, so a question
+    costs a step for every node in the answer, and the journal is never longer than there are nodes. A second cluster
+    state that goes out from one place has a journal of its own, which knows that one up to there.
     """
 
     __slots__ = ("_last", "_trunks", "steps", "token")
@@ -28,7 +28,7 @@ class ChangeLog:
     ) -> None:
         self.token = object()
         self.steps = steps
-        """The place of the last world."""
+        """The place of the last cluster state."""
         self._last = dict(last)
         """The last step of each node, in the order of steps."""
         self._trunks = tuple(trunks)[-MOST_TRUNKS:]
@@ -42,7 +42,7 @@ class ChangeLog:
             self._last[node] = self.steps
 
     def branch(self, place: int) -> "ChangeLog":
-        """Return a journal of its own for worlds that go out from a place.
+        """Return a journal of its own for cluster states that go out from a place.
 
         Nodes that have changed since may have changed before, too, which is not known any more.
         """

@@ -140,10 +140,10 @@ def build(
     before: ClusterState | None = None,
     claims: Mapping[Uid, Claim] | None = None,
 ) -> ClusterState:
-    """Return the world of a snapshot and of what the ledger has open.
+    """Return the cluster state of a snapshot and of what the ledger has open.
 
-    before: the world of an earlier cycle; what did not change is taken from it. claims: `extended.index_claims` of the
-    snapshot, if somebody has it.
+    before: the cluster state of an earlier cycle; what did not change is taken from it. claims: `extended.index_claims`
+    of the snapshot, if somebody has it.
     """
     profile = profile or SchedulerProfile()
     before = before if before is not None and before.profile == profile else None
@@ -192,7 +192,7 @@ def build(
 def _laid_out(
     snapshot: Snapshot, tainted: TaintedSlices, profile: SchedulerProfile, before: ClusterState | None
 ) -> tuple[Slices, Mapping[NodeName, NodeInventory]]:
-    """Return the slices, and what every node sees; those of the world before, where they are the same."""
+    """Return the slices, and what every node sees; those of the cluster state before, where they are the same."""
     known = before.slices if before is not None and before.tainted is tainted else None
     if before is not None and known is not None and before.nodes is snapshot.nodes:
         return known, before.node_inventories
@@ -201,7 +201,7 @@ def _laid_out(
 
 
 def changed(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName] | None:
-    """Return the nodes of which devices, the use of them or room changed between two worlds; None for all.
+    """Return the nodes of which devices, the use of them or room changed between two cluster states; None for all.
 
     They are just these where the second is the last that came from the first, else there may be more.
     """
@@ -219,7 +219,7 @@ def key_of(claim: Claim) -> Uid:
 
 
 def same(left: ClusterState, right: ClusterState) -> bool:
-    """Return whether the allocator would see no difference. Nodes and shelves that were taken over cost nothing."""
+    """Return whether the allocator would see no difference. Nodes and inventories that were taken over cost nothing."""
     if left is right:
         return True
     pairs = ((getattr(left, name), getattr(right, name)) for name in READ)
@@ -233,7 +233,7 @@ def granted(
     gang: str,
     claims: Mapping[Uid, Iterable[Uid]] | None = None,
 ) -> ClusterState:
-    """Return the world after a plan was granted in this cycle.
+    """Return the cluster state after a plan was granted in this cycle.
 
     pods: those of the plan, by UID. claims: those that each of them uses, by the pod's UID.
     """
@@ -255,7 +255,7 @@ def granted(
 
 
 def also(cluster: ClusterState, given: Iterable[DeviceUse], holder: Holder) -> ClusterState:
-    """Return the world with more in use."""
+    """Return the cluster state with more in use."""
     use = _Use.of(cluster)
     use.add(given, holder)
     return follow(cluster, use.on(cluster), seeing(cluster, use.added))
@@ -267,14 +267,14 @@ def using(
     left: Left,
     where: Nodes,
 ) -> ClusterState:
-    """Return the world with just these devices in use, taken and shared. where: all nodes of which that differs."""
+    """Return the state with just these devices in use, taken and shared. where: all nodes of which that differs."""
     after = replace(cluster, taken=use[0], shares=use[1], left=left)
     after.passing.update(cluster.passing)
     return follow(cluster, after, where)
 
 
 def follow(before: ClusterState, cluster: ClusterState, nodes: frozenset[NodeName]) -> ClusterState:
-    """Note in a world that was just made from which one it came, and where it differs; return it."""
+    """Note in a cluster state that was just made from which one it came, and where it differs; return it."""
     journal = before.journal if before.place == before.journal.steps else before.journal.branch(before.place)
     journal.add(nodes)
     object.__setattr__(cluster, "journal", journal)
@@ -292,11 +292,11 @@ class _Use:
 
     @classmethod
     def of(cls, cluster: ClusterState) -> Self:
-        """Return a copy of what is in use in a world."""
+        """Return a copy of what is in use in a cluster state."""
         return cls(dict(cluster.taken), {device: list(shares) for device, shares in cluster.shares.items()})
 
     def on(self, cluster: ClusterState) -> ClusterState:
-        """Return a world with just this in use."""
+        """Return a cluster state with just this in use."""
         shares = {device: tuple(found) for device, found in self.shares.items()}
         return replace(cluster, taken=self.taken, shares=shares)
 
@@ -362,7 +362,7 @@ def _differing(before: ClusterState, cluster: ClusterState) -> frozenset[NodeNam
 def _succeeding(
     before: ClusterState | None, cluster: ClusterState, counted: UsageTotals, planned: Collection[DeviceId]
 ) -> ClusterState:
-    """Note where a world differs from the one before it. planned: the devices in use in it beside what was counted."""
+    """Note where a state differs from the one before it. planned: the devices in use in it beside what was counted."""
     kept, known = cluster.kept, cluster.kept.planned
     is_next = before is not None and counted.follows is before.token
     kept.counted_for, kept.planned = cluster.token, planned

@@ -1,7 +1,7 @@
-"""What claims, pods and placements come to, kept from world to world, so that only what changed is counted again.
+"""What claims, pods and placements come to, kept from state to state, so that only what changed is counted again.
 
-A world is made anew for every claim and pod that changes, from tens of thousands that did not. What changed is found by
-the identity of the objects, which never change themselves.
+A cluster state is made again for every claim and pod that changes, from tens of thousands that did not. What changed is
+found by the identity of the objects, which never change themselves.
 """
 
 import operator
@@ -69,13 +69,13 @@ _Left = Mapping[str, int] | None
 
 
 class UsageTotals(NamedTuple):
-    """What a world is made of. None of it changes any more; what is as it was is the same object.
+    """What a cluster state is made of. None of it changes any more; what is as it was is the same object.
 
     taken and shares: devices of allocated claims. left: what is left of each node's allocatable resources beside bound,
     unfinished pods, and granted pods that are not bound yet. users: of every claim, by its UID, the pods that have a
     seat and use it. unseen: the placements with a claim that is not seen allocated. devices and nodes: those of which
-    anything of this may be otherwise than when it was counted before; None for all. follows: the token of the world
-    that was made of what was counted before, if it was.
+    anything of this may be otherwise than when it was counted before; None for all. follows: the token of the cluster
+    state that was made of what was counted before, if it was.
     """
 
     taken: Mapping[DeviceId, Holder]
@@ -120,7 +120,7 @@ class _Seen:
         self._unseen: set[GangUid] = set()
 
     def look(self, changes: _Changes, renewed: Iterable[Claim], by_uid: Mapping[Uid, Claim]) -> set[str]:
-        """Return the names of the claims for which somebody else pays now."""
+        """Return the names of the claims for which another client pays now."""
         uids = {uid for placement in (*changes.before, *changes.now) for uid in placement.holdings}
         for placement in changes.before:
             for uid in placement.holdings:
@@ -288,7 +288,7 @@ class _Rooms:
 
 @dataclass(slots=True, eq=False)
 class IncrementalUsage:
-    """What was counted for the last world of a profile. Not for two threads at once."""
+    """What was counted for the last cluster state of a profile. Not for two threads at once."""
 
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
     _claims: Mapping[str, Claim] = field(default_factory=dict)
@@ -297,9 +297,9 @@ class IncrementalUsage:
     _bounds: _Rooms = field(default_factory=_Rooms)
     _users: Users = field(default_factory=Users)
     counted_for: object = None
-    """The token of the world that was made of it."""
+    """The token of the cluster state that was made of it."""
     planned: Collection[DeviceId] = ()
-    """The devices that are in use in that world beside it."""
+    """The devices that are in use in that cluster state beside it."""
 
     def count(
         self, snapshot: Snapshot, placements: Sequence[Placement], by_uid: Mapping[Uid, Claim], features: Features

@@ -1,4 +1,4 @@
-"""Worlds as they will be, or as they must not be disturbed: some have gone, and others have come.
+"""Cluster states as they will be, or as they must not be disturbed: some have gone, and others have come.
 
 For reservations in time (`backfill.policy`): what a gang may have when those who run have ended, and what is left now
 for those who would still run then. Nothing here knows of times: the caller says who has gone and who has come.
@@ -25,7 +25,7 @@ _Sums = dict[NodeName, Mapping[str, int]]
 class Interval:
     """A gang that is there now: its devices are those of which it is the holder. requests: of each of its pods.
 
-    devices: the same, as far as the caller knows them all; None where the world is to be looked at.
+    devices: the same, as far as the caller knows them all; None where the cluster state is to be looked at.
     """
 
     gang: str
@@ -61,10 +61,11 @@ class _Last:
 
 @dataclass(slots=True)
 class Simulation:
-    """Imagines one world after the other, each from the one that is now.
+    """Imagines one cluster state after the other, each from the one that is now.
 
-    A world costs what has changed since the last one: of what is in use it is a view, as long as devices are not
-    shared. realm: tells its worlds from others, so that what is remembered of nodes from world to world stays apart.
+    A cluster state costs what has changed since the last one: of what is in use it is a view, as long as devices are
+    not shared. realm: tells its cluster states from others, so that what is remembered of nodes from cluster state to
+    cluster state stays apart.
     """
 
     simulation: str
@@ -120,7 +121,7 @@ class Simulation:
         return sums, differing
 
     def _followed(self, now: ClusterState, differing: Iterable[Part], cluster: ClusterState) -> ClusterState:
-        """Note where a world differs from the last one, as far as that is known."""
+        """Note where a cluster state differs from the last one, as far as that is known."""
         last = self._last
         if last is None or last.now.nodes is not now.nodes:
             return cluster

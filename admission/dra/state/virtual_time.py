@@ -1,7 +1,7 @@
-"""Who comes and goes in a world that nobody watches: the devices and the room on nodes that gangs have while they run.
+"""Who comes and goes in a state that nobody watches: the devices and the room on nodes that gangs have while they run.
 
-For `muster simulate --arrivals`, where a cluster is played and each change of it is known. A world that is made so is
-what `worlds.of` would make of a snapshot in which all claims are allocated and all pods bound.
+For `muster simulate --arrivals`, where a cluster is played and each change of it is known. A cluster state that is made
+so is what `worlds.of` would make of a snapshot in which all claims are allocated and all pods bound.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ class RunningGang:
 
 @dataclass(slots=True)
 class VirtualCluster:
-    """Makes one world after the other of the same nodes and slices.
+    """Makes one cluster state after the other of the same nodes and slices.
 
     They share what they say of the use of devices and nodes, so that a change costs no more than what changes: only the
     last one is to be looked at. Of those before it may be asked where they differ, which their journal knows.

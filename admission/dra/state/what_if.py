@@ -1,4 +1,4 @@
-"""What would be: the world without some who use it, and with others in it whose claims wait still."""
+"""What would be: the cluster state without some who use it, and with others in it whose claims wait still."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
@@ -16,8 +16,8 @@ from admission.dra.state.cluster_state import ClusterState
 class Belongings:
     """What is free once a gang has gone.
 
-    claims: `namespace/name` of those that give their devices back, and their UIDs as worlds know them. pods: that use
-    claims. room: the requests of each pod, on its node.
+    claims: `namespace/name` of those that give their devices back, and their UIDs as cluster states know them. pods:
+    that use claims. room: the requests of each pod, on its node.
     """
 
     claims: frozenset[str] = frozenset()
@@ -38,7 +38,7 @@ def without(cluster: ClusterState, *, keep: Collection[DeviceId] = ()) -> Cluste
 
 
 def without_devices(cluster: ClusterState, removed: Iterable[Belongings]) -> ClusterState:
-    """Return the world in which some have given everything back."""
+    """Return the cluster state in which some have given everything back."""
     parts = [*removed]
     if not parts:
         return cluster
@@ -70,7 +70,7 @@ def with_devices(
     room: Iterable[tuple[NodeName, Resources]],
     given: Iterable[tuple[Holder, Iterable[DeviceUse]]],
 ) -> ClusterState:
-    """Return the world with more in use: room on nodes, and devices, by whom."""
+    """Return the cluster state with more in use: room on nodes, and devices, by whom."""
     left = dict(cluster.left)
     for node, requests in room:
         before = left.get(node)
@@ -95,7 +95,7 @@ def with_devices(
 
 
 def _without_users(cluster: ClusterState, uids: frozenset[Uid], pods: frozenset[Uid]) -> ClusterState:
-    """Return the world in which nobody waits for these claims, and these pods use none."""
+    """Return the cluster state in which nobody waits for these claims, and these pods use none."""
     return replace(
         cluster,
         pinned={uid: nodes for uid, nodes in cluster.pinned.items() if uid not in uids},

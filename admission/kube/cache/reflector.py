@@ -100,8 +100,8 @@ class Watcher:
                     continue
                 await self._watch()
             except errors.ExpiredError:
-                # Whoever says so is there, however long it was away before: begin the back-off anew. An API server that
-                # has restarted says it of nearly every version (its watch cache begins with the present).
+                # Whoever says so is there, however long it was away before: begin the back-off again. An API server
+                # that has restarted says it of nearly every version (its watch cache begins with the present).
                 self._version = ""
                 self._expired += 1
                 self._failed = self._expired - 1

@@ -21,7 +21,7 @@ class Kind:
     """One kind. field: the name of its mapping in `api.snapshot.Snapshot`; empty when it is not part of one.
 
     decode: reads an object, or raises MalformedObjectError. by_uid: pods and jobs are keyed by UID, since one that was
-    made anew under an old name is another; everything else by `namespace/name`, or the name where cluster-scoped.
+    made again under an old name is another; everything else by `namespace/name`, or the name where cluster-scoped.
     older: versions of the same shape, the newest first, that an API server may serve instead. optional: whether a
     cluster may not know the kind at all, and then simply has none of it. family: of a kind that gangs are read from;
     who may not read these is told so where it matters, and works on. stays: whether nobody writes an object in the

@@ -34,7 +34,7 @@ async def keep(connection: Connection, terms: Terms, *, namespace: str) -> None:
     listens elsewhere.
 
     That alone opens nothing: pods that nobody judges would run beside the quota, and whoever wants that need only keep
-    the API server from reaching Muster. Namespaces stay closed until it is mended, or the configurations are deleted.
+    the API server from reaching Muster. Namespaces stay closed until it is fixed, or the configurations are deleted.
     """
     await terms.written.wait()
     failed = 0

@@ -109,7 +109,7 @@ def _maker(which: str) -> str:
 
 
 NAMED = f"{_maker('object')} != (request.operation == 'UPDATE' ? {_maker('oldObject')} : '')"
-"""CEL: a new Job whose template names somebody as its maker, or one that is changed to name somebody else."""
+"""CEL: a new Job whose template names somebody as its maker, or one that is changed to name another client."""
 
 
 def _suspended(which: str) -> str:

@@ -165,7 +165,7 @@ def _selectors(
     snapshot = store.snapshot()
     selectors = [one.namespaces for one in snapshot.queues.values() if one.namespaces is not None and wanted(one)]
     if any(kind == watched_resources.QUEUES.name for kind, _ in snapshot.malformed):
-        # A queue that cannot be read any more still has its namespaces: they stay closed until it is mended.
+        # A queue that cannot be read any more still has its namespaces: they stay closed until it is fixed.
         selectors += written
     return _distinct(selectors)
 

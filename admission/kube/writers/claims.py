@@ -26,7 +26,7 @@ from admission.kube.client.connection import Connection, PatchKind
 log = structlog.get_logger(__name__)
 
 TRIES = 4
-"""How often a claim is taken back anew from what it has become meanwhile."""
+"""How often a claim is taken back again from what it has become meanwhile."""
 
 ALLOCATED, WITHDRAWN = "allocated", "withdrawn"
 """How the annotation `names.PLACEMENT` begins."""

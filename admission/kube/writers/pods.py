@@ -22,7 +22,7 @@ from admission.kube.writers import pod_patch
 log = structlog.get_logger(__name__)
 
 TRIES = 4
-"""How often a change is made anew from what the pod has become meanwhile."""
+"""How often a change is made again from what the pod has become meanwhile."""
 
 EVICTING = Patience(tries=3, longest=2.0)
 """A disruption budget may refuse for hours: whoever evicts comes back later rather than wait for it here."""
@@ -44,7 +44,7 @@ class PodWriter:
             except ForbiddenError:
                 raise
             except (ConflictError, FixError) as error:
-                # Invalid: either for good, or because the pod was seen before somebody else changed it.
+                # Invalid: either for good, or because the pod was seen before another client changed it.
                 fresh = await self._again(pod)
                 if _mark(fresh) != _mark(pod):
                     raise ConflictError(f"the place of pod {pod.meta.key} was taken back since it was seen") from error

@@ -1,7 +1,7 @@
 """The finalizer of Queues that are in use: the real `flow.ports.Queues`.
 
 A list cannot be changed in part by a merge patch. So each change is made from the list as it was read, and names the
-version that it was read at: whoever changes the object meanwhile makes it fail, and it is made anew.
+version that it was read at: whoever changes the object meanwhile makes it fail, and it is made again.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from admission.kube.client.connection import Connection, PatchKind
 log = structlog.get_logger(__name__)
 
 TRIES = 4
-"""How often a change is made anew from what the queue has become meanwhile."""
+"""How often a change is made again from what the queue has become meanwhile."""
 
 
 class QueueKeeper:

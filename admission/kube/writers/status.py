@@ -59,7 +59,7 @@ def _owners(workload: Owner | None) -> tuple[str, ...]:
 
 
 class Reporter:
-    """Writes reports. With a store, an object that was deleted or made anew is noticed before it is written to."""
+    """Writes reports. With a store, an object that was deleted or made again is noticed before it is written to."""
 
     def __init__(
         self,

@@ -97,7 +97,7 @@ class _Period:
 async def commit(connection: AsyncConnection, prepared: Prepared, order: Order) -> None:
     """Record a closing, remove its rows, and vouch for it in the chain; the caller commits. Harmless when it is there.
 
-    Raises ConflictError when somebody else has closed the books meanwhile, and OvertakenError.
+    Raises ConflictError when another client has closed the books meanwhile, and OvertakenError.
     """
     carried = prepared.carried
     await _alone(connection, carried.cluster)

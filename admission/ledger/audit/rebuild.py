@@ -1,6 +1,6 @@
-"""Making the projections anew from the chain: balances, and the gangs, seats and holdings that are open.
+"""Making the projections again from the chain: balances, and the gangs, seats and holdings that are open.
 
-For books whose projections somebody has changed by hand, which no entry can mend: the transactions are right, and what
+For books whose projections somebody has changed by hand, which no entry can fix: the transactions are right, and what
 was made of them is not.
 """
 

@@ -1,7 +1,7 @@
 """Whether the books are what was written: the chain from its first row, every balance, and everything open.
 
 The chain is replayed in batches, so memory holds what is open and not the history. A chain proves that its rows belong
-together and end at the stored head. Against someone who writes the whole chain anew, keep the digest of a verification
+together and end at the stored head. Against someone who writes the whole chain again, keep the digest of a verification
 elsewhere and compare it later.
 """
 

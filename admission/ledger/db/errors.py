@@ -1,4 +1,4 @@
-"""What a failing database means to the caller: wait for it, mend the installation, or have a person look."""
+"""What a failing database means to the caller: wait for it, fix the installation, or have a person look."""
 
 import sqlite3
 import ssl

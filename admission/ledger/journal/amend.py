@@ -31,7 +31,7 @@ async def amend(connection: AsyncConnection, cluster: str, entries: Sequence[Ent
 async def hold(connection: AsyncConnection, cluster: str) -> int:
     """Keep others from moving the head of the chain until the commit; return its sequence, 0 where there is no chain.
 
-    For long work: a leader that writes all the time would otherwise have it begin anew again and again.
+    For long work: a leader that writes all the time would otherwise have it start over again and again.
     """
     head = select(clusters.c.sequence).where(clusters.c.cluster == cluster).with_for_update()
     return int((await connection.execute(head)).scalar_one_or_none() or 0)

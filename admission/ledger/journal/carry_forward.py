@@ -3,7 +3,7 @@
 It is kept as one text of canonical JSON (see `encoding.compact`), together with what proves it: the digest of that last
 transaction, the archive's digest, the digest of the use that was carried, and the digest of the text of the closing
 before. The SHA-256 of the text stands in the key of the CLOSE entry, which is chained like every other entry. So nobody
-can change what a period left behind without writing the chain anew from there to its head. Who may write the database
+can change what a period left behind without writing the chain again from there to its head. Who may write the database
 can append a closing of their own; the archives, or a digest kept elsewhere, show that it is none.
 """
 

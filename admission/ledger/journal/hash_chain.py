@@ -1,6 +1,6 @@
 """The hash that chains a transaction to its predecessor.
 
-Whoever changes, removes, inserts or moves a row has to write every later row anew, and the head. The hash is SHA-256,
+Whoever changes, removes, inserts or moves a row has to write every later row again, and the head. The hash is SHA-256,
 in lower-case hexadecimal digits, over the bytes of one JSON array. In format 2, in which all rows are written since
 revision 0002 of the schema, the array is
 

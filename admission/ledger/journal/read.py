@@ -115,7 +115,7 @@ async def since(
 def _says_all(entry: Entry) -> bool:
     """Whether an entry tells what it has changed.
 
-    One that closes a period, or notes that the projection was made anew, is of no gang and moves nothing.
+    One that closes a period, or notes that the projection was made again, is of no gang and moves nothing.
     """
     return bool(entry.gang_uid or entry.postings) or entry.kind is Kind.USAGE
 

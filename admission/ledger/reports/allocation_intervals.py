@@ -1,8 +1,9 @@
 """Tenures: from when to when a claim held which devices, read from the books.
 
-A claim's tenure begins with the entry that settled it, or that adjusted what it holds, and ends with the entry that
-closes it. Reports and exports of use are made of tenures. Reading them costs what happened in the time asked for: what
-was open at its start is found by the gangs that have anything later, and not by reading the books from their first row.
+A claim's expected end begins with the entry that settled it, or that adjusted what it holds, and ends with the entry
+that closes it. Reports and exports of use are made of expected ends. Reading them costs what happened in the time asked
+for: what was open at its start is found by the gangs that have anything later, and not by reading the books from their
+first row.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -28,7 +29,7 @@ _SLICE = 500
 """UIDs in one IN list; databases bound the number of parameters."""
 
 _KINDS = [kind.value for kind in (Kind.SETTLE, Kind.ADJUST, Kind.RELEASE, Kind.EVICT)]
-"""The entries that begin or end tenures."""
+"""The entries that begin or end expected ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ class Tenure:
     end: datetime | None = None
 
     def within(self, window: Window) -> Window:
-        """Return the part of the tenure that lies in a time of whole seconds; an empty part ends where it begins."""
+        """Return the part of the end that lies in a time of whole seconds; an empty part ends where it begins."""
         start = max(self.start, window.start)
         return Window(start, max(start, window.end if self.end is None else min(self.end, window.end)))
 
@@ -79,7 +80,7 @@ class Move(NamedTuple):
 
 
 async def between(connection: AsyncConnection, cluster: str, window: Window, watch: Watch) -> AsyncIterator[Tenure]:
-    """Yield the tenures that reach into a time: those that end in it, in the order of the chain, and then the others.
+    """Yield the ends that reach into a time: those that end in it, in the order of the chain, and then the others.
 
     Of the others, `end` is None though they may have ended after the time. Raises MendError when the start lies in a
     period that was closed, LedgerCorruptError when a row cannot be read.
@@ -102,7 +103,7 @@ async def by_period(
     after: Callable[[datetime], datetime],
     watch: Watch,
 ) -> AsyncIterator[tuple[Window, list[Tenure]]]:
-    """Yield the periods that a time consists of, with the tenures that reach into each, in the order of the chain.
+    """Yield the periods that a time consists of, with the ends that reach into each, in the order of the chain.
 
     after: the end of the period that begins at, or holds, a moment. Raises as `between`.
     """
@@ -137,7 +138,7 @@ async def moves(connection: AsyncConnection, cluster: str, window: Window, watch
 
 
 class Sweep:
-    """The tenures open at one point of a chain, on their way along it."""
+    """The expected ends open at one point of a chain, on their way along it."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
@@ -162,7 +163,7 @@ class Sweep:
                 self._follow(row)
 
     def take(self, row: Row[Any]) -> Iterator[Tenure]:
-        """Follow one transaction; yield the tenures that it ends."""
+        """Follow one transaction; yield the expected ends that it ends."""
         try:
             closes, holdings = encoding.uids(row.closes), encoding.holdings(row.holdings)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -178,7 +179,7 @@ class Sweep:
         self._open.update((tenure.holding.claim_uid, tenure) for tenure in self.begun)
 
     def holding(self) -> Iterator[Tenure]:
-        """Yield the tenures that are open, in the order in which they began."""
+        """Yield the expected ends that are open, in the order in which they began."""
         yield from sorted(self._open.values(), key=lambda tenure: (tenure.sequence, tenure.holding.claim_uid))
 
     def _follow(self, row: Row[Any]) -> None:
@@ -232,7 +233,7 @@ def _lasting(cluster: str, sequence: int) -> ColumnElement[bool]:
 async def _rows(
     connection: AsyncConnection, cluster: str, span: Span, *where: ColumnElement[bool]
 ) -> AsyncIterator[Row[Any]]:
-    """Yield the transactions of a part of a chain that may begin or end tenures, in their order."""
+    """Yield the transactions of a part of a chain that may begin or end expected ends, in their order."""
     wanted = (
         select(*(transactions.c[name] for name in ("sequence", "at", "queue", "user", "gang_uid", "gang")))
         .add_columns(transactions.c.holdings, transactions.c.closes)

@@ -82,7 +82,7 @@ class _Running:
         self._devices[group] = held + devices
 
     def used_until(self, end: datetime) -> dict[str, int]:
-        """Return the device-seconds of the groups that have used any, and begin anew."""
+        """Return the device-seconds of the groups that have used any, and start over."""
         for group, held in self._devices.items():
             if held:
                 self._use(group, held, end)

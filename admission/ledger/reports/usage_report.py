@@ -83,7 +83,7 @@ async def report(
 
 
 def shares(tenure: Tenure, keys: Sequence[Key]) -> Iterator[tuple[tuple[str, ...], int, Mapping[MeterName, int]]]:
-    """Yield the groups that a tenure belongs to, with the devices and the charge that it brings them."""
+    """Yield the groups that a expected end belongs to, with the devices and the charge that it brings them."""
     if Key.CLASS not in keys:
         yield _group(tenure, keys, ""), sum(tenure.classes.values()), tenure.holding.charge
         return

@@ -1,7 +1,7 @@
 """The first time by which there is a plan for a gang, as those who are there end; for `policy`.
 
-Plans are dear and counting is cheap. So the time is looked for from which on counting does not show that there is none
-(too little quota, or too little room for its pods wherever they may go), and plans are made from there on.
+Plans are expensive and counting is cheap. So the time is looked for from which on counting does not show that there is
+none (too little quota, or too little room for its pods wherever they may go), and plans are made from there on.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ Others = Callable[[datetime], Sequence[Reservation]]
 
 @dataclass(slots=True, kw_only=True)
 class Search:
-    """One search, for the gang of its inputs. later: imagines the worlds in which some have ended."""
+    """One search, for the gang of its inputs. later: imagines the cluster states in which some have ended."""
 
     inputs: Inputs
     present: RunningGangs
@@ -83,7 +83,7 @@ class Search:
 
 
 def planned(inputs: Inputs, moment: Moment, plans: PlanCache) -> Plan | None:
-    """Return how a gang could start at a time. recall: proofs of worlds like that."""
+    """Return how a gang could start at a time. recall: proofs of cluster states like that."""
     rules = replace(inputs.rules, plans=plans, mute=True, balances=None, defects=[])
     then = replace(inputs, rules=rules, cluster=moment.cluster, queue_usage=moment.queue_usage, blocked_by="")
     found = chain.decide(then).outcome

@@ -24,7 +24,7 @@ Users = Mapping[Uid, frozenset[Uid]]
 
 
 class _Made(NamedTuple):
-    """A tenure and what it was made of."""
+    """A expected end and what it was made of."""
 
     placement: Placement
     group: Group | None
@@ -34,7 +34,7 @@ class _Made(NamedTuple):
 
 @dataclass(slots=True)
 class ExpectedEnds:
-    """The tenures as they were last made: one is made anew where its gang, placement or queue changed."""
+    """The expected ends as they were last made: one is made again where its gang, placement or queue changed."""
 
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
     _groups: tuple[Group, ...] = ()
@@ -51,7 +51,7 @@ class ExpectedEnds:
         users: Users,
         now: datetime,
     ) -> Mapping[str, ExpectedEnd]:
-        """Return the tenures by the names of the gangs; the same mapping as before where nothing changed."""
+        """Return the expected ends by the names of the gangs; the same mapping as before where nothing changed."""
         inputs = (placements, groups, queues, users)
         known = (self._placements, self._groups, self._queues, self._users)
         if all(one is other for one, other in zip(inputs, known, strict=True)):
@@ -69,7 +69,7 @@ class ExpectedEnds:
         return self._by_gang
 
     def _named(self) -> Mapping[str, ExpectedEnd]:
-        """Return the tenures by name. Of two lives of a gang that have devices at once nobody knows the end."""
+        """Return the expected ends by name. Of two lives of a gang that have devices at once nobody knows the end."""
         found: dict[str, ExpectedEnd] = {}
         for placement, _, _, expected_end in self._made.values():
             other = found.get(placement.gang)

@@ -100,7 +100,7 @@ class Backfill:
     """The heads that may have a reservation, in order; None until recomputed."""
     _made_from: tuple[Hashable, ...] = ()
     _seen: ClusterState | None = None
-    """The world of the last cycle."""
+    """The cluster state of the last cycle."""
     _unsure: dict[QueueName, tuple[GangUid, Estimate]] = field(default_factory=dict)
     """The first gangs of queues that wait for somebody of whom nobody knows when it ends."""
     _guesses: dict[QueueName, datetime] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Backfill:
     _excluding: Simulation = field(default_factory=lambda: Simulation("beside"))
     _later: Simulation = field(default_factory=lambda: Simulation("later"))
     _reserved: tuple[ClusterState, dict[tuple[Arrival, ...], ClusterState]] | None = None
-    """A world, and what is left of it beside all that was ever kept in it."""
+    """A cluster state, and what is left of it beside all that was ever kept in it."""
     _never_fits: NeverFits = field(init=False)
 
     def __post_init__(self) -> None:
@@ -119,8 +119,8 @@ class Backfill:
     def begin(self, rules: Rules, waiting: Collection[GangUid], cluster: ClusterState) -> None:
         """Start a cycle. waiting: the gangs that wait.
 
-        What is reserved is proved anew when it is needed and anything is different, and found anew where that is more
-        than the world and who is there. Who is ahead stays ahead.
+        What is reserved is proved again when it is needed and anything is different, and found again where that is more
+        than the cluster state and who is there. Who is ahead stays ahead.
         """
         present, now = self.present, rules.now
         present.now = now
@@ -244,7 +244,7 @@ class Backfill:
         return min((max(one.at for one in bound) for bound in kept), default=None)
 
     def note(self, finding: Verdict, inputs: Inputs | None) -> None:
-        """Take notice of what was found of a gang, after all that is ahead of it in its queue. What is granted starts.
+        """Note what was found of a gang, after all that is ahead of it in its queue. What is granted starts.
 
         inputs: what it was found on; None for one that may not enter its queue.
         """
@@ -276,7 +276,7 @@ class Backfill:
             self._invalidate(finding)
 
     def start(self, group: Group, queue: Queue, plan: Plan) -> None:
-        """Take notice of a gang that starts."""
+        """Note a gang that starts."""
         head = self._heads.get(group.queue)
         if head is not None and head.group.uid == group.uid:
             self._drop(group.queue)
@@ -297,7 +297,7 @@ class Backfill:
         self.present.add(ExpectedEnd(interval=interval, queue=group.queue, charge=plan.charge, end=end))
 
     def end(self, gang: str) -> None:
-        """Take notice of a gang that has given everything back."""
+        """Note a gang that has given everything back."""
         known = self.present.remove(gang)
         if known is not None and known.end is None:
             self._never_fits.clear()
@@ -311,13 +311,13 @@ class Backfill:
         return self._never_fits.is_known(group)
 
     def look(self, rules: Rules, cluster: ClusterState, queue_usage: QueueUsage) -> None:
-        """Reserve for the first heads, at the end of a round; prove anew what is reserved, as others come and go."""
+        """Reserve for the first heads, at the end of a round; prove again what is reserved, as others come and go."""
         for head in self._heads_ahead(None):
             inputs = Inputs(rules=rules, group=head.group, queue=head.queue, cluster=cluster, queue_usage=queue_usage)
             self._reservation(head, inputs)
 
     def ahead(self, inputs: Inputs, absent: Collection[str], start: datetime) -> Iterator[Reservation | None]:
-        """Yield what is reserved that a gang must leave alone which starts at a time, as it is in another world.
+        """Yield what is reserved that a gang must leave alone which starts at a time, as it is in another state.
 
         None: what is reserved would fall there without the gang. absent: gangs that are not there, and are in this one.
         """
@@ -329,7 +329,7 @@ class Backfill:
 
     @property
     def estimates(self) -> Mapping[GangUid, Estimate]:
-        """Return when gangs are to start of whom that was reckoned, or why that cannot be."""
+        """Return when gangs are to start of whom that was computed, or why that cannot be."""
         heads = {head.group.uid: one.estimate for head in self._heads.values() if (one := head.reservation) is not None}
         return dict(self._unsure.values()) | heads
 
@@ -395,7 +395,7 @@ class Backfill:
         return known[arrivals]
 
     def _reservation(self, head: _Head, inputs: Inputs) -> Reservation | None:
-        """Return what is reserved for a head; make it anew where it does not stand any more."""
+        """Return what is reserved for a head; make it again where it does not stand any more."""
         known = head.reservation
         if known is not None and self._is_kept(head, known, inputs.cluster, inputs.queue_usage):
             return known
@@ -410,7 +410,7 @@ class Backfill:
         return self.present.now < known.at and (known.is_proved or self._prove(head, known, cluster, queue_usage))
 
     def _prove(self, head: _Head, known: Reservation, cluster: ClusterState, queue_usage: QueueUsage) -> bool:
-        """Return whether a reservation of an earlier cycle stands; reckon what is left beside it anew."""
+        """Return whether a reservation of an earlier cycle stands; compute what is left beside it again."""
         found = self._renewed(head, known, cluster, queue_usage)
         if found is not None:
             known.prove(found.queue_usage, found.arrival.room)
@@ -419,7 +419,7 @@ class Backfill:
     def _renewed(
         self, head: _Head, known: Reservation, cluster: ClusterState, usage: QueueUsage, absent: Collection[str] = ()
     ) -> Reservation | None:
-        """Return a reservation as it is in a world, from which some are absent that are there; None where it falls."""
+        """Return a reservation as it is in a state, from which some are absent that are there; None where it falls."""
         removed = [one for one in self.present.removed(known.at) if one.interval.gang not in absent]
         names = {one.interval.gang for one in removed}.union(absent)
         if any(gang in self.present.expected_ends and gang not in names for gang in known.removed):

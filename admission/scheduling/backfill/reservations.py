@@ -145,7 +145,7 @@ class UsageExcludingReserved(QueueUsage):
 
 
 def moment(cluster: ClusterState, queue_usage: QueueUsage, at: datetime, removed: Sequence[ExpectedEnd]) -> Moment:
-    """Return how things stand when some have ended, in the world in which they have."""
+    """Return how things stand when some have ended, in the cluster state in which they have."""
     queue_usage = queue_usage.copy()
     charges: dict[QueueName, dict[MeterName, int]] = {}
     for expected_end in removed:

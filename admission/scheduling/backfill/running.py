@@ -24,7 +24,7 @@ class RunningGangs:
     """The gangs that have devices, by name. changes: grows whenever one comes or goes.
 
     is_early: whether one has gone, since the cycle began, or is about to, of whom that was not expected yet. overdue:
-    when the first of those should have gone that have gone later; who reckoned after that expected it later still.
+    when the first of those should have gone that have gone later; who computed after that expected it later still.
     is_vague: whether one has come or gone of whom nobody knows how long it runs.
     """
 
@@ -68,7 +68,7 @@ class RunningGangs:
         self.overdue = None
 
     def is_sooner(self, made: datetime) -> bool:
-        """Return whether one has gone sooner than was expected when something was reckoned."""
+        """Return whether one has gone sooner than was expected when something was computed."""
         return self.is_early or (self.overdue is not None and self.overdue <= made)
 
     def add(self, expected_end: ExpectedEnd) -> None:

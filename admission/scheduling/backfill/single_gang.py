@@ -1,7 +1,8 @@
 """Deciding about a gang outside of a round, and beside what is reserved for those ahead of it.
 
-So it is for gangs that others are evicted for: they are planned in worlds that are not there yet, where some have gone.
-What is reserved is looked at as it would be in such a world. Nothing is reserved or given up for the question.
+So it is for gangs that others are evicted for: they are planned in cluster states that are not there yet, where some
+have gone. What is reserved is looked at as it would be in such a cluster state. Nothing is reserved or given up for the
+question.
 """
 
 from collections.abc import Collection
@@ -28,8 +29,9 @@ def granted(
 ) -> Verdict | None:
     """Return what a gang may be granted; None where it is held, or in the way of what is reserved for those ahead.
 
-    absent: the gangs that are not in the world of the question, and are there now. start: when it is to start; None:
-    now. spares_all: whether nothing is granted as well where something that is reserved could not be had in any case.
+    absent: the gangs that are not in the cluster state of the question, and are there now. start: when it is to start;
+    None: now. spares_all: whether nothing is granted as well where something that is reserved could not be had in any
+    case.
     """
     found = chain.decide(inputs)
     if not isinstance(found.outcome, Grant):

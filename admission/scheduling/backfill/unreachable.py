@@ -68,13 +68,13 @@ class NeverFits:
         return known.never_fits
 
     def came(self, gang: GangUid, end: datetime | None) -> None:
-        """Take notice of a gang that starts. One of whom nobody knows when it ends may take another's hope."""
+        """Note a gang that starts. One of whom nobody knows when it ends may take another's hope."""
         self._known.pop(gang, None)
         if end is None:
             self._known = {uid: known for uid, known in self._known.items() if known.never_fits}
 
     def clear(self) -> None:
-        """Look at everybody anew."""
+        """Look at everybody again."""
         self._known.clear()
 
     def begin(self, waiting: Container[GangUid], most: int) -> None:

@@ -54,7 +54,7 @@ class GangEquivalence:
         )
 
     def is_fresh(self, cluster: ClusterState) -> bool:
-        """Return whether the claims are still to be allocated in a world, and nobody else's."""
+        """Return whether the claims are still to be allocated in a cluster state, and nobody else's."""
         return all(_is_fresh(claim, cluster) for claim in self.claims)
 
     def hold(self, hold: Hold) -> Hold:

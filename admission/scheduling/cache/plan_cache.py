@@ -5,7 +5,7 @@ A cycle runs for every change in the cluster, most of which change nothing for t
 - *Proofs* that there is no plan. They hold for every gang that asks for the same, whatever its queue may take, until
   nodes or devices change so that one of its pods may find devices on them (`planner.requeue_hint`). Their sentences are
   those of the time when they were found, and are renewed when they are old.
-- Other *holds* of single gangs, as long as the world, the quotas and their use, and the gang's own demands are what
+- Other *holds* of single gangs, as long as the state, the quotas and their use, and the gang's own demands are what
   they were. Sound, since the planner is a function of exactly these. Only those found before the cycle's first grant.
 """
 
@@ -57,13 +57,13 @@ class Basis:
         )
 
     def same_rules(self, other: "Basis") -> bool:
-        """Return whether what is proved on one is proved on the other, as far as their worlds are alike."""
+        """Return whether what is proved on one is proved on the other, as far as their cluster states are alike."""
         return self.meters is other.meters and self.steps == other.steps and self.protection == other.protection
 
 
 @dataclass(slots=True, eq=False)
 class InfeasibilityProof:
-    """Why there is no plan, in general names, and the last world in which that was so.
+    """Why there is no plan, in general names, and the last cluster state in which that was so.
 
     pods: the question. lack: tells whether there is room for all of them at all, where that can be told. stale: how
     often nodes have changed since the sentence was written.
@@ -80,7 +80,7 @@ class InfeasibilityProof:
 class PlanCache:
     """Holds by gang and how many of its pods were planned, proofs by question, and what they rest on.
 
-    One for each leader; begun anew in every cycle.
+    One per leader; started over in every cycle.
     """
 
     _basis: Basis | None = None
@@ -88,7 +88,7 @@ class PlanCache:
     _stands: bool = False
     _proofs: dict[Hashable, InfeasibilityProof] = field(default_factory=dict)
     _changed: dict[tuple[object, object], frozenset[NodeName] | None] = field(default_factory=dict)
-    """The nodes that changed between two worlds, by their tokens; those of this cycle."""
+    """The nodes that changed between two cluster states, by their tokens; those of this cycle."""
 
     def begin(self, basis: Basis) -> None:
         """Start a cycle: forget everything when what it rested on has changed."""
@@ -105,7 +105,7 @@ class PlanCache:
         self._stands = True
 
     def end(self) -> None:
-        """Say that a gang was granted: those that come after it see another world."""
+        """Say that a gang was granted: those that come after it see another cluster state."""
         self._stands = False
 
     def of(self, gang: GangUid, question: Question) -> Hold | None:
@@ -136,7 +136,7 @@ class PlanCache:
         return found
 
     def forget_changes(self) -> None:
-        """Forget between which worlds nodes changed, where one follows the other and no cycle begins."""
+        """Forget between which cluster states nodes changed, where one follows the other and no cycle begins."""
         self._changed.clear()
 
     @property
@@ -145,7 +145,7 @@ class PlanCache:
         return any(proof.stale for proof in self._proofs.values())
 
     def _renew(self, most: int) -> None:
-        """Forget one proof whose sentence is too old, so that it is found anew."""
+        """Forget one proof whose sentence is too old, so that it is found again."""
         key = next((key for key, proof in self._proofs.items() if proof.stale > most), None)
         if key is not None:
             del self._proofs[key]

@@ -1,8 +1,9 @@
 """The gangs that wait, queue by queue: where nothing changed for a queue, its line is not gone through again.
 
 As long as no gang may start, what is decided of a gang depends on nothing but the gang itself, those ahead of it in its
-own queue, and what all share: the world, and what the queue may take. So a line stands as a whole while its gangs are
-the same objects, none of their findings was dropped, and the few grounds that all of its findings rest on still hold.
+own queue, and what all share: the cluster state, and what the queue may take. So a line stands as a whole while its
+gangs are the same objects, none of their findings was dropped, and the few inputs that all of its findings rest on
+still hold.
 """
 
 import operator
@@ -37,7 +38,7 @@ Holds = Callable[[QueueName, Ground], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CachedQueue:
-    """The gangs of one queue, as they were counted, of each of which a decision stands on these grounds."""
+    """The gangs of one queue, as they were counted, of each of which a decision stands on these inputs."""
 
     groups: tuple[Group, ...]
     inputs: tuple[Ground, ...]
@@ -46,7 +47,7 @@ class CachedQueue:
 
 @dataclass(slots=True)
 class QueueCache:
-    """The lines that may still stand. One for each leader."""
+    """The lines that may still hold. One per leader."""
 
     _counted: tuple[Group, ...] = ()
     _waiting: dict[QueueName, tuple[Group, ...]] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """What was found of gangs that wait, for as long as it stands: one is looked at again when something changed for it.
 
-Each finding says by what it was made: a check whose grounds are known, or a proof that there is no plan. It stands
-while the gang and its claims are what they were, the grounds of all checks are, and its quota still suffices, or lacks
-just the same. Whatever else holds a gang (a back-off, a budget, a search that ended) is found anew in every cycle.
+Each finding says by what it was made: a check whose inputs are known, or a proof that there is no plan. It stands
+while the gang and its claims are what they were, the inputs of all checks are, and its quota still suffices, or lacks
+just the same. Whatever else holds a gang (a back-off, a budget, a search that ended) is found again in every cycle.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ STEADY = frozenset(
         "scheduler_is_known",
     }
 )
-"""Checks that say the same of the same gang, its claims and the grounds."""
+"""Checks that say the same of the same gang, its claims and the inputs."""
 
 ShortageOf = Callable[[QueueName, Charge], Hold | None]
 """Returns why a queue may not take a charge now."""
@@ -67,7 +67,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class VerdictCache:
-    """Findings by gang, and their grounds. One for each leader; begun anew in every cycle."""
+    """Findings by gang, and their inputs. One per leader; started over in every cycle."""
 
     _inputs: tuple[object, ...] = ()
     _queues: Mapping[QueueName, Queue] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class VerdictCache:
     _said: dict[Hashable, Hold | None] = field(default_factory=dict)
     """What queues may not take now, and what was said of that before."""
     cleared: int = 0
-    """Grows when the grounds that all share have changed."""
+    """Grows when the inputs that all share have changed."""
     lines: QueueCache = field(default_factory=QueueCache)
     """The queues of which all findings may still stand."""
 

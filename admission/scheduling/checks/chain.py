@@ -66,9 +66,9 @@ class Rules:
     steps: int
     profile: SchedulerProfile | None = field(default_factory=SchedulerProfile)
     plans: PlanCache = field(default_factory=PlanCache)
-    """The planner's holds of earlier cycles that may still stand."""
+    """The planner's holds of earlier cycles that may still hold."""
     rest: VerdictCache = field(default_factory=VerdictCache)
-    """What was found of gangs in earlier cycles, as far as it may still stand."""
+    """What was found of gangs in earlier cycles, if it still holds."""
     sharing: fair_share.Rules = field(default_factory=lambda: fair_share.Rules(weights={}, half_lives={}, wanted={}))
     history: fair_share.UsageHistory | None = None
     """What queues have used before, for fair shares."""
@@ -83,7 +83,7 @@ class Rules:
     unready: Mapping[GangUid, Hold] = field(default_factory=dict)
     """What holds gangs whose claims are still being freed."""
     anew: frozenset[GangUid] = frozenset()
-    """Those of them that the next cycle plans anew; nobody behind them is planned before."""
+    """Those of them that the next cycle plans again; nobody behind them is planned before."""
     unfit: Mapping[GangUid, Hold | Denial] = field(default_factory=dict)
     """What holds workloads whose pods cannot be told from their templates."""
     defects: list[Defect] = field(default_factory=list)
@@ -96,7 +96,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What one gang is decided on: the rules, and how the world and the queues stand after those granted before it."""
+    """What one gang is decided on: the rules, and how the state and the queues stand after those granted before it."""
 
     rules: Rules
     group: Group
@@ -170,7 +170,7 @@ def decide(inputs: Inputs) -> Verdict:
 
 
 def _decided(inputs: Inputs) -> Verdict:
-    """Decide about all that wait of a gang, or about as many as may start; those made anew go where others were."""
+    """Decide about all that wait of a gang, or about as many as may start; those made again go where others were."""
     rules, group = inputs.rules, inputs.group
 
     def judged(part: Group) -> Verdict:
@@ -202,7 +202,7 @@ def is_whole(group: Group) -> bool:
 
 
 def capacity_bound(inputs: Inputs) -> CapacityBound | None:
-    """Return what tells by counting that there is no plan, in this world and in those like it; None if nothing does.
+    """Return what tells by counting that there is no plan, in this state and in those like it; None if nothing does.
 
     inputs: `asked` already, of a gang that is whole.
     """
@@ -392,7 +392,7 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
     order_is_kept,
     *AFFORDABILITY,
 )
-"""Cheap before dear, and what its owner can mend before what only time mends."""
+"""Cheap before expensive, and what its owner can fix before what only time fixes."""
 
 
 def _planned(inputs: Inputs) -> Verdict:

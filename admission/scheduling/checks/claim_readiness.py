@@ -1,7 +1,7 @@
 """Whether the claims of a gang are there to be planned: made, its own to use, and not about to go.
 
 Asked of what the pods name, in every cycle: a claim may be deleted while its gang waits. A template that is changed or
-made anew meanwhile changes nothing for claims that were made from it before; Kubernetes does not make them again.
+made again meanwhile changes nothing for claims that were made from it before; Kubernetes does not make them again.
 """
 
 from admission.api.kubernetes.claims import Claim

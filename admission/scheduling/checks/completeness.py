@@ -141,8 +141,8 @@ def _where(group: Group) -> str:
 def entered(group: Group, snapshot: Snapshot) -> Queue | Hold | Denial:
     """Return the gang's queue, if it is there and open to the namespace of every pod that waits.
 
-    The door has asked that as well, but namespaces are labelled anew, queues are changed, and a pod that names a queue
-    elsewhere is let in while Muster is down.
+    The webhook has asked that as well, but namespaces are labelled again, queues are changed, and a pod that names a
+    queue elsewhere is admitted while Muster is down.
     """
     queue = snapshot.queues.get(group.queue)
     if queue is None:

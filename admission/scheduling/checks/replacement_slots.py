@@ -47,7 +47,7 @@ def after(known: Vacancies, placements: Mapping[GangUid, Placement], entries: It
 
 
 def taken(places: Sequence[ReplacementSlot], pods: Iterable[Pod]) -> tuple[ReplacementSlot, ...]:
-    """Return what is still vacant when some pods were let in, wherever they went."""
+    """Return what is still vacant when some pods were admitted, wherever they went."""
     removed = _by_pod(pods, places).values()
     return tuple(place for place in places if place not in removed)
 
@@ -73,7 +73,7 @@ def regained(found: Verdict, places: Sequence[ReplacementSlot], nodes: Container
 
 
 def _by_pod(pods: Iterable[Pod], places: Sequence[ReplacementSlot]) -> dict[Uid, ReplacementSlot]:
-    """Return the place of each pod that comes in the stead of another: of the same name, or else of one alike."""
+    """Return the place of each pod that comes in place of another: of the same name, or else of one alike."""
     left, new, found = list(reversed(places)), list(pods), dict[Uid, ReplacementSlot]()
     for is_heir in (_is_namesake, _is_akin):
         for pod in (pod for pod in new if pod.meta.uid not in found):

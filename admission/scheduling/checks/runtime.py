@@ -5,7 +5,7 @@ say nothing (`defaultRuntime`). It runs no longer than Muster lets it (the queue
 does where that ends all of its pods (`activeDeadlineSeconds` of pods and of what they belong to).
 
 Whoever runs longer than expected is expected to run for as long again as it is late, and for a minute at least: so what
-was reckoned with is reckoned anew a few times, not all the time, and the later the less often.
+was computed with is computed again a few times, not all the time, and the later the less often.
 """
 
 from datetime import datetime, timedelta

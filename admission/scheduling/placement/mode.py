@@ -1,7 +1,7 @@
 """Who picks the devices of a gang, and why: what was asked for, and what the protection of the devices allows.
 
 Asked with the plan in hand, since the drivers that it touches decide. A gang whose devices cannot be had in any way
-that was asked for waits, with the mend.
+that was asked for waits, with the fix.
 """
 
 from collections.abc import Collection, Iterable

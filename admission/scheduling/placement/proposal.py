@@ -2,7 +2,7 @@
 
 Where Muster picks the devices itself the plan may have any of them; where kube-scheduler does, only those that it will
 come to. Which of the two it is depends on the drivers that the plan touches, so it is known when there is a plan: one
-that kube-scheduler would have to carry out is made anew as kube-scheduler would.
+that kube-scheduler would have to carry out is made again as kube-scheduler would.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ HOLDS = {
 class Proved(Hold):
     """There is no plan, whatever the quota: only a change of nodes or of devices in use can help.
 
-    lack: tells of other worlds whether they are too small as well, where that can be told without a search.
+    lack: tells of other cluster states whether they are too small as well, where that can be told without a search.
     """
 
     capacity_bound: CapacityBound | None = field(default=None, compare=False, repr=False)

@@ -3,7 +3,7 @@
 Two programs that choose among the same devices may choose the same one. Muster chooses only where kube-scheduler
 cannot: behind a *fence*, a taint on all devices of a driver that no claim may tolerate, or under *coverage*, where no
 pod that could get devices exists without Muster's gate. `judge` is asked in every cycle, with what is seen in that
-moment; its checks stand in the order in which people have to mend.
+moment; its checks stand in the order in which people have to fix.
 
 A fence cuts both ways: while its rule stands, kube-scheduler gives the driver's devices to nobody, also not to pods
 that Muster has pinned. So the rule is wanted only where it can count, and is taken away where it cannot.
@@ -45,7 +45,7 @@ class Means(StrEnum):
 class Protection:
     """How it stands with one driver. by: what protects its devices; None where nothing does.
 
-    why: a sentence that says so, and the mend. closed: whether a fence stands, so that kube-scheduler gives the devices
+    why: a sentence that says so, and the fix. closed: whether a fence stands, so that kube-scheduler gives the devices
     to nobody, whether or not that protects them. soon: whether they will be protected in a moment.
     """
 
@@ -107,7 +107,7 @@ class Barriers:
 
     fence: the drivers that the setting names. served: whether the API server has DeviceTaintRules to make fences of.
     rules: driver → since when its rule stands as it must. policy: since when claims that tolerate the fence are
-    refused. webhooks: None where the settings do not ask for coverage. trouble: why this cannot be seen or mended, and
+    refused. webhooks: None where the settings do not ask for coverage. trouble: why this cannot be seen or fixed, and
     troubled: since when.
     """
 
@@ -460,7 +460,7 @@ def _lacks_devices(pod: Pod, snapshot: Snapshot) -> bool:
 def _in_flight(scene: FenceInputs, driver: str | None = None) -> Iterator[Placement]:
     """Yield the gangs that kube-scheduler is choosing devices for: let in, with claims that are not allocated.
 
-    Settled ones as well: it takes devices back from a pod that does not fit its node, and chooses anew.
+    Settled ones as well: it takes devices back from a pod that does not fit its node, and chooses again.
     """
     free = _schedulable(scene)
     begun = [placement for placement in scene.placements if free and not placement.seats.keys().isdisjoint(free)]

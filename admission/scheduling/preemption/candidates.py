@@ -1,4 +1,4 @@
-"""Who has been let in and could be evicted, and who goes in any case: from the books, and from what is seen of pods.
+"""Who has been admitted and could be evicted, and who goes in any case: from the books, and from what is seen of pods.
 
 A claim that pods of several gangs use stays when one of them goes. A gang goes that was evicted, or whose pods have all
 ended or are being deleted; one whose pods should have ended long ago (their node is lost, say) is not waited for.
@@ -22,12 +22,12 @@ from admission.workloads.gangs import Group
 _NOBODY, _NOWHERE = GangUid(""), QueueName("")
 
 STALLED = timedelta(minutes=5)
-"""After how long, beyond its grace period, a pod that is being deleted is not reckoned to go."""
+"""After how long, beyond its grace period, a pod that is being deleted is not computed to go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What tenants are read from. leaving: pods that were evicted, though the sight may not show it yet."""
+    """What tenants are read from. leaving: pods that were evicted, though the observed state may not show it yet."""
 
     placements: Mapping[GangUid, Placement]
     observed: ObservedAllocations

@@ -2,8 +2,8 @@
 
 A promise is kept against everybody else: what the gang was planned to get counts as taken, devices and quota, beside
 what the victims still have. The gang itself is asked first in every cycle whether it can start by now, on whatever it
-finds. A promise ends when it is redeemed, when the victims are gone and it was in vain, or when it is taken over by a
-gang for which its own could be evicted if it ran already.
+finds. A promise ends when it is redeemed, when the victims are gone and it was without effect, or when it is taken over
+by a gang for which its own could be evicted if it ran already.
 """
 
 import operator
@@ -117,12 +117,12 @@ class Nomination:
 
 @dataclass(slots=True)
 class NominatedState:
-    """The worlds in which promises count as taken, as long as they are the same ones over the same world."""
+    """The states in which promises count as taken, as long as they are the same ones over the same cluster state."""
 
     _known: dict[tuple[object, ...], ClusterState] | None = None
 
     def over(self, cluster: ClusterState, nominations: Sequence[Nomination]) -> ClusterState:
-        """Return the world in which all of this is taken as well."""
+        """Return the cluster state in which all of this is taken as well."""
         if not nominations:
             return cluster
         key = (cluster, *nominations)
@@ -160,11 +160,12 @@ class Expected:
 
 @dataclass(slots=True)
 class Nominations:
-    """What a leader has promised, and for whom it has looked in vain. One for each leader.
+    """What a leader has promised, and for whom it has looked without effect. One per leader.
 
     begun: whether it has looked at what its predecessor left. told: what holds were told as, to tell them alike again.
-    groups, world and grounds: what those who ask were last looked at on. asks: what gangs ask for; failed: those for
-    which nobody can be evicted on these. left: whether some have not been looked at on them; turns: when each was last.
+    groups, cluster state and inputs: what those who ask were last looked at on. asks: what gangs ask for; failed: those
+    for which nobody can be evicted on these. left: whether some have not been looked at on them; turns: when each was
+    last.
     """
 
     nominations: dict[GangUid, Nomination] = field(default_factory=dict)
@@ -184,7 +185,7 @@ class Nominations:
     def begin(self, groups: tuple[Group, ...], cluster: ClusterState, *made_from: object) -> bool:
         """Begin to look. Return whether there is anything to look at that was not looked at before.
 
-        Who was looked at in vain is looked at again when the grounds are others, or nodes or the use of devices.
+        Who was looked at without effect is looked at again when the inputs are others, or nodes or the use of devices.
         """
         moved = self.cluster is not cluster and (
             self.cluster is None or requeue_hint.changed(self.cluster, cluster) != frozenset()
@@ -220,7 +221,7 @@ def _with_all(cluster: ClusterState, nominations: Iterable[Nomination]) -> Clust
 
 
 def with_nomination(cluster: ClusterState, group: Group, grant: Grant) -> ClusterState:
-    """Return the world in which the devices and the room of a grant are taken, though its claims wait as before."""
+    """Return the state in which the devices and the room of a grant are taken, though its claims wait as before."""
     plan, pods = grant.plan, {pod.meta.uid: pod for pod in group.waiting}
     room = [(place.node, pods[place.uid].requests) for place in plan.pods]
     claims = ((claim.claim, plan.uses.get(claim.uid or Uid(claim.claim), ())) for p in plan.pods for claim in p.claims)
@@ -230,7 +231,7 @@ def with_nomination(cluster: ClusterState, group: Group, grant: Grant) -> Cluste
 
 
 def granted(cluster: ClusterState, group: Group, grant: Grant) -> ClusterState:
-    """Return the world after a grant."""
+    """Return the cluster state after a grant."""
     pods = {pod.meta.uid: pod for pod in group.waiting}
     return cluster_state.granted(cluster, grant.plan, pods, group.key, grant.claims)
 

@@ -1,8 +1,8 @@
 """Who is evicted so that a gang that is held may start: whole gangs, and only where its plan is proved without them.
 
 Which gangs may be evicted, and which of all sets of them is chosen, `quota` says. What is asked here for each set is
-the controller's own decision about the gang that waits, in the world and with the quotas that there would be without
-these gangs, and without those that go in any case; and beside what is reserved for heads that are ahead of it.
+the controller's own decision about the gang that waits, in the cluster state and with the quotas that there would be
+without these gangs, and without those that go in any case; and beside what is reserved for heads that are ahead of it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ BOUNDS = Bounds(fits=48, sets=2_000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionCandidate:
-    """A gang that has been let in, and what it gives back when it goes. key: `namespace/name`."""
+    """A gang that has been admitted, and what it gives back when it goes. key: `namespace/name`."""
 
     key: str
     candidate: Candidate
@@ -56,7 +56,7 @@ class PreemptionCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionScope:
-    """Where it is decided: the world and the quotas as they are now, and who goes in any case."""
+    """Where it is decided: the cluster state and the quotas as they are now, and who goes in any case."""
 
     rules: Rules
     cluster: ClusterState

@@ -179,7 +179,8 @@ class Clock:
         self._claims = dict(replayed.snapshot.claims)
         # The mapping is this stage's own, and grows and shrinks with the jobs that are looked at.
         snapshot = replace(replayed.snapshot, claims=self._claims)
-        # So is what is remembered of devices in use: the ward's worlds change under who has seen an earlier one.
+        # So is what is remembered of devices in use: the ward's cluster states change under who has seen an earlier
+        # one.
         own = Selectors(replayed.cluster.profile.cel)
         rules = replace(replayed.rules, snapshot=snapshot, selectors=own, plans=PlanCache(), rest=VerdictCache())
         self.rules = replace(rules, defects=[], mute=True)

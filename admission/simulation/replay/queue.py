@@ -254,10 +254,10 @@ class _Contest:
 class Counting:
     """Decides as a queue does that counts: first in, first out by quota, whatever devices are free.
 
-    A job whose least charge fits the quota of its queue is let in, and uses it from then on. It starts when the planner
-    finds a place for all of it, and holds its quota until then. Those behind the first one that does not fit wait,
-    queue by queue. A real one is worse off: pods that are let in one by one take devices from each other while they
-    wait for the rest of their gang.
+    A job whose least charge fits the quota of its queue is admitted, and uses it from then on. It starts when the
+    planner finds a place for all of it, and holds its quota until then. Those behind the first one that does not fit
+    wait, queue by queue. A real one is worse off: pods that are admitted one by one take devices from each other while
+    they wait for the rest of their gang.
     """
 
     def __init__(self, stage: Clock) -> None:
@@ -315,7 +315,7 @@ class Counting:
                 contest.enter(line.head)
 
     def _placed(self) -> Iterator[Running]:
-        """Start those that were let in, and for which there is a place."""
+        """Start those that were admitted, and for which there is a place."""
         left: list[_LetIn] = []
         for one in self._let_in:
             if one.held is None:

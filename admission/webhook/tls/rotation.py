@@ -21,7 +21,7 @@ from admission.webhook.tls.certificate import Certificate
 log = structlog.get_logger(__name__)
 
 TRIES = 4
-"""How often a list is made anew from what another process has made of it meanwhile."""
+"""How often a list is made again from what another process has made of it meanwhile."""
 
 LOOK_SECONDS = 600.0
 """How often the shared list is looked at, at the least: somebody may have deleted it."""
@@ -37,7 +37,7 @@ class Vault(Protocol):
         """Return the entries and their version; None when there are none yet."""
 
     async def write(self, entries: Mapping[str, bytes], version: str | None) -> None:
-        """Replace the entries of a version, or make the first. Raises ConflictError when somebody else was faster."""
+        """Replace the entries of a version, or make the first. Raises ConflictError when another client was faster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class OwnAuthorities:
 
 
 class Files:
-    """A certificate, its key and perhaps the authority's certificate in files that somebody else keeps fresh."""
+    """A certificate, its key and perhaps the authority's certificate in files that another client keeps fresh."""
 
     every = FILES_SECONDS
 

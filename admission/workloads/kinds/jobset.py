@@ -5,7 +5,7 @@ the other, each when the one before is ready, and `dependsOn` makes one when oth
 is a wave. With `exclusive-topology` the first pod of every Job comes first: JobSet's webhook lets the others in when it
 is scheduled (`pkg/webhooks/pod_webhook.go`, ValidateCreate), so these are a wave of their own.
 
-A restart of the whole JobSet makes all Jobs anew, under the next `restart-attempt`
+A restart of the whole JobSet makes all Jobs again, under the next `restart-attempt`
 (`pkg/controllers/jobset_controller.go`, reconcileReplicatedJobs and constructJob, v0.12).
 """
 
@@ -82,7 +82,7 @@ def _spec(job: Reader) -> Reader:
 def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
     """Yield the templates of the first wave of a JobSet that is not done, as of its next try.
 
-    Jobs that have succeeded are not made anew when a JobSet goes on that was suspended, so they are left out.
+    Jobs that have succeeded are not made again when a JobSet goes on that was suspended, so they are left out.
     """
     spec, done = reader.child("spec"), _done(reader)
     restarts = reader.child("status").integer("restarts")

@@ -18,7 +18,7 @@ from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind
 
 REPLICA_TYPE = "training.kubeflow.org/replica-type"
 JOB_ROLE = "training.kubeflow.org/job-role"
-"""What the mpi-operator says in the stead of a replica type (`pkg/controller/mpi_job_controller.go`, defaultLabels)."""
+"""What the mpi-operator says in place of a replica type (`pkg/controller/mpi_job_controller.go`, defaultLabels)."""
 
 LAUNCHER = "launcher"
 SUSPEND = ("spec", "runPolicy", "suspend")

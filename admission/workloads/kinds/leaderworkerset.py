@@ -2,8 +2,8 @@
 
 A leader is a pod of the StatefulSet that the LeaderWorkerSet makes; its workers are pods of a StatefulSet that belongs
 to the leader. So the leader's UID is who the group is. Its label `group-key` is not: that is a digest of the leader's
-name, which anyone may compute, and which stays the same when the group is made anew. A group that restarts, or comes in
-a new revision, has another leader and is another gang.
+name, which anyone may compute, and which stays the same when the group is made again. A group that restarts, or comes
+in a new revision, has another leader and is another gang.
 
 The workers are made beside the leader, unless `startupPolicy` is LeaderReady or the set wants its groups in topologies
 of their own: then they come when the leader runs, and are a wave of their own (`pkg/controllers/pod_controller.go`,

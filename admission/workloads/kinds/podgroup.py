@@ -2,7 +2,7 @@
 
 That of Kubernetes itself (scheduling.k8s.io) is named in `spec.schedulingGroup`, which never changes. The others are
 named in a label or an annotation, and are read for those who move here from another scheduler. Who the gang is says the
-PodGroup's UID: one that is made anew under its name is another gang.
+PodGroup's UID: one that is made again under its name is another gang.
 """
 
 from admission.api.kubernetes.meta import Meta

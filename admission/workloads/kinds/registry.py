@@ -83,7 +83,7 @@ def is_kind(_pod: Pod, _links: Sequence[Link], parent: Parent) -> Member:
 class WorkloadKind:
     """One kind of objects that pods belong to.
 
-    versions: of the same shape, the best first. read: how many pods an object has; it notes flaws in the reader.
+    versions: of the same shape, the best first. read: how many pods an object has; it notes problems in the reader.
     fields: which of its fields say so. named: whether pods name the object, as a PodGroup, and do not belong to it.
     is_link: whether it only stands between pods and what they belong to. suspend: the field by which its controller
     is told to make no pods; empty where it has none, or where the pods that would come cannot be told from the object.
