@@ -235,7 +235,7 @@ class DeviceSignatures:
                 yield listed, number
 
     def _number(self, listed: InventoryDevice, bits: tuple[int, ...]) -> int | None:
-        """Return the number of a device's signature; None if it fits no request. bits: per request, 1: yes, 2: error."""
+        """Return the number of a signature; None if it fits no request. bits: per request, 1: yes, 2: error."""
         key: Hashable = (bits, listed.reachable, self._sort(listed))
         if max(bits) > 1 and len(self._failing) < MOST_NAMED:
             # An error names its device: the first ones exactly, others by one that fails in the same way.
