@@ -85,78 +85,78 @@ class ClaimContext:
     policies: Policies
 
 
-def complete(arrival: ClaimView, known: ClaimContext) -> Verdict:
+def complete(claim_view: ClaimView, known: ClaimContext) -> Verdict:
     """Return what a new claim or template gets. Refuses nothing. Raises RetryError."""
-    completed = completion(arrival, known)
+    completed = completion(claim_view, known)
     if not (completed.patch or completed.warnings):
         return ALLOWED
     return Verdict(patch=completed.patch, warnings=completed.warnings)
 
 
-def completion(arrival: ClaimView, known: ClaimContext) -> Completed:
+def completion(claim_view: ClaimView, known: ClaimContext) -> Completed:
     """Return a new claim or template with what it gets. Raises RetryError."""
-    if arrival.user.username == SCHEDULER:
-        return Completed(obj=arrival.obj)
-    chosen, queue = _chosen(arrival, known)
+    if claim_view.user.username == SCHEDULER:
+        return Completed(obj=claim_view.obj)
+    chosen, queue = _chosen(claim_view, known)
     if not chosen.defaults:
-        return Completed(obj=arrival.obj)
-    namespace = cel_subject.namespace(arrival.namespace, known.snapshot.namespaces.get(arrival.namespace))
-    asker = Asker(namespace=namespace, queue=queue, user=cel_subject.person(arrival.user))
-    return defaults.complete(chosen.defaults, arrival.obj, asker, template=arrival.template)
+        return Completed(obj=claim_view.obj)
+    namespace = cel_subject.namespace(claim_view.namespace, known.snapshot.namespaces.get(claim_view.namespace))
+    asker = Asker(namespace=namespace, queue=queue, user=cel_subject.person(claim_view.user))
+    return defaults.complete(chosen.defaults, claim_view.obj, asker, template=claim_view.template)
 
 
-def judge(arrival: ClaimView, known: ClaimContext) -> Verdict:
+def judge(claim_view: ClaimView, known: ClaimContext) -> Verdict:
     """Judge a new claim or template as it will be stored. Raises RetryError."""
-    if arrival.user.username == SCHEDULER:
+    if claim_view.user.username == SCHEDULER:
         return ALLOWED
-    entrance = _entrance(arrival, known)
-    if entrance.denial is not None:
-        return Verdict(denial=entrance.denial)
+    selection = _entrance(claim_view, known)
+    if selection.denial is not None:
+        return Verdict(denial=selection.denial)
     try:
-        spec = _spec(arrival)
+        spec = _spec(claim_view)
     except MalformedObjectError as error:
-        return Verdict(denial=Denial(DenyReason.MALFORMED_CLAIM, str(error), {"source": arrival.label}))
-    claim = KnownClaim(source=arrival.label, spec=spec)
-    denial = admission.too_large(claim) or _unreadable(claim) or _unaffordable(arrival, claim, entrance, known)
+        return Verdict(denial=Denial(DenyReason.MALFORMED_CLAIM, str(error), {"source": claim_view.label}))
+    claim = KnownClaim(source=claim_view.label, spec=spec)
+    denial = admission.too_large(claim) or _unreadable(claim) or _unaffordable(claim_view, claim, selection, known)
     if denial is not None:
         return Verdict(denial=denial)
-    verdict = _ruled(arrival, known)
-    warnings = () if arrival.is_for_pod else selector_warnings.warnings(claim, known.snapshot.classes)
+    verdict = _ruled(claim_view, known)
+    warnings = () if claim_view.is_for_pod else selector_warnings.warnings(claim, known.snapshot.classes)
     return replace(verdict, warnings=(*verdict.warnings, *warnings)) if warnings else verdict
 
 
-def _ruled(arrival: ClaimView, known: ClaimContext) -> Verdict:
+def _ruled(claim_view: ClaimView, known: ClaimContext) -> Verdict:
     """Return what the rules of the policies say."""
-    chosen, queue = _chosen(arrival, known)
+    chosen, queue = _chosen(claim_view, known)
     if not chosen.rules:
         return ALLOWED
-    obj = arrival.obj
-    claim = cel_subject.of_template(obj.get("metadata") or {}, obj.get("spec") or {}) if arrival.template else obj
-    namespace = cel_subject.namespace(arrival.namespace, known.snapshot.namespaces.get(arrival.namespace))
-    user = cel_subject.person(arrival.user)
+    obj = claim_view.obj
+    claim = cel_subject.of_template(obj.get("metadata") or {}, obj.get("spec") or {}) if claim_view.template else obj
+    namespace = cel_subject.namespace(claim_view.namespace, known.snapshot.namespaces.get(claim_view.namespace))
+    user = cel_subject.person(claim_view.user)
     ruled = rules.judge(chosen.rules, [Subject(claim, namespace=namespace, user=user, queue=queue)])
     return Verdict(denial=ruled.denial, warnings=ruled.warnings, annotations=ruled.annotations)
 
 
-def _chosen(arrival: ClaimView, known: ClaimContext) -> tuple[MatchedPolicies, str]:
+def _chosen(claim_view: ClaimView, known: ClaimContext) -> tuple[MatchedPolicies, str]:
     """Return the policies for a claim, and its queue."""
-    queue = arrival.queue
+    queue = claim_view.queue
     if not queue:
-        default = _entrance(arrival, known).queue
+        default = _entrance(claim_view, known).queue
         queue = "" if default is None else default.name
-    return known.policies.choose(arrival.namespace, queue), queue
+    return known.policies.choose(claim_view.namespace, queue), queue
 
 
-def _entrance(arrival: ClaimView, known: ClaimContext) -> QueueSelection:
-    labels = {names.QUEUE: arrival.queue}
+def _entrance(claim_view: ClaimView, known: ClaimContext) -> QueueSelection:
+    labels = {names.QUEUE: claim_view.queue}
     return queue_selection.select_queue(
-        PodView(namespace=arrival.namespace, labels=labels), known.snapshot, known.defaults
+        PodView(namespace=claim_view.namespace, labels=labels), known.snapshot, known.defaults
     )
 
 
-def _spec(arrival: ClaimView) -> ClaimSpec:
-    obj = claims.upgraded(arrival.obj)
-    return claims.decode_template(obj).spec if arrival.template else claims.decode(obj).spec
+def _spec(claim_view: ClaimView) -> ClaimSpec:
+    obj = claims.upgraded(claim_view.obj)
+    return claims.decode_template(obj).spec if claim_view.template else claims.decode(obj).spec
 
 
 def _unreadable(claim: KnownClaim) -> Denial | None:
@@ -186,18 +186,18 @@ def _refused(text: str) -> Inadmissible | None:
 
 
 def _unaffordable(
-    arrival: ClaimView, claim: KnownClaim, entrance: QueueSelection, known: ClaimContext
+    claim_view: ClaimView, claim: KnownClaim, selection: QueueSelection, known: ClaimContext
 ) -> Denial | None:
     """Refuse what the queue that is named, or any that the claim's pods could be in, refuses of every pod."""
-    if entrance.queue is None or arrival.is_for_pod:
+    if selection.queue is None or claim_view.is_for_pod:
         return None
-    first = _objection(claim, entrance.queue, known)
-    if first is None or arrival.queue:
+    first = _objection(claim, selection.queue, known)
+    if first is None or claim_view.queue:
         return first
-    others = queue_selection.open_to(arrival.namespace, known.snapshot)
+    others = queue_selection.open_to(claim_view.namespace, known.snapshot)
     if any(_objection(claim, queue, known) is None for queue in others):
         return None
-    several = f"; nor can any other queue that is open to namespace {arrival.namespace}" if len(others) > 1 else ""
+    several = f"; nor can any other queue that is open to namespace {claim_view.namespace}" if len(others) > 1 else ""
     return replace(first, message=f"{first.message}{several}")
 
 

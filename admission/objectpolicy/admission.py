@@ -46,21 +46,23 @@ T = TypeVar("T")
 Look = Callable[[ObjectView, ObjectContext], Iterable[ObjectFinding]]
 
 
-def judge(arrival: ObjectView, known: ObjectContext) -> Verdict:
+def judge(object_view: ObjectView, known: ObjectContext) -> Verdict:
     """Judge an object. Raises MalformedObjectError with every problem, or RetryError."""
-    if arrival.obj is None:
-        return _on_deletion(arrival, known)
-    if _is_going(arrival.obj) or (arrival.old is not None and arrival.obj.get("spec") == arrival.old.get("spec")):
+    if object_view.obj is None:
+        return _on_deletion(object_view, known)
+    if _is_going(object_view.obj) or (
+        object_view.old is not None and object_view.obj.get("spec") == object_view.old.get("spec")
+    ):
         return ALLOWED
-    return _verdict(WRITTEN[arrival.plural](arrival, known))
+    return _verdict(WRITTEN[object_view.plural](object_view, known))
 
 
-def _on_deletion(arrival: ObjectView, known: ObjectContext) -> Verdict:
-    look = DELETED.get(arrival.plural)
-    if look is None or arrival.old is None or _is_going(arrival.old):
+def _on_deletion(object_view: ObjectView, known: ObjectContext) -> Verdict:
+    look = DELETED.get(object_view.plural)
+    if look is None or object_view.old is None or _is_going(object_view.old):
         return ALLOWED
     try:
-        return _verdict(look(arrival, known))
+        return _verdict(look(object_view, known))
     except MalformedObjectError:
         # It was of no use to anybody.
         return ALLOWED
@@ -82,24 +84,26 @@ def _is_going(obj: Json) -> bool:
     return isinstance(metadata, dict) and metadata.get("deletionTimestamp") is not None
 
 
-def _queue(arrival: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
-    before = _read_if_whole(queues.decode, arrival.old)
-    return objectpolicy_queues.written(queues.decode(arrival.obj or {}), known.snapshot, before)
+def _queue(object_view: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
+    before = _read_if_whole(queues.decode, object_view.old)
+    return objectpolicy_queues.written(queues.decode(object_view.obj or {}), known.snapshot, before)
 
 
-def _meter(arrival: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
-    before = _read_if_whole(meters.decode, arrival.old)
-    return objectpolicy_meters.written(meters.decode(arrival.obj or {}), known.snapshot, before)
+def _meter(object_view: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
+    before = _read_if_whole(meters.decode, object_view.old)
+    return objectpolicy_meters.written(meters.decode(object_view.obj or {}), known.snapshot, before)
 
 
-def _policy(arrival: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
-    return objectpolicy_claim_policies.written(claim_policies.decode(arrival.obj or {}), known.snapshot, known.policies)
+def _policy(object_view: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
+    return objectpolicy_claim_policies.written(
+        claim_policies.decode(object_view.obj or {}), known.snapshot, known.policies
+    )
 
 
-def _gang(arrival: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
-    gang = gangs.decode(arrival.obj or {})
+def _gang(object_view: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
+    gang = gangs.decode(object_view.obj or {})
     # A gang stays in its queue, whatever becomes of the labels of its namespace.
-    return objectpolicy_gangs.written(gang, known.snapshot, arrival.namespace) if arrival.old is None else ()
+    return objectpolicy_gangs.written(gang, known.snapshot, object_view.namespace) if object_view.old is None else ()
 
 
 def _read_if_whole(decode: Callable[[Json], T], old: Json | None) -> T | None:
@@ -110,12 +114,12 @@ def _read_if_whole(decode: Callable[[Json], T], old: Json | None) -> T | None:
         return None
 
 
-def _deleted_queue(arrival: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
-    return objectpolicy_queues.deleted(queues.decode(arrival.old or {}), known.snapshot)
+def _deleted_queue(object_view: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
+    return objectpolicy_queues.deleted(queues.decode(object_view.old or {}), known.snapshot)
 
 
-def _deleted_meter(arrival: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
-    return objectpolicy_meters.deleted(meters.decode(arrival.old or {}), known.snapshot)
+def _deleted_meter(object_view: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
+    return objectpolicy_meters.deleted(meters.decode(object_view.old or {}), known.snapshot)
 
 
 WRITTEN: dict[str, Look] = {"queues": _queue, "meters": _meter, "claimpolicies": _policy, "gangs": _gang}

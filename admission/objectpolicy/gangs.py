@@ -19,12 +19,12 @@ def written(gang: Gang, snapshot: Snapshot, namespace: str) -> Iterator[ObjectFi
             f"has more than {annotations.LONGEST_GANG} characters, so no pod can name it in the label {names.GANG}"
         )
         yield ObjectFinding(field="metadata.name", message=message, denied=DenyReason.MALFORMED_REQUEST)
-    arrival = PodView(namespace=namespace, labels={names.QUEUE: gang.queue})
-    entrance = queue_selection.select_queue(arrival, snapshot, Defaults((), snapshot.namespaces))
-    if entrance.denial is not None:
-        unknown = entrance.denial.reason is DenyReason.UNKNOWN_QUEUE
-        denied = None if unknown else entrance.denial.reason
-        yield ObjectFinding(field="spec.queue", message=entrance.denial.message, denied=denied)
-    elif entrance.queue is not None and entrance.queue.meta.deleted is not None:
+    object_view = PodView(namespace=namespace, labels={names.QUEUE: gang.queue})
+    selection = queue_selection.select_queue(object_view, snapshot, Defaults((), snapshot.namespaces))
+    if selection.denial is not None:
+        unknown = selection.denial.reason is DenyReason.UNKNOWN_QUEUE
+        denied = None if unknown else selection.denial.reason
+        yield ObjectFinding(field="spec.queue", message=selection.denial.message, denied=denied)
+    elif selection.queue is not None and selection.queue.meta.deleted is not None:
         message = f"queue {gang.queue} is being deleted and takes no new gangs; name another one"
         yield ObjectFinding(field="spec.queue", message=message)

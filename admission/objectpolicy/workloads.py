@@ -18,13 +18,13 @@ def written(
     kind: Holdable, obj: Json, *, namespace: str, snapshot: Snapshot, defaults: Defaults
 ) -> Iterator[ObjectFinding]:
     """Yield what is wrong with a workload. Raises MalformedObjectError and RetryError."""
-    arrival = workload_admission.decode(kind, obj, namespace)
-    queue = workload_admission.queue_of(arrival, snapshot, defaults)
+    workload_view = workload_admission.decode(kind, obj, namespace)
+    queue = workload_admission.queue_of(workload_view, snapshot, defaults)
     if queue is None or not any(registry.deadlines_at(Reader(obj), kind.deadline)):
         return
-    if not suspendable.is_free(arrival.meta.controller):
+    if not suspendable.is_free(workload_view.meta.controller):
         return
-    may_suspend = arrival.may_suspend
+    may_suspend = workload_view.may_suspend
     if may_suspend and queue.hold_at is HoldAt.WORKLOAD:
         return
     yield _clock_runs(kind, queue.name, may_suspend=may_suspend)

@@ -87,7 +87,7 @@ class Rules:
 class Inputs:
     """What a check may read: the pod, the queue that it enters, its claims as far as they are known."""
 
-    arrival: PodView
+    new_pod: PodView
     queue: Queue
     snapshot: Snapshot
     claims: tuple[KnownClaim, ...] = ()
@@ -97,37 +97,32 @@ class Inputs:
     username: str = ""
 
 
-def additions(
-    arrival: PodView, snapshot: Snapshot, defaults: Defaults, *, username: str = "", trace: str = ""
-) -> Patch:
-    """Return what a new pod lacks: the gate, the label of a queue that it enters by default, and who made it.
+def additions(new_pod: PodView, queue: Queue | None, *, username: str = "", trace: str = "") -> Patch:
+    """Return what a new pod lacks: the gate, the label of the queue that it enters by default, and its maker.
 
-    username: who creates it; empty where nobody knows, and then nobody is named. trace: where its trace goes on, if it
-    has one. Raises RetryError.
+    queue: the one that the pod enters. username: of its creator; empty if unknown, and then no maker is set. trace: the
+    parent of its trace, if it has one.
     """
-    if arrival.node:
+    if new_pod.node or queue is None:
         return ()
-    queue = queue_selection.select_queue(arrival, snapshot, defaults).queue
-    if queue is None:
-        return ()
-    told = {names.USER: maker(arrival, username)} if username else {}
+    told = {names.USER: maker(new_pod, username)} if username else {}
     if trace:
         told[names.TRACE] = trace
     return (
-        *_gate(arrival),
-        *json_patch.set_pairs("/metadata/labels", arrival.labels, {names.QUEUE: queue.name}),
-        *json_patch.set_pairs("/metadata/annotations", arrival.annotations or None, told),
+        *_gate(new_pod),
+        *json_patch.set_pairs("/metadata/labels", new_pod.labels, {names.QUEUE: queue.name}),
+        *json_patch.set_pairs("/metadata/annotations", new_pod.annotations or None, told),
     )
 
 
-def maker(arrival: PodView, username: str) -> str:
+def maker(new_pod: PodView, username: str) -> str:
     """Return who made a pod, or the Job that it belongs to.
 
     The template of a Job says who made the Job, since nobody but this webhook can write that there. It is believed of
     pods that the Job controller creates; anybody else is named as the API server knows them.
     """
-    if username in JOB_CONTROLLERS and arrival.is_of_job:
-        return arrival.annotations.get(names.USER) or username
+    if username in JOB_CONTROLLERS and new_pod.is_of_job:
+        return new_pod.annotations.get(names.USER) or username
     return username
 
 
@@ -159,7 +154,7 @@ def job_restorations(old: JobView, new: JobView) -> Patch:
 
 
 def judge_creation(
-    arrival: PodView,
+    new_pod: PodView,
     snapshot: Snapshot,
     *,
     rules: Rules,
@@ -172,17 +167,17 @@ def judge_creation(
 
     passed: remembers claims that passed, for as long as queues and meters stay what they are.
     """
-    if arrival.is_mirror:
+    if new_pod.is_mirror:
         return ALLOWED
-    entrance = queue_selection.select_queue(arrival, snapshot, defaults)
-    if entrance.denial is not None:
-        return Verdict(denial=entrance.denial)
-    if entrance.queue is None:
-        return _outside(arrival, entrance.warning)
-    claims, missing = _look_up(arrival, snapshot)
+    selection = queue_selection.select_queue(new_pod, snapshot, defaults)
+    if selection.denial is not None:
+        return Verdict(denial=selection.denial)
+    if selection.queue is None:
+        return _outside(new_pod, selection.warning)
+    claims, missing = _look_up(new_pod, snapshot)
     inputs = Inputs(
-        arrival=arrival,
-        queue=entrance.queue,
+        new_pod=new_pod,
+        queue=selection.queue,
         snapshot=snapshot,
         claims=claims,
         missing=missing,
@@ -194,19 +189,19 @@ def judge_creation(
         denial = check(inputs)
         if denial is not None:
             return Verdict(denial=denial)
-    return Verdict(warnings=tuple(_warnings(inputs, rules)), annotations={"queue": entrance.queue.name})
+    return Verdict(warnings=tuple(_warnings(inputs, rules)), annotations={"queue": selection.queue.name})
 
 
-def _gate(arrival: PodView) -> Iterator[json_patch.Operation]:
-    if arrival.gates is None:
+def _gate(new_pod: PodView) -> Iterator[json_patch.Operation]:
+    if new_pod.gates is None:
         yield json_patch.add("/spec/schedulingGates", [{"name": names.GATE}])
-    elif not arrival.gated:
+    elif not new_pod.gated:
         yield json_patch.add("/spec/schedulingGates/-", {"name": names.GATE})
 
 
-def _outside(arrival: PodView, warning: str) -> Verdict:
+def _outside(new_pod: PodView, warning: str) -> Verdict:
     warnings = [warning] if warning else []
-    if arrival.gated:
+    if new_pod.gated:
         warnings.append(
             f"muster: the pod has scheduling gate {names.GATE} but enters no queue, so nothing will ever open it;"
             f" name a queue in label {names.QUEUE} or leave the gate out"
@@ -215,7 +210,7 @@ def _outside(arrival: PodView, warning: str) -> Verdict:
 
 
 def _scheduler_is_not_bypassed(inputs: Inputs) -> Denial | None:
-    node = inputs.arrival.node
+    node = inputs.new_pod.node
     if not node:
         return None
     return Denial(
@@ -227,17 +222,17 @@ def _scheduler_is_not_bypassed(inputs: Inputs) -> Denial | None:
 
 
 def _gate_is_there(inputs: Inputs) -> Denial | None:
-    arrival, queue = inputs.arrival, inputs.queue.name
-    if not arrival.gated:
+    new_pod, queue = inputs.new_pod, inputs.queue.name
+    if not new_pod.gated:
         return Denial(
             DenyReason.GATE_TAMPERING,
             f"the pod enters queue {queue} without scheduling gate {names.GATE}; {TRY_AGAIN}",
             {"queue": queue},
         )
-    if arrival.queue != queue:
+    if new_pod.queue != queue:
         return Denial(
             DenyReason.GATE_TAMPERING,
-            f"the pod enters queue {queue}, the default of namespace {arrival.namespace},"
+            f"the pod enters queue {queue}, the default of namespace {new_pod.namespace},"
             f" without label {names.QUEUE}; {TRY_AGAIN}",
             {"queue": queue},
         )
@@ -246,10 +241,10 @@ def _gate_is_there(inputs: Inputs) -> Denial | None:
 
 def _job_makes_it(inputs: Inputs) -> Denial | None:
     """Refuse a pod that would be taken for a Job's: the Job's UID is what its gang is known by."""
-    arrival, username = inputs.arrival, inputs.username
-    if not arrival.is_of_job or not username or username in JOB_CONTROLLERS:
+    new_pod, username = inputs.new_pod, inputs.username
+    if not new_pod.is_of_job or not username or username in JOB_CONTROLLERS:
         return None
-    name = arrival.controller.name if arrival.controller is not None else ""
+    name = new_pod.controller.name if new_pod.controller is not None else ""
     return Denial(
         DenyReason.GATE_TAMPERING,
         f"metadata.ownerReferences say that Job {name} controls the pod, and {username} makes it: only the Job"
@@ -259,8 +254,8 @@ def _job_makes_it(inputs: Inputs) -> Denial | None:
 
 
 def _maker_is_named(inputs: Inputs) -> Denial | None:
-    said = inputs.arrival.annotations.get(names.USER)
-    if not inputs.username or said == maker(inputs.arrival, inputs.username):
+    said = inputs.new_pod.annotations.get(names.USER)
+    if not inputs.username or said == maker(inputs.new_pod, inputs.username):
         return None
     return Denial(
         DenyReason.GATE_TAMPERING,
@@ -270,13 +265,13 @@ def _maker_is_named(inputs: Inputs) -> Denial | None:
 
 
 def _what_it_says_is_sound(inputs: Inputs) -> Denial | None:
-    return annotations.judge(inputs.arrival)
+    return annotations.judge(inputs.new_pod)
 
 
 def _gang_is_nobodys(inputs: Inputs) -> Denial | None:
     """Refuse the name of a gang that is known by its Job or pod: both would have one Gang object, and one place."""
-    for where, text in inputs.arrival.settings(names.GANG).items():
-        known = inputs.snapshot.gangs.get(f"{inputs.arrival.namespace}/{text}")
+    for where, text in inputs.new_pod.settings(names.GANG).items():
+        known = inputs.snapshot.gangs.get(f"{inputs.new_pod.namespace}/{text}")
         if known is not None and known.workload is not None and not known.written_by_user:
             owner = f"{known.workload.kind} {known.workload.name}"
             return Denial(
@@ -289,7 +284,7 @@ def _gang_is_nobodys(inputs: Inputs) -> Denial | None:
 
 def _claims_will_do(inputs: Inputs) -> Denial | None:
     """Check the claims, unless those of a pod before were the same: pods of a Job share their templates."""
-    if inputs.arrival.containers:
+    if inputs.new_pod.containers:
         return _first_denial(inputs)
     key: tuple[str | int, ...] = (inputs.queue.name,)
     key += tuple([id(claim.spec) * (-1 if claim.allocated else 1) for claim in inputs.claims])
@@ -346,13 +341,13 @@ def unmetered(claim: KnownClaim, queue: Queue, snapshot: Snapshot) -> Denial | N
 
 
 def _fits_one_day(inputs: Inputs) -> Denial | None:
-    arrival, classes = inputs.arrival, inputs.snapshot.classes
-    if not arrival.containers:
+    new_pod, classes = inputs.new_pod, inputs.snapshot.classes
+    if not new_pod.containers:
         return inputs.limits(inputs.queue, inputs.claims, NOTHING)
     asked = Extended(
-        resources=holdings.by_plugins(arrival.requests),
-        offered=extended_resources.resources_of(arrival.containers, classes),
-        claim=extended_resources.spec_of(arrival.containers, classes),
+        resources=holdings.by_plugins(new_pod.requests),
+        offered=extended_resources.resources_of(new_pod.containers, classes),
+        claim=extended_resources.spec_of(new_pod.containers, classes),
     )
     return inputs.limits(inputs.queue, inputs.claims, asked)
 
@@ -387,13 +382,13 @@ def _unmetered(device_class: str, source: str, request: str, queue: Queue) -> De
     )
 
 
-def _look_up(arrival: PodView, snapshot: Snapshot) -> tuple[tuple[KnownClaim, ...], tuple[str, ...]]:
+def _look_up(new_pod: PodView, snapshot: Snapshot) -> tuple[tuple[KnownClaim, ...], tuple[str, ...]]:
     """Return the pod's claims that are known, and the names of the templates and claims that are not."""
     known: list[KnownClaim] = []
     missing: list[str] = []
-    for claim in arrival.claims:
+    for claim in new_pod.claims:
         source = _source(claim)
-        spec = _spec(claim, source, arrival.namespace, snapshot)
+        spec = _spec(claim, source, new_pod.namespace, snapshot)
         if spec is not None:
             known.append(spec)
         elif source:
@@ -420,8 +415,8 @@ def _spec(claim: PodClaim, source: str, namespace: str, snapshot: Snapshot) -> K
 
 def _warnings(inputs: Inputs, rules: Rules) -> Iterator[str]:
     for source in inputs.missing:
-        yield f"muster: {source} is not there in namespace {inputs.arrival.namespace}; the pod waits until it exists"
-    scheduler = inputs.arrival.scheduler
+        yield f"muster: {source} is not there in namespace {inputs.new_pod.namespace}; the pod waits until it exists"
+    scheduler = inputs.new_pod.scheduler
     if scheduler and scheduler not in rules.schedulers:
         yield (
             f"muster: schedulerName {scheduler}: the gate holds the pod, but the plan follows kube-scheduler's rules;"

@@ -17,14 +17,14 @@ LONGEST_GANG = 63
 """Characters. A gang's name is that of an object, and a label's value, which is the narrower of the two."""
 
 
-def judge(arrival: PodView) -> Denial | None:
+def judge(new_pod: PodView) -> Denial | None:
     """Return the first thing that the pod says and that nobody could act on."""
-    return next((denial for check in _CHECKS if (denial := check(arrival)) is not None), None)
+    return next((denial for check in _CHECKS if (denial := check(new_pod)) is not None), None)
 
 
-def _gang_is_a_name(arrival: PodView) -> Denial | None:
+def _gang_is_a_name(new_pod: PodView) -> Denial | None:
     """Refuse a gang whose Gang object could not be made."""
-    said = arrival.settings(names.GANG)
+    said = new_pod.settings(names.GANG)
     for where, text in said.items():
         if len(text) > LONGEST_GANG or not OBJECT_NAME.fullmatch(text):
             return _malformed(
@@ -39,10 +39,10 @@ def _gang_is_a_name(arrival: PodView) -> Denial | None:
     return None
 
 
-def _sizes_are_numbers(arrival: PodView) -> Denial | None:
+def _sizes_are_numbers(new_pod: PodView) -> Denial | None:
     sizes: dict[str, int] = {}
     for key in (names.GANG_SIZE, names.GANG_MIN):
-        for where, text in arrival.settings(key).items():
+        for where, text in new_pod.settings(key).items():
             size = gang_key.size_in(text)
             if not size:
                 return _malformed(key, f"{where} {key} is {text!r}; write a whole number from 1 to {LARGEST_SIZE}")
@@ -56,31 +56,31 @@ def _sizes_are_numbers(arrival: PodView) -> Denial | None:
     return None
 
 
-def _groups_of_others_have_sizes(arrival: PodView) -> Denial | None:
+def _groups_of_others_have_sizes(new_pod: PodView) -> Denial | None:
     """Refuse a size that another system would not take either."""
     for key in pod_labels.NUMBERS:
-        text = arrival.annotations.get(key)
+        text = new_pod.annotations.get(key)
         if text and not labels.number(text):
             return _malformed(key, f"annotation {key} is {labels.shown(text)!r}; write a whole number from 1")
     return None
 
 
-def _topology_is_a_label(arrival: PodView) -> Denial | None:
+def _topology_is_a_label(new_pod: PodView) -> Denial | None:
     for key in topology.KEYS:
         said = set[str]()
-        for where, text in arrival.settings(key).items():
+        for where, text in new_pod.settings(key).items():
             wrong = formats.key(text)
             if wrong is not None:
                 return _malformed(key, f"{where} {key}: {wrong}; write the key of a label of nodes")
             said.add(text)
         if len(said) > 1:
-            label, annotation = arrival.settings(key).values()
+            label, annotation = new_pod.settings(key).values()
             return _malformed(key, f"{key} is {label} as a label and {annotation} as an annotation; keep one")
     return None
 
 
-def _subgroup_is_a_name(arrival: PodView) -> Denial | None:
-    said = arrival.settings(names.SUBGROUP)
+def _subgroup_is_a_name(new_pod: PodView) -> Denial | None:
+    said = new_pod.settings(names.SUBGROUP)
     for where, text in said.items():
         wrong = formats.value(text)
         if wrong is not None:
@@ -93,8 +93,8 @@ def _subgroup_is_a_name(arrival: PodView) -> Denial | None:
     return None
 
 
-def _runtime_is_a_duration(arrival: PodView) -> Denial | None:
-    for where, text in arrival.settings(names.RUNTIME).items():
+def _runtime_is_a_duration(new_pod: PodView) -> Denial | None:
+    for where, text in new_pod.settings(names.RUNTIME).items():
         problem = _flaw_of_duration(text)
         if problem:
             return _malformed(names.RUNTIME, f"{where} {names.RUNTIME}: {problem}")

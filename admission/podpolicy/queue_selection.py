@@ -78,13 +78,13 @@ class Defaults:
         return found
 
 
-def select_queue(arrival: PodView, snapshot: Snapshot, defaults: Defaults) -> QueueSelection:
+def select_queue(new_pod: PodView, snapshot: Snapshot, defaults: Defaults) -> QueueSelection:
     """Find the pod's queue. Raises RetryError when that depends on a namespace which has not been seen yet."""
-    if arrival.queue:
-        return _named(QueueName(arrival.queue), arrival.namespace, snapshot)
-    called = defaults.called(arrival.namespace)
-    said = foreign_queues.said(arrival.labels or {}, arrival.annotations) if called else None
-    return _default(arrival.namespace, defaults) if said is None else _aliased(said, called, arrival.namespace)
+    if new_pod.queue:
+        return _named(QueueName(new_pod.queue), new_pod.namespace, snapshot)
+    called = defaults.called(new_pod.namespace)
+    said = foreign_queues.said(new_pod.labels or {}, new_pod.annotations) if called else None
+    return _default(new_pod.namespace, defaults) if said is None else _aliased(said, called, new_pod.namespace)
 
 
 def _aliased(said: Said, called: Mapping[str, tuple[Queue, ...]], namespace: str) -> QueueSelection:

@@ -71,7 +71,7 @@ def decode(kind: Holdable, obj: Json | None, namespace: str) -> WorkloadView:
 
 
 def additions(
-    arrival: WorkloadView,
+    workload_view: WorkloadView,
     snapshot: Snapshot,
     defaults: Defaults,
     *,
@@ -82,27 +82,27 @@ def additions(
 
     before: as it was, where it is changed.
     """
-    if not suspendable.is_free(arrival.meta.controller):
+    if not suspendable.is_free(workload_view.meta.controller):
         return ()
-    queue = queue_of(arrival, snapshot, defaults)
+    queue = queue_of(workload_view, snapshot, defaults)
     if before is not None:
-        resumes = before.suspended and not arrival.suspended and not before.is_waiting
-        held_anew = resumes and _is_held(arrival, queue, snapshot)
-        return (*_suspended(arrival), *_said(arrival, _HELD)) if held_anew else ()
-    if queue is None or not _is_held(arrival, queue, snapshot):
-        return tuple(_unmarked(arrival))
+        resumes = before.suspended and not workload_view.suspended and not before.is_waiting
+        held_anew = resumes and _is_held(workload_view, queue, snapshot)
+        return (*_suspended(workload_view), *_said(workload_view, _HELD)) if held_anew else ()
+    if queue is None or not _is_held(workload_view, queue, snapshot):
+        return tuple(_unmarked(workload_view))
     # The template of a batch Job says who made it already.
-    maker = {names.USER: username} if username and arrival.kind is not suspendable.JOB else {}
-    labels = tuple(_labelled(arrival, queue))
-    if arrival.is_waiting:
-        return (*labels, *_said(arrival, maker))  # it was here before
-    if arrival.suspended:
-        return (*labels, *_said(arrival, maker), *_unmarked(arrival))
-    return (*labels, *_suspended(arrival), *_said(arrival, {**maker, **_HELD}))
+    maker = {names.USER: username} if username and workload_view.kind is not suspendable.JOB else {}
+    labels = tuple(_labelled(workload_view, queue))
+    if workload_view.is_waiting:
+        return (*labels, *_said(workload_view, maker))  # it was here before
+    if workload_view.suspended:
+        return (*labels, *_said(workload_view, maker), *_unmarked(workload_view))
+    return (*labels, *_suspended(workload_view), *_said(workload_view, {**maker, **_HELD}))
 
 
 def judge(
-    arrival: WorkloadView,
+    workload_view: WorkloadView,
     snapshot: Snapshot,
     defaults: Defaults,
     *,
@@ -111,35 +111,37 @@ def judge(
     before: WorkloadView | None = None,
 ) -> Denial | None:
     """Refuse what would have a workload run that is held, and marks that are not Muster's. Raises RetryError."""
-    if username == rules.controller or not suspendable.is_free(arrival.meta.controller):
+    if username == rules.controller or not suspendable.is_free(workload_view.meta.controller):
         return None
     if before is None:
-        missed = not arrival.suspended and _is_held(arrival, queue_of(arrival, snapshot, defaults), snapshot)
-        return _missed(arrival) if missed else None
-    if before.is_waiting and not arrival.suspended and _is_seen(arrival, snapshot):
-        return _resumed(arrival, username)
-    is_held_anew = arrival.is_waiting and not before.is_waiting
-    if before.meta.annotations.get(names.HELD) != arrival.meta.annotations.get(names.HELD) and not is_held_anew:
-        return _marked(arrival, username)
+        missed = not workload_view.suspended and _is_held(
+            workload_view, queue_of(workload_view, snapshot, defaults), snapshot
+        )
+        return _missed(workload_view) if missed else None
+    if before.is_waiting and not workload_view.suspended and _is_seen(workload_view, snapshot):
+        return _resumed(workload_view, username)
+    is_held_anew = workload_view.is_waiting and not before.is_waiting
+    if before.meta.annotations.get(names.HELD) != workload_view.meta.annotations.get(names.HELD) and not is_held_anew:
+        return _marked(workload_view, username)
     return None
 
 
-def queue_of(arrival: WorkloadView, snapshot: Snapshot, defaults: Defaults) -> Queue | None:
+def queue_of(workload_view: WorkloadView, snapshot: Snapshot, defaults: Defaults) -> Queue | None:
     """Return the queue that the pods of a workload will enter, by the first of its templates; None: they enter none."""
-    data = next((Reader(template.body).child("metadata") for template in arrival.templates), Reader(None))
-    pod = PodView(namespace=arrival.namespace, labels=data.pairs("labels"), annotations=data.pairs("annotations"))
+    data = next((Reader(template.body).child("metadata") for template in workload_view.templates), Reader(None))
+    pod = PodView(namespace=workload_view.namespace, labels=data.pairs("labels"), annotations=data.pairs("annotations"))
     return queue_selection.select_queue(pod, snapshot, defaults).queue
 
 
-def _is_held(arrival: WorkloadView, queue: Queue | None, snapshot: Snapshot) -> bool:
+def _is_held(workload_view: WorkloadView, queue: Queue | None, snapshot: Snapshot) -> bool:
     """Whether a workload is held as a whole. Where Muster may not read its kind, nobody would resume it."""
-    is_asked = queue is not None and queue.hold_at is HoldAt.WORKLOAD and arrival.may_suspend
-    return is_asked and _is_seen(arrival, snapshot)
+    is_asked = queue is not None and queue.hold_at is HoldAt.WORKLOAD and workload_view.may_suspend
+    return is_asked and _is_seen(workload_view, snapshot)
 
 
-def _is_seen(arrival: WorkloadView, snapshot: Snapshot) -> bool:
+def _is_seen(workload_view: WorkloadView, snapshot: Snapshot) -> bool:
     """Whether Muster reads what is of this kind. One that was not served when it was looked for is, and soon seen."""
-    return snapshot.unwatched.get(arrival.kind.key, UNSERVED) == UNSERVED
+    return snapshot.unwatched.get(workload_view.kind.key, UNSERVED) == UNSERVED
 
 
 def _label(template: PodTemplate) -> str:
@@ -152,15 +154,15 @@ def _label(template: PodTemplate) -> str:
 _HELD = {names.HELD: Held.WAITING.value}
 
 
-def _said(arrival: WorkloadView, wanted: Mapping[str, str]) -> Iterable[Operation]:
+def _said(workload_view: WorkloadView, wanted: Mapping[str, str]) -> Iterable[Operation]:
     """Return what annotates a workload."""
-    return json_patch.set_pairs("/metadata/annotations", arrival.meta.annotations or None, wanted)
+    return json_patch.set_pairs("/metadata/annotations", workload_view.meta.annotations or None, wanted)
 
 
-def _suspended(arrival: WorkloadView) -> Iterator[Operation]:
+def _suspended(workload_view: WorkloadView) -> Iterator[Operation]:
     """Yield what suspends a workload."""
-    *above, _ = way = arrival.kind.suspend
-    reader = Reader(arrival.obj)
+    *above, _ = way = workload_view.kind.suspend
+    reader = Reader(workload_view.obj)
     for depth, name in enumerate(above, 1):
         if name not in reader:
             yield json_patch.add(json_patch.pointer(*way[:depth]), {})
@@ -168,15 +170,15 @@ def _suspended(arrival: WorkloadView) -> Iterator[Operation]:
     yield json_patch.add(json_patch.pointer(*way), value=True)
 
 
-def _unmarked(arrival: WorkloadView) -> Iterator[Operation]:
+def _unmarked(workload_view: WorkloadView) -> Iterator[Operation]:
     """Yield what takes a mark away that its author has written."""
-    if names.HELD in arrival.meta.annotations:
+    if names.HELD in workload_view.meta.annotations:
         yield json_patch.remove(json_patch.pointer("metadata", "annotations", names.HELD))
 
 
-def _labelled(arrival: WorkloadView, queue: Queue) -> Iterator[Operation]:
+def _labelled(workload_view: WorkloadView, queue: Queue) -> Iterator[Operation]:
     """Yield what fixes the queue of all pods that will come, as a pod's is fixed when it is created."""
-    for template in arrival.templates:
+    for template in workload_view.templates:
         if _label(template):
             continue
         path, body = json_patch.pointer(*template.path), Reader(template.body)
@@ -190,8 +192,8 @@ def _labelled(arrival: WorkloadView, queue: Queue) -> Iterator[Operation]:
 # What is refused.
 
 
-def _missed(arrival: WorkloadView) -> Denial:
-    where = ".".join(arrival.kind.suspend)
+def _missed(workload_view: WorkloadView) -> Denial:
+    where = ".".join(workload_view.kind.suspend)
     return Denial(
         DenyReason.GATE_TAMPERING,
         f"the workload enters a queue with holdAt: Workload and {where} is not true; {admission.TRY_AGAIN}",
@@ -199,8 +201,8 @@ def _missed(arrival: WorkloadView) -> Denial:
     )
 
 
-def _resumed(arrival: WorkloadView, username: str) -> Denial:
-    where = ".".join(arrival.kind.suspend)
+def _resumed(workload_view: WorkloadView, username: str) -> Denial:
+    where = ".".join(workload_view.kind.suspend)
     return Denial(
         DenyReason.GATE_TAMPERING,
         f"{where} is set to false by {username or 'an unknown user'}; Muster holds the workload as a whole and resumes"
@@ -209,10 +211,10 @@ def _resumed(arrival: WorkloadView, username: str) -> Denial:
     )
 
 
-def _marked(arrival: WorkloadView, username: str) -> Denial:
+def _marked(workload_view: WorkloadView, username: str) -> Denial:
     return Denial(
         DenyReason.GATE_TAMPERING,
-        f"annotation {names.HELD} of {arrival.kind.kind} {arrival.meta.name} is changed by"
+        f"annotation {names.HELD} of {workload_view.kind.kind} {workload_view.meta.name} is changed by"
         f" {username or 'an unknown user'}; only Muster writes it",
         {"user": username, "key": names.HELD},
     )

@@ -11,6 +11,7 @@ from typing import cast
 
 from admission.api.kubernetes import admission_review
 from admission.api.kubernetes.admission_review import ALLOWED, Review, Verdict
+from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
 from admission.api.values import json_patch, names
 from admission.api.values.reasons import Denial, DenyReason
@@ -61,10 +62,10 @@ def mutate(review: Review, view: View, *, memory: ReviewCaches) -> Verdict:
     if not _is_pod(review) or review.operation != "CREATE":
         return _misdirected(review, "CREATE")
     try:
-        arrival = _arrival(review)
+        new_pod = _arrival(review)
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
-    return _completed(arrival, review, view.snapshot(), memory)
+    return _completed(new_pod, review, view.snapshot(), memory)
 
 
 def _arrival(review: Review) -> PodView:
@@ -74,13 +75,17 @@ def _arrival(review: Review) -> PodView:
     return pod_view.decode(review.obj, review.namespace)
 
 
-def _completed(arrival: PodView, review: Review, snapshot: Snapshot, memory: ReviewCaches) -> Verdict:
-    """Return what a new pod lacks, and the claims of its annotation and instead of its extended resources."""
-    patch = podpolicy_admission.additions(
-        arrival, snapshot, memory.defaults(snapshot), username=review.username, trace=review.trace
-    )
-    text, conversions = arrival.annotations.get(names.CLAIMS), _conversions(arrival, snapshot, memory)
-    if arrival.node or not (text or conversions):
+def _completed(new_pod: PodView, review: Review, snapshot: Snapshot, memory: ReviewCaches) -> Verdict:
+    """Return what a new pod lacks, and the claims of its annotation and instead of its extended resources.
+
+    The pod's queue is selected here, once: what is added and what is converted depend on the same one.
+    """
+    if new_pod.node:
+        return ALLOWED
+    queue = queue_selection.select_queue(new_pod, snapshot, memory.defaults(snapshot)).queue
+    patch = podpolicy_admission.additions(new_pod, queue, username=review.username, trace=review.trace)
+    text, conversions = new_pod.annotations.get(names.CLAIMS), _conversions(new_pod, queue, snapshot, memory)
+    if not (text or conversions):
         return Verdict(patch=patch) if patch else ALLOWED
     draft = Draft(json_patch.apply(review.whole(), patch))
     denial = claims_annotation.attach(draft, text) if text else None
@@ -88,16 +93,17 @@ def _completed(arrival: PodView, review: Review, snapshot: Snapshot, memory: Rev
     return Verdict(denial=denial) if denial is not None else Verdict(patch=(*patch, *draft.patch))
 
 
-def _conversions(arrival: PodView, snapshot: Snapshot, memory: ReviewCaches) -> Mapping[str, Owned]:
+def _conversions(
+    new_pod: PodView, queue: Queue | None, snapshot: Snapshot, memory: ReviewCaches
+) -> Mapping[str, Owned]:
     """Return which of the pod's extended resources become claims. Most pods ask for none, and pay nothing for it."""
-    if not arrival.containers or not snapshot.policies:
+    if not new_pod.containers or not snapshot.policies:
         return {}
     policies = memory.policies(snapshot)
     if not policies.convert:
         return {}
-    queue = queue_selection.select_queue(arrival, snapshot, memory.defaults(snapshot)).queue
-    known = policies.choose(arrival.namespace, queue.name if queue is not None else "").conversions
-    asked = {resource for container in arrival.containers for resource, _ in container.requests}
+    known = policies.choose(new_pod.namespace, queue.name if queue is not None else "").conversions
+    asked = {resource for container in new_pod.containers for resource, _ in container.requests}
     return {resource: known[resource] for resource in asked if resource in known}
 
 
@@ -176,10 +182,10 @@ def validate(review: Review, view: View, *, rules: Rules, memory: ReviewCaches) 
 def _of_pod(review: Review, view: View, rules: Rules, memory: ReviewCaches) -> Verdict:
     try:
         if review.operation == "CREATE":
-            arrival = _arrival(review)
-            snapshot = _fulfilled(arrival, view, memory)
+            new_pod = _arrival(review)
+            snapshot = _fulfilled(new_pod, view, memory)
             verdict = podpolicy_admission.judge_creation(
-                arrival,
+                new_pod,
                 snapshot,
                 rules=rules,
                 defaults=memory.defaults(snapshot),
@@ -187,9 +193,9 @@ def _of_pod(review: Review, view: View, rules: Rules, memory: ReviewCaches) -> V
                 passed=memory.passed(snapshot),
                 username=review.username,
             )
-            if verdict.denial is None and required_claims.may_matter(arrival):
-                verdict = replace(verdict, denial=required_claims.denial(arrival, review.whole()))
-            return _ruled(verdict, arrival, review, snapshot, memory)
+            if verdict.denial is None and required_claims.may_matter(new_pod):
+                verdict = replace(verdict, denial=required_claims.denial(new_pod, review.whole()))
+            return _ruled(verdict, new_pod, review, snapshot, memory)
         old, new = (pod_view.decode(obj, review.namespace) for obj in (review.old, review.obj))
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
@@ -197,12 +203,12 @@ def _of_pod(review: Review, view: View, rules: Rules, memory: ReviewCaches) -> V
     return ALLOWED if denial is None else Verdict(denial=denial)
 
 
-def _ruled(verdict: Verdict, arrival: PodView, review: Review, snapshot: Snapshot, memory: ReviewCaches) -> Verdict:
+def _ruled(verdict: Verdict, new_pod: PodView, review: Review, snapshot: Snapshot, memory: ReviewCaches) -> Verdict:
     """Return the verdict on a new pod with what the rules of ClaimPolicies say of its claims."""
-    if verdict.denial is not None or not arrival.claims or not snapshot.policies:
+    if verdict.denial is not None or not new_pod.claims or not snapshot.policies:
         return verdict
     policies = memory.policies(snapshot)
-    ruled = memory.rulings.of(arrival, snapshot, policies, pod=review.whole, user=_user(review))
+    ruled = memory.rulings.of(new_pod, snapshot, policies, pod=review.whole, user=_user(review))
     if not ruled.findings:
         return verdict
     return Verdict(
@@ -212,12 +218,12 @@ def _ruled(verdict: Verdict, arrival: PodView, review: Review, snapshot: Snapsho
     )
 
 
-def _fulfilled(arrival: PodView, view: View, memory: ReviewCaches) -> Snapshot:
+def _fulfilled(new_pod: PodView, view: View, memory: ReviewCaches) -> Snapshot:
     """Return what is known, with the templates that policies are about to provide for the pod."""
     snapshot = view.snapshot()
-    if not arrival.claims or not snapshot.policies or not memory.policies(snapshot).provide:
+    if not new_pod.claims or not snapshot.policies or not memory.policies(snapshot).provide:
         return snapshot
-    return pending_templates.fulfilled(arrival, _known(view, memory))
+    return pending_templates.fulfilled(new_pod, _known(view, memory))
 
 
 def _ensure_synced(view: View) -> None:
@@ -280,7 +286,7 @@ def _is_own(review: Review) -> bool:
 def _of_own(review: Review, view: View, memory: ReviewCaches) -> Verdict:
     snapshot = view.snapshot()
     deleted = review.operation == "DELETE"
-    arrival = ObjectView(
+    new_pod = ObjectView(
         plural=review.resource,
         namespace=review.namespace,
         obj=None if deleted else review.obj or {},
@@ -288,7 +294,7 @@ def _of_own(review: Review, view: View, memory: ReviewCaches) -> Verdict:
     )
     try:
         return objectpolicy_admission.judge(
-            arrival, objectpolicy_admission.ObjectContext(snapshot=snapshot, policies=memory.policies(snapshot))
+            new_pod, objectpolicy_admission.ObjectContext(snapshot=snapshot, policies=memory.policies(snapshot))
         )
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)

@@ -59,12 +59,12 @@ def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], list[E
             found.append(obj)
             continue
         namespace = str(obj["metadata"].get("namespace") or store.namespace)
-        arrival = ClaimView(
+        claim_view = ClaimView(
             obj=claims.upgraded(obj), namespace=namespace, user=User(), template=KINDS[str(obj["kind"])]
         )
-        done = admission.completion(arrival, known)
+        done = admission.completion(claim_view, known)
         found.append(done.obj)
-        judged = admission.judge(replace(arrival, obj=done.obj), known)
+        judged = admission.judge(replace(claim_view, obj=done.obj), known)
         verdict = replace(judged, warnings=(*done.warnings, *judged.warnings))
         effects += _effects(f"{obj['kind']} {namespace}/{meta.name_in(obj).rpartition('/')[2]}", done.patch, verdict)
     return found, effects

@@ -13,7 +13,7 @@ from rich.table import Table
 from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
-from admission.podpolicy import admission, pod_view
+from admission.podpolicy import admission, pod_view, queue_selection
 from admission.review.caches import ReviewCaches
 from admission.workloads import gang_key
 from admission.workloads.gang_cache import GangCache
@@ -137,7 +137,8 @@ def _judge(pod: Manifest) -> Callable[[], object]:
 
     def work() -> None:
         arrival = pod_view.decode(pod, "ml")
-        admission.additions(arrival, snapshot, defaults, username="alice")
+        queue = queue_selection.select_queue(arrival, snapshot, defaults).queue
+        admission.additions(arrival, queue, username="alice")
         admission.judge_creation(arrival, snapshot, rules=RULES, defaults=defaults)
 
     return work

@@ -22,20 +22,20 @@ from admission.errors import MalformedObjectError
 from admission.podpolicy.pod_view import PodView
 
 
-def fulfilled(arrival: PodView, known: ClaimContext) -> Snapshot:
+def fulfilled(new_pod: PodView, known: ClaimContext) -> Snapshot:
     """Return what is known, with the templates that a pod refers to and that its policies are going to provide."""
     if not known.policies.provide:
         return known.snapshot
     snapshot = known.snapshot
     missing = {
         claim.template
-        for claim in arrival.claims
-        if claim.template and f"{arrival.namespace}/{claim.template}" not in snapshot.templates
+        for claim in new_pod.claims
+        if claim.template and f"{new_pod.namespace}/{claim.template}" not in snapshot.templates
     }
     if not missing:
         return snapshot
     promised: dict[str, ClaimTemplate] = {}
-    for wanted in _wanted(arrival, missing, known):
+    for wanted in _wanted(new_pod, missing, known):
         template = made(wanted, known)
         if template is not None:
             promised.setdefault(wanted.key, template)
@@ -49,23 +49,23 @@ def made(wanted: WantedTemplate, known: ClaimContext) -> ClaimTemplate | None:
     """Return a template as it will be stored; None for one that nobody could read."""
     user = User(username=names.FIELD_MANAGER)
     body = wanted.body()
-    arrival = ClaimView(obj=body, namespace=wanted.namespace, user=user, template=True)
+    new_pod = ClaimView(obj=body, namespace=wanted.namespace, user=user, template=True)
     try:
-        return claims.decode_template(admission.completion(arrival, known).obj)
+        return claims.decode_template(admission.completion(new_pod, known).obj)
     except MalformedObjectError:
         return None
 
 
-def _wanted(arrival: PodView, missing: set[str], known: ClaimContext) -> Iterator[WantedTemplate]:
+def _wanted(new_pod: PodView, missing: set[str], known: ClaimContext) -> Iterator[WantedTemplate]:
     snapshot, policies = known.snapshot, known.policies
     for name in missing:
-        listed = templates.wanted_of(policies, snapshot, arrival.namespace, name)
+        listed = templates.wanted_of(policies, snapshot, new_pod.namespace, name)
         if listed is not None:
             yield listed
-    namespace = snapshot.namespaces.get(arrival.namespace)
+    namespace = snapshot.namespaces.get(new_pod.namespace)
     if namespace is None:
         return
-    for recipe in extended_resources.recipes(arrival.annotations):
-        one = templates.of_recipe(recipe, policies, namespace, arrival.queue)
+    for recipe in extended_resources.recipes(new_pod.annotations):
+        one = templates.of_recipe(recipe, policies, namespace, new_pod.queue)
         if one is not None and one.name in missing:
             yield one

@@ -55,32 +55,32 @@ class Rulings:
         self._places: dict[tuple[str, str], _Place] = {}
 
     def of(
-        self, arrival: PodView, snapshot: Snapshot, policies: Policies, *, pod: Callable[[], Json], user: User
+        self, new_pod: PodView, snapshot: Snapshot, policies: Policies, *, pod: Callable[[], Json], user: User
     ) -> Ruling:
         """Return what the rules say of the claims of a new pod; pod: the whole of it. Raises RetryError."""
-        place = self._place(arrival, policies)
+        place = self._place(new_pod, policies)
         if not place.chosen.rules:
             return rules.NOTHING
         person = cel_subject.person(user)
         open_ = place.of_pod if person is None else place.others
-        if not open_ and not (place.early and any(_missing(arrival, snapshot))):
-            return _together(place, arrival, snapshot)
+        if not open_ and not (place.early and any(_missing(new_pod, snapshot))):
+            return _together(place, new_pod, snapshot)
         budget = Budget(cost=rules.COST, steps=rules.STEPS)
         found = []
-        for label, asked in _asked(arrival, snapshot):
-            subject, settled = _settled(place, asked, label, arrival, snapshot, budget)
+        for label, asked in _asked(new_pod, snapshot):
+            subject, settled = _settled(place, asked, label, new_pod, snapshot, budget)
             found.append(settled)
             if open_:
                 found.append(rules.judge(open_, [subject.used(pod=pod, user=person)], budget=budget))
         if place.early:
             absent = ("user",) if person is None else ()
-            found += [rules.unasked(place.early, label, absent=absent) for label in _missing(arrival, snapshot)]
+            found += [rules.unasked(place.early, label, absent=absent) for label in _missing(new_pod, snapshot)]
         return rules.merged(found)
 
-    def _place(self, arrival: PodView, policies: Policies) -> _Place:
+    def _place(self, new_pod: PodView, policies: Policies) -> _Place:
         if self._policies is not policies:
             self._policies, self._places = policies, {}
-        key = arrival.namespace, arrival.queue
+        key = new_pod.namespace, new_pod.queue
         place = self._places.get(key)
         if place is None:
             chosen = policies.choose(*key)
@@ -95,19 +95,19 @@ class Rulings:
         return place
 
 
-def _together(place: _Place, arrival: PodView, snapshot: Snapshot) -> Ruling:
+def _together(place: _Place, new_pod: PodView, snapshot: Snapshot) -> Ruling:
     """Return what is said of all claims of a pod that no pod matters to; from memory where they are the same."""
-    asked = tuple([_look_up(claim, arrival.namespace, snapshot) for claim in arrival.claims])
-    known = place.together.get(arrival.claims)
+    asked = tuple([_look_up(claim, new_pod.namespace, snapshot) for claim in new_pod.claims])
+    known = place.together.get(new_pod.claims)
     if known is not None and all(map(operator.is_, known[0], asked)):
         return known[1]
     budget = Budget(cost=rules.COST, steps=rules.STEPS)
-    found = [_settled(place, one, label, arrival, snapshot, budget)[1] for label, one in _asked(arrival, snapshot)]
+    found = [_settled(place, one, label, new_pod, snapshot, budget)[1] for label, one in _asked(new_pod, snapshot)]
     said = rules.merged(found)
     if budget.cost > 0 and budget.steps > 0:
         if len(place.together) >= MOST:
             place.together.clear()
-        place.together[arrival.claims] = asked, said
+        place.together[new_pod.claims] = asked, said
     return said
 
 
@@ -118,7 +118,7 @@ def _look_up(claim: PodClaim, namespace: str, snapshot: Snapshot) -> Asked | Non
 
 
 def _settled(  # noqa: PLR0917 - what an answer depends on
-    place: _Place, asked: Asked, label: str, arrival: PodView, snapshot: Snapshot, budget: Budget
+    place: _Place, asked: Asked, label: str, new_pod: PodView, snapshot: Snapshot, budget: Budget
 ) -> tuple[Subject, Ruling]:
     """Return a claim for the rules, and what those say that no pod matters to; from memory where it is the same."""
     key = f"{type(asked).__name__} {asked.meta.key}"
@@ -127,8 +127,8 @@ def _settled(  # noqa: PLR0917 - what an answer depends on
         return known[1], known[2]
     subject = Subject(
         claim_documents.of_claim(asked) if isinstance(asked, Claim) else claim_documents.of_template(asked),
-        namespace=cel_subject.namespace(arrival.namespace, snapshot.namespaces.get(arrival.namespace)),
-        queue=arrival.queue,
+        namespace=cel_subject.namespace(new_pod.namespace, snapshot.namespaces.get(new_pod.namespace)),
+        queue=new_pod.queue,
         label=label,
     )
     said = rules.judge(place.settled, [subject], budget=budget)
@@ -140,24 +140,24 @@ def _settled(  # noqa: PLR0917 - what an answer depends on
     return subject, said
 
 
-def _asked(arrival: PodView, snapshot: Snapshot) -> Iterator[tuple[str, Asked]]:
+def _asked(new_pod: PodView, snapshot: Snapshot) -> Iterator[tuple[str, Asked]]:
     """Yield the claims and templates that a pod refers to and that are there."""
-    for label, found in _referred(arrival, snapshot):
+    for label, found in _referred(new_pod, snapshot):
         if found is not None:
             yield label, found
 
 
-def _missing(arrival: PodView, snapshot: Snapshot) -> Iterator[str]:
+def _missing(new_pod: PodView, snapshot: Snapshot) -> Iterator[str]:
     """Yield how people call the claims and templates that a pod refers to and that are not there yet."""
-    return (label for label, found in _referred(arrival, snapshot) if found is None)
+    return (label for label, found in _referred(new_pod, snapshot) if found is None)
 
 
-def _referred(arrival: PodView, snapshot: Snapshot) -> Iterator[tuple[str, Asked | None]]:
+def _referred(new_pod: PodView, snapshot: Snapshot) -> Iterator[tuple[str, Asked | None]]:
     """Yield what a pod refers to, each once."""
-    for name in dict.fromkeys(claim.template for claim in arrival.claims if claim.template):
-        yield f"ResourceClaimTemplate {name}", snapshot.templates.get(f"{arrival.namespace}/{name}")
-    for name in dict.fromkeys(claim.claim for claim in arrival.claims if claim.claim):
-        yield f"ResourceClaim {name}", snapshot.claims.get(f"{arrival.namespace}/{name}")
+    for name in dict.fromkeys(claim.template for claim in new_pod.claims if claim.template):
+        yield f"ResourceClaimTemplate {name}", snapshot.templates.get(f"{new_pod.namespace}/{name}")
+    for name in dict.fromkeys(claim.claim for claim in new_pod.claims if claim.claim):
+        yield f"ResourceClaim {name}", snapshot.claims.get(f"{new_pod.namespace}/{name}")
 
 
 def _early(chosen: MatchedPolicies) -> tuple[Rulebook, ...]:

@@ -13,21 +13,21 @@ from admission.podpolicy.admission import TRY_AGAIN
 from admission.podpolicy.pod_view import PodView
 
 
-def may_matter(arrival: PodView) -> bool:
+def may_matter(new_pod: PodView) -> bool:
     """Whether a pod says that it has such claims. Most do not, and need not be looked at as a whole."""
-    return not arrival.node and not arrival.annotations.keys().isdisjoint((names.CLAIMS, names.CONVERTED))
+    return not new_pod.node and not new_pod.annotations.keys().isdisjoint((names.CLAIMS, names.CONVERTED))
 
 
-def denial(arrival: PodView, pod: Json) -> Denial | None:
+def denial(new_pod: PodView, pod: Json) -> Denial | None:
     """Refuse a pod without the claims of its annotations. pod: the whole of it."""
     draft = Draft(pod)
-    for recipe in extended_resources.recipes(arrival.annotations):
+    for recipe in extended_resources.recipes(new_pod.annotations):
         if not extended_resources.is_kept(draft, recipe):
             made = f"a claim from ResourceClaimTemplate {recipe.template} in place of {recipe.resource}"
             return _lost(names.CONVERTED, made)
-    text = arrival.annotations.get(names.CLAIMS)
+    text = new_pod.annotations.get(names.CLAIMS)
     # Where no queue shows all pods, the annotation may be one that nobody follows.
-    if not text or not arrival.queue:
+    if not text or not new_pod.queue:
         return None
     refused = claims_annotation.attach(draft, text)
     return refused or (_lost(names.CLAIMS, f"the claims {text!r}") if draft.patch else None)

@@ -6,7 +6,7 @@ from admission.api.kubernetes.admission_review import Verdict
 from admission.api.snapshot import Snapshot
 from admission.api.values.json_patch import Patch
 from admission.api.values.reasons import Denial
-from admission.podpolicy import admission, pod_view, update
+from admission.podpolicy import admission, pod_view, queue_selection, update
 from admission.podpolicy.pod_view import PodView
 from admission.review.caches import ReviewCaches
 from tests.unit.webhook.cases import RULES, World
@@ -27,7 +27,8 @@ def judged(arrival: PodView, snapshot: Snapshot) -> Verdict:
 
 
 def added(arrival: PodView, snapshot: Snapshot) -> Patch:
-    return admission.additions(arrival, snapshot, ReviewCaches().defaults(snapshot))
+    queue = queue_selection.select_queue(arrival, snapshot, ReviewCaches().defaults(snapshot)).queue
+    return admission.additions(arrival, queue)
 
 
 def change(old: dict[str, Any], new: dict[str, Any], *, username: str = "alice") -> Denial | None:

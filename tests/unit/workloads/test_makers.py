@@ -6,7 +6,7 @@ import pytest
 
 from admission.api.values import names
 from admission.api.values.reasons import DenyReason
-from admission.podpolicy import admission, pod_view
+from admission.podpolicy import admission, pod_view, queue_selection
 from admission.review.caches import ReviewCaches
 from tests.unit.webhook import patching
 from tests.unit.webhook.cases import RULES, World, a_cluster, a_pod, held
@@ -52,7 +52,8 @@ def test_a_pod_in_a_queue_names_its_maker(pod: dict[str, Any], username: str, ma
     snapshot = World().queue("team-a", default=True).build()
     arrival = pod_view.decode(pod, "ml")
 
-    patch = admission.additions(arrival, snapshot, ReviewCaches().defaults(snapshot), username=username)
+    queue = queue_selection.select_queue(arrival, snapshot, ReviewCaches().defaults(snapshot)).queue
+    patch = admission.additions(arrival, queue, username=username)
 
     patched = patching.applied(pod, patch)
     assert patched["metadata"]["annotations"][names.USER] == maker
@@ -67,14 +68,10 @@ def test_a_pod_in_a_queue_names_its_maker(pod: dict[str, Any], username: str, ma
 
 
 def test_a_pod_of_no_queue_is_not_marked() -> None:
-    snapshot = a_cluster().build()
+    snapshot, pod = a_cluster().build(), pod_view.decode(a_pod(), "ml")
+    queue = queue_selection.select_queue(pod, snapshot, ReviewCaches().defaults(snapshot)).queue
 
-    assert (
-        admission.additions(
-            pod_view.decode(a_pod(), "ml"), snapshot, ReviewCaches().defaults(snapshot), username="alice"
-        )
-        == ()
-    )
+    assert admission.additions(pod, queue, username="alice") == ()
 
 
 @pytest.mark.parametrize("said", ["bob", ""])
