@@ -59,7 +59,7 @@ from admission.telemetry.tracing import Traces, exporting
 from admission.webhook import handler, server, workers
 from admission.webhook.tls import ca_rotation, rotation as tls_rotation
 from admission.webhook.worker_ipc import Link, Task
-from admission.webhook.workers import Crew, Orders
+from admission.webhook.workers import Orders, WorkerPool
 
 log = structlog.get_logger()
 
@@ -75,7 +75,7 @@ NO_TERM = 0
 """The epoch of who does not lead: the ledger takes nothing under it."""
 
 
-class Door:
+class ReviewState:
     """What the webhook knows beside the store, once it is `open`: before that the first reviews would wait for it."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Parts:
     """The name that the API server knows this process by."""
     link: Link | None = None
     """The line to the first of several workers; None: this is the first, or the only one."""
-    door: Door = field(default_factory=Door)
+    review_state: ReviewState = field(default_factory=ReviewState)
     books: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the ledger was opened."""
 
@@ -164,11 +164,11 @@ async def serve(settings: Settings, *, stop: asyncio.Event, link: Link | None = 
                 if "dashboard" in settings.roles:
                     tasks.create_task(_dashboard(parts), name="dashboard")
                 if link is not None:
-                    tasks.create_task(_first_gone(link, held), name="wait for the end of the first worker")
+                    tasks.create_task(_first_worker_ended(link, held), name="wait for the end of the first worker")
                 if news is not None:
                     tasks.create_task(news.follow(held), name="follow the settings")
                 if "webhook" in settings.roles:
-                    tasks.create_task(parts.door.prepare(parts.store), name="prepare for the first review")
+                    tasks.create_task(parts.review_state.prepare(parts.store), name="prepare for the first review")
                     tasks.create_task(_always(_webhook, parts), name="webhook")
                 else:
                     tasks.create_task(_pages(parts), name="serve probes and metrics")
@@ -222,13 +222,13 @@ async def _webhook(parts: Parts) -> None:
     source = _certificates(parts)
     if parts.link is not None:
         # One that could not answer yet would be sent its part of the reviews all the same.
-        await parts.door.open.wait()
+        await parts.review_state.open.wait()
     elif settings.workers > 1 and settings.port:
         await server.ensure_free(settings.host, settings.port)
-    async with workers.hired(settings.workers, WORKER) as crew:
-        shown = await source.look()
+    async with workers.started(settings.workers, WORKER) as pool:
+        shown = await source.current()
         async with (
-            server.serving(_listening(parts), _handlers(parts, crew), shown.certificate) as running,
+            server.serving(_listening(parts), _handlers(parts, pool), shown.certificate) as running,
             asyncio.TaskGroup() as tasks,
         ):
             log.info("the webhook listens", host=settings.host, port=running.port)
@@ -236,12 +236,12 @@ async def _webhook(parts: Parts) -> None:
             rotation = tls_rotation.keep(source, shown, show=running.renew, publish=terms.trust)
             tasks.create_task(rotation, name="keep the certificate fresh")
             orders = _orders(parts, running)
-            tasks.create_task(crew.run(orders), name="keep the workers running")
-            tasks.create_task(_retell(parts, crew, orders), name="tell the workers of settings")
+            tasks.create_task(pool.run(orders), name="keep the workers running")
+            tasks.create_task(_retell(parts, pool, orders), name="tell the workers of settings")
             if parts.link is not None:
                 tasks.create_task(parts.link.report(running.waiting_for, parts.metrics.tallies), name="report")
             if settings.register:
-                await parts.door.open.wait()
+                await parts.review_state.open.wait()
                 await _register(parts, terms)
 
 
@@ -253,28 +253,28 @@ async def _register(parts: Parts, terms: Terms) -> None:
         await registration.keep(parts.connection, parts.store, terms, namespace=namespace, controller=parts.user)
 
 
-def _handlers(parts: Parts, crew: Crew) -> server.Handlers:
-    store, metrics, door = parts.store, parts.metrics, parts.door
+def _handlers(parts: Parts, pool: WorkerPool) -> server.Handlers:
+    store, metrics, review_state = parts.store, parts.metrics, parts.review_state
     rules = Rules(controller=parts.user)
 
     def page(waiting: Sequence[str], expiries: Mapping[str, datetime]) -> tuple[bytes, str]:
-        metrics.staffed(int(door.open.is_set()) + crew.ready)
+        metrics.staffed(int(review_state.open.is_set()) + pool.ready)
         return metrics.page(waiting, expiries)
 
     def waiting_for() -> list[str]:
-        own = [] if door.open.is_set() else ["its policies" if store.synced else "the cluster's objects"]
-        return own + crew.waiting_for()
+        own = [] if review_state.open.is_set() else ["its policies" if store.synced else "the cluster's objects"]
+        return own + pool.waiting_for()
 
     return server.Handlers(
-        mutate=lambda review: reviewer.mutate(review, store, memory=door.memory),
-        validate=lambda review: reviewer.validate(review, store, rules=rules, memory=door.memory),
-        hold=lambda review: reviewer.hold(review, store, memory=door.memory),
+        mutate=lambda review: reviewer.mutate(review, store, memory=review_state.memory),
+        validate=lambda review: reviewer.validate(review, store, rules=rules, memory=review_state.memory),
+        hold=lambda review: reviewer.hold(review, store, memory=review_state.memory),
         prove=handler.prove,
         waiting_for=waiting_for,
         metrics=page,
         observe=metrics.reviewed,
         trace=parts.traces.review if parts.traces is not None else None,
-        elsewhere=parts.link.ask if parts.link is not None else None,
+        elsewhere=parts.link.page_request if parts.link is not None else None,
     )
 
 
@@ -322,16 +322,16 @@ def _orders(parts: Parts, running: server.Server) -> Orders:
     return Orders(
         task=lambda number: Task(number=number, settings=msgspec.Raw(msgspec.json.encode(its()))),
         pages=running.page,
-        heard=parts.metrics.told,
+        heard=parts.metrics.reported,
         lost=parts.metrics.lost,
     )
 
 
-async def _retell(parts: Parts, crew: Crew, orders: Orders) -> None:
+async def _retell(parts: Parts, pool: WorkerPool, orders: Orders) -> None:
     """Tell the workers of settings that have changed."""
     while True:
         await parts.held.change()
-        await crew.retell(orders)
+        await pool.retell(orders)
 
 
 def _certificates(parts: Parts) -> tls_rotation.Source:
@@ -370,7 +370,7 @@ async def _controller(parts: Parts) -> None:
     """Lead when it is this process's turn, and run admission cycles meanwhile."""
     settings = parts.settings
     if "webhook" in settings.roles:
-        await parts.door.open.wait()
+        await parts.review_state.open.wait()
     # SQLAlchemy and alembic take as long to import as all the rest, and no review has to wait for them.
     await asyncio.to_thread(importlib.import_module, "admission.ledger.db.migrations")
 
@@ -378,7 +378,7 @@ async def _controller(parts: Parts) -> None:
         await migrations.migrate(settings.ledger.url)
     async with SqlLedger.open(settings.ledger.url, settings.ledger.cluster) as ledger:
         parts.books.set()
-        await parts.versions.look(parts.connection)
+        await parts.versions.probe(parts.connection)
         await parts.store.wait_synced()
 
         make = partial(_term_parts, parts, ledger, ProcessState())
@@ -483,12 +483,12 @@ async def _always(role: Callable[[Parts], Awaitable[None]], parts: Parts) -> Non
             await asyncio.sleep(RETRY)
 
 
-async def _first_gone(link: Link, held: Held) -> None:
-    def told(task: Task) -> None:
-        taken = held.take(msgspec.json.decode(task.settings, type=Settings))
-        log.info("settings have changed", settings=list(taken.changed))
+async def _first_worker_ended(link: Link, held: Held) -> None:
+    def settings_changed(task: Task) -> None:
+        outcome = held.apply(msgspec.json.decode(task.settings, type=Settings))
+        log.info("settings have changed", settings=list(outcome.changed))
 
-    await link.listen(told)
+    await link.listen(settings_changed)
     log.warning("the first of the workers is gone")
     raise _StoppedError
 

@@ -24,9 +24,9 @@ from admission.dashboard.auth.rbac import Judge
 from admission.dashboard.auth.session import Sessions
 from admission.dashboard.jinja_environment import Templates
 from admission.dashboard.ledger_queries import Extent, Grouping, Line, Statement, Step, Transaction, Use, Window
-from admission.dashboard.request_context import Desk
+from admission.dashboard.request_context import AppContext
 from admission.dashboard.server import Listening
-from admission.dashboard.view_model import Scenes
+from admission.dashboard.view_model import ClusterViews
 from admission.errors import LedgerAwayError, MusterError
 from admission.kube.cache import dashboard_store, reflector
 from admission.kube.cache.dashboard_store import Showcase
@@ -183,9 +183,9 @@ async def serve(settings: Settings, connection: Connection, store: Store) -> Non
     its = settings.dashboard
     shown = store if set(store.tables) == set(dashboard_store.WATCHED) else Store(dashboard_store.WATCHED)
     ledger = Ledger(settings.ledger.url, settings.ledger.cluster)
-    desk = await _prepared(settings, connection, shown, ledger)
+    app_context = await _prepared(settings, connection, shown, ledger)
     files = _files(its)
-    tls = await asyncio.to_thread(dashboard_tls.Shown, files) if files is not None else None
+    tls = await asyncio.to_thread(dashboard_tls.ServedCertificate, files) if files is not None else None
     listening = Listening(host=its.host, port=its.port, context=tls.context if tls is not None else None)
     async with asyncio.TaskGroup() as tasks:
         if shown is not store:
@@ -193,16 +193,16 @@ async def serve(settings: Settings, connection: Connection, store: Store) -> Non
         if tls is not None:
             tasks.create_task(tls.keep(), name="keep the dashboard's certificate fresh")
         tasks.create_task(ledger.keep(), name="keep the books open")
-        async with server.serving(listening, desk) as port:
+        async with server.serving(listening, app_context) as port:
             log.info("the dashboard listens", host=its.host, port=port, tls=tls is not None)
             await asyncio.Event().wait()
 
 
-async def _prepared(settings: Settings, connection: Connection, shown: Store, ledger: Ledger) -> Desk:
+async def _prepared(settings: Settings, connection: Connection, shown: Store, ledger: Ledger) -> AppContext:
     its = settings.dashboard
-    return Desk(
+    return AppContext(
         cluster=settings.ledger.cluster,
-        scenes=Scenes(Showcase(shown), time.monotonic),
+        cluster_views=ClusterViews(Showcase(shown), time.monotonic),
         judge=Judge(Reviewer(connection, its.audiences), time.monotonic),
         ledger=ledger,
         sessions=await asyncio.to_thread(_sessions, its),

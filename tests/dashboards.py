@@ -10,10 +10,10 @@ from typing import Any, Self
 
 from admission.accounting.books import Book
 from admission.api.kubernetes import claims, devices, nodes
-from admission.api.kubernetes.access_review import Ask, Visitor
+from admission.api.kubernetes.access_review import Question, Visitor
 from admission.api.muster import meters, observed
 from admission.api.muster.ledger_entries import Entry
-from admission.api.muster.observed import Sights
+from admission.api.muster.observed import ObservedObjects
 from admission.api.values.names import QueueName
 from admission.dashboard import server
 from admission.dashboard.auth.authentication import Proxies
@@ -22,9 +22,9 @@ from admission.dashboard.auth.session import Sessions
 from admission.dashboard.jinja_environment import Templates
 from admission.dashboard.ledger_queries import Extent, Grouping, Search, Statement, Step, Transaction, Use, Window
 from admission.dashboard.ports import Ledger
-from admission.dashboard.request_context import Desk
+from admission.dashboard.request_context import AppContext
 from admission.dashboard.server import Listening
-from admission.dashboard.view_model import Scenes
+from admission.dashboard.view_model import ClusterViews
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 DRIVER = "gpu.example.com"
@@ -51,7 +51,7 @@ class Cluster:
     _claims: list[Json] = field(default_factory=list)
     _slices: list[Json] = field(default_factory=list)
     _nodes: list[Json] = field(default_factory=list)
-    _seen: Sights | None = None
+    _seen: ObservedObjects | None = None
 
     def queue(self, name: str, parent: str = "", *, gpus: int = 8, used: int = 0, **more: Any) -> Self:
         """Add a queue with its status; more: fields of its status, and `spec`."""
@@ -153,9 +153,9 @@ class Cluster:
         gang["status"] = {name: value for name, value in (gang["status"] | status).items() if value is not None}
         self._seen = None
 
-    def sights(self) -> Sights:
+    def observe(self) -> ObservedObjects:
         if self._seen is None:
-            self._seen = Sights(
+            self._seen = ObservedObjects(
                 queues={one.queue.name: one for one in map(observed.decode_queue, self._queues)},
                 gangs={one.key: one for one in map(observed.decode_gang, self._gangs)},
                 meters={one.name: one for one in map(meters.decode, [_METER])},
@@ -221,31 +221,31 @@ def a_cluster() -> Cluster:
     )
 
 
-def people() -> dict[str, tuple[str, frozenset[Ask]]]:
+def people() -> dict[str, tuple[str, frozenset[Question]]]:
     """Return by token a name and rights: an admin who sees all, a member of team-a, and somebody who sees nothing."""
-    slices = Ask("list", "resourceslices", group="resource.k8s.io")
-    everything = frozenset({Ask("list", "queues"), Ask("list", "gangs"), Ask("list", "ledgers"), slices})
-    member = frozenset({Ask("list", "queues"), Ask("list", "gangs", namespace="team-a"), slices})
+    slices = Question("list", "resourceslices", group="resource.k8s.io")
+    everything = frozenset({Question("list", "queues"), Question("list", "gangs"), Question("list", "ledgers"), slices})
+    member = frozenset({Question("list", "queues"), Question("list", "gangs", namespace="team-a"), slices})
     return {ADMIN: ("ada", everything), MEMBER: ("ben", member), NOBODY: ("eve", frozenset())}
 
 
 class Reviews:
     """The twin of the port `Reviewer`: who has which token, and which rights. An `error` is raised instead."""
 
-    def __init__(self, known: dict[str, tuple[str, frozenset[Ask]]] | None = None) -> None:
+    def __init__(self, known: dict[str, tuple[str, frozenset[Question]]] | None = None) -> None:
         self.known = dict(known) if known is not None else dict(people())
-        self.asked: list[str | Ask] = []
+        self.asked: list[str | Question] = []
         self.error: Exception | None = None
 
     async def recognise(self, token: str) -> Visitor | None:
         self._ask(token)
         return Visitor(name=self.known[token][0], groups=("system:authenticated",)) if token in self.known else None
 
-    async def allows(self, visitor: Visitor, ask: Ask) -> bool:
-        self._ask(ask)
-        return any(ask in rights for name, rights in self.known.values() if name == visitor.name)
+    async def allows(self, visitor: Visitor, question: Question) -> bool:
+        self._ask(question)
+        return any(question in rights for name, rights in self.known.values() if name == visitor.name)
 
-    def _ask(self, what: str | Ask) -> None:
+    def _ask(self, what: str | Question) -> None:
         self.asked.append(what)
         if self.error is not None:
             raise self.error
@@ -337,9 +337,9 @@ async def a_site(
         books=books or Books(),
         clock=Clock(),
     )
-    desk = Desk(
+    app_context = AppContext(
         cluster="east",
-        scenes=Scenes(site.cluster, site.clock),
+        cluster_views=ClusterViews(site.cluster, site.clock),
         judge=Judge(site.reviews, site.clock),
         ledger=site.books,
         sessions=Sessions(["a secret of thirty-two characters"], lasting),
@@ -347,6 +347,6 @@ async def a_site(
         proxies=proxies,
         clock=lambda: NOW,
     )
-    async with server.serving(Listening(host="127.0.0.1", port=0), desk) as port:
+    async with server.serving(Listening(host="127.0.0.1", port=0), app_context) as port:
         site.url = f"http://localhost:{port}"
         yield site

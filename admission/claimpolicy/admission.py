@@ -109,7 +109,7 @@ def judge(claim_view: ClaimView, known: ClaimContext) -> Verdict:
     """Judge a new claim or template as it will be stored. Raises RetryError."""
     if claim_view.user.username == SCHEDULER:
         return ALLOWED
-    selection = _entrance(claim_view, known)
+    selection = _selection(claim_view, known)
     if selection.denial is not None:
         return Verdict(denial=selection.denial)
     try:
@@ -142,12 +142,12 @@ def _chosen(claim_view: ClaimView, known: ClaimContext) -> tuple[MatchedPolicies
     """Return the policies for a claim, and its queue."""
     queue = claim_view.queue
     if not queue:
-        default = _entrance(claim_view, known).queue
+        default = _selection(claim_view, known).queue
         queue = "" if default is None else default.name
     return known.policies.choose(claim_view.namespace, queue), queue
 
 
-def _entrance(claim_view: ClaimView, known: ClaimContext) -> QueueSelection:
+def _selection(claim_view: ClaimView, known: ClaimContext) -> QueueSelection:
     labels = {names.QUEUE: claim_view.queue}
     return queue_selection.select_queue(
         PodView(namespace=claim_view.namespace, labels=labels), known.snapshot, known.defaults

@@ -174,7 +174,7 @@ class Term:
 
     expression: Expression
     reads: frozenset[str]
-    doubt: str = ""
+    uncertainty: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +193,7 @@ class Vocabulary:
             if isinstance(anyhow, Inadmissible):
                 # Where neither way compiles, the error that knows no types is the graver one.
                 return anyhow
-            return Term(expression=anyhow, reads=self._reads(anyhow), doubt=found.message)
+            return Term(expression=anyhow, reads=self._reads(anyhow), uncertainty=found.message)
         if MOST < found.cost < UNKNOWN:
             said = f"evaluating it may cost {found.cost:,}, the limit is {MOST:,}; loop over less"
             return Inadmissible(Why.TOO_COSTLY, said)

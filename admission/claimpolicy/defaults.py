@@ -91,11 +91,11 @@ def compile_defaults(
     return tuple(entries), tuple(problems)
 
 
-def doubts(entries: Iterable[Entry]) -> Iterator[Problem]:
+def uncertain(entries: Iterable[Entry]) -> Iterator[Problem]:
     """Yield the conditions that are asked as they are written, yet fit no type that Muster knows."""
     for entry in entries:
-        if entry.condition is not None and entry.condition.doubt:
-            yield Problem(f"spec.defaults[{entry.index}].when", f"looks wrong: {entry.condition.doubt}")
+        if entry.condition is not None and entry.condition.uncertainty:
+            yield Problem(f"spec.defaults[{entry.index}].when", f"looks wrong: {entry.condition.uncertainty}")
 
 
 def complete(entries: Sequence[Entry], obj: Json, asker: Asker, *, template: bool) -> Completed:

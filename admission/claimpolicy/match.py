@@ -28,7 +28,7 @@ class Compiled:
     defaults: tuple[Entry, ...]
     rules: Rulebook
     problems: tuple[Problem, ...]
-    doubts: tuple[Problem, ...]
+    uncertain: tuple[Problem, ...]
 
     @property
     def applied(self) -> bool:
@@ -114,8 +114,8 @@ def compile_policy(policy: ClaimPolicy) -> Compiled:
     """Compile the CEL of a policy, and find every problem of it."""
     rules, problems = claimpolicy_rules.compile_rules(policy.name, policy.variables, policy.rules)
     defaults, more = claimpolicy_defaults.compile_defaults(policy.name, rules.vocabulary, policy.defaults)
-    doubts = (*rules.doubts, *claimpolicy_defaults.doubts(defaults))
-    return Compiled(policy=policy, defaults=defaults, rules=rules, problems=(*problems, *more), doubts=doubts)
+    uncertain = (*rules.uncertain, *claimpolicy_defaults.uncertain(defaults))
+    return Compiled(policy=policy, defaults=defaults, rules=rules, problems=(*problems, *more), uncertain=uncertain)
 
 
 def applies(policy: ClaimPolicy, labels: Mapping[str, str], queue: str) -> bool:

@@ -56,7 +56,7 @@ class Rulebook:
     policy: str
     vocabulary: Vocabulary
     rules: tuple[Compiled, ...] = ()
-    doubts: tuple[Problem, ...] = ()
+    uncertain: tuple[Problem, ...] = ()
     reads: frozenset[str] = frozenset()
 
     def only(self, wanted: Callable[[Compiled], bool]) -> Self:
@@ -151,8 +151,10 @@ def compile_rules(
             compiled.append(one)
         else:
             found += one
-    doubts = tuple(_doubts(vocabulary, compiled))
-    book = Rulebook(policy=policy, vocabulary=vocabulary, rules=tuple(compiled), doubts=doubts, reads=_reads(compiled))
+    uncertain = tuple(_uncertain(vocabulary, compiled))
+    book = Rulebook(
+        policy=policy, vocabulary=vocabulary, rules=tuple(compiled), uncertain=uncertain, reads=_reads(compiled)
+    )
     return book, tuple(found)
 
 
@@ -212,14 +214,14 @@ def _compile(vocabulary: Vocabulary, index: int, rule: Rule) -> Compiled | list[
     )
 
 
-def _doubts(vocabulary: Vocabulary, compiled: Iterable[Compiled]) -> Iterator[Problem]:
+def _uncertain(vocabulary: Vocabulary, compiled: Iterable[Compiled]) -> Iterator[Problem]:
     for number, term in enumerate(vocabulary.variables.values()):
-        if term.doubt:
-            yield Problem(f"spec.variables[{number}].expression", f"looks wrong: {term.doubt}")
+        if term.uncertainty:
+            yield Problem(f"spec.variables[{number}].expression", f"looks wrong: {term.uncertainty}")
     for one in compiled:
         for name, found in (("cel", one.condition), ("messageExpression", one.message)):
-            if found is not None and found.doubt:
-                yield Problem(f"spec.rules[{one.index}].{name}", f"looks wrong: {found.doubt}")
+            if found is not None and found.uncertainty:
+                yield Problem(f"spec.rules[{one.index}].{name}", f"looks wrong: {found.uncertainty}")
 
 
 def _asked(book: Rulebook, subject: Subject, budget: Budget) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ def _found(claim: KnownClaim, classes: Mapping[str, DeviceClass]) -> Iterator[st
             name = f"{request.name}/{asked.name}" if request.first_available else request.name
             before = known.selectors if known is not None else ()
             for index, text in enumerate(asked.selectors):
-                for trap in _traps(text, before):
+                for trap in _warnings(text, before):
                     # A class that is not there yet may keep the devices of other drivers away.
                     if trap.rule is LintRule.ALWAYS_TRUE or (trap.rule is LintRule.UNGUARDED_LOOKUP and known):
                         yield f"muster: request {name}, selectors[{index}], {_said(trap)}"
@@ -35,7 +35,7 @@ def _found(claim: KnownClaim, classes: Mapping[str, DeviceClass]) -> Iterator[st
 
 
 @lru_cache(maxsize=1024)
-def _traps(text: str, before: tuple[str, ...]) -> tuple[LintWarning, ...]:
+def _warnings(text: str, before: tuple[str, ...]) -> tuple[LintWarning, ...]:
     """Find the traps of a text, once: thousands of claims say the same."""
     return lint.find(text, before=before, profile=COMPILER)
 

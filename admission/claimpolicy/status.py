@@ -12,7 +12,7 @@ from admission.claimpolicy import draft
 from admission.claimpolicy.match import Compiled, Policies
 
 PLURAL = "claimpolicies"
-MOST_TOLD = 5
+MOST_REPORTED = 5
 """How many things of one kind a message names."""
 
 NO_TROUBLES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
@@ -49,14 +49,14 @@ def conflicts(policies: Policies, namespaces: Mapping[str, Namespace]) -> Mappin
     whole = [compiled.policy for compiled in policies.whole]
     places = {policy.name: _places(policy, namespaces) for policy in whole}
     for index, later in enumerate(whole):
-        told = [
+        notes = [
             said
             for earlier in whole[:index]
             if _share_queues(earlier, later) and not places[earlier.name].isdisjoint(places[later.name])
             for said in _differences(earlier, later)
         ]
-        if told:
-            found[later.name] = tuple(told)
+        if notes:
+            found[later.name] = tuple(notes)
     return found
 
 
@@ -69,8 +69,8 @@ def _ready(
     if giving_way or templates:
         reason = "GivesWay" if giving_way else "TemplatesDiffer"
         return _condition(reason, f"is applied, but for this: {_listed((*giving_way, *templates))}")
-    if compiled.doubts:
-        return _condition("Doubtful", f"is applied as it is written: {_listed(list(map(str, compiled.doubts)))}")
+    if compiled.uncertain:
+        return _condition("Doubtful", f"is applied as it is written: {_listed(list(map(str, compiled.uncertain)))}")
     count = len(_places(policy, namespaces))
     if not count:
         return _condition("NoNamespace", "is applied; no namespace has the labels of namespaceSelector yet")
@@ -86,8 +86,8 @@ def _condition(reason: str, message: str) -> Condition:
 
 
 def _listed(found: list[str] | tuple[str, ...]) -> str:
-    more = f"; and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
-    return "; ".join(found[:MOST_TOLD]) + more
+    more = f"; and {len(found) - MOST_REPORTED} more" if len(found) > MOST_REPORTED else ""
+    return "; ".join(found[:MOST_REPORTED]) + more
 
 
 def _places(policy: ClaimPolicy, namespaces: Mapping[str, Namespace]) -> frozenset[str]:

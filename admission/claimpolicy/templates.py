@@ -29,12 +29,12 @@ from admission.claimpolicy.pods import extended_resources
 from admission.claimpolicy.pods.extended_resources import Recipe
 
 LONGEST_LABEL = 63
-MOST_TOLD = 3
+MOST_REPORTED = 3
 """How many namespaces a message names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantedTemplate:
+class DesiredTemplate:
     """A template that must exist. recipe: of one for converted pods; None of one that the policy lists."""
 
     policy: ClaimPolicy
@@ -86,20 +86,20 @@ class Plan:
     yielding: those that a policy lists and an earlier one provides, with the name of that one.
     """
 
-    missing: tuple[WantedTemplate, ...] = ()
-    outdated: tuple[tuple[WantedTemplate, ClaimTemplate], ...] = ()
+    missing: tuple[DesiredTemplate, ...] = ()
+    outdated: tuple[tuple[DesiredTemplate, ClaimTemplate], ...] = ()
     surplus: tuple[ClaimTemplate, ...] = ()
     idle: tuple[ClaimTemplate, ...] = ()
-    taken: tuple[WantedTemplate, ...] = ()
-    yielding: tuple[tuple[WantedTemplate, str], ...] = ()
+    taken: tuple[DesiredTemplate, ...] = ()
+    yielding: tuple[tuple[DesiredTemplate, str], ...] = ()
 
 
 def plan(policies: Policies, snapshot: Snapshot, *, spared: Iterable[str] = ()) -> Plan:
     """Compare what must exist with what does. spared: namespaces in which Muster makes nothing."""
     wanted, yielding = _wanted(policies, snapshot, frozenset(spared))
-    missing: list[WantedTemplate] = []
-    outdated: list[tuple[WantedTemplate, ClaimTemplate]] = []
-    taken: list[WantedTemplate] = []
+    missing: list[DesiredTemplate] = []
+    outdated: list[tuple[DesiredTemplate, ClaimTemplate]] = []
+    taken: list[DesiredTemplate] = []
     for key, one in wanted.items():
         found = snapshot.templates.get(key)
         if found is None:
@@ -123,7 +123,7 @@ def plan(policies: Policies, snapshot: Snapshot, *, spared: Iterable[str] = ()) 
     )
 
 
-def wanted_of(policies: Policies, snapshot: Snapshot, namespace: str, name: str) -> WantedTemplate | None:
+def desired(policies: Policies, snapshot: Snapshot, namespace: str, name: str) -> DesiredTemplate | None:
     """Return the template of this name that a policy lists for a namespace; of several the first in order."""
     known = snapshot.namespaces.get(namespace)
     if known is None:
@@ -131,11 +131,11 @@ def wanted_of(policies: Policies, snapshot: Snapshot, namespace: str, name: str)
     for compiled in policies.whole:
         for template in compiled.policy.templates:
             if template.name == name and _selects(compiled.policy, known, snapshot):
-                return WantedTemplate(policy=compiled.policy, namespace=namespace, name=name, spec=template.spec)
+                return DesiredTemplate(policy=compiled.policy, namespace=namespace, name=name, spec=template.spec)
     return None
 
 
-def of_recipe(recipe: Recipe, policies: Policies, namespace: Namespace, queue: str) -> WantedTemplate | None:
+def of_recipe(recipe: Recipe, policies: Policies, namespace: Namespace, queue: str) -> DesiredTemplate | None:
     """Return the template for a converted pod; None where no policy there converts the resource so."""
     compiled = policies.compiled.get(recipe.policy)
     if compiled is None or not compiled.applied:
@@ -143,7 +143,7 @@ def of_recipe(recipe: Recipe, policies: Policies, namespace: Namespace, queue: s
     conversion = next((one for one in compiled.policy.conversions if one.resource == recipe.resource), None)
     if conversion is None or not match.applies(compiled.policy, namespace.labels, queue):
         return None
-    return WantedTemplate(
+    return DesiredTemplate(
         policy=compiled.policy,
         namespace=namespace.meta.name,
         name=recipe.template,
@@ -159,7 +159,7 @@ def label(policy: str) -> str:
     return f"{policy[: LONGEST_LABEL - 9].rstrip('.-')}-{hashlib.sha256(policy.encode()).hexdigest()[:8]}"
 
 
-def troubles(found: Plan, refused: Iterable[tuple[WantedTemplate, str]]) -> dict[str, tuple[str, ...]]:
+def troubles(found: Plan, refused: Iterable[tuple[DesiredTemplate, str]]) -> dict[str, tuple[str, ...]]:
     """Return what a policy's author has to know, by the policy's name. refused: what could not be written, and why."""
     sayings = [
         *((one, "is somebody else's and stays; rename one of the two, or delete it") for one in found.taken),
@@ -169,18 +169,18 @@ def troubles(found: Plan, refused: Iterable[tuple[WantedTemplate, str]]) -> dict
     places: dict[tuple[str, str, str], list[str]] = {}
     for one, said in sayings:
         places.setdefault((one.policy.name, one.name, said), []).append(one.namespace)
-    told: dict[str, tuple[str, ...]] = {}
+    notes: dict[str, tuple[str, ...]] = {}
     for (policy, name, said), where in sorted(places.items()):
-        told[policy] = (*told.get(policy, ()), f"in {_named(where)}, template {name} {said}")
-    return told
+        notes[policy] = (*notes.get(policy, ()), f"in {_named(where)}, template {name} {said}")
+    return notes
 
 
 def _wanted(
     policies: Policies, snapshot: Snapshot, spared: frozenset[str]
-) -> tuple[dict[str, WantedTemplate], list[tuple[WantedTemplate, str]]]:
+) -> tuple[dict[str, DesiredTemplate], list[tuple[DesiredTemplate, str]]]:
     """Return the templates that must exist by their keys, and those that give way to an earlier policy's."""
-    found: dict[str, WantedTemplate] = {}
-    yielding: list[tuple[WantedTemplate, str]] = []
+    found: dict[str, DesiredTemplate] = {}
+    yielding: list[tuple[DesiredTemplate, str]] = []
     for one in _listed(policies, snapshot, spared):
         first = found.setdefault(one.key, one)
         if first is not one:
@@ -190,7 +190,7 @@ def _wanted(
     return found, yielding
 
 
-def _listed(policies: Policies, snapshot: Snapshot, spared: frozenset[str]) -> Iterator[WantedTemplate]:
+def _listed(policies: Policies, snapshot: Snapshot, spared: frozenset[str]) -> Iterator[DesiredTemplate]:
     for compiled in policies.whole:
         policy = compiled.policy
         if not policy.templates:
@@ -199,7 +199,7 @@ def _listed(policies: Policies, snapshot: Snapshot, spared: frozenset[str]) -> I
             if name in spared or namespace.meta.deleted is not None or not _selects(policy, namespace, snapshot):
                 continue
             for template in policy.templates:
-                yield WantedTemplate(policy=policy, namespace=name, name=template.name, spec=template.spec)
+                yield DesiredTemplate(policy=policy, namespace=name, name=template.name, spec=template.spec)
 
 
 def _selects(policy: ClaimPolicy, namespace: Namespace, snapshot: Snapshot) -> bool:
@@ -213,7 +213,7 @@ def _selects(policy: ClaimPolicy, namespace: Namespace, snapshot: Snapshot) -> b
     )
 
 
-def _converted(policies: Policies, snapshot: Snapshot, spared: frozenset[str]) -> Iterator[WantedTemplate]:
+def _converted(policies: Policies, snapshot: Snapshot, spared: frozenset[str]) -> Iterator[DesiredTemplate]:
     """Yield what pods wait for whose resources were turned into claims."""
     for pod in snapshot.pods.values():
         if names.CONVERTED not in pod.meta.annotations or pod.finished or pod.meta.namespace in spared:
@@ -276,5 +276,5 @@ def _named(namespaces: list[str]) -> str:
     found = sorted(namespaces)
     if len(found) == 1:
         return f"namespace {found[0]}"
-    more = f" and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
-    return f"namespaces {', '.join(found[:MOST_TOLD])}{more}"
+    more = f" and {len(found) - MOST_REPORTED} more" if len(found) > MOST_REPORTED else ""
+    return f"namespaces {', '.join(found[:MOST_REPORTED])}{more}"

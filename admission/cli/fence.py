@@ -8,7 +8,7 @@ from admission.cli import apps, cluster_options, terminal
 from admission.cli.cluster_options import Cluster, ContextOption, KubeconfigOption
 from admission.cli.terminal import Format
 from admission.kube import fence_controller
-from admission.kube.fence_controller import Standing
+from admission.kube.fence_controller import ClusterFences
 
 app = apps.group()
 
@@ -37,8 +37,8 @@ def listed(
 ) -> None:
     """Show the fences that stand, and the policies that make them hold."""
 
-    async def question(cluster: Cluster) -> Standing:
-        return await fence_controller.standing(cluster.connection)
+    async def question(cluster: Cluster) -> ClusterFences:
+        return await fence_controller.cluster_fences(cluster.connection)
 
     found = cluster_options.ask(question, kubeconfig=kubeconfig, context=context)
     if output is Format.JSON:

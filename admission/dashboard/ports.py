@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Protocol
 
 from admission.accounting.books import Book
-from admission.api.kubernetes.access_review import Ask, Visitor
-from admission.api.muster.observed import Sights
+from admission.api.kubernetes.access_review import Question, Visitor
+from admission.api.muster.observed import ObservedObjects
 from admission.api.values.names import QueueName
 from admission.dashboard.ledger_queries import Extent, Grouping, Search, Statement, Step, Transaction, Use, Window
 
@@ -20,7 +20,7 @@ class View(Protocol):
     @property
     def synced(self) -> bool: ...
 
-    def sights(self) -> Sights: ...
+    def observe(self) -> ObservedObjects: ...
 
 
 class Reviewer(Protocol):
@@ -28,7 +28,7 @@ class Reviewer(Protocol):
 
     async def recognise(self, token: str) -> Visitor | None: ...
 
-    async def allows(self, visitor: Visitor, ask: Ask) -> bool: ...
+    async def allows(self, visitor: Visitor, question: Question) -> bool: ...
 
 
 class Journal(Protocol):

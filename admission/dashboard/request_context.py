@@ -13,7 +13,7 @@ from admission.dashboard.auth.rbac import Judge, Rights, Seen, TooManyNamespaces
 from admission.dashboard.auth.session import Sessions
 from admission.dashboard.jinja_environment import Templates
 from admission.dashboard.ports import Ledger
-from admission.dashboard.view_model import Scene, Scenes
+from admission.dashboard.view_model import ClusterView, ClusterViews
 
 
 class Way(StrEnum):
@@ -25,11 +25,11 @@ class Way(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class AppContext:
     """What the server holds. cluster: its name in the books. ledger: the books."""
 
     cluster: str
-    scenes: Scenes
+    cluster_views: ClusterViews
     judge: Judge
     ledger: Ledger
     sessions: Sessions
@@ -38,7 +38,7 @@ class Desk:
     clock: Callable[[], datetime]
 
 
-DESK = web.AppKey("desk", Desk)
+CONTEXT = web.AppKey("desk", AppContext)
 RIGHTS = web.RequestKey("rights", Rights)
 WAY = web.RequestKey("way", Way)
 FORM = web.RequestKey("form", str)
@@ -56,35 +56,35 @@ NAVIGATION = (
 )
 
 
-def scene(request: web.Request) -> Scene:
+def cluster_view(request: web.Request) -> ClusterView:
     """Return how the cluster looks."""
-    return request.app[DESK].scenes.now()
+    return request.app[CONTEXT].cluster_views.now()
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class VisibleGangs:
     """Whose gangs the visitor sees; crowded: nothing, since they have to name a namespace first."""
 
     seen: Seen
     crowded: bool = False
 
 
-async def seen(request: web.Request, namespace: str = "") -> Sight:
+async def seen(request: web.Request, namespace: str = "") -> VisibleGangs:
     """Return whose gangs the visitor sees: of one namespace, or of all that have any."""
-    wanted = [namespace] if namespace else scene(request).namespaces
+    wanted = [namespace] if namespace else cluster_view(request).namespaces
     try:
-        return Sight(await request[RIGHTS].seen(wanted))
+        return VisibleGangs(await request[RIGHTS].seen(wanted))
     except TooManyNamespacesError:
-        return Sight(Seen(), crowded=True)
+        return VisibleGangs(Seen(), crowded=True)
 
 
 def shown(request: web.Request, template: str, *, status: int = 200, **values: Any) -> web.Response:
     """Return a page."""
-    desk = request.app[DESK]
+    app_context = request.app[CONTEXT]
     rights = request.get(RIGHTS)
     theme = request.cookies.get(THEME_COOKIE, "")
     common = {
-        "cluster": desk.cluster,
+        "cluster": app_context.cluster,
         "visitor": rights.visitor.name if rights is not None else "",
         "may_leave": request.get(WAY) is Way.SESSION,
         "form": request.get(FORM, ""),
@@ -92,9 +92,9 @@ def shown(request: web.Request, template: str, *, status: int = 200, **values: A
         "navigation": NAVIGATION if rights is not None else (),
         "path": request.path,
         "query": request.query,
-        "now": desk.clock(),
+        "now": app_context.clock(),
     }
-    text = desk.templates.render(template, {**common, **values})
+    text = app_context.templates.render(template, {**common, **values})
     return web.Response(text=text, status=status, content_type="text/html")
 
 

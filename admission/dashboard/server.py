@@ -20,7 +20,7 @@ from admission.dashboard.auth import authentication, session
 from admission.dashboard.auth.authentication import BadHeaderError
 from admission.dashboard.auth.rbac import RefusedError, Rights
 from admission.dashboard.pages import devices, gangs, ledger, login, overview, queues, time_travel
-from admission.dashboard.request_context import DESK, FORM, RIGHTS, WAY, Desk, Way
+from admission.dashboard.request_context import CONTEXT, FORM, RIGHTS, WAY, AppContext, Way
 from admission.errors import FixError, MusterError, RetryError
 
 log = structlog.get_logger(__name__)
@@ -48,10 +48,10 @@ class Listening:
     context: ssl.SSLContext | None = None
 
 
-def application(desk: Desk) -> web.Application:
+def application(app_context: AppContext) -> web.Application:
     """Return the application, with every page."""
     app = web.Application(middlewares=[_explained, _let_in], client_max_size=LARGEST_FORM)
-    app[DESK] = desk
+    app[CONTEXT] = app_context
     app.on_response_prepare.append(request_context.add)
     get = app.router.add_get
     get("/", overview.overview)
@@ -73,9 +73,9 @@ def application(desk: Desk) -> web.Application:
 
 
 @asynccontextmanager
-async def serving(listening: Listening, desk: Desk) -> AsyncIterator[int]:
+async def serving(listening: Listening, app_context: AppContext) -> AsyncIterator[int]:
     """Serve until the block is left; yield the port. Raises MendError when it cannot listen there."""
-    runner = web.AppRunner(application(desk), access_log=None, shutdown_timeout=5)
+    runner = web.AppRunner(application(app_context), access_log=None, shutdown_timeout=5)
     await runner.setup()
     try:
         site = web.TCPSite(runner, listening.host, listening.port, ssl_context=listening.context)
@@ -111,27 +111,27 @@ def _failure(request: web.Request, error: Exception) -> web.Response:
     """Return the page that tells of a failure; what a person has to fix is logged, too."""
     match error:
         case RefusedError():
-            told = Told(403, "You may not see this", f"Kubernetes says that {error}.", str(error.ask))
+            error_page = ErrorPage(403, "You may not see this", f"Kubernetes says that {error}.", str(error.question))
         case web.HTTPNotFound():
-            told = Told(404, "There is nothing here", "It was never there, or is gone by now.")
+            error_page = ErrorPage(404, "There is nothing here", "It was never there, or is gone by now.")
         case web.HTTPException():
-            told = Told(error.status, error.reason, "This cannot be done here.")
+            error_page = ErrorPage(error.status, error.reason, "This cannot be done here.")
         case BadHeaderError():
             log.warning("a proxy's headers are refused", error=str(error), peer=request.remote)
-            told = Told(403, "The proxy in front is not set up right", f"{error}.".capitalize())
+            error_page = ErrorPage(403, "The proxy in front is not set up right", f"{error}.".capitalize())
         case TimeoutError():
-            told = Told(503, "That takes too long", "Ask for less: a shorter time, or one queue.")
+            error_page = ErrorPage(503, "That takes too long", "Ask for less: a shorter time, or one queue.")
         case RetryError():
             log.warning("a page could not be made", path=request.path, error=str(error))
-            told = Told(503, "Something is away", _words(request, error))
+            error_page = ErrorPage(503, "Something is away", _words(request, error))
         case MusterError():
             log.error("a page could not be made", path=request.path, error=str(error))
             title = "Something is not set up right" if isinstance(error, FixError) else "Somebody has to look at this"
-            told = Told(500, title, _words(request, error))
+            error_page = ErrorPage(500, title, _words(request, error))
         case _:
             log.error("a page failed", path=request.path, exc_info=error)
-            told = Told(500, "This page failed", "That is a defect; the log says more.")
-    return _told(request, told)
+            error_page = ErrorPage(500, "This page failed", "That is a defect; the log says more.")
+    return _error_page(request, error_page)
 
 
 def _words(request: web.Request, error: Exception) -> str:
@@ -139,7 +139,7 @@ def _words(request: web.Request, error: Exception) -> str:
     return str(error) if request.get(RIGHTS) is not None else "The dashboard's log says more."
 
 
-class Told(NamedTuple):
+class ErrorPage(NamedTuple):
     """What a page says that cannot be shown. right: what is missing, in the words of RBAC."""
 
     status: int
@@ -148,8 +148,8 @@ class Told(NamedTuple):
     right: str = ""
 
 
-def _told(request: web.Request, told: Told) -> web.Response:
-    return request_context.shown(request, "told.html", **told._asdict())
+def _error_page(request: web.Request, error_page: ErrorPage) -> web.Response:
+    return request_context.shown(request, "told.html", **error_page._asdict())
 
 
 @web.middleware
@@ -157,39 +157,39 @@ async def _let_in(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Find out who asks; whoever it is not known of is asked to sign in."""
     if request.path in OPEN or request.path.startswith("/static/"):
         return await handler(request)
-    desk = request.app[DESK]
-    if not desk.scenes.synced:
+    app_context = request.app[CONTEXT]
+    if not app_context.cluster_views.synced:
         raise RetryError("the cluster's objects are still being read; try again in a moment")
-    proxied = desk.proxies.visitor(request) if desk.proxies is not None else None
+    proxied = app_context.proxies.visitor(request) if app_context.proxies is not None else None
     if proxied is not None:
-        request[RIGHTS], request[WAY] = Rights(proxied, desk.judge), Way.PROXY
+        request[RIGHTS], request[WAY] = Rights(proxied, app_context.judge), Way.PROXY
         return await handler(request)
     carried = authentication.bearer(request)
-    token = carried or desk.sessions.token(request)
-    visitor = await desk.judge.recognise(token) if token and session.is_token(token) else None
+    token = carried or app_context.sessions.token(request)
+    visitor = await app_context.judge.recognise(token) if token and session.is_token(token) else None
     if visitor is None:
-        return _asked_in(request, desk, ended=token is not None)
-    request[RIGHTS], request[WAY] = Rights(visitor, desk.judge), Way.BEARER if carried else Way.SESSION
+        return _asked_in(request, app_context, ended=token is not None)
+    request[RIGHTS], request[WAY] = Rights(visitor, app_context.judge), Way.BEARER if carried else Way.SESSION
     return await handler(request)
 
 
-def _asked_in(request: web.Request, desk: Desk, *, ended: bool) -> web.Response:
+def _asked_in(request: web.Request, app_context: AppContext, *, ended: bool) -> web.Response:
     """Send a browser to the form, and tell a program that it needs a token."""
     wants_page = "text/html" in request.headers.get("Accept", "")
     if request.method != "GET" or not wants_page or "rows" in request.query:
-        response = _told(request, Told(401, "Sign in first", "The session has ended, or there was none."))
+        response = _error_page(request, ErrorPage(401, "Sign in first", "The session has ended, or there was none."))
         response.headers["WWW-Authenticate"] = 'Bearer realm="muster"'
     else:
         response = web.HTTPSeeOther(f"/login?next={quote(request.path_qs, safe='')}")
     if ended:
-        desk.sessions.end(response)
+        app_context.sessions.end(response)
     if isinstance(response, web.HTTPException):
         raise response
     return response
 
 
 async def _asset(request: web.Request) -> web.Response:
-    found = request.app[DESK].templates.assets.get(request.match_info["name"])
+    found = request.app[CONTEXT].templates.assets.get(request.match_info["name"])
     if found is None:
         raise web.HTTPNotFound
     current = request.query.get("v") == found.digest

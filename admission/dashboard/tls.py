@@ -31,7 +31,7 @@ class Files:
         return tuple(path.read_bytes() for path in (self.certificate, self.key, self.authority) if path is not None)
 
 
-class Shown:
+class ServedCertificate:
     """What a server shows: `context`, for TLS 1.2 or newer, in which `keep` renews the certificate.
 
     Raises MendError when the files cannot be used.

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cached_property
 
 from admission.api.muster.gangs import Phase
-from admission.api.muster.observed import GangSight, QueueSight, Sights
+from admission.api.muster.observed import ObservedGang, ObservedObjects, ObservedQueue
 from admission.api.values.names import QueueName
 from admission.dashboard.devices import inventory
 from admission.dashboard.devices.inventory import Custody, Holders, Inventory
@@ -22,27 +22,27 @@ WAITING = (Phase.PENDING, Phase.EVICTED)
 STARTED = (Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING)
 
 
-class Scene:
+class ClusterView:
     """One view of the cluster, ordered."""
 
-    def __init__(self, sights: Sights, before: "Scene | None" = None) -> None:
-        self.sights = sights
+    def __init__(self, observed: ObservedObjects, before: "ClusterView | None" = None) -> None:
+        self.observed = observed
         self._inventory: Inventory | None = None
         self._custody = Custody()
         """Who held which device when somebody last asked."""
         if before is not None:
             self._custody = before._custody  # noqa: SLF001 - of this class
-            if before.sights.slices is sights.slices:
+            if before.observed.slices is observed.slices:
                 self._inventory = before._inventory  # noqa: SLF001 - of this class
 
     @property
-    def queues(self) -> Mapping[QueueName, QueueSight]:
-        return self.sights.queues
+    def queues(self) -> Mapping[QueueName, ObservedQueue]:
+        return self.observed.queues
 
     @cached_property
-    def children(self) -> Mapping[str, Sequence[QueueSight]]:
+    def children(self) -> Mapping[str, Sequence[ObservedQueue]]:
         """Queues by their parent, in the order of their names; under "" those without one, or whose parent is gone."""
-        found: dict[str, list[QueueSight]] = {}
+        found: dict[str, list[ObservedQueue]] = {}
         for name in sorted(self.queues):
             sight = self.queues[name]
             parent = sight.queue.parent
@@ -60,14 +60,14 @@ class Scene:
         return found[::-1]
 
     @cached_property
-    def gangs(self) -> Sequence[GangSight]:
+    def gangs(self) -> Sequence[ObservedGang]:
         """All gangs: those that wait, the longest first, and then the others by name."""
-        return sorted(self.sights.gangs.values(), key=_rank)
+        return sorted(self.observed.gangs.values(), key=_rank)
 
     @cached_property
-    def by_queue(self) -> Mapping[str, Sequence[GangSight]]:
+    def by_queue(self) -> Mapping[str, Sequence[ObservedGang]]:
         """Gangs by their queue: those that wait in the order in which they are to start, and then the others."""
-        found: dict[str, list[GangSight]] = {}
+        found: dict[str, list[ObservedGang]] = {}
         for gang in self.gangs:
             found.setdefault(gang.report.queue, []).append(gang)
         for gangs in found.values():
@@ -77,7 +77,7 @@ class Scene:
     @cached_property
     def namespaces(self) -> frozenset[str]:
         """Namespaces that have gangs."""
-        return frozenset(gang.report.namespace for gang in self.sights.gangs.values())
+        return frozenset(gang.report.namespace for gang in self.observed.gangs.values())
 
     @cached_property
     def meters(self) -> Sequence[str]:
@@ -92,44 +92,44 @@ class Scene:
     def inventory(self) -> Inventory:
         """Every device at its node. It is kept from scene to scene as long as no slice changes."""
         if self._inventory is None:
-            self._inventory = inventory.inventory(self.sights.slices.values())
+            self._inventory = inventory.inventory(self.observed.slices.values())
         return self._inventory
 
     @cached_property
     def holders(self) -> Holders:
         """Who holds which device."""
-        self._custody = self._custody.after(self.sights.claims, self.sights.gangs)
+        self._custody = self._custody.after(self.observed.claims, self.observed.gangs)
         return self._custody.holders
 
 
-class Scenes:
+class ClusterViews:
     """The present scene."""
 
     def __init__(self, view: View, clock: Callable[[], float]) -> None:
         self._view = view
         self._clock = clock
         self._made = 0.0
-        self._scene: Scene | None = None
+        self._scene: ClusterView | None = None
 
     @property
     def synced(self) -> bool:
         return self._view.synced
 
-    def now(self) -> Scene:
+    def now(self) -> ClusterView:
         """Return how the cluster looks, at most `REST` seconds ago."""
         at = self._clock()
         if self._scene is None or at - self._made >= REST:
-            self._scene = Scene(self._view.sights(), self._scene)
+            self._scene = ClusterView(self._view.observe(), self._scene)
             self._made = at
         return self._scene
 
 
-def since(gang: GangSight) -> datetime:
+def since(gang: ObservedGang) -> datetime:
     """Return since when a gang waits, or else since when there is one."""
     return gang.report.queued_since or gang.meta.created
 
 
-def waiting(gangs: Iterable[GangSight]) -> list[GangSight]:
+def waiting(gangs: Iterable[ObservedGang]) -> list[ObservedGang]:
     """Return those that wait."""
     return [gang for gang in gangs if gang.report.phase in WAITING]
 
@@ -137,7 +137,7 @@ def waiting(gangs: Iterable[GangSight]) -> list[GangSight]:
 _LAST = 1 << 62
 
 
-def _rank(gang: GangSight) -> tuple[int, object, str]:
+def _rank(gang: ObservedGang) -> tuple[int, object, str]:
     phase = gang.report.phase
     if phase in WAITING:
         return 0, since(gang), gang.key

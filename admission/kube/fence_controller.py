@@ -31,7 +31,7 @@ from admission.scheduling.placement.protection import SETTLING, Barriers, Webhoo
 
 log = structlog.get_logger(__name__)
 
-LOOK_SECONDS = 30.0
+CHECK_SECONDS = 30.0
 """Between two proofs that a policy is heeded, and two looks for whether DeviceTaintRules are served."""
 
 TIDY_SECONDS = 600.0
@@ -146,15 +146,15 @@ class Fencer:
 
     def _rule(self, driver: str) -> datetime | None:
         """Return since when a driver's rule stands as it must."""
-        return self._standing(RULES, device_taint_rules.fence_name(driver), rule(driver))
+        return self._fence_state(RULES, device_taint_rules.fence_name(driver), rule(driver))
 
     def _policy(self, name: str) -> datetime | None:
         """Return since when a policy stands with its binding, and is heeded."""
         wanted = dict(self._wish.policies()).get(name)
         if wanted is None:
             return None
-        policy = self._standing(POLICIES, name, wanted)
-        binding = self._standing(BINDINGS, name, admission_policies.binding(name))
+        policy = self._fence_state(POLICIES, name, wanted)
+        binding = self._fence_state(BINDINGS, name, admission_policies.binding(name))
         proof = self._proofs.get(name)
         if policy is None or binding is None or proof is None or proof.of != self._identities(name):
             return None
@@ -178,7 +178,7 @@ class Fencer:
         wish = self._wish
         return registration.shows_all(kind.name, body, namespace=wish.namespace, controller=wish.controller)
 
-    def _standing(self, kind: Kind, name: str, spec: Json) -> datetime | None:
+    def _fence_state(self, kind: Kind, name: str, spec: Json) -> datetime | None:
         found = self._objects.find(kind, name)
         return None if found is None or not desired_state.says(found.body, spec) else self._objects.since(kind, name)
 
@@ -218,14 +218,14 @@ class Fencer:
         with self.store.subscribe() as changes:
             self._changes = changes
             while True:
-                pause = LOOK_SECONDS
+                pause = CHECK_SECONDS
                 try:
                     await self._fix()
                 except _NotYetError:
                     pause = AGAIN_SECONDS
                 except MusterError as error:
                     failed += 1
-                    pause = backoff.backoff(failed, base=0.2, longest=LOOK_SECONDS)
+                    pause = backoff.backoff(failed, base=0.2, longest=CHECK_SECONDS)
                     if str(error) != self._trouble:
                         log.warning("the fences are not as they should be; it is tried again", error=str(error))
                     self._trouble = str(error)
@@ -272,7 +272,7 @@ class Fencer:
         """See that a policy is heeded as it stands now. Raises RetryError while it is not."""
         identities, now = self._identities(name), asyncio.get_running_loop().time()
         proof = self._proofs.get(name)
-        if identities is None or (proof is not None and proof.of == identities and now - proof.at < LOOK_SECONDS):
+        if identities is None or (proof is not None and proof.of == identities and now - proof.at < CHECK_SECONDS):
             return
         path = paths.within("/apis/resource.k8s.io/v1", self._wish.namespace, "resourceclaims")
         request = Request(method="POST", path=path, params={"dryRun": "All"}, body=admission_policies.probe(name))
@@ -325,20 +325,22 @@ async def served(connection: Connection) -> str | None:
     return None
 
 
-class Standing(NamedTuple):
+class ClusterFences(NamedTuple):
     """What stands in a cluster: fences as driver and time of creation, and the policies that are bound, by name."""
 
     fences: list[tuple[str, datetime]]
     policies: list[str]
 
 
-async def standing(connection: Connection) -> Standing:
+async def cluster_fences(connection: Connection) -> ClusterFences:
     """Return what stands now, whoever has put it up."""
     bindings = (await connection.get(desired_state.collection(BINDINGS, BINDINGS.version))).get("items") or ()
     bound = {item["metadata"]["name"] for item in bindings}
-    fences = await _standing_rules(connection, await served(connection))
+    fences = await _fence_rules(connection, await served(connection))
     listed = sorted((driver, rule.meta.created) for driver, rule in fences.items())
-    return Standing(listed, [name for name in (admission_policies.FENCE, admission_policies.COVERAGE) if name in bound])
+    return ClusterFences(
+        listed, [name for name in (admission_policies.FENCE, admission_policies.COVERAGE) if name in bound]
+    )
 
 
 async def lift(connection: Connection, drivers: Collection[str] = ()) -> list[str]:
@@ -348,7 +350,7 @@ async def lift(connection: Connection, drivers: Collection[str] = ()) -> list[st
     """
     removed: list[str] = []
     version = await served(connection)
-    for driver in await _standing_rules(connection, version):
+    for driver in await _fence_rules(connection, version):
         if not drivers or driver in drivers:
             removed += await _deleted(
                 connection, RULES, version or RULES.version, device_taint_rules.fence_name(driver)
@@ -360,7 +362,7 @@ async def lift(connection: Connection, drivers: Collection[str] = ()) -> list[st
     return removed
 
 
-async def _standing_rules(connection: Connection, version: str | None) -> dict[str, TaintRule]:
+async def _fence_rules(connection: Connection, version: str | None) -> dict[str, TaintRule]:
     """Return the rules of fences by driver; none where no version is served."""
     if version is None:
         return {}

@@ -29,7 +29,7 @@ from admission.kube.writers import events
 
 log = structlog.get_logger(__name__)
 
-LOOKS = 4
+CHECKS = 4
 """Who stands by counts from when it has seen the last renewal: a look that comes late makes a failover as late."""
 
 FIRST_EPOCH_AT = datetime(2025, 1, 1, tzinfo=UTC)
@@ -132,7 +132,7 @@ class Lease:
 
     def _pause(self) -> float:
         """Return the seconds until the next try: no more than until the holder is dead unless it renews."""
-        usual = backoff.spread(self._durations.retry, self._durations.retry * 1.2) / LOOKS
+        usual = backoff.spread(self._durations.retry, self._durations.retry * 1.2) / CHECKS
         left = self._observed.until - self._now()
         return min(usual, left + backoff.spread(0.0, self._durations.retry / 20)) if left > 0 else usual
 
@@ -144,10 +144,10 @@ class Lease:
             raise
         except GoneError:
             return await self._create()
-        if not self._may_take(found):
+        if not self._may_acquire(found):
             return None
         transitions = _transitions(found) + 1
-        return await self._take(found["metadata"]["resourceVersion"], transitions)
+        return await self._try_acquire(found["metadata"]["resourceVersion"], transitions)
 
     async def _create(self) -> Term | None:
         """Make the lease.
@@ -164,16 +164,16 @@ class Lease:
             return None
         return self._term(made, began)
 
-    async def _take(self, version: str, transitions: int) -> Term | None:
+    async def _try_acquire(self, version: str, transitions: int) -> Term | None:
         began = self._now()
         body = record(self.identity, self._durations, at=self._clock(), transitions=transitions, version=version)
         try:
-            taken = await self._patch(body)
+            holder_changed = await self._patch(body)
         except ConflictError:
             return None
-        return self._term(taken, began)
+        return self._term(holder_changed, began)
 
-    def _may_take(self, found: Json) -> bool:
+    def _may_acquire(self, found: Json) -> bool:
         spec = found.get("spec") or {}
         version = str(found["metadata"]["resourceVersion"])
         if version != self._observed.version:

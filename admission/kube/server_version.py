@@ -16,7 +16,7 @@ from admission.kube.client.connection import Connection, ServerVersions
 
 log = structlog.get_logger(__name__)
 
-LOOK_SECONDS = 30.0
+CHECK_SECONDS = 30.0
 """Between two looks: upgrading takes longer, and the answer is a few hundred bytes."""
 
 _FRACTIONAL_RANGES = (1, 37)
@@ -36,24 +36,24 @@ class Versions:
         """The profile to decide by; None for a version that nothing is predicted for, or while none was seen."""
         return self._chosen or self._seen
 
-    async def look(self, connection: Connection) -> None:
+    async def probe(self, connection: Connection) -> None:
         """Ask for the version, and say what follows from it when it is another one than before."""
         version = await connection.versions()
         if version == self._version:
             return
         self._version, self._seen = version, _profile(version)
-        self._tell(version)
+        self._log_version(version)
 
-    async def keep(self, connection: Connection, *, every: float = LOOK_SECONDS) -> None:
+    async def keep(self, connection: Connection, *, every: float = CHECK_SECONDS) -> None:
         """Look again until cancelled. While there is no answer, what was seen last stays."""
         while True:
             await asyncio.sleep(every)
             try:
-                await self.look(connection)
+                await self.probe(connection)
             except MusterError as error:
                 log.debug("the version of Kubernetes cannot be read", error=str(error))
 
-    def _tell(self, version: ServerVersions) -> None:
+    def _log_version(self, version: ServerVersions) -> None:
         if self.profile is None:
             log.warning(
                 "before Kubernetes 1.36 kube-scheduler picks devices in random order, and nothing is predicted; gangs "

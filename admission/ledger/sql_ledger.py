@@ -124,7 +124,7 @@ class SqlLedger:
                 posted = await post.post_all(connection, self._cluster, entries, epoch=epoch)
                 if shares:
                     await post.hold(connection, self._cluster, epoch)
-                    await shared_budgets.take(connection, self._cluster, shares)
+                    await shared_budgets.follow(connection, self._cluster, shares)
                 return posted
 
         return await self._in_turn(once)

@@ -43,7 +43,7 @@ class ObjectContext:
 
 
 T = TypeVar("T")
-Look = Callable[[ObjectView, ObjectContext], Iterable[ObjectFinding]]
+DeletionCheck = Callable[[ObjectView, ObjectContext], Iterable[ObjectFinding]]
 
 
 def judge(object_view: ObjectView, known: ObjectContext) -> Verdict:
@@ -58,11 +58,11 @@ def judge(object_view: ObjectView, known: ObjectContext) -> Verdict:
 
 
 def _on_deletion(object_view: ObjectView, known: ObjectContext) -> Verdict:
-    look = DELETED.get(object_view.plural)
-    if look is None or object_view.old is None or _is_going(object_view.old):
+    check = DELETED.get(object_view.plural)
+    if check is None or object_view.old is None or _is_going(object_view.old):
         return ALLOWED
     try:
-        return _verdict(look(object_view, known))
+        return _verdict(check(object_view, known))
     except MalformedObjectError:
         # It was of no use to anybody.
         return ALLOWED
@@ -122,5 +122,5 @@ def _deleted_meter(object_view: ObjectView, known: ObjectContext) -> Iterable[Ob
     return objectpolicy_meters.deleted(meters.decode(object_view.old or {}), known.snapshot)
 
 
-WRITTEN: dict[str, Look] = {"queues": _queue, "meters": _meter, "claimpolicies": _policy, "gangs": _gang}
-DELETED: dict[str, Look] = {"queues": _deleted_queue, "meters": _deleted_meter}
+WRITTEN: dict[str, DeletionCheck] = {"queues": _queue, "meters": _meter, "claimpolicies": _policy, "gangs": _gang}
+DELETED: dict[str, DeletionCheck] = {"queues": _deleted_queue, "meters": _deleted_meter}

@@ -23,7 +23,7 @@ def written(policy: ClaimPolicy, snapshot: Snapshot, known: Policies) -> Iterato
     compiled = match.compile_policy(policy)
     yield from understood(compiled)
     for at, template in enumerate(policy.templates):
-        yield from findings.refusals(_flaws_of_template(template, f"spec.templates[{at}]"))
+        yield from findings.refusals(_template_problems(template, f"spec.templates[{at}]"))
     for at, default in enumerate(policy.defaults):
         yield from _trapped(default.selectors, f"spec.defaults[{at}]", ())
     for at, conversion in enumerate(policy.conversions):
@@ -33,13 +33,13 @@ def written(policy: ClaimPolicy, snapshot: Snapshot, known: Policies) -> Iterato
     yield from strangers(policy, snapshot)
     if not compiled.problems:
         all_ = Policies({**known.compiled, policy.name: compiled}, snapshot.namespaces)
-        for told in status.conflicts(all_, snapshot.namespaces).get(policy.name, ()):
-            yield ObjectFinding(field="spec.order", message=told)
+        for notes in status.conflicts(all_, snapshot.namespaces).get(policy.name, ()):
+            yield ObjectFinding(field="spec.order", message=notes)
 
 
 def understood(compiled: Compiled) -> list[ObjectFinding]:
     """Return what is wrong with the CEL of a policy."""
-    return [*findings.refusals(compiled.problems), *findings.doubts(compiled.doubts)]
+    return [*findings.refusals(compiled.problems), *findings.uncertain(compiled.uncertain)]
 
 
 def strangers(policy: ClaimPolicy, snapshot: Snapshot) -> Iterator[ObjectFinding]:
@@ -49,7 +49,7 @@ def strangers(policy: ClaimPolicy, snapshot: Snapshot) -> Iterator[ObjectFinding
             yield ObjectFinding(field=f"spec.queues[{at}]", message=f"there is no queue {queue}")
 
 
-def _flaws_of_template(template: Template, path: str) -> Iterator[Problem]:
+def _template_problems(template: Template, path: str) -> Iterator[Problem]:
     """Yield what every API server would refuse of a template."""
     body = {"metadata": {"name": template.name}, "spec": {"spec": template.spec}}
     for problem in objects.problems("ResourceClaimTemplate", body):
@@ -58,10 +58,10 @@ def _flaws_of_template(template: Template, path: str) -> Iterator[Problem]:
     reader = Reader(template.spec, f"{path}.spec")
     for request in reader.child("devices").children("requests"):
         for asked in (request.child("exactly"), *request.children("firstAvailable")):
-            yield from _flaws_of_selectors(asked)
+            yield from _selector_problems(asked)
 
 
-def _flaws_of_selectors(asked: Reader) -> Iterator[Problem]:
+def _selector_problems(asked: Reader) -> Iterator[Problem]:
     for selector in asked.children("selectors"):
         text = selector.child("cel").raw("expression")
         refused = limits.check(text, profile=findings.COMPILER) if isinstance(text, str) and text else None
@@ -73,7 +73,7 @@ def _trapped(selectors: Sequence[Json], path: str, before: tuple[str, ...] | Non
     """Yield the traps of selectors. before: those of their class; None where it is not known."""
     for at, selector in enumerate(selectors):
         text = str(selector["cel"]["expression"])
-        for trap in findings.traps_of(text, before or ()):
+        for trap in findings.lint_of(text, before or ()):
             if trap.rule is not LintRule.UNGUARDED_LOOKUP or before:
                 yield findings.trapped(f"{path}.selectors[{at}].cel.expression", text, trap)
         if before is not None:

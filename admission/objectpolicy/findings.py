@@ -40,7 +40,7 @@ def refusals(problems: Iterable[Problem]) -> list[ObjectFinding]:
     ]
 
 
-def doubts(problems: Iterable[Problem]) -> list[ObjectFinding]:
+def uncertain(problems: Iterable[Problem]) -> list[ObjectFinding]:
     """Return problems as warnings."""
     return [ObjectFinding(field=problem.field, message=problem.message) for problem in problems]
 
@@ -52,7 +52,7 @@ def trapped(field: str, text: str, trap: LintWarning) -> ObjectFinding:
 
 
 @lru_cache(maxsize=1024)
-def traps_of(text: str, before: tuple[str, ...] = ()) -> tuple[LintWarning, ...]:
+def lint_of(text: str, before: tuple[str, ...] = ()) -> tuple[LintWarning, ...]:
     """Find the traps of a selector for devices of which nothing is known."""
     return lint.find(text, before=before, profile=COMPILER)
 

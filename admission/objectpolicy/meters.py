@@ -15,7 +15,7 @@ def written(meter: Meter, snapshot: Snapshot, before: Meter | None = None) -> It
     yield from unusable(meter)
     for at, source in enumerate(meter.sources):
         # A class has chosen the devices already, so a look-up without a guard is usual here.
-        for trap in findings.traps_of(source.selector or "true"):
+        for trap in findings.lint_of(source.selector or "true"):
             if trap.rule is not LintRule.UNGUARDED_LOOKUP:
                 yield findings.trapped(f"spec.sources[{at}].selector", source.selector or "", trap)
     missing = sorted(meter.classes - set(snapshot.classes))

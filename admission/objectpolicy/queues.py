@@ -28,7 +28,7 @@ def written(queue: Queue, snapshot: Snapshot, before: Queue | None = None) -> It
     yield from _meters(queue, snapshot)
     yield from _limits(queue, new)
     yield from _rivals(queue, snapshot)
-    yield from _namesakes(queue, snapshot)
+    yield from _same_named(queue, snapshot)
     if before is not None:
         yield from _overdrawn(queue, old, new, snapshot)
         yield from _shut_out(queue, before, snapshot)
@@ -135,7 +135,7 @@ def _rivals(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
             yield _warning("spec.default", message)
 
 
-def _namesakes(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
+def _same_named(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     """Yield other queues that are called the same in the same namespaces."""
     if not queue.aliases or queue.namespaces is None:
         return
@@ -166,12 +166,12 @@ def _overdrawn(queue: Queue, old: Tree, new: Tree, snapshot: Snapshot) -> Iterat
             if after.usage(name, meter) > after.potential(name, meter) and not _was_over(before, name, meter)
         ]
         if over:
-            told = [
+            notes = [
                 f"{name} uses {quantities.render(after.usage(name, meter))}"
                 f" of at most {quantities.render(after.potential(name, meter))}"
                 for name in over
             ]
-            message = f"{meter}: more is in use than can be had from now on: queue {findings.listed(told)}"
+            message = f"{meter}: more is in use than can be had from now on: queue {findings.listed(notes)}"
             yield _warning("spec.quotas", f"{message}; nothing is evicted, and nothing more starts until it is less")
             continue
         used, nominal = after.usage(queue.name, meter), after.quota(queue.name, meter)
@@ -182,8 +182,8 @@ def _overdrawn(queue: Queue, old: Tree, new: Tree, snapshot: Snapshot) -> Iterat
             yield _warning("spec.quotas", message)
 
 
-def _was_over(standing: QueueUsage, queue: QueueName, meter: MeterName) -> bool:
-    return standing.usage(queue, meter) > standing.potential(queue, meter)
+def _was_over(queue_state: QueueUsage, queue: QueueName, meter: MeterName) -> bool:
+    return queue_state.usage(queue, meter) > queue_state.potential(queue, meter)
 
 
 def _shut_out(queue: Queue, before: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:

@@ -105,13 +105,13 @@ def additions(new_pod: PodView, queue: Queue | None, *, username: str = "", trac
     """
     if new_pod.node or queue is None:
         return ()
-    told = {names.USER: maker(new_pod, username)} if username else {}
+    notes = {names.USER: maker(new_pod, username)} if username else {}
     if trace:
-        told[names.TRACE] = trace
+        notes[names.TRACE] = trace
     return (
         *_gate(new_pod),
         *json_patch.set_pairs("/metadata/labels", new_pod.labels, {names.QUEUE: queue.name}),
-        *json_patch.set_pairs("/metadata/annotations", new_pod.annotations or None, told),
+        *json_patch.set_pairs("/metadata/annotations", new_pod.annotations or None, notes),
     )
 
 

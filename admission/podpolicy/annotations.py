@@ -95,14 +95,14 @@ def _subgroup_is_a_name(new_pod: PodView) -> Denial | None:
 
 def _runtime_is_a_duration(new_pod: PodView) -> Denial | None:
     for where, text in new_pod.settings(names.RUNTIME).items():
-        problem = _flaw_of_duration(text)
+        problem = _problem_of_duration(text)
         if problem:
             return _malformed(names.RUNTIME, f"{where} {names.RUNTIME}: {problem}")
     return None
 
 
 @lru_cache(maxsize=1024)
-def _flaw_of_duration(text: str) -> str:
+def _problem_of_duration(text: str) -> str:
     """Return what is wrong with a duration. The pods of a cluster say a few of them again and again."""
     try:
         durations.parse_positive(text)

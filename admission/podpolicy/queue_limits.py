@@ -34,13 +34,13 @@ class Limits:
     """
 
     meters: Meters
-    standing: QueueUsage
+    queue_state: QueueUsage
     _potentials: dict[tuple[QueueName, MeterName], int] = field(default_factory=dict)
     _bounds: dict[int, tuple[ClaimSpec, Charge]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, queues: Iterable[Queue], meters: Iterable[Meter]) -> Self:
-        return cls(meters=device_meters.compile_meters(meters), standing=QueueUsage(Tree.of(queues), {}))
+        return cls(meters=device_meters.compile_meters(meters), queue_state=QueueUsage(Tree.of(queues), {}))
 
     def __call__(
         self, queue: Queue, claims: Sequence[KnownClaim], extended: Extended = NOTHING, *, noun: str = "the pod"
@@ -49,7 +49,7 @@ class Limits:
 
         A claim that is allocated already is charged to whoever took it first. noun: who needs it, for people.
         """
-        if not (claims or extended.resources) or not self.standing.tree.active(queue.name):
+        if not (claims or extended.resources) or not self.queue_state.tree.active(queue.name):
             return None
         bounds = [self._bound(claim.spec) for claim in claims if not claim.allocated]
         bounds.append(holdings.least(self.meters, extended.resources, extended.offered, extended.claim))
@@ -76,7 +76,7 @@ class Limits:
     def _potential(self, queue: QueueName, meter: MeterName) -> int:
         key = queue, meter
         if key not in self._potentials:
-            self._potentials[key] = self.standing.potential(queue, meter)
+            self._potentials[key] = self.queue_state.potential(queue, meter)
         return self._potentials[key]
 
 

@@ -87,8 +87,8 @@ def additions(
     queue = queue_of(workload_view, snapshot, defaults)
     if before is not None:
         resumes = before.suspended and not workload_view.suspended and not before.is_waiting
-        held_anew = resumes and _is_held(workload_view, queue, snapshot)
-        return (*_suspended(workload_view), *_said(workload_view, _HELD)) if held_anew else ()
+        held_again = resumes and _is_held(workload_view, queue, snapshot)
+        return (*_suspended(workload_view), *_said(workload_view, _HELD)) if held_again else ()
     if queue is None or not _is_held(workload_view, queue, snapshot):
         return tuple(_unmarked(workload_view))
     # The template of a batch Job says who made it already.
@@ -120,8 +120,8 @@ def judge(
         return _missed(workload_view) if missed else None
     if before.is_waiting and not workload_view.suspended and _is_seen(workload_view, snapshot):
         return _resumed(workload_view, username)
-    is_held_anew = workload_view.is_waiting and not before.is_waiting
-    if before.meta.annotations.get(names.HELD) != workload_view.meta.annotations.get(names.HELD) and not is_held_anew:
+    is_held_again = workload_view.is_waiting and not before.is_waiting
+    if before.meta.annotations.get(names.HELD) != workload_view.meta.annotations.get(names.HELD) and not is_held_again:
         return _marked(workload_view, username)
     return None
 

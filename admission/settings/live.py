@@ -9,7 +9,7 @@ from admission.settings.schema import fields, replaced, values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class ReloadOutcome:
     """What became of new settings: paths of those that hold now, and of those that wait for a restart."""
 
     changed: tuple[str, ...]
@@ -24,23 +24,23 @@ class Held:
         self._heard: list[Callable[[Settings], None]] = []
         self._changed = asyncio.Event()
 
-    def hear(self, tell: Callable[[Settings], None]) -> None:
+    def hear(self, notify: Callable[[Settings], None]) -> None:
         """Have settings told, at once and whenever they change."""
-        self._heard.append(tell)
-        tell(self.now)
+        self._heard.append(notify)
+        notify(self.now)
 
-    def take(self, wanted: Settings) -> Taken:
+    def apply(self, wanted: Settings) -> ReloadOutcome:
         """Let what is live of new settings hold from now on."""
         old, new = values(self.now), values(wanted)
         differing = [path for path in fields() if old[path] != new[path]]
         changed = tuple(path for path in differing if fields()[path].live)
         if changed:
             self.now = replaced(self.now, {path: new[path] for path in changed})
-            for tell in self._heard:
-                tell(self.now)
+            for notify in self._heard:
+                notify(self.now)
             self._changed.set()
             self._changed = asyncio.Event()
-        return Taken(changed=changed, waiting=tuple(path for path in differing if path not in changed))
+        return ReloadOutcome(changed=changed, waiting=tuple(path for path in differing if path not in changed))
 
     async def change(self) -> Settings:
         """Wait for the next change, and return what holds then."""

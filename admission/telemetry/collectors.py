@@ -39,11 +39,11 @@ class Reviews(Collector):
         self._worker = worker
         self._counts: dict[tuple[str, str, str], list[int]] = {}
         self._sums: dict[tuple[str, str, str], float] = {}
-        self._told: dict[int, list[Tally]] = {}
+        self._reported: dict[int, list[Tally]] = {}
 
-    def observe(self, door: str, outcome: str, seconds: float, reason: str) -> None:
+    def observe(self, endpoint: str, outcome: str, seconds: float, reason: str) -> None:
         """Count one review."""
-        labels = door, outcome, reason
+        labels = endpoint, outcome, reason
         counts = self._counts.get(labels)
         if counts is None:
             counts = self._counts[labels] = [0] * (len(metric_catalog.FAST) + 1)
@@ -55,24 +55,24 @@ class Reviews(Collector):
         """Return what this process has observed."""
         return [(*labels, counts, self._sums[labels]) for labels, counts in sorted(self._counts.items())]
 
-    def tell(self, worker: int, tallies: list[Tally]) -> None:
+    def add_report(self, worker: int, tallies: list[Tally]) -> None:
         """Show what another worker has observed since it began."""
-        self._told[worker] = tallies
+        self._reported[worker] = tallies
 
     def collect(self) -> Iterator[Family]:
         """Yield the histogram, with buckets that count all below their bound, as Prometheus wants them."""
         bounds = [*map(floatToGoString, metric_catalog.FAST), "+Inf"]
         shown = metric_catalog.REVIEWS
         family = HistogramMetricFamily(shown.name, shown.help, labels=shown.label_names)
-        for worker, tallies in sorted({**self._told, self._worker: self.tallies()}.items()):
-            for door, outcome, reason, counts, seconds in tallies:
+        for worker, tallies in sorted({**self._reported, self._worker: self.tallies()}.items()):
+            for endpoint, outcome, reason, counts, seconds in tallies:
                 buckets = list(zip(bounds, accumulate(map(float, counts)), strict=True))
-                family.add_metric((str(worker), door, outcome, reason), buckets, seconds)
+                family.add_metric((str(worker), endpoint, outcome, reason), buckets, seconds)
         yield family
 
 
 @dataclass(slots=True)
-class Standing:
+class LastCycle:
     """How things stood after the leader's last cycle."""
 
     held: Mapping[str, int] = field(default_factory=dict)
@@ -89,13 +89,13 @@ class Leader(Collector):
     def __init__(self) -> None:
         self.epoch = 0
         """0 while this process does not lead."""
-        self.standing: Standing | None = None
+        self.last_cycle: LastCycle | None = None
         """None before the first cycle of a term."""
 
     def collect(self) -> Iterator[Family]:
         """Yield the gauges; without values while this process does not lead."""
         yield _gauge(metric_catalog.EPOCH, [((), self.epoch)] if self.epoch else ())
-        found = self.standing
+        found = self.last_cycle
         yield _gauge(metric_catalog.HELD, [((one,), found.held.get(one, 0)) for one in HoldReason] if found else ())
         yield from _of_queues(sorted(found.queues, key=lambda report: report.name) if found else ())
         yield _gauge(metric_catalog.BEHIND, [((), found.behind)] if found else ())
@@ -118,12 +118,12 @@ class Watched(NamedTuple):
 class Watches(Collector):
     """What is known of the cluster, and how old that may be."""
 
-    def __init__(self, look: Callable[[], Iterable[Watched]]) -> None:
-        self._look = look
+    def __init__(self, sample: Callable[[], Iterable[Watched]]) -> None:
+        self._sample = sample
 
     def collect(self) -> Iterator[Family]:
         """Yield a value for each kind."""
-        seen = sorted(self._look())
+        seen = sorted(self._sample())
         yield _gauge(metric_catalog.STALENESS, [((one.kind,), one.silent) for one in seen])
         yield _gauge(metric_catalog.OBJECTS, [((one.kind,), one.objects) for one in seen])
         yield _counter(metric_catalog.EVENTS, [((one.kind,), one.events) for one in seen])

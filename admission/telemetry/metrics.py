@@ -15,7 +15,7 @@ from admission.api.muster.gangs import GangReport
 from admission.cycle.state.result import CycleResult
 from admission.scheduling.checks.faults import During
 from admission.telemetry import metric_catalog
-from admission.telemetry.collectors import Leader, Process, Reviews, Standing, Tally, Watched, Watches
+from admission.telemetry.collectors import LastCycle, Leader, Process, Reviews, Tally, Watched, Watches
 
 
 class Metrics:
@@ -42,17 +42,17 @@ class Metrics:
         self._counted: tuple[tuple[GangReport, ...], Count[str]] = ((), Count())
         """The statuses that were last counted, and how many of their gangs wait for each reason."""
 
-    def reviewed(self, door: str, outcome: str, seconds: float, reason: str = "") -> None:
+    def reviewed(self, endpoint: str, outcome: str, seconds: float, reason: str = "") -> None:
         """Count one review. All labels come from small fixed sets."""
-        self._reviews.observe(door, outcome, seconds, reason)
+        self._reviews.observe(endpoint, outcome, seconds, reason)
 
     def tallies(self) -> list[Tally]:
         """Return the reviews of this process, for the one that shows those of all."""
         return self._reviews.tallies()
 
-    def told(self, worker: int, tallies: list[Tally]) -> None:
+    def reported(self, worker: int, tallies: list[Tally]) -> None:
         """Show the reviews of another worker."""
-        self._reviews.tell(worker, tallies)
+        self._reviews.add_report(worker, tallies)
 
     def staffed(self, ready: int) -> None:
         """Say how many workers are ready."""
@@ -66,7 +66,7 @@ class Metrics:
         """Say in which term this process leads; None: it does not, or no more, and what it knew is shown no more."""
         self._leading.set(0 if epoch is None else 1)
         self._leader.epoch = epoch or 0
-        self._leader.standing = None
+        self._leader.last_cycle = None
 
     def cycled(self, result: CycleResult, seconds: float) -> None:
         """Count one admission cycle, and show how things stand after it."""
@@ -80,7 +80,7 @@ class Metrics:
             self._defects.labels(defect.during).inc()
         # A cycle of a term that has ended in the meantime knows nothing any more.
         if self._leader.epoch:
-            self._leader.standing = Standing(
+            self._leader.last_cycle = LastCycle(
                 held=self._held(result.gangs),
                 queues=result.queues,
                 behind=result.behind.total_seconds(),

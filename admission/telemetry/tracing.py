@@ -121,9 +121,9 @@ class Traces:
     # The webhook.
 
     @contextmanager
-    def review(self, door: str, parent: str, judge: Judge) -> Iterator[Judge]:
+    def review(self, webhook: str, parent: str, judge: Judge) -> Iterator[Judge]:
         """Trace a review; give what judges it, told where the trace is to go on. parent: header `traceparent`."""
-        with self._span(f"review {door}", self._context(parent)) as span:
+        with self._span(f"review {webhook}", self._context(parent)) as span:
             carrier: dict[str, str] = {}
             self._propagator.inject(carrier, self._api.set_span_in_context(span))
 
@@ -167,8 +167,8 @@ class Traces:
         cycle = self._cycle
         if cycle is None or gang.uid in cycle.gangs:
             return
-        told = [pod.meta.annotations.get(names.TRACE, "") for pod in gang.pods]
-        parent, others = next(filter(None, told), ""), {one for one in told if one}
+        reported = [pod.meta.annotations.get(names.TRACE, "") for pod in gang.pods]
+        parent, others = next(filter(None, reported), ""), {one for one in reported if one}
         shared = [step for step in cycle.steps if step[0] in SHARED]
         span = self._tracer.start_span(
             "admit gang",

@@ -79,7 +79,7 @@ def answer(body: bytes, judge: Judge) -> Answer:
         return Answer(503, status(503, str(error)), Outcome.UNREADY)
     if verdict.denial is None:
         return Answer(200, encode(review.uid, verdict), Outcome.PATCHED if verdict.patch else Outcome.ALLOWED)
-    _tell(review, verdict.denial)
+    _log_refusal(review, verdict.denial)
     return Answer(200, encode(review.uid, verdict), Outcome.DENIED, verdict.denial.reason)
 
 
@@ -109,7 +109,7 @@ def _malformed(sent: Any, error: MalformedObjectError) -> Answer:
     return Answer(400, status(400, _short(error)), Outcome.MALFORMED)
 
 
-def _tell(review: Review, denial: Denial) -> None:
+def _log_refusal(review: Review, denial: Denial) -> None:
     """Log refusals with their reasons. Admissions are in the API server's audit log, and as gangs in ours."""
     log.info(
         "refused",

@@ -69,7 +69,7 @@ class Settings:
     """Whether other processes of ours listen on `port`, too, and share the connections that come (SO_REUSEPORT)."""
 
 
-def _ignore(_door: str, _outcome: Outcome, _seconds: float, _reason: str) -> None:
+def _ignore(_endpoint: str, _outcome: Outcome, _seconds: float, _reason: str) -> None:
     """Observe nothing."""
 
 
@@ -154,11 +154,11 @@ class Server:
 
     async def page_of_all(self, path: str) -> Page:
         """Return what is shown at a path for all processes that share the port."""
-        ask = self.handlers.elsewhere
-        if ask is None or (path == READYZ and self.waiting_for()):
+        page_request = self.handlers.elsewhere
+        if page_request is None or (path == READYZ and self.waiting_for()):
             return self.page(path)
         try:
-            return await ask(path)
+            return await page_request(path)
         except RetryError as error:
             return Page(503, f"waiting: {error}\n")
 
@@ -291,7 +291,7 @@ def _reviews(server: Server) -> web.Application:
     }
     for name, judge in judges.items():
         if judge is not None:
-            _route(app, "POST", f"/{name}", _door(name, server, judge))
+            _route(app, "POST", f"/{name}", _endpoint(name, server, judge))
     _add_probes(app)
     if server.settings.plain_port is None:
         _route(app, "GET", METRICS, _page)
@@ -329,7 +329,7 @@ async def _nowhere(_request: web.Request) -> web.Response:
     return web.Response(status=404, body=body, content_type="application/json")
 
 
-def _door(name: str, server: Server, judge: Judge) -> Handler:
+def _endpoint(name: str, server: Server, judge: Judge) -> Handler:
     observe, trace = server.handlers.observe, server.handlers.trace
     read_timeout = server.settings.read_timeout.total_seconds()
 

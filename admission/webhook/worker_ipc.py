@@ -48,13 +48,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     tallies: list[Tally]
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class PageRequest(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A worker asks for what the first process shows at a path."""
 
     path: str
 
 
-Message = Task | Page | Report | Ask
+Message = Task | Page | Report | PageRequest
 
 _decoder = msgspec.json.Decoder(Message)
 _encoder = msgspec.json.Encoder()
@@ -131,13 +131,13 @@ class Link:
                 return
             await asyncio.sleep(REPORT_SECONDS)
 
-    async def ask(self, path: str) -> Page:
+    async def page_request(self, path: str) -> Page:
         """Return what the first process shows at a path. Raises RetryError when it does not answer in time."""
         asked: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
         self._asked.append(asked)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                await self._line.send(Ask(path=path))
+                await self._line.send(PageRequest(path=path))
                 return await asked
         except (TimeoutError, OSError) as error:
             raise RetryError("the first of the workers does not answer") from error

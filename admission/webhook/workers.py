@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from admission.webhook.worker_ipc import Ask, Line, Page, Report, Tally, Task
+from admission.webhook.worker_ipc import Line, Page, PageRequest, Report, Tally, Task
 
 log = structlog.get_logger(__name__)
 
@@ -55,7 +55,7 @@ class Orders:
     lost: Callable[[], None]
 
 
-class Crew:
+class WorkerPool:
     """All workers but the first, by number."""
 
     def __init__(self, workers: int, command: Sequence[str], pace: Pace) -> None:
@@ -132,7 +132,7 @@ class Crew:
         try:
             await self._hear(line, number, orders)
         except asyncio.CancelledError:
-            _tell_to_end(process)
+            _ask_to_end(process)
             raise
         finally:
             self._reports.pop(number, None)
@@ -158,14 +158,14 @@ class Crew:
                     message = await line.receive()
                 match message:
                     case Report():
-                        self._take(number, message)
+                        self._receive(number, message)
                         orders.heard(number, message.tallies)
-                    case Ask():
+                    case PageRequest():
                         await line.send(orders.pages(message.path))
                     case _:
                         return
 
-    def _take(self, number: int, report: Report) -> None:
+    def _receive(self, number: int, report: Report) -> None:
         if not report.waiting and (number not in self._reports or self._reports[number].waiting):
             log.info("a worker is ready", worker=number)
             self._begun.add(number)
@@ -174,13 +174,13 @@ class Crew:
     async def ended(self) -> None:
         """Wait until all have ended; kill who does not in time."""
         for number in self._early:
-            _tell_to_end(self._processes[number])
+            _ask_to_end(self._processes[number])
         await asyncio.gather(*(_ended(process, self._pace.grace) for process in self._processes.values()))
         for line in self._lines.values():
             line.close()
 
 
-def _tell_to_end(process: Process) -> None:
+def _ask_to_end(process: Process) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)
 
@@ -197,11 +197,11 @@ async def _ended(process: Process, grace: float) -> int:
 
 
 @asynccontextmanager
-async def hired(workers: int, command: Sequence[str], pace: Pace | None = None) -> AsyncIterator[Crew]:
+async def started(workers: int, command: Sequence[str], pace: Pace | None = None) -> AsyncIterator[WorkerPool]:
     """Have so many workers, the first among them; when the block is left, all others have ended."""
-    crew = Crew(workers, command, pace or Pace())
+    pool = WorkerPool(workers, command, pace or Pace())
     try:
-        await crew.start()
-        yield crew
+        await pool.start()
+        yield pool
     finally:
-        await crew.ended()
+        await pool.ended()

@@ -38,7 +38,7 @@ class GangCache:
     _members: dict[GangUid, dict[Uid, None]] = field(default_factory=dict)
     _inputs: dict[Uid, tuple[str, ...]] = field(default_factory=dict)
     """What every such pod's gang depends on, as `Identity.grounds` says it."""
-    _resting: dict[str, dict[Uid, None]] = field(default_factory=dict)
+    _dependent: dict[str, dict[Uid, None]] = field(default_factory=dict)
     """The pods whose gangs depend on something."""
     _seated: dict[Uid, GangUid] = field(default_factory=dict)
     """The gang of every pod that was granted a place."""
@@ -100,7 +100,7 @@ class GangCache:
             for key in changed(before.parents.get(kind, {}), objects):
                 stirred += (key, gang_key.ground(kind, key))
         for ground in stirred:
-            yield from self._resting.get(ground, ())
+            yield from self._dependent.get(ground, ())
 
     def _reseated(self, placements: Mapping[GangUid, Placement]) -> Iterator[Uid]:
         """Note who was granted a place, or has none any more, and yield these pods."""
@@ -123,9 +123,9 @@ class GangCache:
             return set()
         del self._members[gang][uid]
         for ground in self._inputs.pop(uid, ()):
-            self._resting[ground].pop(uid, None)
-            if not self._resting[ground]:
-                del self._resting[ground]
+            self._dependent[ground].pop(uid, None)
+            if not self._dependent[ground]:
+                del self._dependent[ground]
         return {gang}
 
     def _join(self, pod: Pod, snapshot: Snapshot) -> set[GangUid]:
@@ -137,7 +137,7 @@ class GangCache:
         if identity.inputs:
             self._inputs[pod.meta.uid] = identity.inputs
             for ground in identity.inputs:
-                self._resting.setdefault(ground, {})[pod.meta.uid] = None
+                self._dependent.setdefault(ground, {})[pod.meta.uid] = None
         self._gangs[pod.meta.uid] = gang
         self._members.setdefault(gang, {})[pod.meta.uid] = None
         return {gang, *left}

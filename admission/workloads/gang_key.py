@@ -80,21 +80,21 @@ class Identity:
 
 def identify(pod: Pod, snapshot: Snapshot) -> Identity:
     """Return the gang that a pod belongs to: a named one, that of what is above it, or one of its own."""
-    lineage = owner_chain.build(pod, snapshot)
-    found = _starting_with(_identified(pod, lineage, snapshot), declared_least(pod), f"{names.GANG_MIN} of its pods")
-    if found.inputs is lineage.inputs or not lineage.links:
-        return found if lineage.deadline is None else replace(found, deadline=lineage.deadline)
+    ancestry = owner_chain.build(pod, snapshot)
+    found = _starting_with(_identified(pod, ancestry, snapshot), declared_least(pod), f"{names.GANG_MIN} of its pods")
+    if found.inputs is ancestry.inputs or not ancestry.links:
+        return found if ancestry.deadline is None else replace(found, deadline=ancestry.deadline)
     # What is named otherwise than by what makes its pods depends on that as well: it says how long they may run.
-    return replace(found, deadline=lineage.deadline, inputs=tuple(dict.fromkeys((*found.inputs, *lineage.inputs))))
+    return replace(found, deadline=ancestry.deadline, inputs=tuple(dict.fromkeys((*found.inputs, *ancestry.inputs))))
 
 
-def _identified(pod: Pod, lineage: OwnerChain, snapshot: Snapshot) -> Identity:
+def _identified(pod: Pod, ancestry: OwnerChain, snapshot: Snapshot) -> Identity:
     named = labels.setting(pod, names.GANG)
     if named:
         return _named(pod, named, snapshot)
     if pod.group:
         return _of_pod_group(pod, podgroup.GANGS, pod.group, snapshot)
-    return _of_lineage(pod, lineage, snapshot) or _of_others(pod, snapshot) or _of_itself(pod, lineage)
+    return _of_ancestry(pod, ancestry, snapshot) or _of_others(pod, snapshot) or _of_itself(pod, ancestry)
 
 
 def declared_size(pod: Pod) -> int | None:
@@ -246,39 +246,39 @@ def _of_others(pod: Pod, snapshot: Snapshot) -> Identity | None:
 # By owners.
 
 
-def _of_lineage(pod: Pod, lineage: OwnerChain, snapshot: Snapshot) -> Identity | None:
+def _of_ancestry(pod: Pod, ancestry: OwnerChain, snapshot: Snapshot) -> Identity | None:
     """Return the gang of what is above a pod; None where nothing above it says more than a batch Job does."""
-    if lineage.endless:
-        return _held(pod, lineage, _circle(lineage))
-    if lineage.family is not None:
-        last = lineage.links[-1]
+    if ancestry.endless:
+        return _held(pod, ancestry, _circle(ancestry))
+    if ancestry.family is not None:
+        last = ancestry.links[-1]
         if isinstance(last.found, Parent):
-            return _of_parent(pod, last.found, lineage.family, lineage)
-        return _held(pod, lineage, _unseen(lineage.family, last.owner.name, pod.meta.namespace, snapshot))
-    maker = lineage.links[-1].found if lineage.links else None
+            return _of_parent(pod, last.found, ancestry.family, ancestry)
+        return _held(pod, ancestry, _unseen(ancestry.family, last.owner.name, pod.meta.namespace, snapshot))
+    maker = ancestry.links[-1].found if ancestry.links else None
     if isinstance(maker, Pod) and spark.is_driver(maker):
-        return _of_driver(pod, maker, lineage)
-    return _of_lost(pod, lineage, snapshot) if lineage.lost else None
+        return _of_driver(pod, maker, ancestry)
+    return _of_lost(pod, ancestry, snapshot) if ancestry.lost else None
 
 
-def _of_itself(pod: Pod, lineage: OwnerChain) -> Identity:
+def _of_itself(pod: Pod, ancestry: OwnerChain) -> Identity:
     """Return the gang of a pod that nothing gathers: its batch Job's, or one of its own."""
-    job = lineage.links[0].found if lineage.links else None
+    job = ancestry.links[0].found if ancestry.links else None
     if isinstance(job, Job):
-        return _of_job(pod, job, lineage)
+        return _of_job(pod, job, ancestry)
     owner = pod.meta.controller
     # The next pod of a StatefulSet has the name of the one before; what others make has a name of its own.
     in_line = owner is not None and kind_of(owner) == owner_chain.STATEFUL_SET
     line = gang_uid(owner.uid, pod.meta.name) if owner is not None and in_line else ""
-    return replace(_alone(pod, lineage.inputs), line=line)
+    return replace(_alone(pod, ancestry.inputs), line=line)
 
 
-def _of_parent(pod: Pod, parent: Parent, family: WorkloadKind, lineage: OwnerChain) -> Identity:
+def _of_parent(pod: Pod, parent: Parent, family: WorkloadKind, ancestry: OwnerChain) -> Identity:
     """Return the gang of those that an object's controller makes with a pod."""
-    member = family.join(pod, lineage.links[:-1], parent)
+    member = family.join(pod, ancestry.links[:-1], parent)
     wave_name = parent.wave_of(member.role)
     wave = parent.waves.get(wave_name)
-    owner = lineage.links[-1].owner
+    owner = ancestry.links[-1].owner
     where = f"{owner.kind} {owner.name}"
     declared = declared_size(pod)
     attempt = f"restart-{member.attempt}" if member.attempt else ""
@@ -297,7 +297,7 @@ def _of_parent(pod: Pod, parent: Parent, family: WorkloadKind, lineage: OwnerCha
         counts_ended=True,
         parts=wave.parts if wave is not None else {},
         elastic=needed < size,
-        inputs=lineage.inputs,
+        inputs=ancestry.inputs,
         line=gang_uid(parent.meta.uid, member.name, wave_name),
     )
 
@@ -308,7 +308,7 @@ def _needed(member: Member, wave: Wave | None) -> int:
     return wave.needed if member.size is None else member.size
 
 
-def _of_driver(pod: Pod, driver: Pod, lineage: OwnerChain) -> Identity:
+def _of_driver(pod: Pod, driver: Pod, ancestry: OwnerChain) -> Identity:
     """Return the executors of a Spark driver that no SparkApplication stands above: they start one by one."""
     member = spark.of_driver(driver)
     uid = gang_uid(member.uid, member.role)
@@ -318,26 +318,26 @@ def _of_driver(pod: Pod, driver: Pod, lineage: OwnerChain) -> Identity:
         name=unique_name(f"{member.name}-{member.role}", uid),
         size=declared_size(pod) or 0,
         needed=declared_size(pod) or 1,
-        workload=lineage.links[-1].owner,
-        inputs=lineage.inputs,
+        workload=ancestry.links[-1].owner,
+        inputs=ancestry.inputs,
     )
 
 
-def _of_lost(pod: Pod, lineage: OwnerChain, snapshot: Snapshot) -> Identity | None:
+def _of_lost(pod: Pod, ancestry: OwnerChain, snapshot: Snapshot) -> Identity | None:
     """Return a gang that waits for what its pod belongs to; None where that decides nothing, as of a StatefulSet."""
-    last = lineage.links[-1].owner
+    last = ancestry.links[-1].owner
     if kind_of(last) == owner_chain.BATCH_JOB:
-        return _of_job(pod, None, lineage)
+        return _of_job(pod, None, ancestry)
     is_group = leaderworkerset.SIZE in pod.meta.annotations
     if not is_group and not (kind_of(last) == owner_chain.POD and spark.ROLE in pod.meta.labels):
         return None
     why = snapshot.unwatched.get(kind_of(last))
-    return _held(pod, lineage, _blind(last.kind, why) if why else _missing(last.kind, last.name))
+    return _held(pod, ancestry, _blind(last.kind, why) if why else _missing(last.kind, last.name))
 
 
-def _held(pod: Pod, lineage: OwnerChain, why: str) -> Identity:
+def _held(pod: Pod, ancestry: OwnerChain, why: str) -> Identity:
     """Return a gang that cannot start, as nobody can say who is in it."""
-    last, uid = lineage.links[-1].owner, gang_uid(lineage.links[-1].owner.uid)
+    last, uid = ancestry.links[-1].owner, gang_uid(ancestry.links[-1].owner.uid)
     declared = declared_size(pod)
     return Identity(
         uid=uid,
@@ -347,13 +347,13 @@ def _held(pod: Pod, lineage: OwnerChain, why: str) -> Identity:
         needed=UNKNOWN_SIZE,
         workload=last,
         unknown=why,
-        inputs=lineage.inputs,
+        inputs=ancestry.inputs,
     )
 
 
-def _of_job(pod: Pod, job: Job | None, lineage: OwnerChain) -> Identity:
+def _of_job(pod: Pod, job: Job | None, ancestry: OwnerChain) -> Identity:
     """Return the gang of a Job; while the Job itself is not seen yet, one that cannot be complete."""
-    owner, uid = lineage.links[0].owner, gang_uid(lineage.links[0].owner.uid)
+    owner, uid = ancestry.links[0].owner, gang_uid(ancestry.links[0].owner.uid)
     declared = declared_size(pod)
     size = declared or (0 if job is None else job.together)
     needed = declared or UNKNOWN_SIZE
@@ -366,7 +366,7 @@ def _of_job(pod: Pod, job: Job | None, lineage: OwnerChain) -> Identity:
         size=size,
         needed=needed,
         workload=owner,
-        inputs=lineage.inputs,
+        inputs=ancestry.inputs,
     )
 
 
@@ -418,8 +418,8 @@ def _missing(kind: str, name: str) -> str:
     )
 
 
-def _circle(lineage: OwnerChain) -> str:
-    way: Sequence[str] = [f"{link.owner.kind} {link.owner.name}" for link in lineage.links]
+def _circle(ancestry: OwnerChain) -> str:
+    way: Sequence[str] = [f"{link.owner.kind} {link.owner.name}" for link in ancestry.links]
     return (
         f"nobody can say who makes the pods: their owners go round in a circle or on and on ({' → '.join(way)}); mend"
         " metadata.ownerReferences"

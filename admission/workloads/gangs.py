@@ -71,8 +71,8 @@ class Group:
 
     def without(self, pods: Collection[Pod]) -> "Group":
         """Return the gang as if some pods were not there."""
-        gone = {pod.meta.uid for pod in pods}
-        return replace(self, pods=tuple(pod for pod in self.pods if pod.meta.uid not in gone))
+        removed = {pod.meta.uid for pod in pods}
+        return replace(self, pods=tuple(pod for pod in self.pods if pod.meta.uid not in removed))
 
     @property
     def half_open(self) -> tuple[Pod, ...]:

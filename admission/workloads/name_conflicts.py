@@ -46,10 +46,10 @@ def denial(group: Group, snapshot: Snapshot) -> Denial | None:
     if group.started and not _strangers(group):
         return None
     made = sorted(expected.items(), key=lambda item: (-item[1], item[0]))
-    told = ", ".join(f"{count} of {maker}" for maker, count in made[:MOST])
+    reported = ", ".join(f"{count} of {maker}" for maker, count in made[:MOST])
     more = f" and {len(made) - MOST} more" if len(made) > MOST else ""
     message = (
-        f"{total} pods name the gang {labels.shown(group.identity.name)} ({told}{more}), which has {size} by"
+        f"{total} pods name the gang {labels.shown(group.identity.name)} ({reported}{more}), which has {size} by"
         f" {_where(group)}: if these are several gangs, give each a {key} of its own; if they are one, say that it has"
         f" {total} pods"
     )

@@ -77,12 +77,12 @@ def succession(group: Group, snapshot: Snapshot, *, at: datetime, actor: str) ->
     return _entry(placement, pairs, snapshot, at=at, actor=actor)
 
 
-def strays(promised: Sequence[Group], groups: Iterable[Group]) -> dict[GangUid, list[Pod]]:
+def mismatched(awaiting: Sequence[Group], groups: Iterable[Group]) -> dict[GangUid, list[Pod]]:
     """Return pods that wait in another gang than their workload was promised places for, by the gang with the promise.
 
     These never take the places. promised: gangs with pods that are still to come. groups: all there are.
     """
-    kept = {names.workload_of(pod.meta.uid): group for group in promised for pod in expected(group)}
+    kept = {names.workload_of(pod.meta.uid): group for group in awaiting for pod in expected(group)}
     found: dict[GangUid, list[Pod]] = {}
     for group in groups if kept else ():
         # The last one is the latest: thousands of gangs may wait of which no pod is there.
@@ -98,8 +98,8 @@ def strays(promised: Sequence[Group], groups: Iterable[Group]) -> dict[GangUid, 
 
 def _are_what_is_left(came: Sequence[Pod], group: Group) -> bool:
     """Whether no more pods come: all others have succeeded, and stay. Those that are on their way out tell nothing."""
-    stay = all(pod.meta.deleted is None for pod in group.ended)
-    return stay and group.over > 0 and len(came) >= group.identity.size - group.over
+    kept_place = all(pod.meta.deleted is None for pod in group.ended)
+    return kept_place and group.over > 0 and len(came) >= group.identity.size - group.over
 
 
 class _Parts:
@@ -137,8 +137,8 @@ def _differs(pod: Pod, heir: Pod, snapshot: Snapshot) -> str | None:
         planned, own = pod.meta.labels.get(key, "").lower(), heir.meta.labels.get(key, "").lower()
         if planned and own and planned != own:
             return f"the template that it is made of ({key})"
-    asked, asks = _asks(pod), _asks(heir)
-    wrong = next((what for what, value in asked.items() if asks[what] != value), None)
+    asked, requested = _requested(pod), _requested(heir)
+    wrong = next((what for what, value in asked.items() if requested[what] != value), None)
     if wrong is not None:
         return wrong
     if not set(pod.tolerations) <= set(heir.tolerations):
@@ -147,7 +147,7 @@ def _differs(pod: Pod, heir: Pod, snapshot: Snapshot) -> str | None:
     return None if all(one == other for one, other in specs) else "the spec of a claim"
 
 
-def _asks(pod: Pod) -> dict[str, Hashable]:
+def _requested(pod: Pod) -> dict[str, Hashable]:
     return {
         names.QUEUE: pod.queue,
         "spec.resourceClaims": tuple((one.name, one.claim, one.template) for one in pod.claims),
@@ -177,8 +177,8 @@ def _entry(
             held = placement.holdings.get(uid)
             if held is not None:
                 holdings.append(replace(held, claim_uid=other, claim=key))
-    gone = [uid for uid in (*placement.seats, *placement.holdings) if names.is_expected(uid)]
-    return seat_transfer.inherit(placement, gone=gone, seats=seats, holdings=holdings, at=at, actor=actor)
+    removed = [uid for uid in (*placement.seats, *placement.holdings) if names.is_expected(uid)]
+    return seat_transfer.inherit(placement, gone=removed, seats=seats, holdings=holdings, at=at, actor=actor)
 
 
 def _heirs(pod: Pod, heir: Pod, snapshot: Snapshot) -> Mapping[Uid, tuple[Uid, str]]:

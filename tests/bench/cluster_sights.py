@@ -47,7 +47,7 @@ _DECODER = msgspec.json.Decoder(_Event)
 
 
 @dataclass(slots=True)
-class Sights:
+class ObservedObjects:
     """Use as a context. times: by step and pod, the monotonic second when the watch first showed it.
 
     A busy API server ends a watch whose reader is slow; it is begun again where it ended. broken: why it cannot be.

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench.cluster_accounts import Account
-from tests.bench.cluster_sights import Sights
+from tests.bench.cluster_sights import ObservedObjects
 from tests.controlplane import ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
@@ -151,7 +151,7 @@ def _bench(control_plane: ControlPlane, way: str, size: Size) -> Iterator[Bench]
 
 
 def _fit(bench: Bench, gangs: int) -> dict[str, Any]:
-    with Sights(bench.namespace) as sights:
+    with ObservedObjects(bench.namespace) as sights:
         before = bench.account()
         began = bench.submit(gangs)
         ended = sights.wait("running", gangs * GANG, within=PATIENCE)
@@ -169,7 +169,7 @@ def _queue(bench: Bench, size: Size) -> dict[str, Any]:
 
 
 def _ended(bench: Bench, gangs: int) -> tuple[float, Account]:
-    with Sights(bench.namespace) as sights:
+    with ObservedObjects(bench.namespace) as sights:
         before = bench.account()
         began = bench.submit(gangs, annotations=RUNTIME)
         seconds = sights.wait("ended", gangs * GANG, within=PATIENCE) - began
@@ -180,7 +180,7 @@ def _ended(bench: Bench, gangs: int) -> tuple[float, Account]:
 
 def _paced(bench: Bench, size: Size) -> dict[str, Any]:
     gangs = round(size.paced * PER_SECOND)
-    with Sights(bench.namespace) as sights:
+    with ObservedObjects(bench.namespace) as sights:
         before = bench.account()
         bench.submit(gangs, annotations=RUNTIME, every=1 / PER_SECOND)
         sights.wait("ended", gangs * GANG, within=PATIENCE)
@@ -196,7 +196,7 @@ def _burst(bench: Bench, size: Size) -> dict[str, Any]:
     # A gang that its queue could never take is turned away, so one is let in before.
     _set_quota(bench, GANG)
     bench.control_plane.stop_program("kube-scheduler")
-    with Sights(bench.namespace) as sights:
+    with ObservedObjects(bench.namespace) as sights:
         bench.submit(size.gangs)
         sights.wait("created", pods, within=PATIENCE)
         eventually(
@@ -250,7 +250,7 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
     for title, row, key in _FIGURES:
         figures = [ways[way].get(row, {}).get(key) for way in ways]
         if any(figure is not None for figure in figures):
-            rows.add_row(title, *_beside(figures, ratio=key in ("seconds", "processor", "requests")))
+            rows.add_row(title, *_against(figures, ratio=key in ("seconds", "processor", "requests")))
     return [rows, *(_detail(ways, row, key, title) for row in ROWS for key, title in _DETAILS if _has(ways, row))]
 
 
@@ -274,7 +274,7 @@ def _has(ways: Mapping[str, Any], row: str) -> bool:
     return any(row in found for found in ways.values())
 
 
-def _beside(figures: list[float | None], *, ratio: bool) -> list[str]:
+def _against(figures: list[float | None], *, ratio: bool) -> list[str]:
     """Return the figures as text; where there is a first one, and ratios mean much, with theirs to it."""
     texts = []
     for figure in figures:

@@ -14,15 +14,15 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from admission.api.kubernetes.access_review import Ask, Visitor
+from admission.api.kubernetes.access_review import Question, Visitor
 from admission.api.values.names import API_VERSION
 from admission.dashboard import server
 from admission.dashboard.auth.rbac import Judge
 from admission.dashboard.auth.session import Sessions
 from admission.dashboard.jinja_environment import Templates
-from admission.dashboard.request_context import Desk
+from admission.dashboard.request_context import AppContext
 from admission.dashboard.server import Listening
-from admission.dashboard.view_model import Scenes
+from admission.dashboard.view_model import ClusterViews
 from admission.dashboard_app import Ledger
 from admission.kube.cache import dashboard_store, reflector, watched_resources
 from admission.kube.cache.dashboard_store import Showcase
@@ -54,7 +54,7 @@ class Everything:
     async def recognise(self, token: str) -> Visitor | None:
         return Visitor(name="ada") if token == TOKEN else None
 
-    async def allows(self, visitor: Visitor, parsed: Ask) -> bool:  # noqa: ARG002 - a port
+    async def allows(self, visitor: Visitor, parsed: Question) -> bool:  # noqa: ARG002 - a port
         return True
 
 
@@ -218,9 +218,9 @@ async def serve(folder: Path, queues: int, gangs: int) -> None:
     await years.fill(url, LINES)
     store, placed = await asyncio.to_thread(filled, queues, gangs)
     ledger = Ledger(url, years.CLUSTER)
-    desk = Desk(
+    app_context = AppContext(
         cluster=years.CLUSTER,
-        scenes=Scenes(Showcase(store), time.monotonic),
+        cluster_views=ClusterViews(Showcase(store), time.monotonic),
         judge=Judge(Everything(), time.monotonic),
         ledger=ledger,
         sessions=Sessions(["a secret of thirty-two characters"], timedelta(hours=8)),
@@ -232,7 +232,7 @@ async def serve(folder: Path, queues: int, gangs: int) -> None:
         tasks.create_task(reflector.until_synced(store), name="take the cluster out of the garbage collector's sight")
         tasks.create_task(ledger.keep(), name="keep the books open")
         tasks.create_task(change(store, placed), name="change")
-        async with server.serving(Listening(host="127.0.0.1", port=0), desk) as port:
+        async with server.serving(Listening(host="127.0.0.1", port=0), app_context) as port:
             sys.stdout.write(f"http://localhost:{port}\n")
             sys.stdout.flush()
             await asyncio.Event().wait()

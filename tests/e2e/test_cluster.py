@@ -432,7 +432,7 @@ async def _is_refused_change(connection: Connection, path: str, change: Any) -> 
 
 async def test_the_profile_is_that_of_the_cluster(connection: Connection, kubernetes: str) -> None:
     versions = Versions()
-    await versions.look(connection)
+    await versions.probe(connection)
 
     assert versions.profile == compatibility.profile(Release(kubernetes))
 

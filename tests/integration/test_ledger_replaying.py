@@ -11,7 +11,7 @@ from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Entry, Kind
 from admission.api.values.names import GangUid, Uid
 from admission.errors import MusterError
-from admission.ledger.audit.fast_replay import DoubtError, Quick
+from admission.ledger.audit.fast_replay import FallBackToExactError, FastReplay
 from admission.ledger.db.tables import GENESIS
 from admission.ledger.journal import documents, hash_chain
 from admission.ledger.sql_ledger import SqlLedger
@@ -21,8 +21,8 @@ from tests.property.histories import histories
 STRANGE = 'it \t fits: "é" \x7f \u2028 \U0001f600 \x01 \x1f \\ / \b\f\n\r'
 
 
-def a_quick() -> Quick:
-    return Quick(CLUSTER, sequence=0, epoch=0, digest=GENESIS, book=Book())
+def a_quick() -> FastReplay:
+    return FastReplay(CLUSTER, sequence=0, epoch=0, digest=GENESIS, book=Book())
 
 
 def written(entries: list[Entry], form: int = hash_chain.FORMAT) -> list[bytes]:
@@ -40,18 +40,18 @@ def written(entries: list[Entry], form: int = hash_chain.FORMAT) -> list[bytes]:
 @given(histories())
 def test_it_ends_with_the_book_that_the_rules_lead_to(history: list[Entry]) -> None:
     for form in hash_chain.CHAINED:
-        quick = a_quick()
+        fast = a_quick()
 
-        assert quick.take(written(history, form))
-        assert quick.book() == Book.replay(history)
+        assert fast.follow(written(history, form))
+        assert fast.book() == Book.replay(history)
 
 
 @given(histories(), histories())
 def test_it_goes_on_from_a_book(before: list[Entry], after: list[Entry]) -> None:
-    quick = a_quick()
-    quick.take(written(before))
+    fast = a_quick()
+    fast.follow(written(before))
 
-    again = Quick(CLUSTER, sequence=0, epoch=0, digest=GENESIS, book=quick.book())
+    again = FastReplay(CLUSTER, sequence=0, epoch=0, digest=GENESIS, book=fast.book())
 
     assert again.book() == replace(Book.replay(before), sequence=0)
 
@@ -117,8 +117,8 @@ def test_it_doubts_what_the_rules_refuse(entry: Entry) -> None:
     with pytest.raises(MusterError):
         Book.replay([*history, entry])
 
-    with pytest.raises(DoubtError):
-        a_quick().take(written([*history, entry]))
+    with pytest.raises(FallBackToExactError):
+        a_quick().follow(written([*history, entry]))
 
 
 STRAYS: dict[str, Callable[[list[bytes]], list[bytes]]] = {
@@ -136,4 +136,4 @@ STRAYS: dict[str, Callable[[list[bytes]], list[bytes]]] = {
 def test_it_stops_at_what_does_not_follow(stray: Callable[[list[bytes]], list[bytes]]) -> None:
     rows = written(a_history())
 
-    assert not a_quick().take(stray(rows))
+    assert not a_quick().follow(stray(rows))

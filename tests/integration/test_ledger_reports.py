@@ -160,8 +160,8 @@ async def test_what_was_open_before_is_read_of_the_gangs_that_are_open_or_move_l
     await ledger.post_all(a_long_life(), epoch=1)
     async with ledger.snapshot() as connection:
         found = [
-            tenure
-            async for tenure in allocation_intervals.between(
+            interval
+            async for interval in allocation_intervals.between(
                 connection, CLUSTER, Window(minutes(20), minutes(40)), unseen
             )
         ]

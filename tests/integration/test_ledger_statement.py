@@ -77,8 +77,8 @@ async def test_a_statement_leads_from_what_stood_at_its_start_to_what_stood_at_i
     async with SqlLedger.open(url, cluster) as ledger:
         found = await ledger.statement(None, start, end)
 
-    assert found.opening == standing(entry for entry in history if entry.at < start)
-    assert {key: amounts for key, amounts in found.closing.items() if any(amounts)} == standing(
+    assert found.opening == state(entry for entry in history if entry.at < start)
+    assert {key: amounts for key, amounts in found.closing.items() if any(amounts)} == state(
         entry for entry in history if entry.at < end
     )
     running = dict(found.opening)
@@ -89,7 +89,7 @@ async def test_a_statement_leads_from_what_stood_at_its_start_to_what_stood_at_i
     assert running == found.closing
 
 
-def standing(history: Iterable[Entry]) -> dict[QueueMeter, Amounts]:
+def state(history: Iterable[Entry]) -> dict[QueueMeter, Amounts]:
     """Return what the pure books hold after some entries."""
     book = Book.replay(history)
     found = {

@@ -59,7 +59,7 @@ class Move:
         return MOVES[self.kind](snapshot_state, snapshot, self.at)
 
 
-def take(snapshot_state: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
+def follow(snapshot_state: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
     return cluster_state.also(snapshot_state, [DeviceUse(DEVICES[at % len(DEVICES)])], HOLDER), snapshot
 
 
@@ -96,7 +96,7 @@ def whole(snapshot_state: ClusterState, snapshot: Snapshot, at: int) -> tuple[Cl
 
 
 MOVES: dict[str, Callable[[ClusterState, Snapshot, int], tuple[ClusterState, Snapshot]]] = {
-    "take": take,
+    "take": follow,
     "share": share,
     "renewed": renewed,
     "shrunk": shrunk,

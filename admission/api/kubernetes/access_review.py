@@ -24,7 +24,7 @@ class Visitor:
         return dict(self.extra)
 
 
-class Ask(NamedTuple):
+class Question(NamedTuple):
     """What somebody wants to do, in the words of RBAC. namespace and name: empty where it is about all of them."""
 
     verb: str

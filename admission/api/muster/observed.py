@@ -22,7 +22,7 @@ from admission.errors import MalformedObjectError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueSight:
+class ObservedQueue:
     """A Queue and its status."""
 
     meta: Meta
@@ -31,7 +31,7 @@ class QueueSight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GangSight:
+class ObservedGang:
     """A Gang and its status. held_since: since when it waits for its present reason."""
 
     meta: Meta
@@ -46,11 +46,11 @@ class GangSight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sights:
+class ObservedObjects:
     """One frozen view. Gangs and claims are keyed `namespace/name`; troubles: why kinds may be out of date."""
 
-    queues: Mapping[QueueName, QueueSight] = field(default_factory=dict)
-    gangs: Mapping[str, GangSight] = field(default_factory=dict)
+    queues: Mapping[QueueName, ObservedQueue] = field(default_factory=dict)
+    gangs: Mapping[str, ObservedGang] = field(default_factory=dict)
     meters: Mapping[MeterName, Meter] = field(default_factory=dict)
     nodes: Mapping[NodeName, Node] = field(default_factory=dict)
     slices: Mapping[str, Slice] = field(default_factory=dict)
@@ -59,16 +59,16 @@ class Sights:
     troubles: Mapping[str, str] = field(default_factory=dict)
 
 
-def decode_queue(obj: Json) -> QueueSight:
+def decode_queue(obj: Json) -> ObservedQueue:
     """Read a Queue with its status. Raises MalformedObjectError."""
     queue = queues.decode(obj)
-    return QueueSight(meta=queue.meta, queue=queue, report=status_views.queue(obj))
+    return ObservedQueue(meta=queue.meta, queue=queue, report=status_views.queue(obj))
 
 
-def decode_gang(obj: Json) -> GangSight:
+def decode_gang(obj: Json) -> ObservedGang:
     """Read a Gang with its status. Raises MalformedObjectError."""
     gang = gangs.decode(obj)
-    return GangSight(
+    return ObservedGang(
         meta=gang.meta,
         report=status_views.gang(obj),
         held_since=Reader(obj).child("status").child("hold").time("since"),

@@ -17,7 +17,7 @@ from admission.claimpolicy import admission, templates
 from admission.claimpolicy.admission import ClaimContext, ClaimView
 from admission.claimpolicy.cel_subject import User
 from admission.claimpolicy.pods import extended_resources
-from admission.claimpolicy.templates import WantedTemplate
+from admission.claimpolicy.templates import DesiredTemplate
 from admission.errors import MalformedObjectError
 from admission.podpolicy.pod_view import PodView
 
@@ -34,18 +34,18 @@ def fulfilled(new_pod: PodView, known: ClaimContext) -> Snapshot:
     }
     if not missing:
         return snapshot
-    promised: dict[str, ClaimTemplate] = {}
+    provided: dict[str, ClaimTemplate] = {}
     for wanted in _wanted(new_pod, missing, known):
         template = made(wanted, known)
         if template is not None:
-            promised.setdefault(wanted.key, template)
-    if not promised:
+            provided.setdefault(wanted.key, template)
+    if not provided:
         return snapshot
     # Neither is written to; a copy of tens of thousands of templates would be most of the work.
-    return replace(snapshot, templates=ChainMap(promised, cast("dict[str, ClaimTemplate]", snapshot.templates)))
+    return replace(snapshot, templates=ChainMap(provided, cast("dict[str, ClaimTemplate]", snapshot.templates)))
 
 
-def made(wanted: WantedTemplate, known: ClaimContext) -> ClaimTemplate | None:
+def made(wanted: DesiredTemplate, known: ClaimContext) -> ClaimTemplate | None:
     """Return a template as it will be stored; None for one that nobody could read."""
     user = User(username=names.FIELD_MANAGER)
     body = wanted.body()
@@ -56,10 +56,10 @@ def made(wanted: WantedTemplate, known: ClaimContext) -> ClaimTemplate | None:
         return None
 
 
-def _wanted(new_pod: PodView, missing: set[str], known: ClaimContext) -> Iterator[WantedTemplate]:
+def _wanted(new_pod: PodView, missing: set[str], known: ClaimContext) -> Iterator[DesiredTemplate]:
     snapshot, policies = known.snapshot, known.policies
     for name in missing:
-        listed = templates.wanted_of(policies, snapshot, new_pod.namespace, name)
+        listed = templates.desired(policies, snapshot, new_pod.namespace, name)
         if listed is not None:
             yield listed
     namespace = snapshot.namespaces.get(new_pod.namespace)

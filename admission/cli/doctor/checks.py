@@ -113,7 +113,7 @@ async def webhooks(exam: Exam) -> list[Finding]:
             fix = "start a Muster with the role webhook; its log says why it does not register"
             return [findings.wrong("webhook", f"there is no {plural} muster: no pod is held", fix)]
         found += _trust(plural, body)
-    trouble = await dry_run_probe.look(exam.connection, exam.settings.lease.namespace)
+    trouble = await dry_run_probe.probe(exam.connection, exam.settings.lease.namespace)
     if trouble:
         fix = "mend what is named; see docs/webhook.md: Service, NetworkPolicy (networkPolicy.apiServer), certificates"
         return [*found, findings.wrong("webhook", f"the API server does not reach it: {trouble}", fix)]
@@ -188,7 +188,7 @@ async def drivers(exam: Exam) -> list[Finding]:
     if not known:
         fix = "install a DRA driver, or see why it publishes no ResourceSlices"
         return [findings.odd("devices", "no DRA driver has published a device", fix)]
-    standing = await fence_controller.standing(exam.connection)
+    standing = await fence_controller.cluster_fences(exam.connection)
     fenced = {driver for driver, _ in standing.fences}
     found = [_driver(driver, fenced, exam.settings) for driver in known]
     for driver in exam.settings.fence:

@@ -64,14 +64,14 @@ class News:
         return asked
 
     def _take(self, held: Held, wanted: Settings, *, asked: bool) -> None:
-        taken = held.take(wanted)
-        if taken.changed:
-            log.info("settings have changed", **{path: value(held.now, path) for path in taken.changed})
+        outcome = held.apply(wanted)
+        if outcome.changed:
+            log.info("settings have changed", **{path: value(held.now, path) for path in outcome.changed})
         elif asked:
             log.info("settings were read again; none that is live has changed")
-        if taken.waiting and taken.waiting != self._waiting:
-            log.warning("settings have changed that need a restart", settings=list(taken.waiting))
-        self._waiting = taken.waiting
+        if outcome.waiting and outcome.waiting != self._waiting:
+            log.warning("settings have changed that need a restart", settings=list(outcome.waiting))
+        self._waiting = outcome.waiting
 
 
 def _sight(file: Path | None) -> Sight:

@@ -93,7 +93,7 @@ class SuspendResume:
         awaiting = [
             one for one in inputs.groups if not one.in_full and one.uid not in inputs.taken_back and is_expected(one)
         ]
-        mismatched = pod_replacement.strays(awaiting, inputs.groups)
+        mismatched = pod_replacement.mismatched(awaiting, inputs.groups)
         for group in awaiting:
             placement = group.placement
             if placement is None:

@@ -11,8 +11,8 @@ import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from admission.api.kubernetes.access_review import Ask, Visitor
-from admission.api.muster.observed import GangSight
+from admission.api.kubernetes.access_review import Question, Visitor
+from admission.api.muster.observed import ObservedGang
 from admission.dashboard.auth.ttl_cache import Memory
 from admission.dashboard.ports import Reviewer
 
@@ -28,19 +28,19 @@ AT_ONCE = 16
 MOST_NAMESPACES = 500
 """Namespaces that are asked for one by one; where there are more, the visitor has to name one."""
 
-QUEUES = Ask("list", "queues")
-GANGS = Ask("list", "gangs")
-NODES = Ask("list", "nodes", group="")
-SLICES = Ask("list", "resourceslices", group="resource.k8s.io")
-LEDGERS = Ask("list", "ledgers")
+QUEUES = Question("list", "queues")
+GANGS = Question("list", "gangs")
+NODES = Question("list", "nodes", group="")
+SLICES = Question("list", "resourceslices", group="resource.k8s.io")
+LEDGERS = Question("list", "ledgers")
 
 
 class RefusedError(Exception):
     """The visitor may not see this; the text names the right that is missing."""
 
-    def __init__(self, ask: Ask) -> None:
-        self.ask = ask
-        super().__init__(f"you may not {ask}")
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        super().__init__(f"you may not {question}")
 
 
 class TooManyNamespacesError(Exception):
@@ -53,8 +53,8 @@ class Judge:
     def __init__(self, reviewer: Reviewer, clock: Callable[[], float]) -> None:
         self._reviewer = reviewer
         self._tokens: Memory[bytes, Visitor] = Memory(seconds=REMEMBERED, most=MOST_TOKENS, clock=clock)
-        self._rights: Memory[tuple[Visitor, Ask], bool] = Memory(seconds=REMEMBERED, most=MOST_RIGHTS, clock=clock)
-        self._asking = asyncio.Semaphore(AT_ONCE * 2)
+        self._rights: Memory[tuple[Visitor, Question], bool] = Memory(seconds=REMEMBERED, most=MOST_RIGHTS, clock=clock)
+        self._pending = asyncio.Semaphore(AT_ONCE * 2)
 
     async def recognise(self, token: str) -> Visitor | None:
         """Return whose token it is; None for no one's. A refusal is not remembered. Raises as the reviewer."""
@@ -62,7 +62,7 @@ class Judge:
         known = self._tokens.get(digest)
         if known is not None:
             return known
-        async with self._asking:
+        async with self._pending:
             visitor = await self._reviewer.recognise(token)
         if visitor is not None:
             self._tokens.put(digest, visitor)
@@ -72,14 +72,14 @@ class Judge:
         """Ask for a token again the next time."""
         self._tokens.drop(hashlib.sha256(token.encode()).digest())
 
-    async def allows(self, visitor: Visitor, ask: Ask) -> bool:
+    async def allows(self, visitor: Visitor, question: Question) -> bool:
         """Return whether a visitor may do something. Raises as the reviewer."""
-        known = self._rights.get((visitor, ask))
+        known = self._rights.get((visitor, question))
         if known is not None:
             return known
-        async with self._asking:
-            allowed = await self._reviewer.allows(visitor, ask)
-        self._rights.put((visitor, ask), allowed)
+        async with self._pending:
+            allowed = await self._reviewer.allows(visitor, question)
+        self._rights.put((visitor, question), allowed)
         return allowed
 
 
@@ -93,7 +93,7 @@ class Seen:
     def __contains__(self, namespace: object) -> bool:
         return self.all or namespace in self.namespaces
 
-    def of(self, gangs: Sequence[GangSight]) -> Sequence[GangSight]:
+    def of(self, gangs: Sequence[ObservedGang]) -> Sequence[ObservedGang]:
         """Return those of some gangs that the visitor may see."""
         return gangs if self.all else [gang for gang in gangs if gang.report.namespace in self.namespaces]
 
@@ -109,14 +109,14 @@ class Rights:
         self.visitor = visitor
         self._judge = judge
 
-    async def may(self, ask: Ask) -> bool:
+    async def may(self, question: Question) -> bool:
         """Return whether the API server allows it."""
-        return await self._judge.allows(self.visitor, ask)
+        return await self._judge.allows(self.visitor, question)
 
-    async def need(self, ask: Ask) -> None:
+    async def need(self, question: Question) -> None:
         """Raise RefusedError unless the API server allows it."""
-        if not await self.may(ask):
-            raise RefusedError(ask)
+        if not await self.may(question):
+            raise RefusedError(question)
 
     async def need_queue(self, name: str) -> None:
         """Raise RefusedError unless the visitor may see this queue."""

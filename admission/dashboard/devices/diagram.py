@@ -88,7 +88,7 @@ class Drawing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class UnitShare:
     """A part of a unit with one of its holders; of no part and nobody where the unit is free."""
 
     part: str
@@ -124,17 +124,17 @@ def drawn(node: str, units: Sequence[Unit], holders: Holders, *, seen: Seen, min
     )
 
 
-def uses(unit: Unit, holders: Holders, *, mine: str = "") -> list[Taken]:
+def uses(unit: Unit, holders: Holders, *, mine: str = "") -> list[UnitShare]:
     """Return the parts of a unit that somebody holds, and what is left of it, if anything."""
     found = [
-        Taken(part=part.id.device, share=part.share, state=_state(holder, mine), holder=holder)
+        UnitShare(part=part.id.device, share=part.share, state=_state(holder, mine), holder=holder)
         for part in unit.parts
         for holder in holders.get(part.id, ())
     ]
     # Several claims may share one device, and then each has all of it as far as counters tell.
     left = 1 - sum((one.share for one in found), Fraction(0))
     if left > 0:
-        found.append(Taken(part="", share=left, state=State.FREE, holder=None))
+        found.append(UnitShare(part="", share=left, state=State.FREE, holder=None))
     return found
 
 
@@ -163,7 +163,7 @@ def _heading(unit: Unit) -> str:
     return f"{unit.driver} · {place}"
 
 
-def _box(unit: Unit, taken: Sequence[Taken], seen: Seen, *, at: int, top: int) -> Box:
+def _box(unit: Unit, taken: Sequence[UnitShare], seen: Seen, *, at: int, top: int) -> Box:
     row, column = divmod(at, ACROSS)
     whole = sum((one.share for one in taken), Fraction(0))
     pieces: list[Piece] = []
@@ -181,7 +181,7 @@ def _box(unit: Unit, taken: Sequence[Taken], seen: Seen, *, at: int, top: int) -
     )
 
 
-def _piece(one: Taken, seen: Seen, *, x: Fraction, width: Fraction) -> Piece:
+def _piece(one: UnitShare, seen: Seen, *, x: Fraction, width: Fraction) -> Piece:
     by = who(shown(one.holder, seen))
     what = f"{one.part}: " if one.part else ""
     planned = ", not allocated yet" if one.holder is not None and one.holder.planned else ""

@@ -13,7 +13,7 @@ from fractions import Fraction
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.devices import Device, DeviceId, Slice
 from admission.api.muster.gangs import PlannedClaim
-from admission.api.muster.observed import GangSight
+from admission.api.muster.observed import ObservedGang
 from admission.api.snapshot import changed
 
 ROOT = "resource.kubernetes.io/pcieRoot"
@@ -137,11 +137,11 @@ class Custody:
 
     holders: Holders = field(default_factory=dict)
     claims: Mapping[str, Claim] = field(default_factory=dict)
-    gangs: Mapping[str, GangSight] = field(default_factory=dict)
+    gangs: Mapping[str, ObservedGang] = field(default_factory=dict)
     plans: Mapping[str, Mapping[str, PlannedClaim]] = field(default_factory=dict)
     given: Mapping[str, Sequence[DeviceId]] = field(default_factory=dict)
 
-    def after(self, claims: Mapping[str, Claim], gangs: Mapping[str, GangSight]) -> "Custody":
+    def after(self, claims: Mapping[str, Claim], gangs: Mapping[str, ObservedGang]) -> "Custody":
         """Return who holds each device now: claims that are allocated, and what was granted and is not allocated yet.
 
         Only what has changed is looked at.
@@ -170,7 +170,7 @@ class Custody:
         return Custody(holders=found, claims=claims, gangs=gangs, plans=plans, given=given)
 
 
-def _planned(gang: GangSight | None) -> dict[str, PlannedClaim]:
+def _planned(gang: ObservedGang | None) -> dict[str, PlannedClaim]:
     """Return the claims that a gang was granted devices for."""
     return {claim.claim: claim for pod in gang.report.plan for claim in pod.claims} if gang is not None else {}
 

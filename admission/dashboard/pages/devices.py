@@ -12,7 +12,7 @@ from admission.dashboard.devices import diagram, inventory
 from admission.dashboard.devices.diagram import State
 from admission.dashboard.devices.inventory import SHARED, Unit
 from admission.dashboard.request_context import RIGHTS
-from admission.dashboard.view_model import Scene
+from admission.dashboard.view_model import ClusterView
 
 SHARED_PATH = "-"
 """Stands for no node in a path; no node is called so."""
@@ -37,11 +37,11 @@ class Row:
 async def nodes(request: web.Request) -> web.StreamResponse:
     """Show all nodes that have devices."""
     await request[RIGHTS].need(SLICES)
-    scene, query = request_context.scene(request), request.query
+    cluster_view, query = request_context.cluster_view(request), request.query
     search, driver = pagination.word(query, "q").lower(), pagination.word(query, "driver")
     found = [
         (node, [unit for unit in units if not driver or unit.driver == driver])
-        for node, units in scene.inventory.nodes.items()
+        for node, units in cluster_view.inventory.nodes.items()
         if search in node.lower()
     ]
     page = pagination.page([(node, units) for node, units in found if units], query)
@@ -49,18 +49,18 @@ async def nodes(request: web.Request) -> web.StreamResponse:
         request,
         "devices.html",
         page=page,
-        rows=[_row(scene, node, units) for node, units in page.items],
+        rows=[_row(cluster_view, node, units) for node, units in page.items],
         search=search,
         driver=driver,
-        drivers=sorted({unit.driver for units in scene.inventory.nodes.values() for unit in units}),
+        drivers=sorted({unit.driver for units in cluster_view.inventory.nodes.values() for unit in units}),
         shared_path=SHARED_PATH,
     )
 
 
-def _row(scene: Scene, node: str, units: Sequence[Unit]) -> Row:
+def _row(cluster_view: ClusterView, node: str, units: Sequence[Unit]) -> Row:
     free = partly = 0
     for unit in units:
-        taken = diagram.uses(unit, scene.holders)
+        taken = diagram.uses(unit, cluster_view.holders)
         free += all(one.state is State.FREE for one in taken)
         partly += any(one.state is State.FREE for one in taken) and len(taken) > 1
     return Row(
@@ -69,15 +69,15 @@ def _row(scene: Scene, node: str, units: Sequence[Unit]) -> Row:
         total=len(units),
         free=free,
         partly=partly,
-        closed=_closed(scene, node),
+        closed=_closed(cluster_view, node),
     )
 
 
-def _closed(scene: Scene, node: str) -> str:
+def _closed(cluster_view: ClusterView, node: str) -> str:
     """Say why nothing starts on a node, if so."""
     if not node:
         return ""
-    found = scene.sights.nodes.get(NodeName(node))
+    found = cluster_view.observed.nodes.get(NodeName(node))
     if found is None:
         return "no such node"
     taints = ", ".join(f"{taint.key}:{taint.effect}" for taint in found.taints)
@@ -88,17 +88,17 @@ async def node(request: web.Request) -> web.StreamResponse:
     """Show the devices of one node, and who holds them."""
     rights = request[RIGHTS]
     await rights.need(SLICES)
-    scene = request_context.scene(request)
+    cluster_view = request_context.cluster_view(request)
     name = request.match_info["node"]
     place = SHARED if name == SHARED_PATH else name
-    units = scene.inventory.nodes.get(place)
+    units = cluster_view.inventory.nodes.get(place)
     if units is None:
         raise web.HTTPNotFound
-    seen = await rights.seen_of(inventory.namespaces(units, scene.holders))
+    seen = await rights.seen_of(inventory.namespaces(units, cluster_view.holders))
     return request_context.shown(
         request,
         "node.html",
         node=place,
-        drawn=diagram.drawn(place, units, scene.holders, seen=seen),
-        closed=_closed(scene, place),
+        drawn=diagram.drawn(place, units, cluster_view.holders, seen=seen),
+        closed=_closed(cluster_view, place),
     )

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from admission.api.kubernetes.meta import EPOCH
 from admission.api.muster.gangs import Phase
-from admission.api.muster.observed import GangSight
+from admission.api.muster.observed import ObservedGang
 from admission.api.values.reasons import DenyReason, EvictionReason, HoldReason
 from admission.dashboard import formatting, pagination, request_context, view_model
 from admission.dashboard.auth.rbac import SLICES, Rights
@@ -16,8 +16,8 @@ from admission.dashboard.devices import diagram, inventory
 from admission.dashboard.devices.diagram import Drawing
 from admission.dashboard.ledger_queries import Search, Transaction, Window
 from admission.dashboard.pages import overview
-from admission.dashboard.request_context import DESK, RIGHTS
-from admission.dashboard.view_model import Scene
+from admission.dashboard.request_context import CONTEXT, RIGHTS
+from admission.dashboard.view_model import ClusterView
 from admission.errors import FixError, RetryError
 
 MOST_NODES = 32
@@ -30,7 +30,7 @@ async def listed(request: web.Request) -> web.StreamResponse:
     query = request.query
     wanted = {name: pagination.word(query, name) for name in _CONDITIONS}
     sight = await request_context.seen(request, wanted["namespace"])
-    gangs = _matching(sight.seen.of(request_context.scene(request).gangs), wanted)
+    gangs = _matching(sight.seen.of(request_context.cluster_view(request).gangs), wanted)
     return request_context.shown(
         request,
         "gangs.html",
@@ -39,13 +39,13 @@ async def listed(request: web.Request) -> web.StreamResponse:
         phases=list(Phase),
         reasons=[*HoldReason, *DenyReason, *EvictionReason],
         crowded=sight.crowded,
-        namespaces=sorted(request_context.scene(request).namespaces)
+        namespaces=sorted(request_context.cluster_view(request).namespaces)
         if sight.seen.all
         else sorted(sight.seen.namespaces),
     )
 
 
-def _matching(gangs: Sequence[GangSight], wanted: Mapping[str, str]) -> Sequence[GangSight]:
+def _matching(gangs: Sequence[ObservedGang], wanted: Mapping[str, str]) -> Sequence[ObservedGang]:
     """Return the gangs that keep every condition that is set."""
     for name, value in wanted.items():
         if value:
@@ -54,7 +54,7 @@ def _matching(gangs: Sequence[GangSight], wanted: Mapping[str, str]) -> Sequence
     return gangs
 
 
-_CONDITIONS: Mapping[str, Callable[[GangSight, str], bool]] = {
+_CONDITIONS: Mapping[str, Callable[[ObservedGang, str], bool]] = {
     "namespace": lambda gang, value: gang.report.namespace == value,
     "queue": lambda gang, value: gang.report.queue == value,
     "phase": lambda gang, value: gang.report.phase == value,
@@ -76,12 +76,12 @@ async def gang(request: web.Request) -> web.StreamResponse:
     namespace, name = request.match_info["namespace"], request.match_info["name"]
     rights = request[RIGHTS]
     await rights.need_gang(namespace, name)
-    scene = request_context.scene(request)
-    sight = scene.sights.gangs.get(f"{namespace}/{name}")
+    cluster_view = request_context.cluster_view(request)
+    sight = cluster_view.observed.gangs.get(f"{namespace}/{name}")
     if sight is None:
         raise web.HTTPNotFound
     sees_devices = await rights.may(SLICES)
-    drawings = await _drawings(rights, scene, sight) if sees_devices else []
+    drawings = await _drawings(rights, cluster_view, sight) if sees_devices else []
     account = await rights.may_account(sight.report.queue)
     return request_context.shown(
         request,
@@ -100,7 +100,7 @@ async def gang(request: web.Request) -> web.StreamResponse:
     )
 
 
-def _details(sight: GangSight) -> Sequence[tuple[str, object]]:
+def _details(sight: ObservedGang) -> Sequence[tuple[str, object]]:
     hold = sight.report.hold
     return sorted(hold.details.items()) if hold is not None else ()
 
@@ -114,32 +114,32 @@ def _listed(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _nodes(sight: GangSight) -> list[str]:
+def _nodes(sight: ObservedGang) -> list[str]:
     return sorted({str(pod.node) for pod in sight.report.plan}, key=inventory.natural)
 
 
-async def _drawings(rights: Rights, scene: Scene, sight: GangSight) -> list[Drawing]:
+async def _drawings(rights: Rights, cluster_view: ClusterView, sight: ObservedGang) -> list[Drawing]:
     planned = {one.device for pod in sight.report.plan for claim in pod.claims for one in claim.devices}
-    shared = any(scene.inventory.places.get(device) == inventory.SHARED for device in planned)
+    shared = any(cluster_view.inventory.places.get(device) == inventory.SHARED for device in planned)
     nodes = [*_nodes(sight)[:MOST_NODES], *([inventory.SHARED] if shared else [])]
-    found = [(node, scene.inventory.nodes[node]) for node in nodes if node in scene.inventory.nodes]
-    names = {name for _, units in found for name in inventory.namespaces(units, scene.holders)}
+    found = [(node, cluster_view.inventory.nodes[node]) for node in nodes if node in cluster_view.inventory.nodes]
+    names = {name for _, units in found for name in inventory.namespaces(units, cluster_view.holders)}
     seen = await rights.seen_of(names | {sight.report.namespace})
-    return [diagram.drawn(node, units, scene.holders, seen=seen, mine=sight.key) for node, units in found]
+    return [diagram.drawn(node, units, cluster_view.holders, seen=seen, mine=sight.key) for node, units in found]
 
 
-async def _journal(request: web.Request, sight: GangSight) -> Journal:
+async def _journal(request: web.Request, sight: ObservedGang) -> Journal:
     """Return the latest entries of a gang; the page is shown though the books cannot be read.
 
     The books know of it before its Gang is made, and go by the clock of the leader: their whole time is searched.
     """
-    desk = request.app[DESK]
+    app_context = request.app[CONTEXT]
     try:
-        extent = await desk.ledger.extent()
+        extent = await app_context.ledger.extent()
         if extent.end is None:
             return Journal()
         window = Window(extent.start or EPOCH, extent.end + timedelta(seconds=1))
         search = Search(window=window, gang_uid=sight.report.uid, limit=ENTRIES)
-        return Journal(entries=await desk.ledger.search(search))
+        return Journal(entries=await app_context.ledger.search(search))
     except (FixError, RetryError) as error:
         return Journal(trouble=str(error))

@@ -11,7 +11,7 @@ from admission.dashboard import pagination, request_context, usage_chart
 from admission.dashboard.auth.rbac import GANGS, LEDGERS, Seen
 from admission.dashboard.ledger_queries import Grouping, Search, Step, Transaction
 from admission.dashboard.pages import time_window
-from admission.dashboard.request_context import DESK, RIGHTS
+from admission.dashboard.request_context import CONTEXT, RIGHTS
 
 SIZE = 50
 LINES = 200
@@ -27,13 +27,13 @@ class Found:
 
 async def search(request: web.Request) -> web.StreamResponse:
     """Show the transactions that match, the newest first."""
-    rights, query, desk = request[RIGHTS], request.query, request.app[DESK]
+    rights, query, app_context = request[RIGHTS], request.query, request.app[CONTEXT]
     queue = pagination.word(query, "queue")
     wanted = {name: pagination.word(query, name) for name in ("queue", "namespace", "gang", "user", "kind")}
     if not (queue or await rights.may(LEDGERS)):
         return request_context.shown(request, "ledger_closed.html", status=403)
     await rights.need_account(queue)
-    asked = time_window.asked(query, now=desk.clock(), extent=await desk.ledger.extent())
+    asked = time_window.asked(query, now=app_context.clock(), extent=await app_context.ledger.extent())
     notes = list(asked.notes)
     named = wanted["namespace"] or wanted["gang"] or wanted["user"]
     sees_all = await rights.may(GANGS)
@@ -45,7 +45,7 @@ async def search(request: web.Request) -> web.StreamResponse:
         kind = Kind(wanted["kind"]) if wanted["kind"] in set(Kind) else None
         conditions = {name: wanted[name] for name in ("queue", "namespace", "gang", "user")}
         before = pagination.integer(query, "before")
-        found = await desk.ledger.search(
+        found = await app_context.ledger.search(
             Search(window=asked.window, kind=kind, before=before, limit=SIZE + 1, **conditions)
         )
     shown = found[:SIZE]
@@ -69,11 +69,11 @@ async def _may_name(request: web.Request, namespace: str) -> bool:
 
 async def statement(request: web.Request) -> web.StreamResponse:
     """Show what moved on a queue's account, and what stood there afterwards."""
-    rights, query, desk = request[RIGHTS], request.query, request.app[DESK]
+    rights, query, app_context = request[RIGHTS], request.query, request.app[CONTEXT]
     queue = request.match_info["queue"]
     await rights.need_account(queue)
-    asked = time_window.asked(query, now=desk.clock(), extent=await desk.ledger.extent())
-    found = await desk.ledger.statement(QueueName(queue), asked.window)
+    asked = time_window.asked(query, now=app_context.clock(), extent=await app_context.ledger.extent())
+    found = await app_context.ledger.statement(QueueName(queue), asked.window)
     page = pagination.page(list(reversed(found.lines)), query, size=LINES)
     seen = await rights.seen_of({line.gang.partition("/")[0] for line in page.items if line.gang})
     return request_context.shown(
@@ -90,7 +90,7 @@ async def statement(request: web.Request) -> web.StreamResponse:
 
 async def use(request: web.Request) -> web.StreamResponse:
     """Show device-hours over time, by queue, class, namespace or user."""
-    rights, query, desk = request[RIGHTS], request.query, request.app[DESK]
+    rights, query, app_context = request[RIGHTS], request.query, request.app[CONTEXT]
     queue = pagination.word(query, "queue")
     if not (queue or await rights.may(LEDGERS)):
         return request_context.shown(request, "ledger_closed.html", status=403)
@@ -98,9 +98,9 @@ async def use(request: web.Request) -> web.StreamResponse:
     groupings = _groupings(await rights.seen_of(()))
     by = query.get("by", "")
     grouping = Grouping(by) if by in groupings else Grouping.QUEUE
-    asked = time_window.asked(query, now=desk.clock(), extent=await desk.ledger.extent(), days=14)
+    asked = time_window.asked(query, now=app_context.clock(), extent=await app_context.ledger.extent(), days=14)
     step = _step(query.get("step", ""), asked)
-    found = await desk.ledger.use(grouping, asked.window, step, queue)
+    found = await app_context.ledger.use(grouping, asked.window, step, queue)
     return request_context.shown(
         request,
         "use.html",

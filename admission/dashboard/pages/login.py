@@ -6,7 +6,7 @@ from aiohttp import web
 from admission.dashboard import request_context
 from admission.dashboard.auth import authentication, session
 from admission.dashboard.auth.session import TooLongError
-from admission.dashboard.request_context import DESK
+from admission.dashboard.request_context import CONTEXT
 
 log = structlog.get_logger(__name__)
 
@@ -26,14 +26,14 @@ async def enter(request: web.Request) -> web.StreamResponse:
     token = token.strip() if isinstance(token, str) else ""
     if not session.is_token(token):
         return _asked(request, goes_to=goes_to, wrong="This is no token: it is empty, or holds spaces.")
-    desk = request.app[DESK]
-    visitor = await desk.judge.recognise(token)
+    app_context = request.app[CONTEXT]
+    visitor = await app_context.judge.recognise(token)
     if visitor is None:
         log.warning("a token was not accepted", peer=request.remote)
         return _asked(request, goes_to=goes_to, wrong="The API server does not accept this token. It may have expired.")
     response = web.HTTPSeeOther(goes_to)
     try:
-        desk.sessions.begin(response, token)
+        app_context.sessions.begin(response, token)
     except TooLongError:
         wrong = "This token is too long to be kept by a browser. Use one with fewer groups, or an authenticating proxy."
         return _asked(request, goes_to=goes_to, wrong=wrong)
@@ -46,11 +46,11 @@ async def leave(request: web.Request) -> web.StreamResponse:
     fields = await request.post()
     response = web.HTTPSeeOther("/login")
     if authentication.is_own_form(request, fields):
-        desk = request.app[DESK]
-        token = desk.sessions.token(request)
+        app_context = request.app[CONTEXT]
+        token = app_context.sessions.token(request)
         if token is not None:
-            desk.judge.forget(token)
-        desk.sessions.end(response)
+            app_context.judge.forget(token)
+        app_context.sessions.end(response)
     raise response
 
 

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from admission.api.kubernetes.meta import ConditionStatus
 from admission.api.muster.gangs import Phase
-from admission.api.muster.observed import GangSight, QueueSight
+from admission.api.muster.observed import ObservedGang, ObservedQueue
 from admission.dashboard import request_context, view_model
 from admission.dashboard.auth.rbac import QUEUES
 from admission.dashboard.request_context import RIGHTS
@@ -22,14 +22,14 @@ class Cause:
 
     reason: str
     count: int
-    longest: GangSight
+    longest: ObservedGang
 
 
 async def overview(request: web.Request) -> web.StreamResponse:
     """Show what a person on duty asks first."""
-    scene = request_context.scene(request)
+    cluster_view = request_context.cluster_view(request)
     sight = await request_context.seen(request)
-    gangs = sight.seen.of(scene.gangs)
+    gangs = sight.seen.of(cluster_view.gangs)
     waiting = view_model.waiting(gangs)
     sees_queues = await request[RIGHTS].may(QUEUES)
     return request_context.shown(
@@ -42,23 +42,23 @@ async def overview(request: web.Request) -> web.StreamResponse:
         waits=len(waiting),
         causes=_causes(waiting),
         sees_queues=sees_queues,
-        pressed=_pressed(list(scene.queues.values())) if sees_queues else (),
-        wrong=_wrong(list(scene.queues.values())) if sees_queues else (),
-        malformed=sorted(f"{kind} {name}" for kind, name in scene.sights.malformed) if sight.seen.all else (),
-        troubles=scene.sights.troubles,
+        pressed=_pressed(list(cluster_view.queues.values())) if sees_queues else (),
+        wrong=_wrong(list(cluster_view.queues.values())) if sees_queues else (),
+        malformed=sorted(f"{kind} {name}" for kind, name in cluster_view.observed.malformed) if sight.seen.all else (),
+        troubles=cluster_view.observed.troubles,
     )
 
 
-def _causes(waiting: Sequence[GangSight]) -> list[Cause]:
+def _causes(waiting: Sequence[ObservedGang]) -> list[Cause]:
     """Return the reasons, the most frequent first. The gangs come longest first."""
-    found: dict[str, list[GangSight]] = {}
+    found: dict[str, list[ObservedGang]] = {}
     for gang in waiting:
         found.setdefault(reason(gang), []).append(gang)
     causes = [Cause(name, len(gangs), gangs[0]) for name, gangs in found.items()]
     return sorted(causes, key=lambda cause: (-cause.count, cause.reason))
 
 
-def reason(gang: GangSight) -> str:
+def reason(gang: ObservedGang) -> str:
     """Return why a gang waits, in a word."""
     report = gang.report
     if report.hold is not None:
@@ -66,13 +66,13 @@ def reason(gang: GangSight) -> str:
     return str(report.evicted.reason) if report.evicted is not None else "NotJudgedYet"
 
 
-def _pressed(queues: Sequence[QueueSight]) -> list[QueueSight]:
+def _pressed(queues: Sequence[ObservedQueue]) -> list[ObservedQueue]:
     """Return the queues in which most gangs wait."""
     waiting = [sight for sight in queues if sight.report.gangs.get(Phase.PENDING)]
     return sorted(waiting, key=lambda sight: (-sight.report.gangs[Phase.PENDING], sight.queue.name))[:SHOWN]
 
 
-def _wrong(queues: Sequence[QueueSight]) -> Sequence[tuple[str, str]]:
+def _wrong(queues: Sequence[ObservedQueue]) -> Sequence[tuple[str, str]]:
     """Return queues with a condition that does not hold, and what it says."""
     return [
         (sight.queue.name, condition.message)

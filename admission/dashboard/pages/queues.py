@@ -7,14 +7,14 @@ from aiohttp import web
 
 from admission.api.kubernetes.meta import ConditionStatus
 from admission.api.muster.gangs import Phase
-from admission.api.muster.observed import QueueSight
+from admission.api.muster.observed import ObservedQueue
 from admission.api.muster.queues import StopPolicy
 from admission.api.muster.status_reports import BudgetUse, MeterUse
 from admission.api.values.names import MeterName, QueueName
 from admission.dashboard import pagination, request_context, view_model
 from admission.dashboard.auth.rbac import QUEUES
 from admission.dashboard.request_context import RIGHTS
-from admission.dashboard.view_model import Scene
+from admission.dashboard.view_model import ClusterView
 
 NOTHING = MeterUse()
 LEVEL = 100
@@ -26,7 +26,7 @@ SHOWN = 25
 class Row:
     """A queue in the tree. level: from 1 on; children: how many; budget: the tightest of the meter, if any."""
 
-    sight: QueueSight
+    sight: ObservedQueue
     level: int
     children: int
     use: MeterUse
@@ -46,7 +46,7 @@ class Row:
         return state(self.sight)
 
 
-def state(sight: QueueSight) -> str:
+def state(sight: ObservedQueue) -> str:
     """Return how a queue stands, in a word."""
     if any(c.type == "Active" and c.status is not ConditionStatus.TRUE for c in sight.report.conditions):
         return "Inactive"
@@ -58,17 +58,17 @@ def state(sight: QueueSight) -> str:
 async def tree(request: web.Request) -> web.StreamResponse:
     """Show one level of the tree, or what a search finds in all of it; with `rows`, the rows alone."""
     await request[RIGHTS].need(QUEUES)
-    scene, query = request_context.scene(request), request.query
-    meter = pagination.word(query, "meter") or next(iter(scene.meters), "")
+    cluster_view, query = request_context.cluster_view(request), request.query
+    meter = pagination.word(query, "meter") or next(iter(cluster_view.meters), "")
     search, parent = pagination.word(query, "q").lower(), pagination.word(query, "parent")
     if search:
-        found = [scene.queues[name] for name in sorted(scene.queues) if search in name.lower()]
+        found = [cluster_view.queues[name] for name in sorted(cluster_view.queues) if search in name.lower()]
     else:
-        if parent and parent not in scene.queues:
+        if parent and parent not in cluster_view.queues:
             raise web.HTTPNotFound
-        found = list(scene.children.get(parent, ()))
+        found = list(cluster_view.children.get(parent, ()))
     page = pagination.page(found, query, size=LEVEL)
-    rows = [_row(scene, sight, meter) for sight in page.items]
+    rows = [_row(cluster_view, sight, meter) for sight in page.items]
     template = "queue_rows.html" if "rows" in query else "queues.html"
     return request_context.shown(
         request,
@@ -76,21 +76,21 @@ async def tree(request: web.Request) -> web.StreamResponse:
         rows=rows,
         page=page,
         meter=meter,
-        meters=scene.meters,
+        meters=cluster_view.meters,
         search=search,
         parent=parent,
-        path_to=scene.path(parent) if parent else (),
-        total=len(scene.queues),
+        path_to=cluster_view.path(parent) if parent else (),
+        total=len(cluster_view.queues),
     )
 
 
-def _row(scene: Scene, sight: QueueSight, meter: str) -> Row:
-    path = scene.path(sight.queue.name)
+def _row(cluster_view: ClusterView, sight: ObservedQueue, meter: str) -> Row:
+    path = cluster_view.path(sight.queue.name)
     budgets = [budget for budget in sight.report.budgets if budget.meter == meter and budget.start is not None]
     return Row(
         sight=sight,
         level=len(path),
-        children=len(scene.children.get(sight.queue.name, ())),
+        children=len(cluster_view.children.get(sight.queue.name, ())),
         use=sight.report.meters.get(MeterName(meter), NOTHING),
         budget=min(budgets, key=lambda budget: budget.left / budget.limit if budget.limit else 0, default=None),
         path=path[:-1],
@@ -102,11 +102,11 @@ async def queue(request: web.Request) -> web.StreamResponse:
     name = QueueName(request.match_info["name"])
     rights = request[RIGHTS]
     await rights.need_queue(name)
-    scene = request_context.scene(request)
-    if name not in scene.queues:
+    cluster_view = request_context.cluster_view(request)
+    if name not in cluster_view.queues:
         raise web.HTTPNotFound
-    sight = scene.queues[name]
-    of_queue = scene.by_queue.get(name, ())
+    sight = cluster_view.queues[name]
+    of_queue = cluster_view.by_queue.get(name, ())
     seen = await rights.seen_of({gang.report.namespace for gang in of_queue})
     gangs = [gang for gang in of_queue if gang.report.namespace in seen]
     waiting = view_model.waiting(gangs)
@@ -117,9 +117,11 @@ async def queue(request: web.Request) -> web.StreamResponse:
         "queue.html",
         sight=sight,
         state=state(sight),
-        path_to=scene.path(name)[:-1] if sees_queues else (),
-        children=[_row(scene, child, "") for child in scene.children.get(name, ())[:SHOWN]] if sees_queues else (),
-        more_children=max(0, len(scene.children.get(name, ())) - SHOWN) if sees_queues else 0,
+        path_to=cluster_view.path(name)[:-1] if sees_queues else (),
+        children=[_row(cluster_view, child, "") for child in cluster_view.children.get(name, ())[:SHOWN]]
+        if sees_queues
+        else (),
+        more_children=max(0, len(cluster_view.children.get(name, ())) - SHOWN) if sees_queues else 0,
         waiting=waiting[:SHOWN],
         waits=len(waiting),
         started=started[:SHOWN],

@@ -12,7 +12,7 @@ from admission.api.values.names import MeterName, QueueName
 from admission.dashboard import formatting, pagination, request_context
 from admission.dashboard.auth.rbac import LEDGERS
 from admission.dashboard.ledger_queries import Extent
-from admission.dashboard.request_context import DESK, RIGHTS
+from admission.dashboard.request_context import CONTEXT, RIGHTS
 
 STEPS = (
     ("-1 day", -86_400),
@@ -37,13 +37,13 @@ class Account:
 
 async def past(request: web.Request) -> web.StreamResponse:
     """Show the books as they stood at a moment; without one, ask for it."""
-    rights, query, desk = request[RIGHTS], request.query, request.app[DESK]
+    rights, query, app_context = request[RIGHTS], request.query, request.app[CONTEXT]
     await rights.need(LEDGERS)
-    extent = await desk.ledger.extent()
-    at, notes = _moment(query.get("at", ""), extent, desk.clock())
+    extent = await app_context.ledger.extent()
+    at, notes = _moment(query.get("at", ""), extent, app_context.clock())
     if at is None:
         return request_context.shown(request, "past.html", at=None, extent=extent, notes=notes)
-    book = await desk.ledger.at(at)
+    book = await app_context.ledger.at(at)
     queue = pagination.word(query, "queue")
     gangs = [one for one in book.placements.values() if not queue or one.queue == queue]
     gangs.sort(key=lambda one: (one.queue, one.gang))

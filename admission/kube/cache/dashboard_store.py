@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from admission.api.muster import observed
-from admission.api.muster.observed import Sights
+from admission.api.muster.observed import ObservedObjects
 from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store
 from admission.kube.cache.watched_resources import Kind
@@ -35,10 +35,10 @@ class Showcase:
         """Whether everything has been listed once; nothing is shown before."""
         return self._store.synced
 
-    def sights(self) -> Sights:
+    def observe(self) -> ObservedObjects:
         """Freeze what is known now. A kind that has not changed since the last time is the same mapping again."""
         malformed = {key: error for table in self._store.tables.values() for key, error in table.malformed().items()}
-        return Sights(
+        return ObservedObjects(
             queues=self._frozen(QUEUES),
             gangs=self._frozen(GANGS),
             meters=self._frozen(watched_resources.METERS),

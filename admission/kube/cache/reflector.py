@@ -204,7 +204,7 @@ class Watcher:
                 self._table.hear()
                 if not line:
                     continue
-                self._take(line)
+                self._try_acquire(line)
                 # Only what was learnt counts as success: a list alone does not, or a watch that is always refused
                 # would have everything listed again and again.
                 self._failed = self._expired = 0
@@ -216,7 +216,7 @@ class Watcher:
         else:
             self._failed = self._expired = 0
 
-    def _take(self, line: bytes) -> None:
+    def _try_acquire(self, line: bytes) -> None:
         """Apply one event."""
         event = _parsed(line)
         self._table.events += 1
@@ -229,11 +229,11 @@ class Watcher:
             case "BOOKMARK":
                 pass
             case _:
-                raise self._told(obj, line)
+                raise self._logged(obj, line)
         version = (obj.get("metadata") or {}).get("resourceVersion")
         self._version = str(version or self._version)
 
-    def _told(self, status: Any, line: bytes) -> MusterError:
+    def _logged(self, status: Any, line: bytes) -> MusterError:
         """Return the error of an ERROR event. Unless it is of the past, the version may be at fault: list again."""
         self._version = ""
         call = errors.target("GET", self._path, watch=True)

@@ -47,9 +47,9 @@ class Store:
         if self._snapshot is None:
             whole = ((kind, table) for kind, table in self.tables.items() if kind.field and not kind.family)
             fields: dict[str, Any] = {kind.field: table.freeze() for kind, table in whole}
-            of_families = [(kind.family, table) for kind, table in self.tables.items() if kind.family]
-            fields["parents"] = {family: table.freeze() for family, table in of_families}
-            fields["unwatched"] = {family: table.unseen for family, table in of_families if table.unseen}
+            of_kinds = [(kind.family, table) for kind, table in self.tables.items() if kind.family]
+            fields["parents"] = {family: table.freeze() for family, table in of_kinds}
+            fields["unwatched"] = {family: table.unseen for family, table in of_kinds if table.unseen}
             malformed = {key: error for table in self.tables.values() for key, error in table.malformed().items()}
             queues = self.tables.get(watched_resources.QUEUES)
             fields["unread_queues"] = queues.unread() if queues else {}

@@ -135,5 +135,5 @@ ALL = (
 )
 """What the controller reads."""
 
-DOOR = (NAMESPACES, CLAIMS, TEMPLATES, CLASSES, JOBS, QUEUES, METERS, GANGS, POLICIES)
+ADMISSION = (NAMESPACES, CLAIMS, TEMPLATES, CLASSES, JOBS, QUEUES, METERS, GANGS, POLICIES)
 """What the webhook reads: it judges what is asked for, never where it would go."""

@@ -304,10 +304,10 @@ class Connection:
                 if failed >= patience.tries:
                     raise
                 pause = patience.pause(failed, getattr(error, "after", None))
-                self._tell(error, failed, patience.tries, pause)
+                self._log_version(error, failed, patience.tries, pause)
                 await asyncio.sleep(pause)
 
-    def _tell(self, error: Exception, failed: int, tries: int, pause: float) -> None:
+    def _log_version(self, error: Exception, failed: int, tries: int, pause: float) -> None:
         """Warn that a request is tried again. Once there was an answer, whoever asks tells what it means to them."""
         if self._warns and not self._reached:
             log.warning("trying again", failed=failed, tries=tries, seconds=round(pause, 3), error=str(error))

@@ -6,7 +6,7 @@ Needs the rights of the ClusterRole `system:auth-delegator`: create on both.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from admission.api.kubernetes.access_review import Ask, Visitor
+from admission.api.kubernetes.access_review import Question, Visitor
 from admission.kube.client.connection import Connection, Patience
 
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -41,7 +41,7 @@ class Reviewer:
             return None
         return _visitor(_mapping(status.get("user")))
 
-    async def allows(self, visitor: Visitor, ask: Ask) -> bool:
+    async def allows(self, visitor: Visitor, ask: Question) -> bool:
         """Return whether a visitor may do something. Raises as `recognise`."""
         attributes = {
             "verb": ask.verb,

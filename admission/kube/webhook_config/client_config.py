@@ -57,7 +57,7 @@ class Terms:
         self.proved = True
         self.wake()
 
-    def doubt(self) -> None:
+    def uncertainty(self) -> None:
         """Have the configurations written again: the webhook is not reached, and somebody may have changed them."""
         self.doubted = True
         self.wake()

@@ -17,7 +17,7 @@ from admission.kube.webhook_config.client_config import Terms
 
 log = structlog.get_logger(__name__)
 
-LOOK_SECONDS = 20.0
+CHECK_SECONDS = 20.0
 """Between two looks while all is well."""
 
 AGAIN_SECONDS = 10.0
@@ -39,20 +39,20 @@ async def keep(connection: Connection, terms: Terms, *, namespace: str) -> None:
     await terms.written.wait()
     failed = 0
     while True:
-        trouble = await look(connection, namespace)
+        trouble = await probe(connection, namespace)
         if trouble and failed == TELLING:
             log.warning("the API server does not reach the webhook", trouble=trouble, closed=terms.proved)
         if trouble and failed >= TELLING:
-            terms.doubt()
+            terms.uncertainty()
         if not trouble and not terms.proved:
             terms.prove()
         elif not trouble and failed > TELLING:
             log.info("the API server reaches the webhook")
         failed = failed + 1 if trouble else 0
-        await asyncio.sleep(backoff.backoff(failed, base=0.2, longest=AGAIN_SECONDS) if failed else LOOK_SECONDS)
+        await asyncio.sleep(backoff.backoff(failed, base=0.2, longest=AGAIN_SECONDS) if failed else CHECK_SECONDS)
 
 
-async def look(connection: Connection, namespace: str) -> str:
+async def probe(connection: Connection, namespace: str) -> str:
     """Return why the API server is not known to reach the webhook; nothing when it does."""
     body = {
         "apiVersion": "coordination.k8s.io/v1",

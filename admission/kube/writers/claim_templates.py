@@ -15,7 +15,7 @@ from admission.api.kubernetes.claims import ClaimTemplate
 from admission.api.values.names import Uid
 from admission.claimpolicy import templates
 from admission.claimpolicy.match import Policies
-from admission.claimpolicy.templates import Plan, WantedTemplate
+from admission.claimpolicy.templates import Plan, DesiredTemplate
 from admission.errors import ConflictError, FixError, GoneError, RetryError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store, Subscription
@@ -57,7 +57,7 @@ class TemplateKeeper:
         self._spared = tuple(spared)
         self._clock = clock or (lambda: asyncio.get_running_loop().time())
         self._policies: Policies | None = None
-        self._refused: dict[str, tuple[WantedTemplate, str, float]] = {}
+        self._refused: dict[str, tuple[DesiredTemplate, str, float]] = {}
         """What the API server did not take, by key: why, and until when it is not asked again."""
         self._idle: dict[str, float] = {}
         """Since when templates of converted pods are not used, by UID."""
@@ -118,8 +118,8 @@ class TemplateKeeper:
         try:
             await self._write(plan)
         finally:
-            told = ((one, why) for one, why, _ in self._refused.values() if one.recipe is None)
-            self._troubles = templates.troubles(plan, told)
+            logged = ((one, why) for one, why, _ in self._refused.values() if one.recipe is None)
+            self._troubles = templates.troubles(plan, logged)
 
     def _forget(self, plan: Plan) -> None:
         """Forget of what was refused whatever is not wanted any more, or is wanted otherwise."""
@@ -148,7 +148,7 @@ class TemplateKeeper:
         if later:
             raise later[0]
 
-    async def _made(self, wanted: WantedTemplate, instead: ClaimTemplate | None, now: float) -> None:
+    async def _made(self, wanted: DesiredTemplate, instead: ClaimTemplate | None, now: float) -> None:
         """Create a template, in the place of another one. Harmless when somebody was faster."""
         known = self._refused.get(wanted.key)
         if known is not None and now < known[2]:

@@ -84,8 +84,8 @@ class ClaimWriter:
 
     async def _mark(self, claim: Claim, what: str, **more: Any) -> Claim:
         """Write what happens to the claim, which makes it another version."""
-        told = f"{what} {self._clock().isoformat(timespec='microseconds')}"
-        body = {"metadata": {**_version(claim), "annotations": {names.PLACEMENT: told}, **more}}
+        logged = f"{what} {self._clock().isoformat(timespec='microseconds')}"
+        body = {"metadata": {**_version(claim), "annotations": {names.PLACEMENT: logged}, **more}}
         return claims.decode(await self._connection.patch(_path(claim), body, PatchKind.STRATEGIC))
 
     async def _write(self, claim: Claim, allocation: Json | None) -> Claim:

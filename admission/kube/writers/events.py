@@ -47,7 +47,7 @@ class Sieve:
             said.count += 1
             if now - said.sent < REPEAT_SECONDS:
                 return None
-        if not self._take(now):
+        if not self._try_acquire(now):
             return None
         if said is None:
             said = Said(_name(notice, now), now)
@@ -67,7 +67,7 @@ class Sieve:
         if len(self._said) > MOST_REMEMBERED:
             del self._said[next(iter(self._said))]
 
-    def _take(self, now: float) -> bool:
+    def _try_acquire(self, now: float) -> bool:
         self._tokens = min(BURST, self._tokens + max(0.0, now - self._at) * PER_SECOND)
         self._at = now
         if self._tokens < 1:

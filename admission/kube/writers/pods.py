@@ -69,9 +69,9 @@ class PodWriter:
             fresh = await self._again(pod)
             if not fresh.gated:
                 return False
-            told = f"withdrawn {datetime.now(UTC).isoformat(timespec='microseconds')}"
+            logged = f"withdrawn {datetime.now(UTC).isoformat(timespec='microseconds')}"
             version = {"uid": fresh.meta.uid, "resourceVersion": fresh.meta.resource_version}
-            body = {"metadata": {**version, "annotations": {names.PLACEMENT: told}}}
+            body = {"metadata": {**version, "annotations": {names.PLACEMENT: logged}}}
             await self._connection.set(_path(pod), body, PatchKind.MERGE)
         except GoneError:
             return True

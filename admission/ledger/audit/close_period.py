@@ -22,7 +22,7 @@ from admission.api.muster.ledger_entries import Bucket, Entry, Kind, UsageInterv
 from admission.api.values.names import MeterName, QueueName
 from admission.errors import ConflictError, LedgerCorruptError
 from admission.ledger.audit.archive import Header, Writer
-from admission.ledger.audit.fast_replay import DoubtError, Quick
+from admission.ledger.audit.fast_replay import FallBackToExactError, FastReplay
 from admission.ledger.audit.period_usage import Tally
 from admission.ledger.db.tables import GENESIS, carried_usage, closings, postings, transactions
 from admission.ledger.journal import amend, carry_forward, documents, hash_chain, read
@@ -139,7 +139,7 @@ async def _archived(connection: AsyncConnection, period: _Period, archive: Write
     """Replay the rows of a period, and write them down as they turn out right."""
     header = period.header
     book = period.after.book if period.after else Book()
-    quick = Quick(
+    fast = FastReplay(
         period.cluster,
         sequence=header.first - 1,
         epoch=period.after.epoch if period.after else 0,
@@ -148,19 +148,19 @@ async def _archived(connection: AsyncConnection, period: _Period, archive: Write
     )
     tally = Tally(book)
     await asyncio.to_thread(archive.begin, header)
-    while quick.sequence < header.last:
-        limit = min(BATCH, header.last - quick.sequence)
-        written = await documents.batch(connection, quick.cluster, after=quick.sequence, limit=limit)
-        await asyncio.to_thread(_take, quick, tally, archive, written)
-    closed = quick.book()
-    if quick.digest != header.digest or closed.marked is None:
+    while fast.sequence < header.last:
+        limit = min(BATCH, header.last - fast.sequence)
+        written = await documents.batch(connection, fast.cluster, after=fast.sequence, limit=limit)
+        await asyncio.to_thread(_take, fast, tally, archive, written)
+    closed = fast.book()
+    if fast.digest != header.digest or closed.marked is None:
         raise _wrong(period.cluster, header.last, "it is not the mark that it was")
     usage = tally.intervals(end=closed.marked)
     _check(period.cluster, header.last, usage, before=book, after=closed)
     carried = carry_forward.closing(
         cluster=period.cluster,
         sequence=header.last,
-        epoch=quick.epoch,
+        epoch=fast.epoch,
         digest=header.digest,
         at=period.at,
         book=closed,
@@ -173,7 +173,7 @@ async def _archived(connection: AsyncConnection, period: _Period, archive: Write
     return Prepared(carried=carried, usage=usage)
 
 
-def _take(quick: Quick, tally: Tally, archive: Writer, written: Sequence[bytes]) -> None:
+def _take(fast: FastReplay, tally: Tally, archive: Writer, written: Sequence[bytes]) -> None:
     def heard(form: int, digest: str, document: Document) -> None:
         archive.add(form, digest, document)
         marks = document.kind == Kind.USAGE
@@ -186,13 +186,13 @@ def _take(quick: Quick, tally: Tally, archive: Writer, written: Sequence[bytes])
             tally.move(datetime.fromisoformat(document.at), used, marks=marks)
 
     if not written:
-        raise _wrong(quick.cluster, quick.sequence + 1, "it is not there")
+        raise _wrong(fast.cluster, fast.sequence + 1, "it is not there")
     try:
-        right = quick.take(written, heard)
-    except DoubtError as error:
-        raise _wrong(quick.cluster, quick.sequence, "what it says cannot be") from error
+        right = fast.follow(written, heard)
+    except FallBackToExactError as error:
+        raise _wrong(fast.cluster, fast.sequence, "what it says cannot be") from error
     if not right:
-        raise _wrong(quick.cluster, quick.sequence + 1, "it does not follow the one before it")
+        raise _wrong(fast.cluster, fast.sequence + 1, "it does not follow the one before it")
 
 
 def _check(cluster: str, last: int, usage: Sequence[UsageInterval], *, before: Book, after: Book) -> None:

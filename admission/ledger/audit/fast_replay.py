@@ -22,11 +22,11 @@ from admission.ledger.journal import documents, encoding, hash_chain
 from admission.ledger.journal.documents import Document
 
 
-class DoubtError(Exception):
+class FallBackToExactError(Exception):
     """A transaction breaks a rule; somebody has to look closer."""
 
 
-class Quick:
+class FastReplay:
     """The chain and the books, as far as they are right."""
 
     def __init__(self, cluster: str, *, sequence: int, epoch: int, digest: str, book: Book) -> None:
@@ -40,7 +40,7 @@ class Quick:
         self._accounts = _Accounts(book)
         self._open = _Open(book)
 
-    def take(self, written: Sequence[bytes], heard: Callable[[int, str, Document], None] | None = None) -> bool:
+    def follow(self, written: Sequence[bytes], heard: Callable[[int, str, Document], None] | None = None) -> bool:
         """Follow the chain up to the first transaction that does not belong where it stands; return whether none is so.
 
         heard: is told the format, the digest and the document of each transaction that is right. Raises DoubtError when
@@ -55,7 +55,7 @@ class Quick:
                 if document.closes != "[]" or document.holdings != "[]" or document.seats != "[]":
                     self._open.place(document)
             except ValueError as error:  # of a number or a time
-                raise DoubtError from error
+                raise FallBackToExactError from error
             self._at = max(self._at, document.at)
             if heard is not None:
                 heard(int(one.partition(b" ")[0]), self.digest, document)
@@ -128,7 +128,7 @@ class _Accounts:
     def post(self, document: Document) -> None:
         """Write the lines of a transaction."""
         if document.kind not in _KINDS or not document.key:
-            raise DoubtError
+            raise FallBackToExactError
         if document.kind == _USAGE:
             self._mark(document)
         amounts, second = self._amounts, 0
@@ -141,13 +141,13 @@ class _Accounts:
                 self._accrue(key, second)
             before = amounts.get(account)
             if before is None and bucket not in _BUCKETS:
-                raise DoubtError
+                raise FallBackToExactError
             amounts[account] = now = (before or 0) + amount
             sums[key] = sums.get(key, 0) + amount
             if not amount or amount > _LIMIT or amount < -_LIMIT or now > _LIMIT or now < -_LIMIT:
-                raise DoubtError
+                raise FallBackToExactError
         if any(sums.values()):
-            raise DoubtError
+            raise FallBackToExactError
 
     def _accrue(self, key: tuple[str, str], second: int) -> None:
         accrued = self._accrued.get(key)
@@ -158,7 +158,7 @@ class _Accounts:
         end = max(since, second)
         seconds += self._amounts.get((*key, _USED), 0) * (end - since)
         if not -_LIMIT <= seconds <= _LIMIT:
-            raise DoubtError
+            raise FallBackToExactError
         self._accrued[key] = end, seconds
 
     def _mark(self, document: Document) -> None:
@@ -168,7 +168,7 @@ class _Accounts:
         due = {key: seconds for key, (_, seconds) in self._accrued.items() if seconds}
         said = {(queue, meter): int(text) for queue, meter, bucket, text, _ in document.lines if bucket == _SPENT}
         if said != due:
-            raise DoubtError
+            raise FallBackToExactError
         self._marked = second
         self._accrued = {
             (queue, meter): (second, 0)
@@ -256,7 +256,7 @@ class _Open:
     def place(self, document: Document) -> None:
         """Close first, then open or settle, as `Draft` does."""
         if not document.gang_uid:
-            raise DoubtError
+            raise FallBackToExactError
         if document.closes != "[]":
             self._close(document, _uids(document.closes))
         seats = _seats(document.seats) if document.seats != "[]" else ()
@@ -269,11 +269,11 @@ class _Open:
     def _close(self, document: Document, uids: Sequence[str]) -> None:
         gang = self._gangs.get(document.gang_uid)
         if gang is None or document.kind not in _CLOSING:
-            raise DoubtError
+            raise FallBackToExactError
         for uid in uids:
             owner, _ = self._seats.pop(uid, None) or self._holdings.pop(uid, None) or ("", None)
             if owner != document.gang_uid:
-                raise DoubtError
+                raise FallBackToExactError
         gang.open -= len(uids)
         if not gang.open:
             del self._gangs[document.gang_uid]
@@ -282,7 +282,7 @@ class _Open:
         for holding in holdings:
             owner, planned = self._holdings.get(holding.claim_uid, ("", holding))
             if owner != gang or planned.settled or not holding.settled or not _is_right(holding):
-                raise DoubtError
+                raise FallBackToExactError
             self._holdings[holding.claim_uid] = gang, holding
 
     def _begin(self, document: Document, seats: Sequence[_Seat], holdings: Sequence[_Holding]) -> None:
@@ -291,21 +291,21 @@ class _Open:
         if gang is None:
             gang = self._gangs[uid] = _Gang(document.gang, document.queue, document.user, document.at)
         if gang.queue != document.queue or document.kind not in _OPENING:
-            raise DoubtError
+            raise FallBackToExactError
         for seat in seats:
             self._own(seat.pod_uid)
             self._seats[seat.pod_uid] = uid, seat
         for holding in holdings:
             self._own(holding.claim_uid)
             if (holding.settled and document.kind != _ADJUST) or not _is_right(holding):
-                raise DoubtError
+                raise FallBackToExactError
             self._holdings[holding.claim_uid] = uid, holding
         gang.open += len(seats) + len(holdings)
         gang.reserved_at = document.at
 
     def _own(self, uid: str) -> None:
         if uid in self._seats or uid in self._holdings:
-            raise DoubtError
+            raise FallBackToExactError
 
     def placements(self) -> dict[GangUid, Placement]:
         seats: dict[str, dict[Uid, Seat]] = {uid: {} for uid in self._gangs}

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.accounting.books import Book
 from admission.errors import LedgerCorruptError
-from admission.ledger.audit.fast_replay import DoubtError, Quick
+from admission.ledger.audit.fast_replay import FallBackToExactError, FastReplay
 from admission.ledger.db.tables import GENESIS
 from admission.ledger.journal import base, carry_forward, documents
 
@@ -76,20 +76,22 @@ class Histories:
     async def _replayed(self, connection: AsyncConnection, start: _Point, target: int) -> _Point:
         if start.sequence == target:
             return start
-        quick = Quick(self._cluster, sequence=start.sequence, epoch=start.epoch, digest=start.digest, book=start.book)
-        while quick.sequence < target:
-            limit = min(BATCH, target - quick.sequence)
-            batch = await documents.batch(connection, self._cluster, after=quick.sequence, limit=limit)
+        fast = FastReplay(
+            self._cluster, sequence=start.sequence, epoch=start.epoch, digest=start.digest, book=start.book
+        )
+        while fast.sequence < target:
+            limit = min(BATCH, target - fast.sequence)
+            batch = await documents.batch(connection, self._cluster, after=fast.sequence, limit=limit)
             try:
-                right = bool(batch) and await asyncio.to_thread(quick.take, batch)
-            except DoubtError:
+                right = bool(batch) and await asyncio.to_thread(fast.follow, batch)
+            except FallBackToExactError:
                 right = False
             if not right:
                 raise LedgerCorruptError(
-                    f"the chain of cluster {self._cluster} is wrong after transaction {quick.sequence}, so what stood"
+                    f"the chain of cluster {self._cluster} is wrong after transaction {fast.sequence}, so what stood"
                     " later is not known: run `muster ledger verify`"
                 )
-        return _Point(quick.sequence, quick.epoch, quick.digest, await asyncio.to_thread(quick.book))
+        return _Point(fast.sequence, fast.epoch, fast.digest, await asyncio.to_thread(fast.book))
 
     def _keep(self, point: _Point) -> None:
         self._points[point.sequence] = point

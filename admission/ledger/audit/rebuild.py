@@ -27,7 +27,7 @@ async def replayed(connection: AsyncConnection, cluster: str) -> Book:
     head = await read.head(connection, cluster)
     try:
         while records := await read.records(connection, cluster, after=replay.sequence, limit=BATCH):
-            if await asyncio.to_thread(replay.take, records) is not None:
+            if await asyncio.to_thread(replay.follow, records) is not None:
                 raise _wrong(cluster, replay, "it does not follow the one before it")
     except (PageError, ConflictError, AmountError, ValueError) as error:
         raise _wrong(cluster, replay, str(error)) from error

@@ -20,7 +20,7 @@ from admission.accounting.books import Book, EntryDraft
 from admission.api.values.names import GangUid
 from admission.errors import AmountError, ConflictError, LedgerCorruptError, PageError
 from admission.ledger.audit import archive
-from admission.ledger.audit.fast_replay import DoubtError, Quick
+from admission.ledger.audit.fast_replay import FallBackToExactError, FastReplay
 from admission.ledger.db import errors
 from admission.ledger.db.prefetch import meanwhile
 from admission.ledger.db.tables import GENESIS, postings, transactions
@@ -85,7 +85,7 @@ async def verify(connection: AsyncConnection, cluster: str, *, archive: Path | N
             return Verification(cluster=cluster, transactions=past.sequence, digest=past.digest, finding=found)
     carried = await carry_forward.latest(connection, cluster)
     replay = Replay(cluster, carried)
-    finding = await _chain(connection, replay) or await _beside(connection, replay, carried)
+    finding = await _chain(connection, replay) or await _against(connection, replay, carried)
     return Verification(
         cluster=cluster,
         transactions=replay.sequence,
@@ -112,7 +112,7 @@ class Replay:
         """The digest before the last one."""
         self.draft = EntryDraft(carried.book if carried else Book())
 
-    def take(self, records: Sequence[Record]) -> Record | None:
+    def follow(self, records: Sequence[Record]) -> Record | None:
         """Follow the chain; return the first record that does not belong where it stands.
 
         Raises PageError, ConflictError and AmountError as `Draft.apply`: the hash is right, but the entry cannot be.
@@ -149,14 +149,14 @@ async def _chain(connection: AsyncConnection, replay: Replay) -> Finding | None:
     """Follow the chain fast as long as it is right, and look closer from where it may not be."""
     begun = replay.draft.book()
     replay.draft = EntryDraft(begun)
-    quick = Quick(replay.cluster, sequence=replay.sequence, epoch=replay.epoch, digest=replay.digest, book=begun)
+    fast = FastReplay(replay.cluster, sequence=replay.sequence, epoch=replay.epoch, digest=replay.digest, book=begun)
     try:
-        right = await _legibly(connection, quick)
-    except DoubtError:
+        right = await _legibly(connection, fast)
+    except FallBackToExactError:
         return await _closely(connection, replay)
-    replay.sequence, replay.epoch = quick.sequence, quick.epoch
-    replay.before, replay.digest = quick.before, quick.digest
-    replay.draft = EntryDraft(quick.book())
+    replay.sequence, replay.epoch = fast.sequence, fast.epoch
+    replay.before, replay.digest = fast.before, fast.digest
+    replay.draft = EntryDraft(fast.book())
     if right:
         return None
     due = replay.sequence + 1
@@ -164,27 +164,27 @@ async def _chain(connection: AsyncConnection, replay: Replay) -> Finding | None:
     return await _closely(connection, replay) or Finding(sequence=due, what=What.CHANGED, detail=written)
 
 
-async def _legibly(connection: AsyncConnection, quick: Quick) -> bool:
+async def _legibly(connection: AsyncConnection, fast: FastReplay) -> bool:
     """Return whether all rows can be read and follow each other; stop before the first that does not."""
     try:
-        return await _quickly(connection, quick, size=BATCH)
+        return await _quickly(connection, fast, size=BATCH)
     except DBAPIError as error:
         errors.illegible(error)
     try:
-        return await _quickly(connection, quick, size=1)
+        return await _quickly(connection, fast, size=1)
     except DBAPIError as error:
         errors.illegible(error)
         return False
 
 
-async def _quickly(connection: AsyncConnection, quick: Quick, *, size: int) -> bool:
+async def _quickly(connection: AsyncConnection, fast: FastReplay, *, size: int) -> bool:
     """Return whether all rows follow each other. The database writes a batch down while Python takes the one before."""
-    batch = await documents.batch(connection, quick.cluster, after=quick.sequence, limit=size)
+    batch = await documents.batch(connection, fast.cluster, after=fast.sequence, limit=size)
     while batch:
-        following = documents.batch(connection, quick.cluster, after=quick.sequence + len(batch), limit=size)
+        following = documents.batch(connection, fast.cluster, after=fast.sequence + len(batch), limit=size)
         async with meanwhile(following) as written:
             # Not in a thread: two that need the interpreter wait 5 ms for each other again and again.
-            right = quick.take(batch)
+            right = fast.follow(batch)
         if not right:
             return False
         batch = written.result()
@@ -205,7 +205,7 @@ async def _closely(connection: AsyncConnection, replay: Replay) -> Finding | Non
         if not records:
             return None
         try:
-            stray = await asyncio.to_thread(replay.take, records)
+            stray = await asyncio.to_thread(replay.follow, records)
         except (PageError, ConflictError, AmountError) as error:
             return Finding(sequence=replay.sequence + 1, what=What.CHANGED, detail=str(error))
         except (KeyError, TypeError) as error:  # a column of SQLite holds what its type does not
@@ -243,7 +243,7 @@ async def _some(connection: AsyncConnection, replay: Replay, where: ColumnElemen
     return bool((await connection.execute(found)).scalar_one())
 
 
-async def _beside(connection: AsyncConnection, replay: Replay, carried: Carried | None) -> Finding | None:
+async def _against(connection: AsyncConnection, replay: Replay, carried: Carried | None) -> Finding | None:
     """Compare what is kept beside the chain with what the chain says."""
     try:
         return (
@@ -339,7 +339,7 @@ def _of_archive(replay: Replay, carried: Carried, path: Path) -> str | None:
         if archive.digest_of(path) != carried.archive_digest:
             return f"its SHA-256 is not {carried.archive_digest}, the one in the books"
         for record in archive.records(path):
-            if replay.take((record,)) is not None:
+            if replay.follow((record,)) is not None:
                 return f"transaction {replay.sequence + 1} does not follow the one before it"
     except FileNotFoundError:
         return f"it is not in {path.parent}"

@@ -9,7 +9,7 @@ from admission.errors import FixError
 
 _DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
 
-_SHOWN = frozenset({"host", "port", "dbname", "user", "sslmode", "target_session_attrs"})
+_LOGGED = frozenset({"host", "port", "dbname", "user", "sslmode", "target_session_attrs"})
 """Parameters of a URL that messages may show; the others may be passwords."""
 
 
@@ -40,7 +40,7 @@ def file_of(url: URL) -> Path | None:
 
 def shown(url: URL) -> str:
     """Return how messages name a database: the file, or the URL without its secrets."""
-    harmless = {name: value for name, value in url.query.items() if name in _SHOWN}
+    harmless = {name: value for name, value in url.query.items() if name in _LOGGED}
     return str(file_of(url) or url.set(drivername="postgresql", query=harmless).render_as_string(hide_password=True))
 
 

@@ -71,7 +71,7 @@ def _translation(error: exc.DBAPIError, url: URL) -> Exception:
         return LedgerCorruptError(
             f"the ledger {shown(url)} holds a row that cannot be read ({cause}): run `muster ledger verify`"
         )
-    if fix := _mend_of_file(error, cause):
+    if fix := _how_to_fix_file(error, cause):
         return LedgerAwayError(f"the ledger {shown(url)} cannot be used: {cause}: {fix}")
     if _passes(error, state):
         return LedgerAwayError(f"the ledger {shown(url)} does not answer: {_plain(error, cause)}")
@@ -92,7 +92,7 @@ def _is_illegible(error: exc.DBAPIError) -> bool:
     return isinstance(error.orig, sqlite3.Error) and str(error.orig).lower().startswith(_ILLEGIBLE)
 
 
-def _mend_of_file(error: exc.DBAPIError, cause: str) -> str | None:
+def _how_to_fix_file(error: exc.DBAPIError, cause: str) -> str | None:
     if not isinstance(error.orig, sqlite3.Error):
         return None
     return next((fix for words, fix in _UNWRITTEN.items() if words in cause), None)

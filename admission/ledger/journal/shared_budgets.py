@@ -22,7 +22,7 @@ from admission.ledger.journal import read
 from admission.ledger.journal.post import OvertakenError
 
 
-async def take(connection: AsyncConnection, cluster: str, shares: Sequence[BudgetShare]) -> None:
+async def follow(connection: AsyncConnection, cluster: str, shares: Sequence[BudgetShare]) -> None:
     """Write a cluster's shares, unless one of them grows and all clusters together would exceed its limit.
 
     Raises BudgetTakenError with that share, and OvertakenError.

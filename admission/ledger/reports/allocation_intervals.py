@@ -33,7 +33,7 @@ _KINDS = [kind.value for kind in (Kind.SETTLE, Kind.ADJUST, Kind.RELEASE, Kind.E
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tenure:
+class AllocationInterval:
     """A time for which a claim held devices. start and end: whole seconds; no end while it still holds them.
 
     sequence: of the transaction that began it, or up to which the books were closed.
@@ -75,25 +75,27 @@ class Move(NamedTuple):
     """Tenures that ended and began at a whole second."""
 
     at: datetime
-    ended: Sequence[Tenure]
-    begun: Sequence[Tenure]
+    ended: Sequence[AllocationInterval]
+    begun: Sequence[AllocationInterval]
 
 
-async def between(connection: AsyncConnection, cluster: str, window: Window, watch: Watch) -> AsyncIterator[Tenure]:
+async def between(
+    connection: AsyncConnection, cluster: str, window: Window, watch: Watch
+) -> AsyncIterator[AllocationInterval]:
     """Yield the ends that reach into a time: those that end in it, in the order of the chain, and then the others.
 
     Of the others, `end` is None though they may have ended after the time. Raises MendError when the start lies in a
     period that was closed, LedgerCorruptError when a row cannot be read.
     """
     span = await journal_base.span(connection, cluster, window)
-    sweep = Sweep(cluster)
-    await sweep.begin(connection, span)
+    scan = IntervalScan(cluster)
+    await scan.begin(connection, span)
     async for row in _rows(connection, cluster, span):
-        for tenure in sweep.take(row):
-            yield tenure
+        for interval in scan.follow(row):
+            yield interval
         watch(row.sequence - span.first, span.size)
-    for tenure in sweep.holding():
-        yield tenure
+    for interval in scan.holding():
+        yield interval
 
 
 async def by_period(
@@ -102,23 +104,23 @@ async def by_period(
     window: Window,
     after: Callable[[datetime], datetime],
     watch: Watch,
-) -> AsyncIterator[tuple[Window, list[Tenure]]]:
+) -> AsyncIterator[tuple[Window, list[AllocationInterval]]]:
     """Yield the periods that a time consists of, with the ends that reach into each, in the order of the chain.
 
     after: the end of the period that begins at, or holds, a moment. Raises as `between`.
     """
     span = await journal_base.span(connection, cluster, window)
-    sweep, ended = Sweep(cluster), list[Tenure]()
-    await sweep.begin(connection, span)
+    scan, ended = IntervalScan(cluster), list[AllocationInterval]()
+    await scan.begin(connection, span)
     period = Window(window.start, min(after(window.start), window.end))
     async for row in _rows(connection, cluster, span):
         while row.at >= period.end:
-            yield period, _reaching(period, [*ended, *sweep.holding()])
+            yield period, _reaching_into(period, [*ended, *scan.holding()])
             ended, period = [], Window(period.end, min(after(period.end), window.end))
-        ended += sweep.take(row)
+        ended += scan.follow(row)
         watch(row.sequence - span.first, span.size)
     while period.start < period.end:
-        yield period, _reaching(period, [*ended, *sweep.holding()])
+        yield period, _reaching_into(period, [*ended, *scan.holding()])
         ended, period = [], Window(period.end, min(after(period.end), window.end))
 
 
@@ -128,22 +130,22 @@ async def moves(connection: AsyncConnection, cluster: str, window: Window, watch
     Raises as `between`.
     """
     span = await journal_base.span(connection, cluster, window)
-    sweep = Sweep(cluster)
-    await sweep.begin(connection, span)
-    yield Move(window.start, [], list(sweep.holding()))
+    scan = IntervalScan(cluster)
+    await scan.begin(connection, span)
+    yield Move(window.start, [], list(scan.holding()))
     async for row in _rows(connection, cluster, span):
-        ended = list(sweep.take(row))
-        yield Move(accruals.whole(row.at), ended, sweep.begun)
+        ended = list(scan.follow(row))
+        yield Move(accruals.whole(row.at), ended, scan.begun)
         watch(row.sequence - span.first, span.size)
 
 
-class Sweep:
+class IntervalScan:
     """The expected ends open at one point of a chain, on their way along it."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
-        self._open: dict[Uid, Tenure] = {}
-        self.begun: list[Tenure] = []
+        self._open: dict[Uid, AllocationInterval] = {}
+        self.begun: list[AllocationInterval] = []
         """What the transaction that was followed last has begun."""
 
     async def begin(self, connection: AsyncConnection, span: Span) -> None:
@@ -157,12 +159,12 @@ class Sweep:
             async for row in _rows(connection, self._cluster, Span(base.sequence, span.first), theirs):
                 self._follow(row)
         known = {gang.gang_uid for gang in carried}
-        lasting = _lasting(self._cluster, span.first)
-        async for row in _rows(connection, self._cluster, Span(base.sequence, span.first), lasting):
+        still_open = _still_open(self._cluster, span.first)
+        async for row in _rows(connection, self._cluster, Span(base.sequence, span.first), still_open):
             if row.gang_uid not in known:
                 self._follow(row)
 
-    def take(self, row: Row[Any]) -> Iterator[Tenure]:
+    def follow(self, row: Row[Any]) -> Iterator[AllocationInterval]:
         """Follow one transaction; yield the expected ends that it ends."""
         try:
             closes, holdings = encoding.uids(row.closes), encoding.holdings(row.holdings)
@@ -172,22 +174,22 @@ class Sweep:
                 " run `muster ledger verify`"
             ) from error
         at = accruals.whole(row.at)
-        self.begun = [self._tenure(row, holding, at) for holding in holdings if holding.settled]
-        for uid in dict.fromkeys((*closes, *(tenure.holding.claim_uid for tenure in self.begun))):
+        self.begun = [self._interval(row, holding, at) for holding in holdings if holding.settled]
+        for uid in dict.fromkeys((*closes, *(interval.holding.claim_uid for interval in self.begun))):
             if (ended := self._open.pop(uid, None)) is not None:
                 yield replace(ended, end=at)
-        self._open.update((tenure.holding.claim_uid, tenure) for tenure in self.begun)
+        self._open.update((interval.holding.claim_uid, interval) for interval in self.begun)
 
-    def holding(self) -> Iterator[Tenure]:
+    def holding(self) -> Iterator[AllocationInterval]:
         """Yield the expected ends that are open, in the order in which they began."""
-        yield from sorted(self._open.values(), key=lambda tenure: (tenure.sequence, tenure.holding.claim_uid))
+        yield from sorted(self._open.values(), key=lambda interval: (interval.sequence, interval.holding.claim_uid))
 
     def _follow(self, row: Row[Any]) -> None:
-        for _ in self.take(row):
+        for _ in self.follow(row):
             pass
 
-    def _tenure(self, row: Row[Any], holding: Holding, at: datetime) -> Tenure:
-        return Tenure(
+    def _interval(self, row: Row[Any], holding: Holding, at: datetime) -> AllocationInterval:
+        return AllocationInterval(
             cluster=self._cluster,
             queue=QueueName(row.queue),
             gang=row.gang,
@@ -203,7 +205,7 @@ class Sweep:
         for gang in gangs:
             for uid, holding in gang.holdings.items():
                 if holding.settled and base.at is not None:
-                    self._open[uid] = Tenure(
+                    self._open[uid] = AllocationInterval(
                         cluster=self._cluster,
                         queue=gang.queue,
                         gang=gang.gang,
@@ -215,11 +217,11 @@ class Sweep:
                     )
 
 
-def _reaching(period: Window, found: Sequence[Tenure]) -> list[Tenure]:
-    return [tenure for tenure in found if tenure.seconds(period)]
+def _reaching_into(period: Window, found: Sequence[AllocationInterval]) -> list[AllocationInterval]:
+    return [interval for interval in found if interval.seconds(period)]
 
 
-def _lasting(cluster: str, sequence: int) -> ColumnElement[bool]:
+def _still_open(cluster: str, sequence: int) -> ColumnElement[bool]:
     """Match what belongs to gangs that still have something open, or that moved, after a transaction."""
     moved = select(transactions.c.gang_uid).where(
         transactions.c.cluster == cluster,

@@ -12,7 +12,7 @@ from admission.ledger.db.tables import postings, transactions
 from admission.ledger.journal import base, encoding, read
 from admission.ledger.journal.base import Span, Window
 from admission.ledger.reports import allocation_intervals
-from admission.ledger.reports.allocation_intervals import Tenure, Watch
+from admission.ledger.reports.allocation_intervals import AllocationInterval, Watch
 
 Row = tuple[Any, ...]
 """The values of a row, in the order of its columns."""
@@ -117,8 +117,8 @@ async def rows(
     Raises MendError when the time begins in a period that was closed.
     """
     if what is What.USAGE:
-        async for tenure in allocation_intervals.between(connection, cluster, window, watch):
-            for row in _usage(tenure, window):
+        async for interval in allocation_intervals.between(connection, cluster, window, watch):
+            for row in _usage(interval, window):
                 yield row
         return
     span = await base.span(connection, cluster, window)
@@ -148,18 +148,26 @@ def _postings(cluster: str, span: Span) -> Select[Any]:
     )
 
 
-def _usage(tenure: Tenure, window: Window) -> list[Row]:
-    part, seconds = tenure.within(window), tenure.seconds(window)
+def _usage(interval: AllocationInterval, window: Window) -> list[Row]:
+    part, seconds = interval.within(window), interval.seconds(window)
     if not seconds:
         return []
-    held = tenure.holding
-    of = (tenure.cluster, tenure.queue, tenure.namespace, held.claim, held.claim_uid, tenure.gang, tenure.gang_uid)
-    devices = (sum(tenure.classes.values()), encoding.text(dict(held.classes)), _text_of_devices(tenure))
+    held = interval.holding
+    of = (
+        interval.cluster,
+        interval.queue,
+        interval.namespace,
+        held.claim,
+        held.claim_uid,
+        interval.gang,
+        interval.gang_uid,
+    )
+    devices = (sum(interval.classes.values()), encoding.text(dict(held.classes)), _text_of_devices(interval))
     return [
-        (*of, tenure.user, *part, seconds, *devices, meter, amount, quantities.checked(amount * seconds))
+        (*of, interval.user, *part, seconds, *devices, meter, amount, quantities.checked(amount * seconds))
         for meter, amount in sorted(held.charge.items())
-    ] or [(*of, tenure.user, *part, seconds, *devices, None, None, None)]
+    ] or [(*of, interval.user, *part, seconds, *devices, None, None, None)]
 
 
-def _text_of_devices(tenure: Tenure) -> str:
-    return encoding.text(encoding.of_devices(tenure.holding.devices))
+def _text_of_devices(interval: AllocationInterval) -> str:
+    return encoding.text(encoding.of_devices(interval.holding.devices))

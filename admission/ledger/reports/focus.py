@@ -20,7 +20,7 @@ from admission.errors import AmountError
 from admission.ledger.journal import encoding
 from admission.ledger.journal.base import Window
 from admission.ledger.reports import allocation_intervals, time_series
-from admission.ledger.reports.allocation_intervals import Tenure, Watch
+from admission.ledger.reports.allocation_intervals import AllocationInterval, Watch
 
 VERSION = "1.2"
 
@@ -87,10 +87,10 @@ async def rows(
         connection, cluster, window, lambda moment: after(moment, terms.zone), watch
     )
     async for period, found in periods:
-        for tenure in sorted(found, key=lambda one: (one.queue, one.holding.claim, one.sequence)):
-            for meter, amount in sorted(tenure.holding.charge.items()):
+        for interval in sorted(found, key=lambda one: (one.queue, one.holding.claim, one.sequence)):
+            for meter, amount in sorted(interval.holding.charge.items()):
                 if amount:
-                    values = _row(tenure, period, meter, amount * tenure.seconds(period), terms)
+                    values = _row(interval, period, meter, amount * interval.seconds(period), terms)
                     yield tuple(values[name] for name in names)
 
 
@@ -146,16 +146,16 @@ _CUSTOM = (
 )
 
 
-def _row(tenure: Tenure, period: Window, meter: MeterName, seconds: int, terms: Terms) -> Values:
-    held = tenure.holding
+def _row(interval: AllocationInterval, period: Window, meter: MeterName, seconds: int, terms: Terms) -> Values:
+    held = interval.holding
     return {
         **_costs(meter, time_series.scaled(seconds, places=PLACES), terms),
         **_times(period, terms.zone),
-        "BillingAccountId": tenure.cluster,
-        "BillingAccountName": tenure.cluster,
+        "BillingAccountId": interval.cluster,
+        "BillingAccountName": interval.cluster,
         "ChargeCategory": "Usage",
         "ChargeClass": None,  # no row corrects one of a period that was invoiced
-        "ChargeDescription": f"{meter} used by claim {held.claim} of gang {tenure.gang}",
+        "ChargeDescription": f"{meter} used by claim {held.claim} of gang {interval.gang}",
         "ChargeFrequency": "Usage-Based",
         "InvoiceIssuerName": terms.provider,
         "ProviderName": terms.provider,
@@ -168,17 +168,17 @@ def _row(tenure: Tenure, period: Window, meter: MeterName, seconds: int, terms: 
         "ServiceSubcategory": "Other (Compute)",
         "SkuId": meter,
         "SkuMeter": meter,
-        "SubAccountId": tenure.queue,
-        "SubAccountName": tenure.queue,
+        "SubAccountId": interval.queue,
+        "SubAccountName": interval.queue,
         "SubAccountType": "Queue",
-        "x_Cluster": tenure.cluster,
+        "x_Cluster": interval.cluster,
         "x_ConsumedSeconds": str(seconds),
         "x_DeviceClasses": encoding.text(dict(held.classes)) if held.classes else None,
-        "x_DeviceCount": str(sum(tenure.classes.values())),
+        "x_DeviceCount": str(sum(interval.classes.values())),
         "x_Devices": ", ".join("/".join(given.device) for given in held.devices) or None,
-        "x_Gang": tenure.gang,
-        "x_Namespace": tenure.namespace,
-        "x_User": tenure.user or None,
+        "x_Gang": interval.gang,
+        "x_Namespace": interval.namespace,
+        "x_User": interval.user or None,
     }
 
 

@@ -102,7 +102,7 @@ async def _opening(
         since, sign = Span(base.sequence, sequence), 1
     for account, moved in (await _moved(connection, cluster, queue, since)).items():
         amounts[account] = amounts.get(account, 0) + sign * moved
-    return _standing(amounts.items())
+    return _state_at(amounts.items())
 
 
 async def _present(connection: AsyncConnection, cluster: str, queue: QueueName | None) -> dict[Account, int]:
@@ -129,11 +129,11 @@ def _account(row: Row[Any]) -> Account:
     return Account(QueueName(row.queue), MeterName(row.meter), Bucket(row.bucket))
 
 
-def _standing(amounts: Iterable[tuple[Account, int]]) -> dict[QueueMeter, Amounts]:
+def _state_at(amounts: Iterable[tuple[Account, int]]) -> dict[QueueMeter, Amounts]:
     found: dict[QueueMeter, Amounts] = {}
     for (queue, meter, bucket), amount in sorted(amounts):
         found[queue, meter] = _plus(found.get((queue, meter), _NOTHING), bucket, amount)
-    return {key: standing for key, standing in found.items() if any(standing)}
+    return {key: state for key, state in found.items() if any(state)}
 
 
 async def _transactions(
@@ -165,7 +165,7 @@ def _of(
         postings.c.cluster == cluster,
         postings.c.sequence > span.first,
         postings.c.sequence <= span.last,
-        postings.c.bucket.in_(_SHOWN),
+        postings.c.bucket.in_(_LOGGED),
     )
     if queue is None:
         return within
@@ -197,7 +197,7 @@ def _plus(amounts: Amounts, bucket: str, amount: int) -> Amounts:
             return amounts
 
 
-_SHOWN = [Bucket.ENTITLEMENT.value, Bucket.RESERVED.value, Bucket.USED.value, Bucket.SPENT.value]
+_LOGGED = [Bucket.ENTITLEMENT.value, Bucket.RESERVED.value, Bucket.USED.value, Bucket.SPENT.value]
 
 
 def _line(row: Row[Any], key: QueueMeter, change: Amounts, balance: Amounts) -> StatementLine:

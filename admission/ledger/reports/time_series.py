@@ -52,9 +52,9 @@ async def series(
     async for at, ended, begun in allocation_intervals.moves(connection, cluster, window, _unwatched):
         close_until(at)
         for changed, sign in ((ended, -1), (begun, 1)):
-            for tenure in changed:
-                if not queue or tenure.queue == queue:
-                    for (name,), devices, _ in usage_report.shares(tenure, (key,)):
+            for interval in changed:
+                if not queue or interval.queue == queue:
+                    for (name,), devices, _ in usage_report.shares(interval, (key,)):
                         running.change(name, sign * devices, at)
     close_until(window.end)
     for of in amounts.values():

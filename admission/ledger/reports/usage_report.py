@@ -15,7 +15,7 @@ from admission.accounting import accruals
 from admission.api.values.names import MeterName
 from admission.ledger.journal.base import Window
 from admission.ledger.reports import allocation_intervals
-from admission.ledger.reports.allocation_intervals import Tenure, Watch
+from admission.ledger.reports.allocation_intervals import AllocationInterval, Watch
 
 UNKNOWN = "unknown"
 """The user or class of allocations from before the books said them."""
@@ -73,32 +73,34 @@ async def report(
     whole = Window(*map(accruals.whole, window))
     groups, total = dict[tuple[str, ...], Use](), Use()
     for cluster in clusters:
-        async for tenure in allocation_intervals.between(connection, cluster, whole, watch):
-            if seconds := tenure.seconds(whole):
-                total.add(sum(tenure.classes.values()), tenure.holding.charge, seconds)
-                for group, devices, charge in shares(tenure, keys):
+        async for interval in allocation_intervals.between(connection, cluster, whole, watch):
+            if seconds := interval.seconds(whole):
+                total.add(sum(interval.classes.values()), interval.holding.charge, seconds)
+                for group, devices, charge in shares(interval, keys):
                     groups.setdefault(group, Use()).add(devices, charge, seconds)
     rows = {group: use for group, use in sorted(groups.items()) if use.devices or any(use.meters.values())}
     return Report(keys=keys, window=whole, rows=rows, total=total)
 
 
-def shares(tenure: Tenure, keys: Sequence[Key]) -> Iterator[tuple[tuple[str, ...], int, Mapping[MeterName, int]]]:
+def shares(
+    interval: AllocationInterval, keys: Sequence[Key]
+) -> Iterator[tuple[tuple[str, ...], int, Mapping[MeterName, int]]]:
     """Yield the groups that a expected end belongs to, with the devices and the charge that it brings them."""
     if Key.CLASS not in keys:
-        yield _group(tenure, keys, ""), sum(tenure.classes.values()), tenure.holding.charge
+        yield _group(interval, keys, ""), sum(interval.classes.values()), interval.holding.charge
         return
-    for name, devices in tenure.classes.items():
-        yield _group(tenure, keys, name), devices, {}
+    for name, devices in interval.classes.items():
+        yield _group(interval, keys, name), devices, {}
 
 
-def _group(tenure: Tenure, keys: Sequence[Key], name: str) -> tuple[str, ...]:
-    return tuple((name if key is Key.CLASS else _VALUES[key](tenure)) or UNKNOWN for key in keys)
+def _group(interval: AllocationInterval, keys: Sequence[Key], name: str) -> tuple[str, ...]:
+    return tuple((name if key is Key.CLASS else _VALUES[key](interval)) or UNKNOWN for key in keys)
 
 
-_VALUES: Mapping[Key, Callable[[Tenure], str]] = {
-    Key.CLUSTER: lambda tenure: tenure.cluster,
-    Key.QUEUE: lambda tenure: tenure.queue,
-    Key.NAMESPACE: lambda tenure: tenure.namespace,
-    Key.USER: lambda tenure: tenure.user,
-    Key.GANG: lambda tenure: tenure.gang,
+_VALUES: Mapping[Key, Callable[[AllocationInterval], str]] = {
+    Key.CLUSTER: lambda interval: interval.cluster,
+    Key.QUEUE: lambda interval: interval.queue,
+    Key.NAMESPACE: lambda interval: interval.namespace,
+    Key.USER: lambda interval: interval.user,
+    Key.GANG: lambda interval: interval.gang,
 }

@@ -21,7 +21,7 @@ CERTIFICATES, KEYS = "ca.crt", "ca.key"
 
 _KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.+?-----END [A-Z ]*PRIVATE KEY-----\n?", re.DOTALL)
 
-_MEND = "delete the Secret, and another one is made"
+_HOW_TO_FIX = "delete the Secret, and another one is made"
 
 Authorities = tuple[Authority, ...]
 """The oldest first."""
@@ -45,7 +45,7 @@ class Terms:
         return self.authority / 30
 
     @property
-    def look(self) -> timedelta:
+    def current(self) -> timedelta:
         """How often each process looks at the shared list, and at the age of its own leaf."""
         return min(self.settling, self.leaf) / 8
 
@@ -94,9 +94,9 @@ def read(data: Mapping[str, bytes]) -> Authorities:
     try:
         found = x509.load_pem_x509_certificates(data.get(CERTIFICATES, b""))
     except ValueError as error:
-        raise FixError(f"webhook.secret: {CERTIFICATES} cannot be read: {error}; {_MEND}") from error
+        raise FixError(f"webhook.secret: {CERTIFICATES} cannot be read: {error}; {_HOW_TO_FIX}") from error
     if len(keys) != len(found):
-        raise FixError(f"webhook.secret: {len(found)} certificates in {CERTIFICATES}, {len(keys)} keys; {_MEND}")
+        raise FixError(f"webhook.secret: {len(found)} certificates in {CERTIFICATES}, {len(keys)} keys; {_HOW_TO_FIX}")
     return tuple(
         certificate.checked(Authority(certificate=certificate.pem(one), key=key))
         for one, key in zip(found, keys, strict=True)

@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 TRIES = 4
 """How often a list is made again from what another process has made of it meanwhile."""
 
-LOOK_SECONDS = 600.0
+CHECK_SECONDS = 600.0
 """How often the shared list is looked at, at the least: somebody may have deleted it."""
 
 FILES_SECONDS = 10.0
@@ -41,7 +41,7 @@ class Vault(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ServingCertificate:
     """The leaf to show now, and the authorities that the API server is to be told of, PEM; None: others tell it."""
 
     certificate: Certificate
@@ -53,7 +53,7 @@ class Source(Protocol):
 
     every: float
 
-    async def look(self) -> Shown:
+    async def current(self) -> ServingCertificate:
         """Return what is to be shown at this moment."""
 
 
@@ -62,7 +62,7 @@ class OwnAuthorities:
 
     def __init__(self, vault: Vault, names: Sequence[str], terms: Terms, clock: Callable[[], datetime]) -> None:
         terms.check()
-        self.every = min(LOOK_SECONDS, terms.look.total_seconds())
+        self.every = min(CHECK_SECONDS, terms.current.total_seconds())
         self._vault = vault
         self._names = names
         self._terms = terms
@@ -70,14 +70,14 @@ class OwnAuthorities:
         self._known: Authorities = ()
         self._leaf: Certificate | None = None
 
-    async def look(self) -> Shown:
+    async def current(self) -> ServingCertificate:
         """Bring the shared list up to date, and the leaf. Raises MendError when the list cannot be read."""
         self._known = known = await self._settle()
         now = self._clock()
         if self._leaf is None or ca_rotation.is_due(self._leaf, known, self._terms, now=now):
             by = ca_rotation.signer(known, self._terms, now=now)
             self._leaf = certificate.issue(by, self._names, now=now, validity=self._terms.leaf)
-        return Shown(certificate=self._leaf, bundle=ca_rotation.bundle(known))
+        return ServingCertificate(certificate=self._leaf, bundle=ca_rotation.bundle(known))
 
     async def _settle(self) -> Authorities:
         for attempt in range(1, TRIES + 1):
@@ -110,22 +110,22 @@ class Files:
         self._key = key
         self._authority = authority
 
-    async def look(self) -> Shown:
+    async def current(self) -> ServingCertificate:
         """Read the files. Raises MendError when one cannot be read, or they do not belong together."""
         return await asyncio.to_thread(self._read)
 
-    def _read(self) -> Shown:
+    def _read(self) -> ServingCertificate:
         bundle = _read(self._authority, "authority") if self._authority else None
         leaf = Certificate(
             certificate=_read(self._certificate, "certificate"), key=_read(self._key, "key"), authority=bundle or b""
         )
         certificate.check(leaf)
-        return Shown(certificate=leaf, bundle=bundle)
+        return ServingCertificate(certificate=leaf, bundle=bundle)
 
 
 async def keep(
     source: Source,
-    shown: Shown,
+    shown: ServingCertificate,
     *,
     show: Callable[[Certificate], Awaitable[object]],
     publish: Callable[[bytes | None], None],
@@ -134,7 +134,7 @@ async def keep(
     while True:
         await asyncio.sleep(source.every)
         try:
-            fresh = await source.look()
+            fresh = await source.current()
             if fresh.bundle != shown.bundle:
                 publish(fresh.bundle)
             if fresh.certificate != shown.certificate:

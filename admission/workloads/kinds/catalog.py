@@ -19,13 +19,13 @@ from admission.workloads.kinds.labels import Said
 from admission.workloads.kinds.registry import WorkloadKind
 
 ALL: tuple[WorkloadKind, ...] = (
-    *jobset.FAMILIES,
-    *leaderworkerset.FAMILIES,
-    *kubeflow.FAMILIES,
-    *ray.FAMILIES,
-    *spark.FAMILIES,
-    *volcano.FAMILIES,
-    *podgroup.FAMILIES,
+    *jobset.KINDS,
+    *leaderworkerset.KINDS,
+    *kubeflow.KINDS,
+    *ray.KINDS,
+    *spark.KINDS,
+    *volcano.KINDS,
+    *podgroup.KINDS,
 )
 
 OWNERS: Mapping[str, WorkloadKind] = {family.key: family for family in ALL if not family.named and not family.by_way_of}

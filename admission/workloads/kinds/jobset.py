@@ -136,7 +136,7 @@ def job(pod: Pod) -> str:
     return "-".join(labels[key] for key in (REPLICATED_JOB, JOB_INDEX) if labels.get(key))
 
 
-FAMILIES = (
+KINDS = (
     WorkloadKind(
         kind="JobSet",
         group="jobset.x-k8s.io",

@@ -101,7 +101,7 @@ def _family(kind: str, field: str) -> WorkloadKind:
     )
 
 
-FAMILIES = (
+KINDS = (
     _family("PyTorchJob", "pytorchReplicaSpecs"),
     _family("TFJob", "tfReplicaSpecs"),
     _family("XGBoostJob", "xgbReplicaSpecs"),

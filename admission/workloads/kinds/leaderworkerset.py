@@ -54,7 +54,7 @@ def unsized(_reader: Reader, _meta: Meta) -> Shape:
     return {}, {}
 
 
-FAMILIES = (
+KINDS = (
     WorkloadKind(
         kind="LeaderWorkerSet",
         group="leaderworkerset.x-k8s.io",

@@ -51,7 +51,7 @@ VOLCANO = _foreign("scheduling.volcano.sh", "v1beta1")
 COSCHEDULING = _foreign("scheduling.x-k8s.io", "v1alpha1")
 KAI = _foreign("scheduling.run.ai", "v2alpha2")
 
-FAMILIES = (GANGS, VOLCANO, COSCHEDULING, KAI)
+KINDS = (GANGS, VOLCANO, COSCHEDULING, KAI)
 
 
 VOLCANO_KEYS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")

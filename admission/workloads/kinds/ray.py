@@ -159,7 +159,7 @@ CLUSTERS = WorkloadKind(
     fields="spec.workerGroupSpecs",
 )
 
-FAMILIES = (
+KINDS = (
     CLUSTERS,
     WorkloadKind(
         kind="RayJob",

@@ -45,7 +45,7 @@ def is_driver(pod: Pod) -> bool:
     return pod.meta.labels.get(ROLE) == DRIVER
 
 
-FAMILIES = (
+KINDS = (
     WorkloadKind(
         kind="SparkApplication",
         group="sparkoperator.k8s.io",

@@ -32,7 +32,7 @@ def join(pod: Pod, _links: Sequence[Link], parent: Parent) -> Member:
     return Member(uid=parent.meta.uid, name=parent.meta.name, role=pod.meta.annotations.get(TASK, ""))
 
 
-FAMILIES = (
+KINDS = (
     WorkloadKind(
         kind="Job",
         group="batch.volcano.sh",

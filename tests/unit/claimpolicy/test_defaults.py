@@ -300,4 +300,4 @@ def test_a_condition_that_fits_no_type_is_doubted() -> None:
     compiled = match.compile_policy(defaults({"when": "request.exactly.cuont == 1", "count": 2}))
 
     assert compiled.problems == ()
-    assert list(map(str, compiled.doubts)) == ["spec.defaults[0].when: looks wrong: 1:16: undefined field 'cuont'"]
+    assert list(map(str, compiled.uncertain)) == ["spec.defaults[0].when: looks wrong: 1:16: undefined field 'cuont'"]

@@ -310,7 +310,7 @@ def test_a_variable_cannot_read_one_after_it() -> None:
 def test_a_field_that_no_type_has_is_doubted_but_taken() -> None:
     compiled = book(rule("request.exactly.cuont <= 8"))
 
-    assert [str(doubt) for doubt in compiled.doubts] == [
+    assert [str(uncertainty) for uncertainty in compiled.uncertain] == [
         "spec.rules[0].cel: looks wrong: 1:16: undefined field 'cuont'"
     ]
 

@@ -124,8 +124,8 @@ def test_the_later_policy_gives_way_and_says_so(entry: dict[str, Any], fields: l
     found = said(first, later)
 
     assert found["z"][1] == "Applied"
-    told = "; ".join(f"ClaimPolicy z comes first and decides spec.defaults[0].{field}" for field in fields)
-    wanted = ("GivesWay", f"is applied, but for this: {told}") if told else ("Applied", "is applied in 3 namespaces")
+    notes = "; ".join(f"ClaimPolicy z comes first and decides spec.defaults[0].{field}" for field in fields)
+    wanted = ("GivesWay", f"is applied, but for this: {notes}") if notes else ("Applied", "is applied in 3 namespaces")
     assert found["a"][1:] == wanted
 
 

@@ -15,7 +15,7 @@ from admission.api.values.names import QueueName
 from admission.claimpolicy import templates
 from admission.claimpolicy.match import Policies
 from admission.claimpolicy.pods.extended_resources import Recipe
-from admission.claimpolicy.templates import Plan, WantedTemplate
+from admission.claimpolicy.templates import DesiredTemplate, Plan
 from admission.errors import MalformedObjectError, Problem
 
 GPU = "nvidia.com/gpu"
@@ -34,7 +34,7 @@ def a_namespace(name: str, team: str = "vision", **meta: Any) -> Namespace:
     return nodes.decode_namespace({"metadata": {"name": name, "labels": {"team": team}, **meta}})
 
 
-def stored(wanted: WantedTemplate, **meta: Any) -> ClaimTemplate:
+def stored(wanted: DesiredTemplate, **meta: Any) -> ClaimTemplate:
     """Return a template as it stands after it was written: whatever was added to its spec does not matter."""
     body = copy.deepcopy(wanted.body())
     body["spec"]["spec"]["devices"]["requests"][0]["exactly"]["allocationMode"] = "ExactCount"
@@ -61,16 +61,16 @@ def planned(snapshot: Snapshot, **rest: Any) -> Plan:
     return templates.plan(Policies.of(snapshot.policies, snapshot.namespaces), snapshot, **rest)
 
 
-def keys(found: tuple[WantedTemplate, ...]) -> list[str]:
+def keys(found: tuple[DesiredTemplate, ...]) -> list[str]:
     return sorted(one.key for one in found)
 
 
-def wanted(policy: ClaimPolicy, namespace: str = "a") -> WantedTemplate:
+def wanted(policy: ClaimPolicy, namespace: str = "a") -> DesiredTemplate:
     (template,) = policy.templates
-    return WantedTemplate(policy=policy, namespace=namespace, name=template.name, spec=template.spec)
+    return DesiredTemplate(policy=policy, namespace=namespace, name=template.name, spec=template.spec)
 
 
-def told(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
+def notes(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     return templates.troubles(planned(snapshot), ())
 
 
@@ -99,29 +99,29 @@ def test_what_stands_as_it_was_written_stays() -> None:
 
 
 def test_another_spec_is_made_anew_in_the_place_of_the_old_one() -> None:
-    standing = stored(wanted(a_policy()))
+    queue_state = stored(wanted(a_policy()))
     changed = a_policy(template=OTHER)
 
-    plan = planned(a_cluster(changed, a_namespace("a"), standing))
+    plan = planned(a_cluster(changed, a_namespace("a"), queue_state))
 
-    assert plan == Plan(outdated=((wanted(changed), standing),))
-    going = replace(standing, meta=replace(standing.meta, deleted=standing.meta.created))
+    assert plan == Plan(outdated=((wanted(changed), queue_state),))
+    going = replace(queue_state, meta=replace(queue_state.meta, deleted=queue_state.meta.created))
     assert planned(a_cluster(changed, a_namespace("a"), going)) == Plan()
 
 
 def test_what_a_policy_does_not_list_any_more_is_surplus() -> None:
-    standing = stored(wanted(a_policy()))
+    queue_state = stored(wanted(a_policy()))
 
     for policy, namespace in ((a_policy(templates=[]), "vision"), (a_policy(), "speech")):
-        assert planned(a_cluster(policy, a_namespace("a", namespace), standing)) == Plan(surplus=(standing,))
+        assert planned(a_cluster(policy, a_namespace("a", namespace), queue_state)) == Plan(surplus=(queue_state,))
 
 
 def test_a_policy_with_a_flaw_leaves_its_templates_as_they_are() -> None:
     """Pods would wait for what was there a moment ago."""
-    standing = stored(wanted(a_policy()))
+    queue_state = stored(wanted(a_policy()))
     flawed = a_policy(templates=[], rules=[{"cel": "x.", "message": "no CEL"}])
 
-    assert planned(a_cluster(flawed, a_namespace("a"), standing)) == Plan()
+    assert planned(a_cluster(flawed, a_namespace("a"), queue_state)) == Plan()
 
 
 def test_templates_of_others_are_never_touched() -> None:
@@ -143,7 +143,7 @@ def test_templates_of_others_are_never_touched() -> None:
         found = a_cluster(policy, a_namespace("a"), theirs)
         assert planned(found) == Plan(taken=(wanted(policy),))
         assert planned(a_cluster(a_policy(templates=[]), a_namespace("a"), theirs)) == Plan()
-    assert told(found) == {
+    assert notes(found) == {
         "p": ("in namespace a, template h100x8 is somebody else's and stays; rename one of the two, or delete it",)
     }
 
@@ -162,11 +162,11 @@ def test_the_first_policy_wins_and_the_other_is_told() -> None:
     plan = planned(found)
 
     assert {one.policy.name for one in plan.missing} == {"first"}
-    assert told(found) == {
+    assert notes(found) == {
         "second": ("in namespaces a, b, c and 2 more, template h100x8 is that of ClaimPolicy first, which comes first",)
     }
-    standing = stored(wanted(second))
-    assert (wanted(first), standing) in planned(a_cluster(first, second, a_namespace("a"), standing)).outdated
+    queue_state = stored(wanted(second))
+    assert (wanted(first), queue_state) in planned(a_cluster(first, second, a_namespace("a"), queue_state)).outdated
 
 
 def test_what_the_api_server_refuses_is_told() -> None:
@@ -215,12 +215,12 @@ def test_a_recipe_counts_only_where_its_policy_says_so_and_the_pod_refers_to_its
 def test_the_template_of_converted_pods_is_idle_when_they_are_gone() -> None:
     policy = a_policy(**CONVERTS)
     (one,) = planned(a_cluster(policy, a_namespace("a"), **a_converted_pod())).missing
-    standing = stored(one)
+    queue_state = stored(one)
 
-    assert planned(a_cluster(policy, a_namespace("a"), standing, **a_converted_pod())) == Plan()
-    assert planned(a_cluster(policy, a_namespace("a"), standing)) == Plan(idle=(standing,))
+    assert planned(a_cluster(policy, a_namespace("a"), queue_state, **a_converted_pod())) == Plan()
+    assert planned(a_cluster(policy, a_namespace("a"), queue_state)) == Plan(idle=(queue_state,))
     unconverted = a_policy(templates=[])
-    assert planned(a_cluster(unconverted, a_namespace("a"), standing, **a_converted_pod())) == Plan()
+    assert planned(a_cluster(unconverted, a_namespace("a"), queue_state, **a_converted_pod())) == Plan()
 
 
 def test_the_label_holds_names_that_are_too_long_for_it() -> None:

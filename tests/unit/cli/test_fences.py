@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from admission import cli
 from admission.cli import cluster_options
 from admission.kube import fence_controller
-from admission.kube.fence_controller import Standing
+from admission.kube.fence_controller import ClusterFences
 
 GPU = "gpu.example.com"
 
@@ -27,15 +27,15 @@ def lifted(monkeypatch: pytest.MonkeyPatch) -> list[Collection[str]]:
 
         async def __aexit__(self, *_: object) -> None: ...
 
-    async def standing(_connection: object) -> Standing:
-        return Standing([(GPU, datetime(2026, 11, 21, 12, tzinfo=UTC))], ["muster-fence"])
+    async def standing(_connection: object) -> ClusterFences:
+        return ClusterFences([(GPU, datetime(2026, 11, 21, 12, tzinfo=UTC))], ["muster-fence"])
 
     async def lift(_connection: object, drivers: Collection[str]) -> list[str]:
         asked.append(drivers)
         return [f"DeviceTaintRule muster-fence-{GPU}"] if not drivers or GPU in drivers else []
 
     monkeypatch.setattr(cluster_options, "Connection", lambda *_, **__: Connection())
-    monkeypatch.setattr(fence_controller, "standing", standing)
+    monkeypatch.setattr(fence_controller, "cluster_fences", standing)
     monkeypatch.setattr(fence_controller, "lift", lift)
     return asked
 

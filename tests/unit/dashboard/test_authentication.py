@@ -304,9 +304,9 @@ async def test_groups_are_passed_on_to_the_review() -> None:
     class Groups(dashboards.Reviews):
         seen: tuple[str, ...] = ()
 
-        async def allows(self, visitor: Visitor, ask: Any) -> bool:
+        async def allows(self, visitor: Visitor, question: Any) -> bool:
             self.seen = visitor.groups
-            return await super().allows(visitor, ask)
+            return await super().allows(visitor, question)
 
     reviews = Groups()
     headers = [*ADA, ("X-Forwarded-Groups", "dev, ops"), ("X-Forwarded-Groups", "dev")]

@@ -6,14 +6,14 @@ from typing import TypeVar
 
 import pytest
 
-from admission.api.muster.observed import Sights
+from admission.api.muster.observed import ObservedObjects
 from admission.dashboard.devices.inventory import Custody, Holder
 from tests import dashboards
 
 V = TypeVar("V")
 
 
-def a_view(random: Random) -> Sights:
+def a_view(random: Random) -> ObservedObjects:
     """Eight gangs with places, some of which have their devices, on devices that others may have as well."""
     cluster = dashboards.Cluster()
     for at in range(8):
@@ -22,7 +22,7 @@ def a_view(random: Random) -> Sights:
             for _ in range(random.randint(0, 2))
         ]
         cluster.gang(f"team/gang-{at}", "q", "Running", places=pods, allocated=random.random() < 0.5)
-    return cluster.sights()
+    return cluster.observe()
 
 
 def mixed(random: Random, before: Mapping[str, V], after: Mapping[str, V]) -> dict[str, V]:
@@ -52,7 +52,7 @@ def test_a_claim_that_is_allocated_holds_what_it_was_given_and_one_that_is_not_w
     cluster.gang("team/runs", "q", "Running", places=[("node", ["gpu-0"])])
     cluster.gang("team/starts", "q", "Reserved", places=[("node", ["gpu-1"])], allocated=False)
     cluster.claim("team/other", [{"request": "gpu", "driver": dashboards.DRIVER, "pool": "node", "device": "gpu-2"}])
-    view = cluster.sights()
+    view = cluster.observe()
 
     holders = Custody().after(view.claims, view.gangs).holders
 

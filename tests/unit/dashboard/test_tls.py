@@ -11,7 +11,7 @@ import pytest
 from cryptography import x509
 from structlog.testing import capture_logs
 
-from admission.dashboard.tls import Files, Shown
+from admission.dashboard.tls import Files, ServedCertificate
 from admission.errors import FixError
 from admission.webhook.tls.certificate import Certificate, self_made
 from tests.integration.serving import eventually
@@ -36,7 +36,7 @@ def written(folder: Path, leaf: Certificate) -> Files:
 @asynccontextmanager
 async def a_server(files: Files) -> AsyncIterator[int]:
     """Serve TLS with what the files hold, and yield the port."""
-    shows = await asyncio.to_thread(Shown, files)
+    shows = await asyncio.to_thread(ServedCertificate, files)
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=shows.context)
     async with server, asyncio.TaskGroup() as tasks:
         keeping = tasks.create_task(shows.keep(every=OFTEN), name="keep")
@@ -87,4 +87,4 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     files.key.unlink()
 
     with pytest.raises(FixError, match=rf"settings: dashboard: {files.certificate}, {files.key}"):
-        Shown(files)
+        ServedCertificate(files)

@@ -99,19 +99,19 @@ class FakeApi:
         meta.setdefault("uid", known["metadata"]["uid"] if known else f"uid-{self._version}")
         meta["resourceVersion"] = str(self._version)
         self.objects[collection][key] = obj
-        self._tell(collection, "MODIFIED" if known else "ADDED", obj)
+        self._log_version(collection, "MODIFIED" if known else "ADDED", obj)
         return obj
 
     def delete(self, collection: str, key: str) -> None:
         obj = self.objects[collection].pop(key)
         self._version += 1
         obj["metadata"]["resourceVersion"] = str(self._version)
-        self._tell(collection, "DELETED", obj)
+        self._log_version(collection, "DELETED", obj)
 
     def event(self, collection: str, kind: str, obj: Json) -> None:
         """Send an event of one's own making: a bookmark, an error, nonsense."""
         self._version += 1
-        self._tell(collection, kind, obj)
+        self._log_version(collection, kind, obj)
 
     def compact(self) -> None:
         """Forget the past: watches have to begin from now."""
@@ -132,7 +132,7 @@ class FakeApi:
     def last(self, method: str, path: str) -> Asked:
         return next(asked for asked in reversed(self.asked) if (asked.method, asked.path) == (method, path))
 
-    def _tell(self, collection: str, kind: str, obj: Json) -> None:
+    def _log_version(self, collection: str, kind: str, obj: Json) -> None:
         self._history.append((self._version, collection, kind, copy.deepcopy(obj)))
         self._changed.set()
         self._changed = asyncio.Event()

@@ -128,12 +128,12 @@ async def test_no_api_server_is_said_with_its_address(kubeconfig: Callable[[str]
 async def test_while_there_was_no_answer_yet_every_retry_is_told(kubeconfig: Callable[[str], Path]) -> None:
     place = Place(kubeconfig=kubeconfig("http://127.0.0.1:9"))
 
-    with structlog.testing.capture_logs() as told:
+    with structlog.testing.capture_logs() as logged:
         async with Connection(place, patience=Patience(tries=3, base=0.001)) as connection:
             with pytest.raises(ClusterAwayError, match="is the cluster up, and is KUBECONFIG"):
                 await connection.version()
 
-    assert [(line["log_level"], line["failed"], line["tries"]) for line in told] == [
+    assert [(line["log_level"], line["failed"], line["tries"]) for line in logged] == [
         ("warning", 1, 3),
         ("warning", 2, 3),
     ]
@@ -145,11 +145,11 @@ async def test_an_api_server_that_has_answered_before_is_waited_for_quietly(
     await connection.get("/api/v1/pods")
     await api.stop()
 
-    with structlog.testing.capture_logs() as told, pytest.raises(ClusterAwayError) as caught:
+    with structlog.testing.capture_logs() as logged, pytest.raises(ClusterAwayError) as caught:
         await connection.get("/api/v1/pods")
 
     await api.start()
-    assert told == []
+    assert logged == []
     assert "KUBECONFIG" not in str(caught.value)
 
 

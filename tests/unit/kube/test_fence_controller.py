@@ -287,7 +287,7 @@ async def test_the_fence_of_one_driver_can_be_lifted_alone(api: FakeApi, connect
     api.put(POLICIES, {"metadata": {"name": "muster-fence"}, "spec": {}})
 
     api.put(BINDINGS, {"metadata": {"name": "muster-coverage"}, "spec": {}})
-    found = await fence_controller.standing(connection)
+    found = await fence_controller.cluster_fences(connection)
     assert [driver for driver, _ in found.fences] == [CLASS, "nic.example.com"]
     assert found.policies == ["muster-coverage"]
 

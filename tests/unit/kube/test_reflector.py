@@ -137,16 +137,16 @@ async def test_a_version_that_is_too_old_is_listed_again_and_what_is_gone_is_rem
 
 
 @pytest.mark.parametrize(
-    "told",
+    "logged",
     [status(410, "Expired", "too old"), status(500, "InternalError", "etcd is on fire"), {"nonsense": True}, {}],
     ids=["expired", "any other error", "not a Status", "nothing"],
 )
 async def test_an_error_in_the_stream_has_everything_listed_again(
-    api: FakeApi, connection: Connection, told: dict[str, Any]
+    api: FakeApi, connection: Connection, logged: dict[str, Any]
 ) -> None:
     async with watched(connection, watched_resources.PODS) as store:
         await asked(api, 1, watch="true")
-        api.event(PODS, "ERROR", told)
+        api.event(PODS, "ERROR", logged)
         await asked(api, 2, limit="2")
 
         api.put(PODS, a_pod("a"))
@@ -398,7 +398,7 @@ async def test_kinds_that_gangs_are_read_from_need_not_be_served(api: FakeApi, c
 
 
 async def test_a_webhook_does_not_watch_nodes_and_pods(api: FakeApi, connection: Connection) -> None:
-    async with watched(connection, *watched_resources.DOOR) as store:
+    async with watched(connection, *watched_resources.ADMISSION) as store:
         assert store.synced
 
     assert not listed(api) & {"/api/v1/pods", "/api/v1/nodes", "/apis/resource.k8s.io/v1/resourceslices"}

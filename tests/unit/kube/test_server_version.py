@@ -35,7 +35,7 @@ async def test_the_profile_is_that_of_the_api_server(api: FakeApi, connection: C
 
     for minor, profile in {"36": OLD, "37+": NEW, "38": NEW, "35": None}.items():
         says(api, minor)
-        await versions.look(connection)
+        await versions.probe(connection)
         assert versions.profile == profile
 
 
@@ -46,20 +46,20 @@ async def test_an_api_server_that_has_yet_to_read_its_roles_is_asked_again(
     api.answer("GET", "/version", 403, refusal)
     says(api, "37")
     versions = Versions()
-    await versions.look(connection)
+    await versions.probe(connection)
     assert versions.profile == NEW
 
     for _ in range(QUICK.tries):
         api.answer("GET", "/version", 403, refusal)
     with pytest.raises(ClusterAwayError, match=r"system:public-info-viewer"):
-        await versions.look(connection)
+        await versions.probe(connection)
 
 
 async def test_the_minimum_compatibility_version_decides_about_gates(api: FakeApi, connection: Connection) -> None:
     versions = Versions()
     for compatible, fractional in {"36": False, "37": True, "": False}.items():
         says(api, "37", minCompatibilityMajor="1", minCompatibilityMinor=compatible)
-        await versions.look(connection)
+        await versions.probe(connection)
         assert versions.profile == replace(NEW, features=replace(NEW.features, fractional_ranges=fractional))
 
 
@@ -68,7 +68,7 @@ async def test_an_upgrade_is_noticed_and_an_api_server_that_is_away_changes_noth
 ) -> None:
     versions = Versions()
     says(api, "36")
-    await versions.look(connection)
+    await versions.probe(connection)
     with structlog.testing.capture_logs() as logs:
         task = asyncio.create_task(versions.keep(connection, every=0.01), name="keep")
         for _ in range(6):
@@ -83,8 +83,8 @@ async def test_an_upgrade_is_noticed_and_an_api_server_that_is_away_changes_noth
         await seen(versions, lambda: versions.profile == NEW)
         task.cancel()
 
-    told: list[Any] = [log for log in logs if log["event"] == "plans follow kube-scheduler"]
-    assert [(log["release"], log["version"]) for log in told] == [("1.37", "1.37")], "an upgrade is told once"
+    logged: list[Any] = [log for log in logs if log["event"] == "plans follow kube-scheduler"]
+    assert [(log["release"], log["version"]) for log in logged] == [("1.37", "1.37")], "an upgrade is told once"
 
 
 async def test_before_1_36_the_log_says_that_nothing_is_predicted(api: FakeApi, connection: Connection) -> None:
@@ -92,8 +92,8 @@ async def test_before_1_36_the_log_says_that_nothing_is_predicted(api: FakeApi, 
     says(api, "35")
     versions = Versions()
     with structlog.testing.capture_logs() as logs:
-        await versions.look(connection)
-        await versions.look(connection)
+        await versions.probe(connection)
+        await versions.probe(connection)
 
     assert [(log["log_level"], log["version"]) for log in logs] == [("warning", "1.35")]
     assert "nothing is predicted" in logs[0]["event"]
@@ -105,7 +105,7 @@ async def test_what_the_operator_says_counts_and_a_difference_is_told(api: FakeA
     with structlog.testing.capture_logs() as logs:
         for minor in ("37", "36", "35"):
             says(api, minor)
-            await versions.look(connection)
+            await versions.probe(connection)
             assert versions.profile == OLD
 
     assert [(log["log_level"], log["version"]) for log in logs] == [

@@ -3,7 +3,7 @@
 import asyncio
 
 from admission.settings import Settings
-from admission.settings.live import Held, Taken
+from admission.settings.live import Held, ReloadOutcome
 from admission.settings.schema import replaced
 
 
@@ -11,9 +11,9 @@ def test_what_is_live_holds_at_once_and_is_told() -> None:
     held, heard = Held(Settings()), list[str]()
     held.hear(lambda now: heard.append(now.log_level))
 
-    taken = held.take(replaced(Settings(), {"log_level": "debug", "controller.steps": 7}))
+    taken = held.apply(replaced(Settings(), {"log_level": "debug", "controller.steps": 7}))
 
-    assert taken == Taken(changed=("log_level", "controller.steps"), waiting=())
+    assert taken == ReloadOutcome(changed=("log_level", "controller.steps"), waiting=())
     assert heard == ["info", "debug"]
     assert held.now.controller.steps == 7
 
@@ -21,17 +21,17 @@ def test_what_is_live_holds_at_once_and_is_told() -> None:
 def test_the_rest_waits_for_a_restart() -> None:
     held = Held(Settings())
 
-    taken = held.take(replaced(Settings(), {"webhook.port": 1, "controller.writes": 7}))
+    taken = held.apply(replaced(Settings(), {"webhook.port": 1, "controller.writes": 7}))
 
-    assert taken == Taken(changed=("controller.writes",), waiting=("webhook.port",))
+    assert taken == ReloadOutcome(changed=("controller.writes",), waiting=("webhook.port",))
     assert held.now == replaced(Settings(), {"controller.writes": 7})
 
 
 def test_what_is_back_as_it_was_waits_no_more() -> None:
     held = Held(Settings())
-    held.take(replaced(Settings(), {"webhook.port": 1}))
+    held.apply(replaced(Settings(), {"webhook.port": 1}))
 
-    assert held.take(Settings()) == Taken(changed=(), waiting=())
+    assert held.apply(Settings()) == ReloadOutcome(changed=(), waiting=())
 
 
 async def test_a_change_is_waited_for() -> None:
@@ -39,9 +39,9 @@ async def test_a_change_is_waited_for() -> None:
     waiting = asyncio.create_task(held.change())
     await asyncio.sleep(0)
 
-    held.take(replaced(Settings(), {"webhook.port": 1}))
+    held.apply(replaced(Settings(), {"webhook.port": 1}))
     await asyncio.sleep(0)
     assert not waiting.done()
-    held.take(replaced(Settings(), {"log_level": "debug"}))
+    held.apply(replaced(Settings(), {"log_level": "debug"}))
 
     assert (await waiting).log_level == "debug"

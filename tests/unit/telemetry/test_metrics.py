@@ -40,7 +40,7 @@ def test_the_reviews_of_all_workers_are_shown_side_by_side() -> None:
     for _ in range(3):
         other.reviewed("mutate", "patched", 0.5)
 
-    metrics.told(2, other.tallies())
+    metrics.reported(2, other.tallies())
     metrics.staffed(2)
     metrics.lost()
 

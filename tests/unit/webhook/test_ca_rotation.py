@@ -11,7 +11,7 @@ from cryptography import x509
 from admission.errors import ConflictError, FixError
 from admission.webhook.tls import ca_rotation, certificate
 from admission.webhook.tls.ca_rotation import Terms
-from admission.webhook.tls.rotation import TRIES, OwnAuthorities, Shown
+from admission.webhook.tls.rotation import TRIES, OwnAuthorities, ServingCertificate
 
 NOW = datetime(2026, 8, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -56,16 +56,16 @@ class Fleet:
     vault: MemoryVault = field(default_factory=MemoryVault)
     clock: Clock = field(default_factory=Clock)
     sources: list[OwnAuthorities] = field(default_factory=list)
-    shown: dict[int, Shown] = field(default_factory=dict)
+    shown: dict[int, ServingCertificate] = field(default_factory=dict)
     bundle: bytes = b""
 
     async def start(self) -> None:
         """Start one more process, or one in the place of another."""
         self.sources.append(OwnAuthorities(self.vault, NAMES, self.terms, self.clock))
-        await self.look(len(self.sources) - 1)
+        await self.current(len(self.sources) - 1)
 
-    async def look(self, number: int) -> None:
-        fresh = await self.sources[number].look()
+    async def current(self, number: int) -> None:
+        fresh = await self.sources[number].current()
         assert fresh.bundle is not None
         self.bundle = fresh.bundle
         self.shown[number] = fresh
@@ -106,11 +106,11 @@ async def test_for_a_year_each_leaf_is_trusted_by_the_bundle_of_its_moment(seed:
         number = due.index(min(due))
         fleet.clock.now = due[number]
         before = fleet.shown[number].certificate
-        await fleet.look(number)
+        await fleet.current(number)
         renewed += fleet.shown[number].certificate != before
         most = max(most, fleet.check())
         steps = chance.choice([4, 4, 4, 7])
-        due[number] += terms.look * steps
+        due[number] += terms.current * steps
 
     assert most == 2
     assert renewed >= 3 * (365 * DAY / terms.leaf - 1)
@@ -123,15 +123,15 @@ async def test_an_authority_is_trusted_a_while_before_it_signs() -> None:
     first = fleet.shown[0].certificate.authority
     fleet.clock.now = NOW + TERMS.authority - TERMS.overlap
 
-    await fleet.look(0)
+    await fleet.current(0)
     assert fleet.check() == 2
     assert fleet.shown[0].certificate.authority == first
     fleet.clock.now += TERMS.settling
-    await fleet.look(0)
+    await fleet.current(0)
 
     assert fleet.shown[0].certificate.authority == first, "a leaf that is fresh stays"
     fleet.clock.now += TERMS.leaf / 2
-    await fleet.look(0)
+    await fleet.current(0)
     assert fleet.shown[0].certificate.authority != first
 
 
@@ -160,7 +160,7 @@ async def test_what_was_trusted_goes_on_to_be_when_the_secret_is_deleted() -> No
     before = fleet.bundle
     fleet.vault.entries = None
 
-    await fleet.look(0)
+    await fleet.current(0)
 
     assert fleet.bundle == before
     assert fleet.vault.entries is not None
@@ -172,7 +172,7 @@ async def test_a_leaf_of_an_authority_that_is_no_longer_shared_is_replaced_at_on
     await other.start()
     fleet.vault.entries = other.vault.entries
 
-    await fleet.look(0)
+    await fleet.current(0)
 
     assert fleet.check() == 1
 
@@ -182,7 +182,7 @@ async def test_after_a_sleep_longer_than_all_authorities_there_is_a_new_one_that
     await fleet.start()
     fleet.clock.now += 2 * TERMS.authority
 
-    await fleet.look(0)
+    await fleet.current(0)
 
     assert fleet.check() == 1
 

@@ -22,9 +22,9 @@ def arrival_of(review: Review) -> pod_view.PodView:
     return pod_view.decode(review.obj, review.namespace)
 
 
-@pytest.mark.parametrize("door", ["mutate", "validate"])
-def test_ordinary_reviews_go_the_quick_way(door: str) -> None:
-    for sent in cluster.reviews(door)[:4]:
+@pytest.mark.parametrize("endpoint", ["mutate", "validate"])
+def test_ordinary_reviews_go_the_quick_way(endpoint: str) -> None:
+    for sent in cluster.reviews(endpoint)[:4]:
         found, wanted = codec.read(json.dumps(sent).encode()), admission_review.decode(sent)
 
         assert found is not None

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from admission.errors import FixError
 from admission.webhook.tls import certificate, rotation
 from admission.webhook.tls.certificate import Certificate
-from admission.webhook.tls.rotation import Files, Shown
+from admission.webhook.tls.rotation import Files, ServingCertificate
 
 NOW = datetime(2026, 8, 1, tzinfo=UTC)
 FIRST, SECOND = (certificate.self_made(["localhost"], now=NOW) for _ in range(2))
@@ -21,11 +21,11 @@ FIRST, SECOND = (certificate.self_made(["localhost"], now=NOW) for _ in range(2)
 class Script:
     """A source that says one thing after the other, and nothing more at its end."""
 
-    says: list[Shown | FixError]
+    says: list[ServingCertificate | FixError]
     every: float = 0.0
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def look(self) -> Shown:
+    async def current(self) -> ServingCertificate:
         if not self.says:
             self.done.set()
             await asyncio.Event().wait()
@@ -36,9 +36,9 @@ class Script:
 
 
 async def test_only_what_is_new_is_shown_and_published_and_failures_are_outlived() -> None:
-    first = Shown(certificate=FIRST, bundle=b"1")
-    both = Shown(certificate=FIRST, bundle=b"1 2")
-    second = Shown(certificate=SECOND, bundle=b"1 2")
+    first = ServingCertificate(certificate=FIRST, bundle=b"1")
+    both = ServingCertificate(certificate=FIRST, bundle=b"1 2")
+    second = ServingCertificate(certificate=SECOND, bundle=b"1 2")
     source = Script([first, both, FixError("the API server is away"), second, second])
     happened: list[object] = []
 
@@ -55,7 +55,7 @@ async def test_only_what_is_new_is_shown_and_published_and_failures_are_outlived
 
 
 async def test_what_could_not_be_shown_is_shown_at_the_next_look() -> None:
-    first, second = (Shown(certificate=one, bundle=None) for one in (FIRST, SECOND))
+    first, second = (ServingCertificate(certificate=one, bundle=None) for one in (FIRST, SECOND))
     source = Script([second, second])
     tries: list[Certificate] = []
 
@@ -82,26 +82,26 @@ def files(tmp_path: Path) -> Path:
 
 async def test_files_are_read_anew_at_every_look(files: Path) -> None:
     source = Files(files / "tls.crt", files / "tls.key", files / "ca.crt")
-    assert await source.look() == Shown(certificate=FIRST, bundle=FIRST.authority)
+    assert await source.current() == ServingCertificate(certificate=FIRST, bundle=FIRST.authority)
 
     (files / "tls.crt").write_bytes(SECOND.certificate)
     with pytest.raises(FixError, match="do not belong together"):
-        await source.look()
+        await source.current()
     (files / "tls.key").write_bytes(SECOND.key)
 
-    assert (await source.look()).certificate.key == SECOND.key
+    assert (await source.current()).certificate.key == SECOND.key
 
 
 async def test_without_a_file_of_the_authority_nothing_is_published(files: Path) -> None:
-    assert (await Files(files / "tls.crt", files / "tls.key", None).look()).bundle is None
+    assert (await Files(files / "tls.crt", files / "tls.key", None).current()).bundle is None
 
 
 async def test_files_that_are_missing_or_no_certificate_are_named(files: Path) -> None:
     with pytest.raises(FixError, match=r"webhook\.key: .*nowhere cannot be read: No such file"):
-        await Files(files / "tls.crt", files / "nowhere", None).look()
+        await Files(files / "tls.crt", files / "nowhere", None).current()
     (files / "tls.crt").write_text("x")
     with pytest.raises(FixError, match="cannot be read"):
-        await Files(files / "tls.crt", files / "tls.key", None).look()
+        await Files(files / "tls.crt", files / "tls.key", None).current()
 
 
 async def test_a_leaf_says_when_it_expires() -> None:

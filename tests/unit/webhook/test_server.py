@@ -84,7 +84,7 @@ async def serving(settings: Settings = QUICK, **handlers: Any) -> AsyncIterator[
     given: dict[str, Any] = {
         "mutate": mutate,
         "validate": validate,
-        "observe": lambda door, outcome, _seconds, _reason: observed.append((door, outcome)),
+        "observe": lambda endpoint, outcome, _seconds, _reason: observed.append((endpoint, outcome)),
         **handlers,
     }
     async with server.serving(settings, Handlers(**given), CERTIFICATE) as running:

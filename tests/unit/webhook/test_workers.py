@@ -16,8 +16,8 @@ from structlog.testing import capture_logs
 
 from admission.errors import FixError, RetryError
 from admission.webhook import worker_ipc, workers
-from admission.webhook.worker_ipc import Ask, Line, Link, Message, Page, Report, Tally, Task
-from admission.webhook.workers import Crew, Orders, Pace
+from admission.webhook.worker_ipc import Line, Link, Message, Page, PageRequest, Report, Tally, Task
+from admission.webhook.workers import Orders, Pace, WorkerPool
 
 pytestmark = pytest.mark.enable_socket
 
@@ -86,10 +86,10 @@ async def test_a_worker_reports_again_and_again(monkeypatch: pytest.MonkeyPatch)
 async def test_pages_come_in_the_order_in_which_they_were_asked_for() -> None:
     async with connected() as (line, link), asyncio.TaskGroup() as tasks:
         listening = tasks.create_task(link.listen(ignored))
-        asked = [tasks.create_task(link.ask(path)) for path in ("/readyz", "/metrics")]
+        asked = [tasks.create_task(link.page_request(path)) for path in ("/readyz", "/metrics")]
         for _ in asked:
             message = await line.receive()
-            assert isinstance(message, Ask)
+            assert isinstance(message, PageRequest)
             await line.send(Page(200, f"this is {message.path}"))
         pages = await asyncio.gather(*asked)
         listening.cancel()
@@ -103,8 +103,8 @@ async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(monke
         with monkeypatch.context() as hasty:
             hasty.setattr(worker_ipc, "ANSWER_SECONDS", 0.001)
             with pytest.raises(RetryError, match="does not answer"):
-                await link.ask("/metrics")
-        asked = tasks.create_task(link.ask("/readyz"))
+                await link.page_request("/metrics")
+        asked = tasks.create_task(link.page_request("/readyz"))
         await line.send(Page(200, "late"))
         await line.send(Page(200, "right"))
 
@@ -130,14 +130,14 @@ async def test_the_end_of_the_other_process_ends_the_listening() -> None:
 
         await link.listen(ignored)
         with pytest.raises(RetryError):
-            await link.ask("/metrics")
+            await link.page_request("/metrics")
 
 
 @dataclass
 class Boss:
     """The first process: what it was told, and how its workers are started."""
 
-    crew: Crew
+    pool: WorkerPool
     heard: list[tuple[int, list[Tally]]] = field(default_factory=list)
     lost: int = 0
 
@@ -154,25 +154,25 @@ class Boss:
 
     @property
     def pids(self) -> list[int]:
-        return [process.pid for process in self.crew._processes.values()]
+        return [process.pid for process in self.pool._processes.values()]
 
 
 @asynccontextmanager
-async def hired(does: str, *, workers_: int = 2, pace: Pace = QUICK) -> AsyncIterator[Boss]:
+async def started(does: str, *, workers_: int = 2, pace: Pace = QUICK) -> AsyncIterator[Boss]:
     """Workers that do as a script says, until the block is left."""
     command = (sys.executable, "-I", "-S", "-c", PREAMBLE + does)
-    async with workers.hired(workers_, command, pace) as crew:
-        boss = Boss(crew)
+    async with workers.started(workers_, command, pace) as pool:
+        boss = Boss(pool)
         async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(crew.run(boss.orders()))
+            running = tasks.create_task(pool.run(boss.orders()))
             try:
                 yield boss
             finally:
                 running.cancel()
 
 
-async def until(look: Callable[[], Any]) -> None:
-    while not look():  # noqa: ASYNC110 - what other processes do sets no event here
+async def until(current: Callable[[], Any]) -> None:
+    while not current():  # noqa: ASYNC110 - what other processes do sets no event here
         await asyncio.sleep(0.001)
 
 
@@ -180,39 +180,39 @@ READS_ON = "report()\nwhile read.readline(): pass\n"
 
 
 async def test_workers_are_ready_when_all_have_said_so() -> None:
-    async with hired("report('pods') if task['number'] == 3 else report()\nread.readline()", workers_=3) as boss:
-        assert boss.crew.waiting_for() == ["worker 2: starts", "worker 3: starts"]
+    async with started("report('pods') if task['number'] == 3 else report()\nread.readline()", workers_=3) as boss:
+        assert boss.pool.waiting_for() == ["worker 2: starts", "worker 3: starts"]
         await until(lambda: len(boss.heard) == 2)
 
-        assert boss.crew.waiting_for() == ["worker 3: pods"]
-        assert boss.crew.ready == 1
+        assert boss.pool.waiting_for() == ["worker 3: pods"]
+        assert boss.pool.ready == 1
 
 
 async def test_what_workers_have_seen_is_passed_on() -> None:
-    async with hired(READS_ON) as boss:
+    async with started(READS_ON) as boss:
         await until(lambda: boss.heard)
 
         assert boss.heard == [(2, [("mutate", "patched", "", [1], 0.5)])]
 
 
 async def test_a_worker_is_given_the_pages_that_it_asks_for() -> None:
-    does = "say(type='Ask', path='/metrics')\nreport(json.loads(read.readline())['text'])\nread.readline()"
-    async with hired(does) as boss:
+    does = "say(type='PageRequest', path='/metrics')\nreport(json.loads(read.readline())['text'])\nread.readline()"
+    async with started(does) as boss:
         await until(lambda: boss.heard)
 
-        assert boss.crew.waiting_for() == ["worker 2: this is /metrics"]
+        assert boss.pool.waiting_for() == ["worker 2: this is /metrics"]
 
 
 async def test_a_worker_that_is_killed_is_started_again_and_keeps_nobody_waiting() -> None:
     with capture_logs() as logged:
-        async with hired(READS_ON) as boss:
-            await until(lambda: boss.crew.ready == 1)
+        async with started(READS_ON) as boss:
+            await until(lambda: boss.pool.ready == 1)
             os.kill(boss.pids[0], signal.SIGKILL)
             await until(lambda: boss.lost == 1)
 
-            assert boss.crew.ready == 0
-            assert boss.crew.waiting_for() == []
-            await until(lambda: boss.crew.ready == 1)
+            assert boss.pool.ready == 0
+            assert boss.pool.waiting_for() == []
+            await until(lambda: boss.pool.ready == 1)
 
     [warning] = [entry for entry in logged if entry["log_level"] == "warning"]
     assert (warning["worker"], warning["code"], warning["pause"]) == (2, -signal.SIGKILL, 0.01)
@@ -220,7 +220,7 @@ async def test_a_worker_that_is_killed_is_started_again_and_keeps_nobody_waiting
 
 async def test_one_that_fails_again_and_again_is_waited_with() -> None:
     with capture_logs() as logged:
-        async with hired("sys.exit(2)") as boss:
+        async with started("sys.exit(2)") as boss:
             await until(lambda: boss.lost == 3)
 
     assert [entry["pause"] for entry in logged if "pause" in entry] == [0.01, 0.02, 0.02]
@@ -230,53 +230,53 @@ async def test_one_that_fails_again_and_again_is_waited_with() -> None:
 async def test_one_that_is_silent_for_too_long_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "SILENT_SECONDS", 0.05)
 
-    async with hired("time.sleep(60)", pace=Pace(pause=0.01, grace=0.05)) as boss:
+    async with started("time.sleep(60)", pace=Pace(pause=0.01, grace=0.05)) as boss:
         await until(lambda: boss.lost == 1)
 
 
 async def test_one_that_talks_nonsense_is_replaced() -> None:
-    async with hired("line.sendall(b'hello\\n')\nread.readline()", pace=Pace(pause=0.01, grace=5.0)) as boss:
+    async with started("line.sendall(b'hello\\n')\nread.readline()", pace=Pace(pause=0.01, grace=5.0)) as boss:
         await until(lambda: boss.lost == 1)
 
 
 async def test_a_worker_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with hired(READS_ON) as boss:
-        await until(lambda: boss.crew.ready == 1)
+    async with started(READS_ON) as boss:
+        await until(lambda: boss.pool.ready == 1)
         with monkeypatch.context() as broken:
-            broken.setattr(boss.crew, "_command", ("/nowhere/python",))
+            broken.setattr(boss.pool, "_command", ("/nowhere/python",))
             os.kill(boss.pids[0], signal.SIGKILL)
             await until(lambda: boss.lost >= 2)
 
-        await until(lambda: boss.crew.ready == 1)
+        await until(lambda: boss.pool.ready == 1)
 
 
 async def test_workers_are_told_to_end_and_waited_for() -> None:
     does = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n" + READS_ON
-    async with hired(does, workers_=3) as boss:
-        await until(lambda: boss.crew.ready == 2)
+    async with started(does, workers_=3) as boss:
+        await until(lambda: boss.pool.ready == 2)
         pids = boss.pids
 
-    assert [process.returncode for process in boss.crew._processes.values()] == [0, 0]
+    assert [process.returncode for process in boss.pool._processes.values()] == [0, 0]
     assert len(pids) == 2
 
 
 async def test_a_worker_that_does_not_end_is_killed() -> None:
     does = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + READS_ON
     with capture_logs() as logged:
-        async with hired(does, pace=Pace(grace=0.05)) as boss:
-            await until(lambda: boss.crew.ready == 1)
+        async with started(does, pace=Pace(grace=0.05)) as boss:
+            await until(lambda: boss.pool.ready == 1)
 
-    assert [process.returncode for process in boss.crew._processes.values()] == [-signal.SIGKILL]
+    assert [process.returncode for process in boss.pool._processes.values()] == [-signal.SIGKILL]
     assert [entry["event"] for entry in logged][-1] == "a worker does not end, and is killed"
 
 
 async def test_workers_that_were_never_given_a_task_end_too() -> None:
-    async with workers.hired(3, (sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"), QUICK) as crew:
-        assert len(crew._processes) == 2
+    async with workers.started(3, (sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"), QUICK) as pool:
+        assert len(pool._processes) == 2
 
-    assert [process.returncode for process in crew._processes.values()] == [-signal.SIGTERM] * 2
+    assert [process.returncode for process in pool._processes.values()] == [-signal.SIGTERM] * 2
 
 
 async def test_one_process_alone_waits_for_nobody() -> None:
-    async with hired("", workers_=1) as boss:
-        assert (boss.crew.waiting_for(), boss.crew.ready, boss.pids) == ([], 0, [])
+    async with started("", workers_=1) as boss:
+        assert (boss.pool.waiting_for(), boss.pool.ready, boss.pids) == ([], 0, [])

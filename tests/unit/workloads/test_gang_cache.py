@@ -54,9 +54,9 @@ class Town:
             case "come" if self._later:
                 self._there.append(self.herd.put(self._later.pop()))
             case "go" if self._there:
-                gone = self._there.pop(self.random.randrange(len(self._there)))
-                self.herd.take(gone)
-                self._later.append(gone)
+                removed = self._there.pop(self.random.randrange(len(self._there)))
+                self.herd.take(removed)
+                self._later.append(removed)
             case "change" if self._there:
                 self.herd.put(self.random.choice(self._there), phase=self.random.choice(("Running", "Pending")))
             case "place":

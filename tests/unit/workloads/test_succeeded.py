@@ -110,9 +110,9 @@ def a_training_job_of_which_a_pod_ends_well_as_it_is_deleted(herd: Herd) -> None
     """Its operator makes another one, as when it was suspended and goes on."""
     of_role = {"Worker": {"replicas": 4, "template": TEMPLATE}}
     job = herd.put(an_object("kubeflow.org/v1", "PyTorchJob", "train", pytorchReplicaSpecs=of_role))
-    gone, done, *others = standins.replica_pods(job, "pytorchReplicaSpecs")
-    gone["metadata"]["deletionTimestamp"] = "2026-11-21T12:30:00Z"
-    herd.all([gone, done], phase="Succeeded")
+    removed, done, *others = standins.replica_pods(job, "pytorchReplicaSpecs")
+    removed["metadata"]["deletionTimestamp"] = "2026-11-21T12:30:00Z"
+    herd.all([removed, done], phase="Succeeded")
     herd.all(others)
 
 

@@ -75,7 +75,7 @@ class Herd:
         return found
 
     @property
-    def told(self) -> dict[tuple[str, ...], tuple[int, int]]:
+    def reported(self) -> dict[tuple[str, ...], tuple[int, int]]:
         """The pods of every gang → how many it has, and how many it needs."""
         return {
             tuple(sorted(pod.meta.name for pod in group.pods)): (group.identity.size, group.identity.needed)

@@ -23,7 +23,7 @@ def test_the_pods_that_name_a_pod_group_are_a_gang_of_its_size(version: str) -> 
     for name in ("a", "b"):
         herd.put(a_pod(name, group="pair"))
 
-    assert (herd.gang.uid, herd.told) == (group["metadata"]["uid"], {("a", "b"): (2, 2)})
+    assert (herd.gang.uid, herd.reported) == (group["metadata"]["uid"], {("a", "b"): (2, 2)})
 
 
 def test_with_the_basic_policy_pods_start_one_by_one() -> None:
@@ -31,7 +31,7 @@ def test_with_the_basic_policy_pods_start_one_by_one() -> None:
     herd.put(an_object(VERSIONS["1.37"], "PodGroup", "pair", schedulingPolicy={"basic": {}}))
     herd.put(a_pod("a", group="pair"))
 
-    assert herd.told == {("a",): (1, 1)}
+    assert herd.reported == {("a",): (1, 1)}
 
 
 def test_a_pod_group_that_is_made_again_is_another_gang() -> None:
@@ -76,7 +76,7 @@ def test_the_pod_groups_of_others_are_read(version: str, labels: Manifest, annot
     for name in ("a", "b"):
         herd.put(a_pod(name, labels=labels, **annotations))
 
-    assert (herd.gang.uid, herd.told) == (group["metadata"]["uid"], {("a", "b"): (2, 2)})
+    assert (herd.gang.uid, herd.reported) == (group["metadata"]["uid"], {("a", "b"): (2, 2)})
 
 
 KUEUE = "kueue.x-k8s.io/pod-group-name"
@@ -102,7 +102,7 @@ def test_groups_that_pods_size_themselves_are_gangs(labels: Manifest, annotation
     for name in ("a", "b", "c"):
         herd.put(a_pod(name, labels=labels, **annotations))
 
-    assert herd.told == {("a", "b", "c"): (3, 3)}
+    assert herd.reported == {("a", "b", "c"): (3, 3)}
     assert herd.gang.identity.name.startswith("trio-"), "a muster.dev/gang of that name is another"
 
 
@@ -111,7 +111,7 @@ def test_a_group_and_a_gang_of_one_name_are_two() -> None:
     herd.put(a_pod("a", labels={KUEUE: "pair"}, **{COUNT: "2"}))
     herd.put(a_pod("b", labels={names.GANG: "pair", names.GANG_SIZE: "2"}))
 
-    assert herd.told == {("a",): (2, 2), ("b",): (2, 2)}
+    assert herd.reported == {("a",): (2, 2), ("b",): (2, 2)}
     assert len({group.key for group in herd.gangs}) == 2
 
 
@@ -131,7 +131,7 @@ def test_a_group_that_nobody_sizes_is_none() -> None:
     for name in ("a", "b"):
         herd.put(a_pod(name, labels={KUEUE: "pair"}))
 
-    assert sorted(herd.told.values()) == [(1, 1), (1, 1)]
+    assert sorted(herd.reported.values()) == [(1, 1), (1, 1)]
 
 
 @pytest.mark.parametrize(("version", "labels", "annotations"), OTHERS.values(), ids=OTHERS)
@@ -142,7 +142,7 @@ def test_where_a_pod_group_of_others_is_not_served_its_name_says_nothing(
     group = version.rpartition("/")[0]
     herd.unwatched[f"PodGroup.{group}"] = UNSERVED
     herd.put(a_pod("a", labels=labels, **annotations))
-    assert herd.told == {("a",): (1, 1)}
+    assert herd.reported == {("a",): (1, 1)}
 
     herd.unwatched[f"PodGroup.{group}"] = "list podgroups: forbidden (403)"
     assert "forbidden" in herd.gang.identity.unknown
@@ -182,7 +182,7 @@ def test_an_application_of_yunikorn_without_task_groups_is_no_gang() -> None:
     for name in ("a", "b"):
         herd.put(a_pod(name, labels={"yunikorn.apache.org/app-id": "app"}))
 
-    assert sorted(herd.told.values()) == [(1, 1), (1, 1)]
+    assert sorted(herd.reported.values()) == [(1, 1), (1, 1)]
 
 
 def test_a_size_of_our_own_goes_before_that_of_others() -> None:

@@ -45,10 +45,10 @@ def test_jobs_that_are_made_in_order_are_gangs_one_after_the_other() -> None:
     jobset = herd.put(jobset)
 
     run(herd, jobset, "driver")
-    assert herd.told == {("train-driver-0-0",): (1, 1)}
+    assert herd.reported == {("train-driver-0-0",): (1, 1)}
 
     run(herd, jobset, "workers")
-    assert sorted(herd.told.values()) == [(1, 1), (4, 4)]
+    assert sorted(herd.reported.values()) == [(1, 1), (4, 4)]
     assert len({group.uid for group in herd.gangs}) == len({group.key for group in herd.gangs}) == 2
 
 
@@ -61,7 +61,7 @@ def test_jobs_that_wait_for_the_same_others_are_one_gang() -> None:
 
     run(herd, jobset)
 
-    assert sorted(herd.told.values()) == [(1, 1), (4, 4)]
+    assert sorted(herd.reported.values()) == [(1, 1), (4, 4)]
 
 
 def test_a_restart_is_another_gang() -> None:
@@ -150,10 +150,10 @@ def test_pods_that_are_let_in_when_the_first_of_their_job_is_scheduled_are_a_gan
     herd = Herd()
     pods = exclusive(herd, of_set, of_jobs)
     herd.all(pods[:3])
-    assert sorted(herd.told.values()) == [(3, 3)]
+    assert sorted(herd.reported.values()) == [(3, 3)]
 
     herd.all(pods[3:])
-    assert sorted(herd.told.values()) == [(3, 3), (4, 4)]
+    assert sorted(herd.reported.values()) == [(3, 3), (4, 4)]
     assert len({group.key for group in herd.gangs}) == 2
 
 
@@ -161,7 +161,7 @@ def test_nodes_that_are_labelled_beforehand_let_all_pods_come_at_once() -> None:
     herd = Herd()
     herd.all(exclusive(herd, BY_NODES, {}))
 
-    assert sorted(herd.told.values()) == [(7, 7)]
+    assert sorted(herd.reported.values()) == [(7, 7)]
 
 
 def test_of_jobs_that_are_of_two_gangs_only_pods_tell_which_are_done() -> None:
@@ -198,4 +198,4 @@ def test_a_job_of_no_jobset_that_says_it_is_of_one_is_its_own_gang() -> None:
     del thief["metadata"]["ownerReferences"]
     herd.all(standins.job_pods(herd.put(thief)))
 
-    assert sorted(herd.told.values()) == [(2, 2), (2, 2)]
+    assert sorted(herd.reported.values()) == [(2, 2), (2, 2)]

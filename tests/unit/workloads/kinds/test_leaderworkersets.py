@@ -37,7 +37,10 @@ def test_a_leader_and_its_workers_are_a_gang() -> None:
     for leader in leaders:
         follow(herd, lws, leader)
 
-    assert herd.told == {("serve-0", "serve-0-1", "serve-0-2"): (3, 3), ("serve-1", "serve-1-1", "serve-1-2"): (3, 3)}
+    assert herd.reported == {
+        ("serve-0", "serve-0-1", "serve-0-2"): (3, 3),
+        ("serve-1", "serve-1-1", "serve-1-2"): (3, 3),
+    }
     assert {group.uid for group in herd.gangs} == {leader["metadata"]["uid"] for leader in leaders}
     assert {group.identity.workload and group.identity.workload.kind for group in herd.gangs} == {"LeaderWorkerSet"}
 
@@ -50,11 +53,11 @@ def test_workers_that_come_when_the_leader_runs_are_a_gang_of_their_own(annotati
         lws["spec"]["startupPolicy"] = "LeaderReady"
         herd.put(lws)
     (leader,) = lead(herd, lws)
-    assert herd.told == {("serve-0",): (1, 1)}
+    assert herd.reported == {("serve-0",): (1, 1)}
 
     follow(herd, lws, leader)
 
-    assert herd.told == {("serve-0",): (1, 1), ("serve-0-1", "serve-0-2"): (2, 2)}
+    assert herd.reported == {("serve-0",): (1, 1), ("serve-0-1", "serve-0-2"): (2, 2)}
 
 
 def test_a_forged_digest_joins_nothing() -> None:
@@ -105,7 +108,7 @@ def test_a_group_of_an_earlier_revision_keeps_its_size() -> None:
     lws["spec"]["leaderWorkerTemplate"]["size"] = 5
     herd.put(lws)
 
-    assert herd.told == {("serve-0", "serve-0-1", "serve-0-2"): (3, 3)}
+    assert herd.reported == {("serve-0", "serve-0-1", "serve-0-2"): (3, 3)}
 
 
 def test_a_plain_stateful_set_starts_pod_by_pod() -> None:
@@ -115,7 +118,7 @@ def test_a_plain_stateful_set_starts_pod_by_pod() -> None:
     stateful_set = herd.put({**an_object("apps/v1", "StatefulSet", "db"), "spec": spec})
     herd.all(standins.stateful_set_pods(stateful_set))
 
-    assert sorted(herd.told.values()) == [(1, 1), (1, 1)]
+    assert sorted(herd.reported.values()) == [(1, 1), (1, 1)]
 
 
 def test_a_plain_stateful_set_that_is_not_seen_keeps_nobody() -> None:
@@ -125,4 +128,4 @@ def test_a_plain_stateful_set_that_is_not_seen_keeps_nobody() -> None:
     herd.all(standins.stateful_set_pods(stateful_set))
     herd.take(stateful_set)
 
-    assert herd.told == {("db-0",): (1, 1)}
+    assert herd.reported == {("db-0",): (1, 1)}

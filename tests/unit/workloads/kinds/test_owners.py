@@ -25,7 +25,7 @@ def test_the_pods_of_workflows_and_deployments_start_one_by_one() -> None:
     for name, parent in (("w-1", workflow), ("w-2", workflow), ("web-1-a", replica_set)):
         herd.put(owned(a_pod(name), parent))
 
-    assert sorted(herd.told.values()) == [(1, 1)] * 3
+    assert sorted(herd.reported.values()) == [(1, 1)] * 3
 
 
 def test_an_owner_in_another_namespace_is_none() -> None:
@@ -49,7 +49,7 @@ def test_a_group_larger_than_declared_is_one_gang_with_all_of_its_pods() -> None
     job = herd.put(a_job("train", 2))
     herd.all([*standins.job_pods(job), owned(a_pod("more"), job)])
 
-    assert herd.told == {("more", "train-0", "train-1"): (2, 2)}
+    assert herd.reported == {("more", "train-0", "train-1"): (2, 2)}
 
 
 def test_owners_that_go_round_in_a_circle_hold_their_pods() -> None:

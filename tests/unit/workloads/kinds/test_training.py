@@ -64,7 +64,7 @@ def test_an_mpi_job_is_its_workers_and_the_launcher_that_comes_by_way_of_a_job()
     herd.all(standins.replica_pods(job, "mpiReplicaSpecs", "Worker"))
     herd.all(standins.job_pods(herd.put(standins.launcher(job))))
 
-    assert herd.told == {("mpi-launcher-0", "mpi-worker-0", "mpi-worker-1"): (3, 3)}
+    assert herd.reported == {("mpi-launcher-0", "mpi-worker-0", "mpi-worker-1"): (3, 3)}
 
 
 def test_pods_of_an_mpi_job_are_known_by_their_role_where_they_have_no_replica_type() -> None:
@@ -86,7 +86,7 @@ def test_a_launcher_that_waits_for_the_workers_is_a_gang_of_its_own() -> None:
     herd.all(standins.replica_pods(job, "mpiReplicaSpecs", "Worker"))
     herd.all(standins.job_pods(herd.put(standins.launcher(job))))
 
-    assert herd.told == {("mpi-worker-0", "mpi-worker-1"): (2, 2), ("mpi-launcher-0",): (1, 1)}
+    assert herd.reported == {("mpi-worker-0", "mpi-worker-1"): (2, 2), ("mpi-launcher-0",): (1, 1)}
 
 
 def test_the_launcher_of_an_earlier_mpi_job_is_a_pod_of_its_own() -> None:
@@ -132,7 +132,7 @@ def test_what_a_ray_job_submits_with_is_no_part_of_the_gang() -> None:
     submitter = herd.put({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"template": TEMPLATE}})
     herd.all(standins.job_pods(submitter))
 
-    assert sorted(herd.told.values()) == [(1, 1), (5, 5)]
+    assert sorted(herd.reported.values()) == [(1, 1), (5, 5)]
 
 
 def ray_job(**status: Any) -> Manifest:
@@ -189,7 +189,7 @@ def test_what_a_held_ray_job_submits_with_is_no_part_of_the_gang_either() -> Non
     submitter = herd.put({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"template": TEMPLATE}})
     herd.all(standins.job_pods(submitter))
 
-    assert sorted(herd.told.values()) == [(1, 1), (5, 5)]
+    assert sorted(herd.reported.values()) == [(1, 1), (5, 5)]
 
 
 @pytest.mark.parametrize("operated", [True, False], ids=["by the operator", "by spark-submit"])
@@ -202,12 +202,12 @@ def test_a_spark_driver_starts_alone_and_its_executors_as_they_come(operated: bo
     if not operated:
         del driver["metadata"]["ownerReferences"]
     driver = herd.put(driver)
-    assert herd.told == {("pi-driver",): (1, 1)}
+    assert herd.reported == {("pi-driver",): (1, 1)}
 
     herd.all(standins.spark_executors(driver, 2, TEMPLATE))
 
     size = 3 if operated else 0
-    assert herd.told == {("pi-driver",): (1, 1), ("pi-exec-1", "pi-exec-2"): (size, 1)}
+    assert herd.reported == {("pi-driver",): (1, 1), ("pi-exec-1", "pi-exec-2"): (size, 1)}
 
 
 def test_an_executor_without_its_driver_waits() -> None:
@@ -236,4 +236,4 @@ def test_a_task_that_depends_on_others_is_a_gang_of_its_own() -> None:
     job = herd.put(an_object("batch.volcano.sh/v1alpha1", "Job", "v", minAvailable=5, tasks=tasks))
     herd.all(standins.task_pods(job))
 
-    assert sorted(herd.told.values()) == [(2, 2), (3, 3)]
+    assert sorted(herd.reported.values()) == [(2, 2), (3, 3)]
