@@ -168,7 +168,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every job may bring a selector of its own, and every state of a node a new face."""
     monkeypatch.setattr(inventory_selectors, "MOST_COLUMNS", 8)
     monkeypatch.setattr(inventory_selectors, "MOST_PROGRAMS", 8)
-    monkeypatch.setattr(node_signature, "MOST_FACES", 4)
+    monkeypatch.setattr(node_signature, "MOST_SIGNATURES", 4)
     monkeypatch.setattr(device_signature, "MOST_SORTS", 1)
     snapshot_state = cluster_state.build(cluster(), ())
     selectors = Selectors(snapshot_state.profile.cel)
