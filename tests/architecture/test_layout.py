@@ -42,6 +42,11 @@ NOUNS = {
 """Words in -ing that are nouns of their field."""
 
 
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -55,7 +60,7 @@ NAMES = {_dotted(path) for path in SOURCES}
 
 def _imports(path: Path) -> Iterator[str]:
     """Yield the modules and packages of ours that a module imports, by their full names."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "admission":
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
@@ -117,7 +122,7 @@ def test_no_import_hides_behind_type_checking() -> None:
     hidden = [
         f"{_name(path)}:{node.lineno}"
         for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(_tree(path))
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
         for inner in node.body
         if "admission" in ast.unparse(inner)

@@ -8,6 +8,9 @@ import pytest
 from admission.ledger.sql_ledger import SqlLedger
 from tests.integration import ledgers
 from tests.postgres import Server
+from tests.unit.cli.conftest import muster
+
+__all__ = ["muster"]
 
 Fresh = Callable[[], str]
 """Makes a database and returns its URL."""

@@ -534,6 +534,7 @@ async def test_a_meter_whose_cel_fails_on_a_device_says_so_in_its_condition() ->
     assert "gpu-0" in condition.message
 
 
+@pytest.mark.usefixtures("thread")
 async def test_statuses_are_made_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a thousand queues they take a good part of a second, in which probes and the lease would not be served."""
     made_by: list[threading.Thread] = []
