@@ -15,7 +15,7 @@ from admission.api.kubernetes.claims import ClaimTemplate
 from admission.api.values.names import Uid
 from admission.claimpolicy import templates
 from admission.claimpolicy.match import Policies
-from admission.claimpolicy.templates import Plan, DesiredTemplate
+from admission.claimpolicy.templates import DesiredTemplate, Plan
 from admission.errors import ConflictError, FixError, GoneError, RetryError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store, Subscription
