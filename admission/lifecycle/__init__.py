@@ -1,4 +1,4 @@
-"""What follows from a grant until it is released."""
+"""Derives what follows from a grant until it is released."""
 
 __all__ = [
     "deleted_queues",

@@ -1,12 +1,13 @@
-"""Queues that are deleted while their gangs run: they keep their place in the tree, so that nothing gets free by it.
+"""Queues that are deleted while their gangs run keep their place in the tree, so that nothing becomes free by it.
 
-Without them, what a deleted queue has borrowed would count against nobody, and its siblings could take it once more.
-The ledger does not say who was whose parent, so the Queue itself has to stay: it carries the finalizer
-`muster.dev/in-use` while it, or a queue below it, has anything open in the books. (Kueue keeps a ClusterQueue so, with
+Otherwise what a deleted queue has borrowed would count against no queue, and its siblings could take it once more. The
+ledger does not record parents, so the Queue itself has to stay: it carries the finalizer `muster.dev/in-use` while it,
+or a queue below it, has anything open in the books. (Kueue keeps a ClusterQueue so, with
 `kueue.x-k8s.io/resource-in-use`.)
 
-Somebody may take the finalizer away, and an edit may leave a queue that cannot be read. Then a leader keeps what it has
-seen go, and the next one does not know of it. So it is with what a queue that is gone has spent of a budget above it.
+The finalizer may be removed by hand, and an edit may leave a queue that cannot be read. Then a leader keeps what it has
+seen go, and the next leader does not know of it. The same holds for what a deleted queue has spent of a budget above
+it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,7 @@
-"""Of which gangs in the books something may follow: those about which something changed since nothing followed.
+"""Gangs in the books for which an entry may follow: something about them changed since none did.
 
-Whether claims are to be settled, charged again or given back is said in `transitions`, from a gang's placement, its
-pods and claims and their devices. As long as all of these are the same objects, nothing follows that did not before.
+`transitions` derives settlements, adjustments and releases from a gang's placement, its pods and claims and their
+devices. While all of these are the same objects, it derives nothing that it did not before.
 """
 
 from collections.abc import Collection, Iterator, Mapping

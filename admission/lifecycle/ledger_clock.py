@@ -1,8 +1,8 @@
-"""What time it is for the books, and when they are marked.
+"""The time of the books, and when they are marked.
 
-Time never goes back in the books: a clock that does is not followed, and nothing is written with an earlier time than
-what stands there. A mark (`books.usage`) is due at every full hour of UTC and wherever a budget's period begins or
-ends, so that what a period has used is a sum of whole marks.
+Time never goes back in the books: a clock that does is not followed, and no entry is older than the latest one. A mark
+(`books.usage`) is due at every full hour of UTC and wherever a budget's period begins or ends, so that the usage of a
+period is a sum of whole marks.
 """
 
 from collections.abc import Iterable

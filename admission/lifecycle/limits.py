@@ -1,7 +1,7 @@
-"""Gangs that may run no longer: their queue is drained, or they have run for as long as it allows.
+"""Gangs that may not run on: their queue is drained, or they have run for as long as it allows.
 
-Whatever takes back a gang that could go on is an eviction made here, and is remembered in the Gang's status before
-anything is deleted: the next leader ends what was begun.
+Every eviction of a gang that could run on is made here, and is written to the Gang's status before anything is deleted,
+so that the next leader finishes it.
 """
 
 from collections.abc import Iterable

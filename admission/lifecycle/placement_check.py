@@ -1,8 +1,8 @@
 """Whether kube-scheduler would give a gang the devices that are booked for it, if its gates were opened now.
 
-What was planned for Muster to allocate may have any devices. Where Muster may not allocate any more by the time the
-gang is placed, such a plan holds only if it is what kube-scheduler would do all the same. The books do not say for whom
-a plan was made, nor in which order its pods come; so it is tried, in the order in which the gates would be opened.
+What was planned for Muster to allocate may use any devices. If Muster may not allocate by the time the gang is placed,
+such a plan holds only if kube-scheduler would come to the same devices. The books record neither who was to allocate
+nor the order of the pods; so it is tried, in the order in which the gates would be opened.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,7 @@
-"""What is still to be done for a gang that was granted its places, and whether it can be done: claims, then gates.
+"""What remains to be written for a gang with a reservation, and whether it can be: claims first, then gates.
 
-The ledger knows the devices of every claim before they are written to it, so a controller finds here what it has to do
-next, whether it has just granted the gang or an earlier one died half-way.
+The ledger has the devices of every claim before they are written to it, so a controller finds here what to do next,
+whether it has just granted the gang or an earlier one died before it was placed.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
-"""The books against the cluster: what differs, and the entries by which the books say what the cluster shows.
+"""The books compared with the cluster: the differences, and the entries that correct the books.
 
-A leader does most of this by itself, cycle after cycle (`transitions`). This is for what it cannot see: pods and claims
-that ran before it came, charges at yesterday's price, books that somebody has changed by hand; and for the time in
-which no leader runs. Nothing is decided here about quota: what the cluster has given is charged, whatever is left.
+A leader does most of this in every cycle (`transitions`). This is for what it cannot see: pods and claims that ran
+before it was installed, charges at an outdated price, books that were changed by hand, and the time in which no leader
+runs. Quota is not checked here: what the cluster has given is charged, whatever is left.
 """
 
 from collections import defaultdict

@@ -1,7 +1,7 @@
-"""How long a gang that was evicted waits before it is tried again, and what it is told meanwhile.
+"""How long an evicted gang waits before it is tried again.
 
-Back-offs end by the clock, and not by the time of the books, which stands still while the clock is behind them. A clock
-that was ahead and was set right holds nobody for longer than the back-off itself: `within` sees to it.
+Back-offs end by the wall clock, not by the time of the books, which stands still while the clock is behind it. After a
+clock that was ahead is set right, `within` bounds the wait by the back-off itself.
 """
 
 from dataclasses import dataclass, replace

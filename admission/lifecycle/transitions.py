@@ -1,8 +1,7 @@
 """What follows from a grant: settle what was allocated, release what is gone, finish what was begun, or take it back.
 
-A placement in the ledger is compared with the snapshot. The same rules serve the ordinary course of things and the
-recovery of a controller that died half-way: what is granted but not yet placed is placed, what cannot start any more is
-taken back.
+A placement in the ledger is compared with the snapshot. The same rules serve the normal case and the recovery of a
+controller that died: what is granted and not placed is placed, what can no longer start is taken back.
 """
 
 import sys

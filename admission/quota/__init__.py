@@ -1,4 +1,4 @@
-"""The queue tree, what its queues may still take."""
+"""Says what the queues of a tree may still take."""
 
 __all__ = [
     "budget_periods",

@@ -1,6 +1,6 @@
-"""One cycle's decisions over one frozen snapshot: what it grants, later gangs see as taken.
+"""The decisions of one cycle over one frozen snapshot: later gangs see as taken what the cycle grants to earlier ones.
 
-It writes nothing; `cycle.cycle` commits.
+Nothing is written here; `cycle.cycle` commits.
 """
 
 from collections.abc import Hashable

@@ -1,3 +1,3 @@
-"""What gangs, queues are told in their status."""
+"""Makes the statuses of gangs, queues, meters from one snapshot."""
 
 __all__ = ["gang", "gang_cache", "queue"]

@@ -1,6 +1,6 @@
-"""What people are told: the status of every gang and meter, from one snapshot and what was decided on it.
+"""The status of every gang and meter, from one snapshot and the decisions made on it.
 
-That of queues is made in `queue`, from the same facts.
+That of queues is made in `queue`, from the same inputs.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -1,8 +1,8 @@
-"""The statuses of gangs one cycle after the other: what did not change is not made, summed or told again.
+"""The statuses of gangs from one cycle to the next: unchanged ones are neither made, summed nor written again.
 
-What a status says is said in `gang` alone. It is made of a gang, what was decided of it, and what the leader
-knows of it by its UID; as long as all of these are the same objects, so is the status. What the queues' statuses sum
-up, phases and what is pending, is kept in step with every gang whose status is made again.
+`gang` alone says what a status contains. It is made from a gang, the decision about it, and what the leader keeps by
+its UID; while all of these are the same objects, so is the status. The sums in the queues' statuses, phases and what is
+pending, are updated with every status that is made again.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
-"""The status of every queue: use against quota, budgets, what waits, and what is wrong with its entitlement.
+"""The status of every queue: usage against quota, budgets, what waits, and what is wrong with its quota.
 
-One standing of all queues answers for all of them. What is wrong is a condition with the fix: `Active`, and for queues
-with quotas or budgets `QuotaWithin`, `MetersKnown` and `BudgetLeft`; where Muster is to allocate devices,
+One usage calculation answers for all queues. A problem is a condition that names the fix: `Active`, and for queues with
+quotas or budgets `QuotaWithin`, `MetersKnown` and `BudgetLeft`; where Muster is to allocate devices,
 `DevicesProtected`.
 """
 

@@ -1,4 +1,4 @@
-"""Which pods are a gang."""
+"""Says which pods are a gang."""
 
 __all__ = [
     "gang_cache",

@@ -1,7 +1,10 @@
-"""The gangs of one snapshot after the other: what did not change is not grouped again.
+"""The gangs from one snapshot to the next: unchanged pods are not grouped again.
 
-A gang whose pods, what they belong to, Gang object and placement are the same objects as before is the same object as
-well, so that whoever has looked at it need not look again. What the gangs are is said in `gangs` alone.
+A gang whose pods, their owners, Gang object and placement are the same objects as before is the same object as well, so
+that what was derived from it still holds. `gangs` alone says what the gangs are.
+
+Hand-kept instead of declared over `admission.incremental`: a gang depends on its pods, on objects that its pods name
+and on the ledger at once, and which pods are in it depends on all three.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -1,7 +1,8 @@
-"""Two gangs under one name: pods that name their gang alone, of more makers than one, and more of them than its size.
+"""Two gangs under one name: more pods than the declared size name it, and they are made by several objects.
 
-A launcher and its workers may well be of several objects and one gang: then there are as many pods as it says. Where
-there are more, nobody can say whose belong together, and as many of them as the size would start: some of each.
+A launcher and its workers may well be made by several objects and be one gang: then there are as many pods as it
+declares. With more, which of them belong together cannot be known, and any choice of that many would start some of
+each.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
-"""The way from a pod up to what it belongs to: from owner to owner, each found by its UID and in the pod's namespace.
+"""The chain from a pod to its owners, each found by its UID in the pod's namespace.
 
-Anyone who may create a pod may write any owner into it, so an owner counts only where the object is there. Nothing
-makes pods in another namespace: who names such an owner has none.
+Anyone who may create a pod may write any owner into it, so an owner counts only if the object exists. No controller
+makes pods in another namespace: an owner named there is ignored.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,10 +1,10 @@
-"""Pods that take over the places that were promised to their workload before they existed.
+"""Pods that take over the places that were granted to their workload before they existed.
 
-A workload that is held as a whole is granted its plan for the pods that its templates would yield. When it is resumed
-and its pods are there, each takes the seat and the devices of one that was expected: in one entry of the ledger, which
-closes the one and opens the other. So nothing is charged twice, and there is no moment in which another gang could have
-what was promised. That holds for pods that ask for what was planned. Others, which somebody has changed on the way, are
-a gang like any other, and wait.
+A workload that is held as a whole is granted a plan for the pods that its templates would yield. When it is resumed and
+its pods exist, each takes the place and the devices of an expected one in one ledger entry, which closes the one and
+opens the other. So nothing is charged twice, and there is no moment in which another gang could get what was granted.
+That holds for pods that ask for what was planned. Others, changed by another webhook say, are a gang like any other,
+and wait.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence

@@ -1,8 +1,8 @@
-"""How many pods of a gang are done, and have no others made in their stead: these are not waited for.
+"""How many pods of a gang have succeeded and will not be replaced: these are not waited for.
 
-A batch Job says that of itself: its pods that have ended may be gone, with their nodes for one, and an index that has
-failed for good has no pod any more. Of what others make, pods that have succeeded are looked for. Those that are being
-deleted as well only ended well on their way out: another one is made, as after a suspension.
+A batch Job reports that itself: its ended pods may be gone, with their nodes for one, and an index that has failed for
+good has no pod any more. For other makers, succeeded pods are counted. Pods that are being deleted as well only ended
+on their way out: they are replaced, as after a suspension.
 """
 
 from collections import Counter

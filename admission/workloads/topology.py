@@ -1,7 +1,7 @@
-"""Gangs that stay together: what their pods or their Gang ask for, where they are, and what is told of it.
+"""The topology that a gang asks for: what its pods or its Gang declare, where they are, and what is reported of it.
 
-All pods of a gang ask for the same, and so do all of a subgroup for theirs; or a Gang that a user wrote does so for all
-of them. Pods that have a node bind those that come later; that is read from the pods and the ledger, so that the next
+All pods of a gang ask for the same, and so do all of a subgroup; or a Gang that a user wrote declares it for all of
+them. Pods that have a node bind those that come later; that is read from the pods and the ledger, so that the next
 leader sees the same.
 """
 

@@ -1,10 +1,10 @@
-"""Where planned claims will land that do not get the devices they were planned on.
+"""Which devices kube-scheduler will give to planned claims that do not get the devices they were planned on.
 
-Under `Pin` kube-scheduler picks the devices, pod by pod in its own order, and knows nothing of what is planned. Of two
-pods on one node the second may come first and take the device that the first was planned on: who is displaced so takes
-another device of the node. And what is freed after a plan was made may be the first fit of a pod that was planned on
-another device. Until it is seen what such claims really got, that counts as taken as well as what is booked for them,
-or the node would be promised to more pods than it has devices for.
+Under `Pin` kube-scheduler picks the devices, pod by pod in its own order, and does not know the plan. Of two pods on
+one node the second may come first and take the device that the first was planned on: the first then takes another
+device of the node. And a device that is freed after a plan was made may be the first fit of a pod that was planned on
+another one. Until the real allocation of such claims is observed, the predicted devices count as taken in addition to
+the booked ones, or the node would be granted to more pods than it has devices for.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,7 @@
-"""An allocator for single pods in one cluster state: which nodes take a pod's claims, and what it gets there.
+"""An allocator for single pods in one cluster state: which nodes satisfy a pod's claims, and what it gets there.
 
-It remembers what it was asked, so that after one device, slice or claim has changed only the nodes which see that are
-looked at again. `fork` lays a "what if" over it, to be committed or dropped. The planner asks the same boards about
+It keeps its answers, so that after a change of one device, slice or claim only the nodes that see it are evaluated
+again. `fork` lays a simulation over it, to be committed or dropped. The planner uses the same signature caches for
 whole gangs; this is for single pods, where Muster allocates for them itself.
 """
 

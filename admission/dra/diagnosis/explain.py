@@ -1,6 +1,6 @@
-"""Why a gang got stuck, in words and numbers.
+"""Why a gang has no plan, in words and numbers.
 
-A sentence names the pod, its claim and request, the first condition that fails, and what the best node has. It is read
+The message names the pod, its claim and request, the first condition that fails, and what the best node has. It is read
 from a greedy search that has come as far as it could.
 """
 

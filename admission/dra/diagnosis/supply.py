@@ -1,7 +1,7 @@
-"""How many devices there are at all for a request, in use or not: what no waiting can change.
+"""How many devices exist for a request, in use or not: a bound that waiting cannot change.
 
-Counts devices where they are, class and request selectors alone; a request that is within these numbers may still not
-fit, for which there is the planner.
+Devices are counted where they are, by class and request selectors alone; a request within these numbers may still not
+fit, which the planner decides.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence

@@ -1,7 +1,7 @@
-"""What the search knows of a device: its signature.
+"""The signature of a device: all that a search knows of it.
 
-Two devices with equal signatures are interchangeable for all that a gang asks, so the search tries one of them. That,
-and not their names or serial numbers, is what keeps a request that is one device short from trying every subset.
+Two devices with equal signatures are interchangeable for everything that a gang requests, so the search tries one of
+them. That, and not names or serial numbers, keeps a request that is one device short from trying every subset.
 """
 
 from collections.abc import Container, Hashable, Iterator, Sequence

@@ -1,6 +1,6 @@
-"""What one node has for a search, in numbers: its devices with the use that is made of them, and counters left.
+"""The contents of one node for a search, as numbers: its devices with their use, and counters left.
 
-Nodes with equal contents are equal to everything that a gang asks, so one search answers for all of them.
+Nodes with equal contents are equal for everything that a gang requests, so one search answers for all of them.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""What every node has for one need, kept from state to state: only nodes that changed are looked at again.
+"""The signatures of nodes for one need, kept between cluster states: only nodes that changed are evaluated again.
 
-A `Board` is the memory behind the planner and `pod_allocator`: it belongs to the signatures of one need, and is brought
-up to date with each cluster state. Nodes with equal faces are equal to everything that the need is about.
+A `NodeSignatureCache` serves the planner and `pod_allocator`: it belongs to the device signatures of one need, and is
+updated with each cluster state. Nodes with equal signatures are equal in everything that the need reads.
 """
 
 from collections.abc import Hashable

@@ -1,4 +1,4 @@
-"""What one node has for a search: its layout, with the use that is made of its devices."""
+"""The contents of one node for a search, from its layout and the devices in use."""
 
 from collections.abc import Iterable
 from itertools import chain

@@ -1,4 +1,4 @@
-"""Which devices are in use, in layers: a layer can be laid over another for a "what if", and committed or dropped."""
+"""Devices in use, in layers: a simulated layer is laid over another, and committed or dropped."""
 
 from collections.abc import Collection, Container, Hashable, Iterable
 

@@ -1,4 +1,4 @@
-"""What every node sees, one state after the other: only nodes that see something of a changed pool are looked at."""
+"""What every node sees, from one cluster state to the next: only nodes that see a changed pool are evaluated again."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

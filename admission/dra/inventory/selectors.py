@@ -1,10 +1,10 @@
-"""Which devices a class and a request select, remembered.
+"""Which devices a class and a request select, cached by CEL text and slice version.
 
-A `Selectors` lives as long as the process and is passed in by whoever plans: answers depend only on CEL texts and on a
-slice's version, so they outlive a cycle. Nothing else in `dra` remembers anything.
+A `Selectors` lives as long as the process and is passed in by the caller that plans: answers depend only on CEL texts
+and on a slice's version, so they outlive a cycle. No other module of `dra` keeps state of its own.
 
-The answer of a text on a slice is a column: one bit a device. Columns of several texts are folded in their order, so
-that an error counts only where no text before it is false; the search looks at an error only where it stands on it.
+The answer of a text on a slice is a column: one bit per device. Columns of several texts are combined in their order,
+so that an error counts only where no earlier text is false; the search evaluates an error only where it reaches it.
 """
 
 from collections.abc import Iterable, Mapping

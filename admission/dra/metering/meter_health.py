@@ -1,8 +1,8 @@
-"""Whether meters can count the devices that there are, before a gang asks: a price that fails shows on its Meter.
+"""Whether meters can price the devices that exist, before a gang requests them: a failing price shows on its Meter.
 
-CEL may compile and still fail on some devices. `of` looks at every device once, a bounded number at a time, and at a
+CEL may compile and still fail on some devices. `check` evaluates every device once, a bounded number at a time, and a
 slice again only when it, the meters or the classes have changed. It is a function of its arguments: call it off the
-event loop, once a cycle, with what it returned before.
+event loop, once per cycle, with its previous result.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,14 +1,13 @@
-"""A gang's question with fewer nodes in it, and the same answer: of nodes that are equal to it, as many as it has pods.
+"""The candidate nodes of a gang: of nodes that are equal to it, as many as it has pods.
 
-A plan puts a gang of n pods on n nodes at most, so of equal nodes it needs no more than n, and those that come first in
-the order of names will do. That holds where what happens on one node changes nothing on others; elsewhere nothing is
-left out. What tells nodes apart is kept from cluster state to cluster state: only nodes that changed are looked at
-again.
+Sound and complete: a plan puts a gang of n pods on at most n nodes, so of equal nodes it needs no more than n, and the
+first ones in the order of names suffice. That holds where the use of one node changes nothing on others; elsewhere no
+node is left out. What tells nodes apart is kept between cluster states: only nodes that changed are evaluated again.
 
-By the way it is added up for how many pods all of these nodes have room. Where that is less than a gang has, there is
-no plan, whatever the quota, and nobody needs to search for one.
+The room of all these nodes is added up as well. If it is less than a gang needs, there is no plan, whatever the quota,
+and no search is made.
 
-Reasons why there is no plan are told of all nodes, so this is for callers that do not ask for them.
+Messages about missing plans speak of all nodes, so this is for callers that do not need them.
 """
 
 import bisect

@@ -1,4 +1,4 @@
-"""What pods of a gang cost: on the devices that they were given, and the least that they may cost."""
+"""The cost of a gang's pods: on the devices that they were given, and a lower bound."""
 
 from collections.abc import Sequence
 

@@ -1,9 +1,9 @@
-"""A node's devices as a search that may choose among them goes through them: in which order, and which are alike.
+"""The order in which a search that may choose devices goes through those of a node, and which are interchangeable.
 
-Devices that draw on the same counters are a *card*, as the partitions of one GPU are. Cards that are equal but for the
-names of their counters can stand for each other, which keeps a search from trying every card of a node. The order packs
-tightly: first what is in use already, then cards by how much of them is, and of one card the partition that leaves the
-most to others.
+Devices that draw on the same counters form a partitionable device, as the partitions of one GPU do. Partitionable
+devices that are equal but for the names of their counters are interchangeable, which keeps a search from trying each of
+them. The order packs tightly: first what is in use already, then partitionable devices by how much of them is, and of
+one the partition that leaves the most to others.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence

@@ -1,8 +1,10 @@
-"""The search over pods and nodes: depth first, with steps back, over kinds of pods and groups of equal nodes.
+"""The search over pods and nodes for first-fit devices: depth first, over kinds of pods and groups of equal nodes.
 
-Why it is complete: at every point each kind of pod that is left is tried on one node of every group of equal nodes. A
-point from which everything was tried is not tried again, however it is reached. Points that cannot lead to a plan are
-left early: too few devices or resources by counting, or not affordable even at the lowest prices.
+Sound: a pod is placed on a node only with the devices that the allocator's first fit gives it there, and the quota is
+checked with their cost. Complete: at every point each remaining kind of pod is tried on one node of every group of
+equal nodes. A point from which everything was tried is not tried again, however it is reached. Points that cannot lead
+to a plan are left early: too few devices or resources by counting, or not affordable even at the lowest prices; both
+are bounds that no plan below the point can beat. When the budget of steps ends, the answer says so and proves nothing.
 """
 
 from collections import defaultdict

@@ -1,7 +1,8 @@
-"""The first time by which there is a plan for a gang, as those who are there end; for `policy`.
+"""The earliest time at which a plan exists for a gang, as running gangs end one after the other.
 
-Plans are expensive and counting is cheap. So the time is looked for from which on counting does not show that there is
-none (too little quota, or too little room for its pods wherever they may go), and plans are made from there on.
+Plans are expensive and counting is cheap. So the search first finds the earliest end from which counting (quota, and
+room for the gang's pods on any node) does not rule a plan out, and only plans from there on. Counting is an upper
+bound: a time that it rules out has no plan.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
-"""The gangs that have devices by the books, and when they are expected to give them back; for `policy`.
+"""The gangs that hold devices by the books, and when they are expected to give them back.
 
-A gang runs from when the last of its pods was taken on by its kubelet, or from its grant as long as nobody has seen
-that. Nobody knows when a claim is free that pods of several gangs use.
+The run time of a gang counts from when the last of its pods was started by its kubelet, or from its grant while that
+has not been observed. The end of a claim that pods of several gangs use is unknown.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What a head is promised, and who is there until then: values and arithmetic for `policy`."""
+"""Reservations of heads and the values that they are made from: arrivals, room, quota at a moment."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Who has devices now, and who of them will have ended by a time; for `policy`."""
+"""The gangs that hold devices now, ordered by their expected ends."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,8 +1,7 @@
-"""Deciding about a gang outside of a round, and beside what is reserved for those ahead of it.
+"""The decision about one gang outside of a scheduling cycle, with the reservations of heads ahead of it excluded.
 
-So it is for gangs that others are evicted for: they are planned in cluster states that are not there yet, where some
-have gone. What is reserved is looked at as it would be in such a cluster state. Nothing is reserved or given up for the
-question.
+Preemption plans gangs in cluster states in which victims have gone. Reservations are evaluated as they would be in such
+a state; the question makes no reservation and drops none.
 """
 
 from collections.abc import Collection

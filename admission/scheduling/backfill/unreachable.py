@@ -1,4 +1,8 @@
-"""For whom there is no plan even when all have ended of whom it is known when they do; for `policy`."""
+"""Gangs that would not fit even after every running gang with a known end has finished.
+
+Such a gang is no head: a reservation for it would hold others for ever. An answer is recomputed after a minute, and
+when a gang starts whose end is unknown.
+"""
 
 from collections.abc import Container
 from dataclasses import dataclass, field

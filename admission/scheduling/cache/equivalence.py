@@ -1,7 +1,7 @@
-"""Gangs that ask for the same: their question in general names, and an answer to it in the names of one of them.
+"""Gangs that ask for the same: one question without real names, and its answer in the names of each gang.
 
-Many gangs that wait differ in nothing but what they are called. The planner looks at names only to say them, so it is
-asked once for all, with numbered names that stand in the same order as the real ones.
+Many waiting gangs differ in their names alone. The planner reads names only to write them, so it answers once for all,
+with numbered names in the same order as the real ones: ties that the planner breaks by name are broken alike.
 """
 
 import re

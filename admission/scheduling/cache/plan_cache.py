@@ -1,12 +1,13 @@
-"""Answers of the planner that still stand: a gang is planned again only when something has changed for it.
+"""Answers of the planner that still hold: a gang is planned again only when something has changed for it.
 
-A cycle runs for every change in the cluster, most of which change nothing for those who wait. Two things are kept:
+A cycle runs for every change in the cluster, most of which do not concern waiting gangs. Two things are kept:
 
-- *Proofs* that there is no plan. They hold for every gang that asks for the same, whatever its queue may take, until
-  nodes or devices change so that one of its pods may find devices on them (`planner.requeue_hint`). Their sentences are
-  those of the time when they were found, and are renewed when they are old.
-- Other *holds* of single gangs, as long as the state, the quotas and their use, and the gang's own demands are what
-  they were. Sound, since the planner is a function of exactly these. Only those found before the cycle's first grant.
+- *Proofs* that there is no plan. They hold for every equivalent gang, whatever its queue may take, until nodes or
+  devices change so that one of its pods may find devices on them (`planner.requeue_hint`). Their messages are those of
+  the time of the proof, and are renewed when they are old.
+- Other *holds* of single gangs, while the cluster state, the quotas, their usage and the gang's own demand are the
+  same. That is sound, since the planner is a function of exactly these. Only holds found before the cycle's first grant
+  count.
 """
 
 from collections.abc import Hashable, Mapping, Sequence

@@ -1,9 +1,8 @@
-"""The gangs that wait, queue by queue: where nothing changed for a queue, its line is not gone through again.
+"""The waiting gangs queue by queue: a queue for which nothing changed is not gone through again.
 
-As long as no gang may start, what is decided of a gang depends on nothing but the gang itself, those ahead of it in its
-own queue, and what all share: the cluster state, and what the queue may take. So a line stands as a whole while its
-gangs are the same objects, none of their findings was dropped, and the few inputs that all of its findings rest on
-still hold.
+While no gang may start, a decision depends only on the gang, the gangs ahead of it in its own queue, and what all
+share: the cluster state, and what the queue may take. So a queue's verdicts stand as a whole while its gangs are the
+same objects, none of its verdicts was dropped, and the few inputs that all of them rest on are the same.
 """
 
 import operator

@@ -1,8 +1,8 @@
-"""What was found of gangs that wait, for as long as it stands: one is looked at again when something changed for it.
+"""Verdicts on waiting gangs, each kept while its inputs are the same.
 
-Each finding says by what it was made: a check whose inputs are known, or a proof that there is no plan. It stands
-while the gang and its claims are what they were, the inputs of all checks are, and its quota still suffices, or lacks
-just the same. Whatever else holds a gang (a back-off, a budget, a search that ended) is found again in every cycle.
+A verdict names what it was made by: a check whose inputs are known, or a proof that there is no plan. It stands while
+the gang, its claims and the inputs of all checks are the same, and its queue's quota still suffices, or is short by the
+same amount. Every other hold (a back-off, a budget, a search that hit its bound) is recomputed in every cycle.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence

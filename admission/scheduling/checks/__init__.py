@@ -1,3 +1,3 @@
-"""The chain of checks that admits or holds a gang."""
+"""Admits or holds one gang, by a chain of checks."""
 
 __all__ = ["budget", "chain", "completeness", "demand", "elastic", "faults", "replacement_slots", "runtime"]

@@ -1,6 +1,6 @@
-"""What gangs are paid for, and how the budgets of the queues stand: between `quota.budgets` and the rest.
+"""What a gang draws from the budgets of its queues, and the shortage that holds it.
 
-A gang is paid for as long as it says that it runs: `spec.runtime` of a Gang that a user wrote, else the longest
+A gang draws for as long as it declares to run: `spec.runtime` of a Gang that a user wrote, else the longest
 `muster.dev/runtime` of its pods.
 """
 

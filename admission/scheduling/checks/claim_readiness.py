@@ -1,7 +1,7 @@
-"""Whether the claims of a gang are there to be planned: made, its own to use, and not about to go.
+"""Whether the claims of a gang can be planned: they exist, belong to its pods, and are not being deleted.
 
-Asked of what the pods name, in every cycle: a claim may be deleted while its gang waits. A template that is changed or
-made again meanwhile changes nothing for claims that were made from it before; Kubernetes does not make them again.
+Checked in every cycle from what the pods name, since a claim may be deleted while its gang waits. A template that is
+changed or recreated does not affect claims that were made from it; Kubernetes does not make them again.
 """
 
 from admission.api.kubernetes.claims import Claim

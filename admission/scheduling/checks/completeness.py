@@ -1,6 +1,7 @@
-"""Whether the pods of a gang are all there, and say the same of it.
+"""Whether all pods of a gang exist, and agree about it.
 
-Nobody knows of a gang that it will never be complete: it waits, and is told for what, and where its size stands.
+An incomplete gang waits for ever: that it will never be complete cannot be known. Its hold says what is missing and
+where its size is declared.
 """
 
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What the pods of a gang that wait ask for, and the least that this can cost."""
+"""What the waiting pods of a gang ask for, and the least that this can cost."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 

@@ -1,8 +1,7 @@
-"""Gangs that need not start with all of their pods: how many start now.
+"""Gangs that may start with fewer than all of their pods: how many start now.
 
-As many as fit, but at least as many as the gang needs. Once those run, each of the others joins when it fits. Whoever
-leads the others (Ray's head, the master of a training job) is among the first; else they come in the order of their
-names, as what is numbered does.
+As many as fit, but at least the gang's minimum. Once those run, each of the others joins when it fits. The leader
+(Ray's head, the master of a training job) is among the first; the others come in the natural order of their names.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence

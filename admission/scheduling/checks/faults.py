@@ -1,4 +1,4 @@
-"""What Muster itself fails of in one gang: nobody expected it, and it must not stop the others."""
+"""Unexpected failures of Muster in one gang, contained so that they do not stop the others."""
 
 from collections.abc import Callable, MutableSequence
 from dataclasses import dataclass

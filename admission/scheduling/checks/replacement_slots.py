@@ -1,7 +1,7 @@
-"""Places that pods of a gang have left while others of it run: who is made in their stead goes there, where it can.
+"""Places that pods of a running gang have left: their replacements go there if they can.
 
-It may find there what was loaded or written before. Nothing is kept free meanwhile, and a leader knows of the places
-that it has seen being left, no others.
+A replacement may find there what was loaded or written before. The places are not kept free, and a leader knows only
+those that it has seen being left.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence

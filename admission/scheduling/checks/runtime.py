@@ -1,11 +1,11 @@
-"""How long a gang is expected to run, and when one that runs is expected to end; for backfill.
+"""The declared run time of a gang, and the expected end of a running one; for backfill.
 
-A gang says it itself (`spec.runtime` of its Gang, `muster.dev/runtime` of its pods), or its queue does for those that
-say nothing (`defaultRuntime`). It runs no longer than Muster lets it (the queue's `maxRuntime`), nor than Kubernetes
-does where that ends all of its pods (`activeDeadlineSeconds` of pods and of what they belong to).
+A gang declares it itself (`spec.runtime` of its Gang, `muster.dev/runtime` of its pods), or its queue does by default
+(`defaultRuntime`). It is bounded by the queue's `maxRuntime`, and by `activeDeadlineSeconds` of its pods and of what
+they belong to.
 
-Whoever runs longer than expected is expected to run for as long again as it is late, and for a minute at least: so what
-was computed with is computed again a few times, not all the time, and the later the less often.
+A gang that runs longer than expected is expected to run for as long again as it is late, at least a minute: so what
+depends on its end is recomputed a logarithmic number of times.
 """
 
 from datetime import datetime, timedelta

@@ -1,7 +1,7 @@
-"""Admission by numbers alone, for gangs placed by `Count`: nobody looks for devices, only the quota counts.
+"""Admission by quota alone, for gangs with placement `Count`: no devices are planned.
 
-A claim is charged for what it asks for. That is known beforehand where a meter counts claims or devices; what depends
-on the very device (a selector, a capacity, a counter, a price, a request for all devices) is not, and holds the gang.
+A claim is charged for what it asks for. That is known beforehand where a meter counts claims or devices; a gang is held
+if its charge depends on the device (a selector, a capacity, a counter, a price, a request for all devices).
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Who picks the devices of a gang, and why: what was asked for, and what the protection of the devices allows.
+"""Who picks the devices of a gang, and why: by the placement that was asked for and the protection of devices.
 
-Asked with the plan in hand, since the drivers that it touches decide. A gang whose devices cannot be had in any way
-that was asked for waits, with the fix.
+Decided once the plan is known, since it depends on the drivers that the plan uses. A gang whose devices cannot be had
+in any mode that was asked for waits, and its hold says how to fix that.
 """
 
 from collections.abc import Collection, Iterable

@@ -1,8 +1,8 @@
-"""The plan of a gang and who carries it out: the planner is asked as the gang's placement needs it.
+"""The plan of a gang and who carries it out: the planner is asked as the gang's placement requires.
 
-Where Muster picks the devices itself the plan may have any of them; where kube-scheduler does, only those that it will
-come to. Which of the two it is depends on the drivers that the plan touches, so it is known when there is a plan: one
-that kube-scheduler would have to carry out is made again as kube-scheduler would.
+Where Muster picks the devices, the plan may use any of them; where kube-scheduler does, only those that it will choose.
+Which of the two applies depends on the drivers that the plan uses, so it is known only with a plan: a plan that
+kube-scheduler has to carry out is made again as kube-scheduler would.
 """
 
 from collections.abc import Sequence

@@ -1,12 +1,12 @@
 """Whether kube-scheduler leaves a driver's devices to Muster now, and by what: the condition of placement `Allocate`.
 
 Two programs that choose among the same devices may choose the same one. Muster chooses only where kube-scheduler
-cannot: behind a *fence*, a taint on all devices of a driver that no claim may tolerate, or under *coverage*, where no
-pod that could get devices exists without Muster's gate. `judge` is asked in every cycle, with what is seen in that
-moment; its checks stand in the order in which people have to fix.
+cannot: behind a *fence*, a taint on all devices of a driver that no claim may tolerate, or under *coverage*, where
+every pod that could get devices has Muster's gate. `judge` runs in every cycle on what is seen at that moment; its
+checks are in the order in which an operator has to fix what they find.
 
-A fence cuts both ways: while its rule stands, kube-scheduler gives the driver's devices to nobody, also not to pods
-that Muster has pinned. So the rule is wanted only where it can count, and is taken away where it cannot.
+A fence cuts both ways: while its rule stands, kube-scheduler gives the driver's devices to no pod, not even to pods
+that Muster has pinned. So the rule is wanted only where it can take effect, and is removed where it cannot.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

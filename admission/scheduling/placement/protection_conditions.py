@@ -1,4 +1,4 @@
-"""What people are told of the protection of devices: a condition of every queue that it matters to, and its changes."""
+"""How the protection of devices is reported: a condition of every queue that it matters to, and its changes."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace

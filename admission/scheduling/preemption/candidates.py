@@ -1,7 +1,7 @@
-"""Who has been admitted and could be evicted, and who goes in any case: from the books, and from what is seen of pods.
+"""Admitted gangs that could be evicted, and those that end anyway: from the books, and from observed pods.
 
-A claim that pods of several gangs use stays when one of them goes. A gang goes that was evicted, or whose pods have all
-ended or are being deleted; one whose pods should have ended long ago (their node is lost, say) is not waited for.
+A claim that pods of several gangs use stays when one of them ends. A gang ends anyway if it was evicted, or if all of
+its pods have ended or are being deleted; pods whose deletion has stalled (a lost node, say) are not waited for.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

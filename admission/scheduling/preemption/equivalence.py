@@ -1,7 +1,6 @@
-"""What gangs ask for that others may be evicted for: the same for gangs that the same victims would help.
+"""Gangs that the same victims would help: they ask for the same in everything that a plan is made from but names.
 
-Looking for victims costs many plans, so it is done once for all gangs that ask for the same. That is so where all is
-equal that a plan for them is made from, and not their names.
+Looking for victims costs many plans, so it is done once for all gangs with the same question.
 """
 
 from collections.abc import Hashable, Iterable

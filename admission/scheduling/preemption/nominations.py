@@ -1,9 +1,9 @@
-"""What gangs are promised for which others were evicted, until the devices of these are really free.
+"""Nominations: what preempting gangs are planned to get, until the victims have really given it back.
 
-A promise is kept against everybody else: what the gang was planned to get counts as taken, devices and quota, beside
-what the victims still have. The gang itself is asked first in every cycle whether it can start by now, on whatever it
-finds. A promise ends when it is redeemed, when the victims are gone and it was without effect, or when it is taken over
-by a gang for which its own could be evicted if it ran already.
+A nomination holds against all other gangs: what it names counts as taken, devices and quota, in addition to what the
+victims still have. The nominated gang is decided about first in every cycle, and may start on whatever it finds. A
+nomination ends when its gang starts, when the victims are gone and it cannot start, or when a gang takes it over that
+could preempt its gang if that ran already.
 """
 
 import operator

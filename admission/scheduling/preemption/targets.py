@@ -1,8 +1,9 @@
-"""Who is evicted so that a gang that is held may start: whole gangs, and only where its plan is proved without them.
+"""Which gangs are evicted so that a held gang may start: whole gangs, and only if its plan is proved without them.
 
-Which gangs may be evicted, and which of all sets of them is chosen, `quota` says. What is asked here for each set is
-the controller's own decision about the gang that waits, in the cluster state and with the quotas that there would be
-without these gangs, and without those that go in any case; and beside what is reserved for heads that are ahead of it.
+`quota.preemption` says which gangs may be evicted and orders the sets of them. For each set, the controller's own
+decision about the waiting gang is made here, in the cluster state and with the quotas without these gangs and without
+those that end anyway, and with the reservations of heads ahead of it. So a victim is chosen only if its eviction lets
+the gang start.
 """
 
 from collections.abc import Iterable, Sequence
