@@ -1,4 +1,4 @@
-"""Values in and out of Kubernetes JSON.
+"""Decodes objects of Kubernetes from JSON, or writes them to it.
 
 Every module here has frozen values and a `decode` that turns an API object (a parsed JSON mapping) into one, raising
 `errors.MalformedObjectError` with all field paths that are wrong. No JSON mapping passes beyond this package.

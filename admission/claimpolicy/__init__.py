@@ -1,3 +1,3 @@
-"""ClaimPolicies: what claims get when their author is silent, and what they may not ask."""
+"""Applies ClaimPolicies to claims: defaults, then what may not be asked."""
 
 __all__ = ["admission", "cel_subject", "defaults", "draft", "match", "pods", "rules", "status", "templates"]

@@ -1,3 +1,3 @@
-"""Gather, decide, commit: use cases over ports. No library of the shell is named here."""
+"""Runs one admission cycle over ports; no library of the shell is named here."""
 
 __all__ = ["cycle", "outcome", "profile", "reconcile", "state"]

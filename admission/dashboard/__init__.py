@@ -1,4 +1,4 @@
-"""Pages for people: what waits and why, who holds what, and what the books say. They only ever read.
+"""Shows queues, gangs, devices or the books to people; it only reads.
 
 `server` serves them; `rbac` decides what each visitor sees; `view_model` orders what is seen of the cluster, and
 `pages` shows it.

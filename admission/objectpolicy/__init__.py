@@ -1,3 +1,3 @@
-"""Muster's own objects at admission: what is refused of them, and what their author should know."""
+"""Judges Muster's own objects at admission."""
 
 __all__ = ["admission", "claim_policies", "findings", "gangs", "meters", "queues", "workloads"]

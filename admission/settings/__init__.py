@@ -1,4 +1,4 @@
-"""Settings: every value that an operator may choose, with its type, meaning and default. This schema is the one source.
+"""Defines the settings: every value that an operator may choose, with its type, meaning, default.
 
 `load` puts a TOML file, the environment and options over the defaults, in that order; `docs` writes
 config/default.toml and docs/settings.md from what stands here (`make settings`). So a new setting needs a type, a

@@ -1,3 +1,3 @@
-"""Metrics, logs, traces."""
+"""Exports metrics, logs or traces."""
 
 __all__ = ["collectors", "logs", "metrics", "tracing"]

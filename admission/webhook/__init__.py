@@ -1,3 +1,3 @@
-"""The HTTPS server that the API server asks, its worker processes."""
+"""Serves admission reviews over HTTPS, by several worker processes if configured."""
 
 __all__ = ["handler", "server", "tls", "worker_ipc", "workers"]

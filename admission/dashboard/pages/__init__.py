@@ -1,3 +1,3 @@
-"""The pages: each handler reads what is asked, asks for the rights it takes, and fills a template."""
+"""Handles the requests for pages: each reads its query, checks rights, fills a template."""
 
 __all__ = ["devices", "gangs", "ledger", "login", "overview", "queues", "time_travel"]

@@ -1,4 +1,4 @@
-"""What people submit, and which of its pods start together: one small module for each family of kinds.
+"""Recognises the kinds of workloads: one small module per family says which of their pods start together.
 
 `catalog` lists them all. A new kind is one entry: where it is served, how its size is read, and what a pod is to it.
 """
