@@ -61,14 +61,14 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
     steps.protection.judge_again()
 
     # 5. Commit the reservations. 6. Place: only what was committed.
-    decisions = await steps.commit.commit(inputs, decided.anew, balances)
+    decisions = await steps.commit.commit(inputs, decided.updated, balances)
 
     # 7. Evict for gangs that are held, as it was decided. What that frees is theirs in a later cycle.
     await steps.preemption.evict(inputs, victims)
 
     # 8. Report it.
     with traces.step("report"):
-        return await steps.report.report(steps.inputs.regroup(inputs), replace(decided, anew=tuple(decisions)))
+        return await steps.report.report(steps.inputs.regroup(inputs), replace(decided, updated=tuple(decisions)))
 
 
 async def preload(leader: Leader, clock: datetime) -> None:

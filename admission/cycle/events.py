@@ -18,7 +18,7 @@ from admission.scheduling.placement.mode import Chosen
 from admission.scheduling.placement.protection_conditions import Change
 from admission.workloads.gangs import Group
 
-Told = tuple[str, str]
+Reported = tuple[str, str]
 """Reason and sentence that were last said of a gang."""
 
 NO_GANG = GangUid("")
@@ -48,21 +48,21 @@ async def gang_admitted(reports: Reports, group: Group, grant: Grant) -> None:
 
 
 async def gangs_held(
-    reports: Reports, by_uid: Mapping[GangUid, Group], gangs: Iterable[GangReport], told: dict[GangUid, Told]
+    reports: Reports, by_uid: Mapping[GangUid, Group], gangs: Iterable[GangReport], reported: dict[GangUid, Reported]
 ) -> None:
     """Tell the pods of gangs that wait why. gangs: those of which something changed. by_uid: all gangs."""
-    for uid in [uid for uid in told if uid not in by_uid]:
-        del told[uid]
+    for uid in [uid for uid in reported if uid not in by_uid]:
+        del reported[uid]
     for report in gangs:
         if report.hold is None or report.uid not in by_uid:
-            told.pop(report.uid, None)
+            reported.pop(report.uid, None)
             continue
         # The numbers of a budget move all the time; the gang's status has them.
         moving = report.hold.reason is HoldReason.BUDGET_EXHAUSTED
         said = (str(report.hold.reason), "" if moving else report.hold.message)
-        if told.get(report.uid) == said:
+        if reported.get(report.uid) == said:
             continue
-        told[report.uid] = said
+        reported[report.uid] = said
         for pod in _listeners(by_uid[report.uid]):
             message = f"gang {report.key} waits in queue {report.queue}: {report.hold.message}"
             await reports.notify(_about(pod, report.uid, EventType.NORMAL, report.hold.reason, message))

@@ -58,7 +58,7 @@ class OutcomeLog:
 
     _said: dict[GangUid, Said] = field(default_factory=dict)
 
-    def told(
+    def new_outcomes(
         self,
         decisions: Iterable[Decision],
         statuses: Iterable[GangReport],

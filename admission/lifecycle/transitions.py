@@ -249,7 +249,7 @@ def eviction(
     start_timeout: timedelta,
     now: datetime,
     begun: str = "",
-    had: int = sys.maxsize,
+    previous_size: int = sys.maxsize,
 ) -> Eviction | None:
     """Return why a gang must be taken back, if it must. To be asked before anything of the gang is released.
 
@@ -267,7 +267,7 @@ def eviction(
     lost = sorted(
         seat.pod for seat in placement.seats.values() if _is_lost(seat, observed) or _is_leaving(seat, observed)
     )
-    needed = min(group.still_needed, had)
+    needed = min(group.still_needed, previous_size)
     if lost and seated and len(late) == len(seated) and len(seated) < needed:
         reason = f"pod {lost[0]} went away before the whole gang ran"
         return Eviction(group=group, pods=let_in, reason=reason, timed_out=False)

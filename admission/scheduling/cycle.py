@@ -38,7 +38,7 @@ class CycleDecisions:
     whole: whether it came to every gang that waits.
     """
 
-    anew: tuple[Decision, ...] = ()
+    updated: tuple[Decision, ...] = ()
     whole: bool = True
 
 
@@ -87,9 +87,9 @@ def decide_all(
         rules.rest.lines.clear()
         _note_first(groups, state)
         state.blocked.clear()
-    found = _granted(groups, usage, state) if held is None else CycleDecisions(anew=tuple(held))
+    found = _granted(groups, usage, state) if held is None else CycleDecisions(updated=tuple(held))
     if reserve is not None:
-        reserve.look(rules, state.cluster, state.queue_usage)
+        reserve.refresh(rules, state.cluster, state.queue_usage)
     return found
 
 
@@ -163,9 +163,9 @@ def _granted(groups: tuple[Group, ...], usage: Usage, state: _State) -> CycleDec
             rules.rest.recount()
             granted += 1
         decisions.append(Decision(group=group, outcome=outcome, position=positions[group.queue], needed=finding.needed))
-        if group.uid in rules.anew:
+        if group.uid in rules.first_in_next:
             break
-    return CycleDecisions(anew=tuple(decisions), whole=len(decisions) == len(waiting))
+    return CycleDecisions(updated=tuple(decisions), whole=len(decisions) == len(waiting))
 
 
 def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None:

@@ -264,10 +264,10 @@ def _pages(dashboard: Dashboard) -> Iterator[str]:
             "dashboard.user_header: anybody could send it; say with dashboard.trusted or dashboard.authority which"
             " proxies are believed"
         )
-    yield from filter(None, map(_network_flaw, dashboard.trusted))
+    yield from filter(None, map(_network_problem, dashboard.trusted))
 
 
-def _network_flaw(text: str) -> str:
+def _network_problem(text: str) -> str:
     try:
         network = ipaddress.ip_network(text)
     except ValueError as error:

@@ -105,8 +105,8 @@ def _movements(draw: st.DrawFn, move: str, placement: Placement, number: int, at
     if move == "settle":
         return books.settle(placement, {uid: draw(_allocated()) for uid in claims}, at=at, actor=ACTOR)
     if move == "adjust":
-        anew = {uid: draw(_allocated()) for uid in claims if placement.holdings[uid].settled}
-        return books.readjust(placement, anew, at=at, actor=ACTOR)
+        updated = {uid: draw(_allocated()) for uid in claims if placement.holdings[uid].settled}
+        return books.readjust(placement, updated, at=at, actor=ACTOR)
     if move == "release":
         pods = [uid for uid in sorted(placement.seats) if draw(st.booleans())]
         return books.release(placement, pods=pods, claims=claims, at=at, actor=ACTOR, reason=draw(texts))

@@ -75,7 +75,7 @@ class Promises:
                 self.decider.arrive(Waiting(arrival, town.rules.now + arrival.at))
             for running in self.decider.settle(freed=freed):
                 self.started[running.waiting.key] = self.stage.time
-            self.stage.reserve.look(self.stage.rules, self.stage.virtual_cluster.cluster, self.stage.queue_usage)
+            self.stage.reserve.refresh(self.stage.rules, self.stage.virtual_cluster.cluster, self.stage.queue_usage)
             for uid, estimate in self.stage.reserve.estimates.items():
                 if estimate.at is not None:
                     self.promised.setdefault(uid, estimate.at)

@@ -80,7 +80,7 @@ class Watched(preempt.Preempting):
         started = super()._start(line, starter, found)
         stage = self._stage
         stage.reserve.advance(stage.time)
-        stage.reserve.look(stage.rules, stage.virtual_cluster.cluster, stage.queue_usage)
+        stage.reserve.refresh(stage.rules, stage.virtual_cluster.cluster, stage.queue_usage)
         after = dict(self._promised())
         self.evictions += 1
         for key, at in before.items():

@@ -24,7 +24,7 @@ from tests.unit.quota.test_tree import NOON
 NODES = ("a", "b")
 GPUS = 2
 ALLOCATABLE = {"cpu": "8", "memory": "8Gi", "pods": "10"}
-SAYS = ("profile", "nodes", "classes", "taken", "shares", "left", "pinned", "users", "conflicted", "awaited")
+SAYS = ("profile", "nodes", "classes", "taken", "shares", "left", "pinned", "users", "conflicted", "pending")
 
 NAMES = ("p", "q")
 GATE = {"name": "muster.dev/admission"}
@@ -113,12 +113,12 @@ def _played(changes: Iterable[tuple[str, str, Any]]) -> Iterator[tuple[Snapshot,
 def test_a_world_made_from_the_one_before_is_that_made_anew(seed: int) -> None:
     before: ClusterState | None = None
     for snapshot, placements in _played(_changes(Random(seed))):  # noqa: S311 - a seed for choices
-        cluster, anew = (
+        cluster, updated = (
             cluster_state.build(snapshot, placements, before=before),
             cluster_state.build(snapshot, placements),
         )
 
-        assert {name: getattr(cluster, name) for name in SAYS} == {name: getattr(anew, name) for name in SAYS}
+        assert {name: getattr(cluster, name) for name in SAYS} == {name: getattr(updated, name) for name in SAYS}
         if before is not None:
             # Of a copy nobody knows where it came from: everything is compared.
             assert cluster_state.changed(before, cluster) == cluster_state.changed(before, replace(cluster))
@@ -149,9 +149,9 @@ def test_claims_indexed_one_snapshot_after_the_other_are_those_indexed_anew(seed
     for snapshot, _ in _played(_reserved(draw, _changes(draw))):
         index = extended_resources.Index.of(snapshot, index)
 
-        anew = extended_resources.Index.of(snapshot)
-        assert (index.claims, index.holders) == (anew.claims, anew.holders)
-        assert all(index.claims[uid] is claim for uid, claim in anew.claims.items())
+        updated = extended_resources.Index.of(snapshot)
+        assert (index.claims, index.holders) == (updated.claims, updated.holders)
+        assert all(index.claims[uid] is claim for uid, claim in updated.claims.items())
 
 
 def _reserved(draw: Random, changes: Iterable[tuple[str, str, Any]]) -> Iterator[tuple[str, str, Any]]:

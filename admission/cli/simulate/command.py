@@ -78,7 +78,7 @@ def simulate(
     found = [*manifest_reader.read(paths), *_policies(policy or [])]
     bodies = [manifest.body for manifest in found]
     cluster_state = expand.expand(bodies, now=_time(now), namespace=namespace, profile=compatibility.profile(profile))
-    _refuse_flaws(cluster_state, found)
+    _refuse_problems(cluster_state, found)
 
     if arrivals is not None:
         raise typer.Exit(_play(cluster_state, arrivals, compare, chart, output, steps))
@@ -197,7 +197,7 @@ def _time(text: str | None) -> datetime | None:
     return time
 
 
-def _refuse_flaws(cluster_state: Expanded, found: Sequence[Manifest]) -> None:
+def _refuse_problems(cluster_state: Expanded, found: Sequence[Manifest]) -> None:
     problems = [found[index].problem(fault) for index, error in cluster_state.problems for fault in error.problems]
     if problems:
         raise BadInputError(problems)

@@ -25,10 +25,10 @@ MOST_TOLD = 20
 
 def play(cluster_state: Expanded, path: str, policies: Sequence[Policy], *, steps: int) -> list[Play]:
     """Play the trace of a file under each policy. Raises MendError and BadInputError."""
-    town = cluster.build_cluster(cluster_state, steps=steps)
+    replayed = cluster.build_cluster(cluster_state, steps=steps)
     arrivals = trace_reader.read(path)
-    trace_reader.check(path, arrivals, town)
-    for text in notes(town):
+    trace_reader.check(path, arrivals, replayed)
+    for text in notes(replayed):
         terminal.note(text)
     plays: list[Play] = []
     # What is read lives as long as the process, and need not be looked through again and again.
@@ -36,31 +36,31 @@ def play(cluster_state: Expanded, path: str, policies: Sequence[Policy], *, step
     gc.freeze()
     for policy in policies:
         with terminal.shown(f"playing {policy}") as watch:
-            plays.append(_played(town, arrivals, policy, watch))
+            plays.append(_played(replayed, arrivals, policy, watch))
     gc.unfreeze()
     return plays
 
 
-def _played(town: Cluster, arrivals: Sequence[Arrival], policy: Policy, watch: Watch) -> Play:
+def _played(replayed: Cluster, arrivals: Sequence[Arrival], policy: Policy, watch: Watch) -> Play:
     try:
-        return player.play(town, arrivals, policy, watch)
+        return player.play(replayed, arrivals, policy, watch)
     except OverflowError as error:
         raise FixError(
             "--arrivals: the trace goes on beyond the year 9999, where time ends; make it shorter"
         ) from error
 
 
-def notes(town: Cluster) -> list[str]:
+def notes(replayed: Cluster) -> list[str]:
     """Return what of the input takes no part."""
     found: list[str] = []
-    if town.left_out:
-        some = ", ".join(town.left_out[:3]) + (" and others" if len(town.left_out) > 3 else "")
+    if replayed.left_out:
+        some = ", ".join(replayed.left_out[:3]) + (" and others" if len(replayed.left_out) > 3 else "")
         found.append(f"gangs of the input that wait take no part: {some}")
-    if any(queue.budgets for queue in town.tree.queues.values()):
+    if any(queue.budgets for queue in replayed.tree.queues.values()):
         found.append("budgets are not played: jobs are not held for want of one")
-    if any(queue.max_runtime is not None for queue in town.tree.queues.values()):
+    if any(queue.max_runtime is not None for queue in replayed.tree.queues.values()):
         found.append("maxRuntime is not played: jobs run for as long as the trace says")
-    if any(town.rules.sharing.half_lives.values()):
+    if any(replayed.rules.sharing.half_lives.values()):
         found.append("half-lives are not played: fair shares are those of present use")
     return found
 

@@ -33,9 +33,9 @@ def read(path: str) -> tuple[Arrival, ...]:
     return trace.arrivals
 
 
-def check(path: str, arrivals: tuple[Arrival, ...], town: Cluster) -> None:
+def check(path: str, arrivals: tuple[Arrival, ...], replayed: Cluster) -> None:
     """Refuse a trace that asks for what the cluster does not have. Raises BadInputError."""
-    _refuse(path, cluster.shortages(town, arrivals))
+    _refuse(path, cluster.shortages(replayed, arrivals))
 
 
 def _refuse(path: str, found: list[tuple[int, Problem]]) -> None:

@@ -63,7 +63,7 @@ class _Yield:
         named = {_template_of(pod, claim) for pod in self.pods.values() for claim in pod.claims if claim.template}
         self.named = tuple(sorted(named))
 
-    def look(self, templates: Mapping[str, ClaimTemplate]) -> bool:
+    def refresh(self, templates: Mapping[str, ClaimTemplate]) -> bool:
         """Make the claims again where a template is another one than before; return whether that was so."""
         now = tuple(map(templates.get, self.named))
         if len(now) == len(self._templates) and all(map(operator.is_, now, self._templates)):
@@ -190,7 +190,7 @@ class PendingPods:
         if not same:
             self._pods = {uid: pod for part in parts for uid, pod in _expected(part)}
         templates = self._templates(snapshot, parts)
-        changed = [found.look(templates) for found, _ in parts]
+        changed = [found.refresh(templates) for found, _ in parts]
         if any(changed) or not same:
             self._claims = {
                 key: claim

@@ -136,7 +136,7 @@ class SchedulingCache:
     def find_expected_ends(self, inputs: CycleInputs, book: Book, cluster: ClusterState) -> Mapping[str, ExpectedEnd]:
         """Return which gangs have devices, and until when."""
         queues, users = inputs.snapshot.queues, cluster.users
-        return self.expected_ends.look(book.placements, inputs.groups, queues, users, inputs.now)
+        return self.expected_ends.refresh(book.placements, inputs.groups, queues, users, inputs.now)
 
 
 def usage(book: Book) -> Mapping[QueueName, Charge]:

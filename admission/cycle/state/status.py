@@ -37,7 +37,7 @@ class StatusState:
     Rule: a decision stands until another one says something else; a status is pending until it is written.
     """
 
-    reported: dict[GangUid, events.Told] = field(default_factory=dict)
+    reported: dict[GangUid, events.Reported] = field(default_factory=dict)
     """What Events said last of each gang; kept by `events.gangs_held`."""
     outcomes: OutcomeLog = field(default_factory=OutcomeLog)
     _decisions: dict[GangUid, Decision] = field(default_factory=dict)

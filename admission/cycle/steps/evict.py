@@ -149,7 +149,7 @@ class GangEviction:
             start_timeout=queue.start_timeout if queue is not None else START_TIMEOUT,
             now=inputs.now,
             begun=self.evictions.partial_reason(group.uid),
-            had=self.evictions.size(group.uid),
+            previous_size=self.evictions.size(group.uid),
         )
         if found is None and group.placement is not None and group.placement.queue in limiting:
             return limits.due(group, inputs.tree, inputs.now)

@@ -65,16 +65,16 @@ class Preemption:
         memory.begun = True
         self._forget_others(inputs)
         decided = nominations.decide_all(inputs.groups, rules, cluster, usage, memory, reserve=backfill)
-        found = {decision.group.uid: decision for decision in decided.anew}
+        found = {decision.group.uid: decision for decision in decided.updated}
         dropped = self._drop_vain(inputs, found)
         chosen: tuple[PreemptionTargets, ...] = ()
-        if rules.beyond is None and rules.balances is not None and self.term.is_confirmed and not rules.anew:
+        if rules.beyond is None and rules.balances is not None and self.term.is_confirmed and not rules.first_in_next:
             before = {*memory.nominations}
             chosen = tuple(
                 self._targets(inputs, found, lambda: self._stage(inputs, rules, cluster, usage, decided=decided))
             )
             dropped += before - {*memory.nominations}
-        return replace(decided, anew=self._explained(found, dropped)), chosen
+        return replace(decided, updated=self._explained(found, dropped)), chosen
 
     async def evict(self, inputs: CycleInputs, chosen: Sequence[PreemptionTargets]) -> None:
         """Evict the victims; where that fails, the next cycles try again, whichever process leads then."""
@@ -146,7 +146,7 @@ class Preemption:
     ) -> "_Stage":
         """Return the cluster and the quotas after what was decided, with nominations taken, and the candidates."""
         memory = self.memory
-        grants = [(one.group, one.outcome) for one in decided.anew if isinstance(one.outcome, Grant)]
+        grants = [(one.group, one.outcome) for one in decided.updated if isinstance(one.outcome, Grant)]
         started = {group.uid for group, _ in grants}
         left = [nomination for uid, nomination in memory.nominations.items() if uid not in started]
         charges = [(one.group.queue, one.grant.plan.charge) for one in left]

@@ -62,10 +62,10 @@ class CycleReport:
 
     async def report(self, inputs: CycleInputs, decided: CycleDecisions) -> CycleResult:
         """Write every status and Event that changed, and return it all."""
-        changed = self.statuses.keep_decisions(inputs, decided.anew)
+        changed = self.statuses.keep_decisions(inputs, decided.updated)
         # Off the event loop: with a thousand queues it takes a good part of a second.
         gangs, queues, conditions = await self.executor.run(self.make, inputs, changed)
-        granted = [d.group.uid for d in decided.anew if isinstance(d.outcome, Grant)]
+        granted = [d.group.uid for d in decided.updated if isinstance(d.outcome, Grant)]
         statuses, is_confirmed, placements = self.statuses, self.term.is_confirmed, self.mirror.book.placements
         sure = gangs if is_confirmed else [one for one in gangs if one.uid not in placements]
         async with asyncio.TaskGroup() as tasks:
@@ -86,7 +86,9 @@ class CycleReport:
             granted=tuple(granted),
             evicted={group.uid: why for group, why in self.log.evicted},
             protected=protection_conditions.holding_by_driver(self.fences.protections),
-            decisions=statuses.outcomes.told(decided.anew, gangs, self.log.evicted, statuses.groups, inputs.now),
+            decisions=statuses.outcomes.new_outcomes(
+                decided.updated, gangs, self.log.evicted, statuses.groups, inputs.now
+            ),
             next_try=inputs.clock if has_more else self._next_try(inputs),
             behind=ledger_clock.behind(inputs.clock, inputs.now),
             unposted=len(unposted),

@@ -90,7 +90,7 @@ class Scheduling:
             beyond=NOT_EXAMINED if self.mirror.is_down else None,
             protection=self.fences.protections,
             unready=inputs.unready,
-            anew=inputs.first_in_next,
+            first_in_next=inputs.first_in_next,
             vacant=self.evictions.vacancies,
             unfit=self.pending.problems,
             defects=self.log.defects,

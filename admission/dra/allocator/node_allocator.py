@@ -93,10 +93,12 @@ def allocate(
 
     promise: only an answer that rests on no known defect of kube-scheduler.
     """
-    return beside(AllocatedOverlay(cluster), claims, node, cluster, selectors=selectors, steps=steps, certain=certain)
+    return allocate_with(
+        AllocatedOverlay(cluster), claims, node, cluster, selectors=selectors, steps=steps, certain=certain
+    )
 
 
-def beside(
+def allocate_with(
     usage: AllocatedOverlay,
     claims: Sequence[Claim],
     node: NodeName,

@@ -72,7 +72,7 @@ def replayed(
     usage = AllocatedOverlay(CombinedOverlay(cluster, {claim.meta.key for pod in pods for claim in pod.claims}))
     found: list[Prediction] = []
     for pod in pods:
-        answer = node_allocator.beside(usage, pod.claims, node, cluster, selectors=selectors, steps=steps)
+        answer = node_allocator.allocate_with(usage, pod.claims, node, cluster, selectors=selectors, steps=steps)
         if isinstance(answer, Allocated):
             usage.add(use for uses in answer.uses for use in uses)
             found.append(Prediction(pod, tuple(result.given for result in answer.claims)))
@@ -87,7 +87,7 @@ def _landed(
     """Take a first fit for a displaced claim: beside what is planned or, where that leaves nothing, as things are."""
     for usage in (AllocatedOverlay(cluster), really):
         try:
-            answer = node_allocator.beside(
+            answer = node_allocator.allocate_with(
                 usage, [conflicted.claim], conflicted.node, cluster, selectors=selectors, steps=steps
             )
         except StepsEndedError:

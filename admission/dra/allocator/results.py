@@ -47,7 +47,7 @@ class DeadEnd:
 
     claim: int
     request: int
-    had: int
+    found: int
     reasons: frozenset[Failure] = frozenset()
     at: int | None = None
     disputed: str = ""

@@ -465,7 +465,7 @@ class Search:
     def _note(self, c: int, r: int, had: int, reasons: set[Failure], at: int | None = None) -> None:
         """Note where the search got stuck, and what turned devices away whenever it came as far as that."""
         far, known = (c, r, had), self.farthest
-        reached = (known.claim, known.request, known.had)
+        reached = (known.claim, known.request, known.found)
         if far > reached:
             self.farthest = DeadEnd(c, r, had, frozenset(reasons), at)
         elif far == reached and not reasons <= known.reasons:

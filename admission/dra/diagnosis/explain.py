@@ -294,7 +294,7 @@ def _farthest(scene: _Scene, nodes: Sequence[int]) -> tuple[int, DeadEnd | None]
     ]
     if not found:
         return nodes[0], None
-    return max(found, key=lambda pair: (pair[1].claim, pair[1].request, pair[1].had, -pair[0]))
+    return max(found, key=lambda pair: (pair[1].claim, pair[1].request, pair[1].found, -pair[0]))
 
 
 def _why(scene: _Scene, node: int, dead_end: DeadEnd) -> str:
@@ -311,7 +311,9 @@ def _why(scene: _Scene, node: int, dead_end: DeadEnd) -> str:
     shown = scene.greedy.state.visible_devices(node)
     layout = scene.greedy.state.layouts[node]
     example = f", {layout.listed_devices[shown[dead_end.at]].id} for one" if dead_end.at is not None else ""
-    return f": request {request.name} gets {dead_end.had} on {scene.greedy.state.names[node]}, since {reasons}{example}"
+    return (
+        f": request {request.name} gets {dead_end.found} on {scene.greedy.state.names[node]}, since {reasons}{example}"
+    )
 
 
 def _wish(request: RequestAlternatives) -> str:

@@ -87,9 +87,10 @@ class DeviceOrders:
     def marked(self, contents: NodeContents, marks: Marks) -> DeviceOrder:
         """Return the device order of a node with devices that others may see. marks: per device; empty for none."""
         units = [self._units.known[number] for number in contents.units]
-        told = marks or (None,) * len(units)
+        marks_of_units = marks or (None,) * len(units)
         sorts: list[Hashable] = [
-            number if mark is None else (number, mark) for number, mark in zip(contents.units, told, strict=True)
+            number if mark is None else (number, mark)
+            for number, mark in zip(contents.units, marks_of_units, strict=True)
         ]
         partitions = [-1] * len(units)
         live = [not unit.use.taken for unit in units]
@@ -99,9 +100,9 @@ class DeviceOrders:
         ]
         for number, members in enumerate(_together(units)):
             plainly = _plainly(units, members)
-            partition = self._partition(contents, members, told, plainly=plainly)
+            partition = self._partition(contents, members, marks_of_units, plainly=plainly)
             for at in members:
-                shape = self._shape(contents.units[at], told[at], plainly=plainly)
+                shape = self._shape(contents.units[at], marks_of_units[at], plainly=plainly)
                 partitions[at], sorts[at] = number, (partition.number, shape)
                 alive, blocked = partition.shapes[shape]
                 live[at] = live[at] and alive
@@ -119,11 +120,11 @@ class DeviceOrders:
         )
 
     def _partition(
-        self, contents: NodeContents, members: Sequence[int], told: Marks, *, plainly: bool
+        self, contents: NodeContents, members: Sequence[int], marks_of_units: Marks, *, plainly: bool
     ) -> _Partitionable:
         units = [self._units.known[contents.units[at]] for at in members]
         left = _available(contents.counter_sets[units[0].counter_set], units, plainly=plainly)
-        shapes = [self._shape(contents.units[at], told[at], plainly=plainly) for at in members]
+        shapes = [self._shape(contents.units[at], marks_of_units[at], plainly=plainly) for at in members]
         key = (tuple(sorted(shapes)), None if left is None else tuple(sorted(left.items())))
         known = self._partitions.get(key)
         if known is None:
@@ -231,8 +232,8 @@ def least_of(units: Iterable[DeviceGroup], parsed: int) -> Needs:
         for unit in units
         if unit.signature.answers[parsed] is Answer.YES
     ]
-    families = set.intersection(*(set(row) for row in rows)) if rows else set()
-    return {name: min(row[name] for row in rows) for name in sorted(families)}
+    shape_groups = set.intersection(*(set(row) for row in rows)) if rows else set()
+    return {name: min(row[name] for row in rows) for name in sorted(shape_groups)}
 
 
 def needs_of(claims: Iterable[ParsedClaim], least: Callable[[ParsedRequest], Needs]) -> dict[str, Amount]:

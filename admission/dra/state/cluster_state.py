@@ -186,7 +186,7 @@ def build(
         sources=None if unseen else sources,
         kept=kept,
     )
-    return _succeeding(before, cluster, counted, use.added)
+    return _following(before, cluster, counted, use.added)
 
 
 def _laid_out(
@@ -359,7 +359,7 @@ def _differing(before: ClusterState, cluster: ClusterState) -> frozenset[NodeNam
     return _reshelved(before, cluster) | seeing(cluster, devices) | _changed(before.left, cluster.left)
 
 
-def _succeeding(
+def _following(
     before: ClusterState | None, cluster: ClusterState, counted: UsageTotals, planned: Collection[DeviceId]
 ) -> ClusterState:
     """Note where a state differs from the one before it. planned: the devices in use in it beside what was counted."""

@@ -119,7 +119,7 @@ class _Seen:
         self._doubtful: set[GangUid] = set()
         self._unseen: set[GangUid] = set()
 
-    def look(self, changes: _Changes, renewed: Iterable[Claim], by_uid: Mapping[Uid, Claim]) -> set[str]:
+    def refresh(self, changes: _Changes, renewed: Iterable[Claim], by_uid: Mapping[Uid, Claim]) -> set[str]:
         """Return the names of the claims for which another client pays now."""
         uids = {uid for placement in (*changes.before, *changes.now) for uid in placement.holdings}
         for placement in changes.before:
@@ -170,7 +170,7 @@ class _Devices:
         self.moved: set[DeviceId] | None = None
         """The devices of which the use may be another one than before; None for all."""
 
-    def look(
+    def refresh(
         self, claims: Mapping[str, Claim], keys: Iterable[str], payers: Mapping[Uid, str], features: Features
     ) -> tuple[Mapping[DeviceId, Holder], Mapping[DeviceId, Sequence[Shared]]]:
         """Return what is taken, and what is shared. keys: of the claims that changed, or for which others pay."""
@@ -237,7 +237,7 @@ class _Rooms:
         self.moved: set[NodeName] = set()
         """The nodes of which what is left may be something else than before."""
 
-    def look(
+    def refresh(
         self, nodes: Mapping[NodeName, Node], pods: Mapping[Uid, Pod], changes: _Changes
     ) -> Mapping[NodeName, _Left]:
         """Return what is left of every node."""
@@ -330,9 +330,9 @@ class IncrementalUsage:
         keys = changed(self._claims, snapshot.claims)
         renewed = [claims[key] for key in keys for claims in (self._claims, snapshot.claims) if key in claims]
         self._placements, self._claims = by_gang, snapshot.claims
-        concerned = self._seen.look(changes, renewed, by_uid)
-        taken, shares = self._devices.look(snapshot.claims, {*keys, *concerned}, self._seen.payers, features)
-        left = self._bounds.look(snapshot.nodes, snapshot.pods, changes)
+        concerned = self._seen.refresh(changes, renewed, by_uid)
+        taken, shares = self._devices.refresh(snapshot.claims, {*keys, *concerned}, self._seen.payers, features)
+        left = self._bounds.refresh(snapshot.nodes, snapshot.pods, changes)
         return UsageTotals(
             taken=taken,
             shares=shares,

@@ -38,7 +38,7 @@ class Seen:
 PARTS = (64, 8, 1)
 """What part of the budget a domain has in the first round, in the second one, in the last one."""
 
-_TOLD = (Kind.FATAL, Kind.INFEASIBLE, Kind.UNPRICED, Kind.POOL_INCOMPLETE, Kind.OVER_QUOTA, Kind.NO_DOMAIN)
+_REPORTED = (Kind.FATAL, Kind.INFEASIBLE, Kind.UNPRICED, Kind.POOL_INCOMPLETE, Kind.OVER_QUOTA, Kind.NO_DOMAIN)
 """Of what is found in several domains the last of these is told: what may still change, before what is proved."""
 
 
@@ -225,7 +225,7 @@ def _searched(  # noqa: PLR0917 - the same
                     return replace(answer, steps=spent)
                 answers[domain.value] = answer
         left = [domain for domain in left if domain.value not in answers or _has_ended(answers[domain.value])]
-    told = _Told(scope=scope, domains=len(wanted), pods=gang.size, is_home=bool(home))
+    told = _Explanation(scope=scope, domains=len(wanted), pods=gang.size, is_home=bool(home))
     return replace(told.ended(steps) if left else told.nearest(answers), steps=spent)
 
 
@@ -234,7 +234,7 @@ def _has_ended(answer: NoPlan) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _Explanation:
     """What was searched: so many domains, or the one where others of them are, for so many pods."""
 
     scope: Scope
@@ -251,7 +251,7 @@ class _Told:
     def nearest(self, answers: Mapping[str, NoPlan]) -> NoPlan:
         """Tell what was found in the domain that comes nearest."""
         _, value, told = max(
-            ((_TOLD.index(one.kind), one.placed, at), value, one) for at, (value, one) in enumerate(answers.items())
+            ((_REPORTED.index(one.kind), one.placed, at), value, one) for at, (value, one) in enumerate(answers.items())
         )
         label = self.scope.label
         details = {**told.details, **_details(self.scope, self.domains, self.pods), "domain": value}

@@ -172,7 +172,7 @@ class _Arranging:
                     f"the domains of {first.scope.label} have places for {sum(bounds)} of {len(parts)} subgroups like"
                     f" {first.name} ({first.gang.size} pods), each of which has to be in one"
                 )
-                return self._told(message, placed=sum(bounds) * first.gang.size)
+                return self._no_plan(message, placed=sum(bounds) * first.gang.size)
         return None
 
     def _most(self, domain: Domain, sort: int, parts: Sequence[_Part]) -> int:
@@ -213,7 +213,7 @@ class _Arranging:
         if self._is_unsure:
             return self._ended()
         if refused is None:
-            return self._told(f"{self._those} do not all find a domain beside each other")
+            return self._no_plan(f"{self._those} do not all find a domain beside each other")
         if refused.kind is Kind.OVER_QUOTA:
             return refused
         lead = f"whichever domains {self._those} are in, not all pods of the gang find a place"
@@ -288,7 +288,7 @@ class _Arranging:
         labels = dict.fromkeys(part.scope.label for part in self._parts)
         return {"topology": ", ".join(labels), "subgroups": len(self._parts), "pods": self._gang.size}
 
-    def _told(self, message: str, placed: int = 0) -> NoPlan:
+    def _no_plan(self, message: str, placed: int = 0) -> NoPlan:
         return NoPlan(kind=Kind.INFEASIBLE, message=message, details=self._details, placed=placed)
 
     def _ended(self) -> NoPlan:

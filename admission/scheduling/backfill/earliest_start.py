@@ -31,7 +31,7 @@ class Search:
     present: RunningGangs
     later: Simulation
     others: Others
-    _lack: CapacityBound | None = None
+    _shortage: CapacityBound | None = None
     _moments: dict[datetime, Moment] = field(default_factory=dict)
     _may: dict[datetime, bool] = field(default_factory=dict)
     _plans: dict[datetime, Plan | None] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Search:
         if low is None:
             return None
         # Where room was counted, there mostly is a plan as soon as there is enough.
-        found = reservations.first(times, self._fits, low if self._lack is not None else max(low, start))
+        found = reservations.first(times, self._fits, low if self._shortage is not None else max(low, start))
         plan = self._plans[times[found]] if found is not None else None
         return None if found is None or plan is None else (self._moments[times[found]], plan)
 
@@ -62,9 +62,9 @@ class Search:
             return True
         if not moment.queue_usage.fits(inputs.queue.name, inputs.needed):
             return False
-        if self._lack is None:
-            self._lack = chain.capacity_bound(replace(inputs, cluster=moment.cluster))
-        return self._lack is None or not self._lack.is_felt(moment.cluster)
+        if self._shortage is None:
+            self._shortage = chain.capacity_bound(replace(inputs, cluster=moment.cluster))
+        return self._shortage is None or not self._shortage.is_felt(moment.cluster)
 
     def _fits(self, at: datetime) -> bool:
         """Return whether there is a plan."""

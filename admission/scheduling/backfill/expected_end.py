@@ -43,7 +43,7 @@ class ExpectedEnds:
     _made: dict[GangUid, _Made] = field(default_factory=dict)
     _by_gang: Mapping[str, ExpectedEnd] = field(default_factory=dict)
 
-    def look(
+    def refresh(
         self,
         placements: Mapping[GangUid, Placement],
         groups: tuple[Group, ...],

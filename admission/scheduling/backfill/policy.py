@@ -264,7 +264,7 @@ class Backfill:
         if head is not None and is_head and reservations.are_equivalent(head.group, group):
             head.group = group
             return
-        never_fits = self._never_fits.look(group, inputs, finding.needed)
+        never_fits = self._never_fits.refresh(group, inputs, finding.needed)
         if head is not None and (is_head or not never_fits or head.is_behind(group)):
             self._drop(group.queue)
         if not never_fits:
@@ -310,7 +310,7 @@ class Backfill:
         """Return whether it is known that a gang cannot be a head."""
         return self._never_fits.is_known(group)
 
-    def look(self, rules: Rules, cluster: ClusterState, queue_usage: QueueUsage) -> None:
+    def refresh(self, rules: Rules, cluster: ClusterState, queue_usage: QueueUsage) -> None:
         """Reserve for the first heads, at the end of a round; prove again what is reserved, as others come and go."""
         for head in self._heads_ahead(None):
             inputs = Inputs(rules=rules, group=head.group, queue=head.queue, cluster=cluster, queue_usage=queue_usage)

@@ -62,7 +62,7 @@ class NeverFits:
         known = self._known.get(group.uid)
         return known is not None and known.group is group and known.never_fits
 
-    def look(self, group: Group, inputs: Inputs, needed: Charge) -> bool:
+    def refresh(self, group: Group, inputs: Inputs, needed: Charge) -> bool:
         """Return whether there is none. needed: what the gang takes of its queue's quota at least."""
         known = self._known.get(group.uid)
         if known is None or known.group is not group or self.present.now - known.at >= RETRY:

@@ -82,7 +82,7 @@ class Rules:
     """Which drivers' devices are Muster's alone to give."""
     unready: Mapping[GangUid, Hold] = field(default_factory=dict)
     """What holds gangs whose claims are still being freed."""
-    anew: frozenset[GangUid] = frozenset()
+    first_in_next: frozenset[GangUid] = frozenset()
     """Those of them that the next cycle plans again; nobody behind them is planned before."""
     unfit: Mapping[GangUid, Hold | Denial] = field(default_factory=dict)
     """What holds workloads whose pods cannot be told from their templates."""
@@ -177,7 +177,7 @@ def _decided(inputs: Inputs) -> Verdict:
         return _judged(inputs if part is group else replace(inputs, group=part, known=None))
 
     found = elastic.largest(group, judged)
-    return replacement_slots.regained(found, rules.vacant.get(group.uid, ()), rules.snapshot.nodes, judged)
+    return replacement_slots.reassigned(found, rules.vacant.get(group.uid, ()), rules.snapshot.nodes, judged)
 
 
 def _judged(inputs: Inputs) -> Verdict:

@@ -72,9 +72,9 @@ def _groupings(group: Group) -> Denial | None:
     sizes = sorted({size for pod in group.pods if (size := grouping.size(pod))})
     if len(sizes) < 2:
         return None
-    told = ", ".join(map(str, sizes))
-    message = f"its pods say different sizes ({told}); give all of them the same {grouping.size_key}"
-    return Denial(DenyReason.POLICY_VIOLATION, message, {"sizes": told})
+    missing_pods = ", ".join(map(str, sizes))
+    message = f"its pods say different sizes ({missing_pods}); give all of them the same {grouping.size_key}"
+    return Denial(DenyReason.POLICY_VIOLATION, message, {"sizes": missing_pods})
 
 
 def _sizes(group: Group) -> Denial | None:
@@ -93,9 +93,9 @@ def _said_alike(group: Group, key: str, what: str) -> Denial | None:
             return Denial(DenyReason.MALFORMED_REQUEST, message, {"pod": pod.meta.name})
     sizes = sorted({gang_key.size_in(labels.setting(pod, key)) for pod in group.pods})
     if len(sizes) > 1:
-        told = ", ".join(str(size) if size else "none" for size in sizes)
-        message = f"its pods say different {what} ({told}); give all of them the same {key}"
-        return Denial(DenyReason.POLICY_VIOLATION, message, {"sizes": told})
+        missing_pods = ", ".join(str(size) if size else "none" for size in sizes)
+        message = f"its pods say different {what} ({missing_pods}); give all of them the same {key}"
+        return Denial(DenyReason.POLICY_VIOLATION, message, {"sizes": missing_pods})
     return None
 
 

@@ -52,7 +52,9 @@ def taken(places: Sequence[ReplacementSlot], pods: Iterable[Pod]) -> tuple[Repla
     return tuple(place for place in places if place not in removed)
 
 
-def regained(found: Verdict, places: Sequence[ReplacementSlot], nodes: Container[NodeName], decide: Decide) -> Verdict:
+def reassigned(
+    found: Verdict, places: Sequence[ReplacementSlot], nodes: Container[NodeName], decide: Decide
+) -> Verdict:
     """Return the grant that has pods go where those before them were, if there is one.
 
     found: what was found of a gang. Only if pods of it may start at all does it matter where. nodes: those there are.
@@ -75,7 +77,7 @@ def regained(found: Verdict, places: Sequence[ReplacementSlot], nodes: Container
 def _by_pod(pods: Iterable[Pod], places: Sequence[ReplacementSlot]) -> dict[Uid, ReplacementSlot]:
     """Return the place of each pod that comes in place of another: of the same name, or else of one alike."""
     left, new, found = list(reversed(places)), list(pods), dict[Uid, ReplacementSlot]()
-    for is_heir in (_is_namesake, _is_akin):
+    for is_heir in (_has_same_name, _is_akin):
         for pod in (pod for pod in new if pod.meta.uid not in found):
             place = next((place for place in left if is_heir(pod, place)), None)
             if place is not None:
@@ -84,7 +86,7 @@ def _by_pod(pods: Iterable[Pod], places: Sequence[ReplacementSlot]) -> dict[Uid,
     return found
 
 
-def _is_namesake(pod: Pod, place: ReplacementSlot) -> bool:
+def _has_same_name(pod: Pod, place: ReplacementSlot) -> bool:
     return pod.meta.key == place.pod
 
 

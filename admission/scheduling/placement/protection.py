@@ -438,7 +438,7 @@ def _outsiders(scene: FenceInputs) -> Iterator[Pod]:
     """Yield the pods that Muster has not let in and that kube-scheduler may be giving devices to."""
     free = _schedulable(scene)
     seated = {uid for placement in scene.placements for uid in placement.seats} if free else frozenset[Uid]()
-    return (pod for uid, pod in free.items() if uid not in seated and _lacks_devices(pod, scene.snapshot))
+    return (pod for uid, pod in free.items() if uid not in seated and _has_no_devices(pod, scene.snapshot))
 
 
 def _schedulable(scene: FenceInputs) -> dict[Uid, Pod]:
@@ -450,7 +450,7 @@ def _schedulable(scene: FenceInputs) -> dict[Uid, Pod]:
     }
 
 
-def _lacks_devices(pod: Pod, snapshot: Snapshot) -> bool:
+def _has_no_devices(pod: Pod, snapshot: Snapshot) -> bool:
     claims = (snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(claim)}") for claim in pod.claims)
     if any(claim is None or claim.allocation is None for claim in claims):
         return True

@@ -280,7 +280,7 @@ def decide_all(
     started = {decision.group.uid for decision in redeemed}
     rest = tuple(group for group in groups if group.uid not in started) if started else groups
     round_ = cycle.decide_all(rest, rules, with_nominations.over(cluster, left), _with(usage, left), reserve)
-    return replace(round_, anew=(*redeemed, *round_.anew))
+    return replace(round_, updated=(*redeemed, *round_.updated))
 
 
 def _with(usage: Usage, nominations: Sequence[Nomination]) -> Usage:

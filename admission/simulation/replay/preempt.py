@@ -38,10 +38,10 @@ class Preempting(Muster):
 
     def _ousted(self, started: Collection[Running]) -> Running | None:
         """Evict for the first job that this helps, and start that one; None where it helps nobody."""
-        anew = {id(running) for running in started}
-        present = {GangUid(one.waiting.key): one for one in self._stage.running if id(one) not in anew}
+        updated = {id(running) for running in started}
+        present = {GangUid(one.waiting.key): one for one in self._stage.running if id(one) not in updated}
         candidates = [self._tenant(running) for running in present.values()]
-        self._stage.reserve.look(self._stage.rules, self._stage.virtual_cluster.cluster, self._stage.queue_usage)
+        self._stage.reserve.refresh(self._stage.rules, self._stage.virtual_cluster.cluster, self._stage.queue_usage)
         for line in sorted(self._lines.values(), key=lambda one: queue_order.rank(one.head)):
             for waiting in self._questions(line):
                 found = self._found(line, waiting, candidates)

@@ -46,9 +46,9 @@ def a_choosy_pair(*, choosy: str) -> Cluster:
     return cluster
 
 
-@pytest.mark.parametrize(("choosy", "anew"), [("two", True), ("one", False)], ids=["it would not", "it would"])
+@pytest.mark.parametrize(("choosy", "updated"), [("two", True), ("one", False)], ids=["it would not", "it would"])
 async def test_what_was_planned_freely_is_pinned_only_if_kube_scheduler_would_do_the_same(
-    choosy: str, *, anew: bool
+    choosy: str, *, updated: bool
 ) -> None:
     """The leader died before it had written the first claim, and the fence is gone."""
     cluster, ledger = a_choosy_pair(choosy=choosy), in_memory.Ledger()
@@ -59,9 +59,9 @@ async def test_what_was_planned_freely_is_pinned_only_if_kube_scheduler_would_do
 
     await cycles(unprotected(cluster, ledger), 2, NOON + SECOND)
 
-    assert cluster.done("open") == (["two", "one"] if anew else ["one", "two"])
+    assert cluster.done("open") == (["two", "one"] if updated else ["one", "two"])
     print([(e.kind, e.at, e.reason) for e in ledger.entries])
-    assert kinds(ledger) == ([Kind.RESERVE, Kind.EVICT, Kind.RESERVE] if anew else [Kind.RESERVE])
+    assert kinds(ledger) == ([Kind.RESERVE, Kind.EVICT, Kind.RESERVE] if updated else [Kind.RESERVE])
     everything_runs(cluster, ledger, 2)
 
 

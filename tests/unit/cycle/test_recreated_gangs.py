@@ -30,7 +30,7 @@ class Cluster(in_memory.Cluster):
     def own(self, owner: Owner) -> None:
         self._pods = {uid: _owned(pod, owner) for uid, pod in self._pods.items()}
 
-    def anew(self, name: str, uid: str, owner: Owner) -> None:
+    def updated(self, name: str, uid: str, owner: Owner) -> None:
         found = a_cluster().pod(name, gpus=1, created=(NOON + 2 * MINUTE).isoformat()).snapshot()
         pod = _owned(pod_of(found, name), owner)
         self._pods = {Uid(uid): replace(pod, meta=replace(pod.meta, uid=Uid(uid)))}
@@ -75,7 +75,7 @@ async def late(cluster: Cluster, owner: Owner, *, name: str = "web-0") -> tuple[
     leader = a_leader(cluster)
     for wait in (timedelta(0), MINUTE, MINUTE + SECOND):
         await cycle.run(leader, NOON + wait)
-    cluster.anew(name, "another", owner)
+    cluster.updated(name, "another", owner)
     await cycle.run(leader, NOON + 2 * MINUTE)
     return leader, await report_at(leader, NOON + 2 * MINUTE + SECOND)
 
@@ -128,7 +128,7 @@ async def test_the_back_off_of_a_line_doubles_and_ends_when_one_of_it_runs() -> 
     again = NOON + 11 * MINUTE
     for wait in (timedelta(0), MINUTE + SECOND, MINUTE + 2 * SECOND):
         await cycle.run(leader, again + wait)
-    cluster.anew("web-0", "third", WEB)
+    cluster.updated("web-0", "third", WEB)
     await cycle.run(leader, again + 2 * MINUTE)
     third = await report_at(leader, again + 2 * MINUTE + SECOND)
     assert third.evictions == 2
@@ -166,7 +166,7 @@ async def test_the_next_pod_of_a_stateful_set_has_the_place_of_one_that_was_pree
     await cycle.run(leader, NOON + MINUTE)
     assert [one.reason for one in leader.evictions.evicted.values()] == ["Preempted"]
 
-    cluster.anew("web-0", "another", WEB)
+    cluster.updated("web-0", "another", WEB)
     await cycle.run(leader, NOON + 2 * MINUTE)
     again = await report_at(leader, NOON + 2 * MINUTE + SECOND)
 
