@@ -15,9 +15,11 @@ EXCLUDED = {
     "the words of a log line": ("log.info('gone', left=1)", ["1"]),
     "an assertion that lengths are equal": ("list(zip(a, b, strict=True))", ["True"]),
     "the types that a value may have": ("isinstance(a, A | B)", ["A | B"]),
+    "how large a cache is, or how long to wait": ("MOST = 500\nWAIT = timedelta(seconds=5)", ["500", "5)"]),
 }
 MUTATED = {
-    "a constant": ("LIMIT = 1 + 1", "1 + 1"),
+    "a constant that is computed": ("LIMIT = 1 + 1", "1 + 1"),
+    "a figure inside a function": ("def f():\n    most = 500", "500"),
     "a default": ("def f(a: int = 3): ...", "3"),
     "a condition after words of two bytes": ('x = "…" if a > b else c', "a > b"),
     "an argument of a call": ("f(is_open=True)", "True"),

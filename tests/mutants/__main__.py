@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--packages", nargs="+", default=scope.DECIDING, help="packages or modules, below admission")
     parser.add_argument("--tests", nargs="+", default=scope.TESTS, help="tests that may notice a fault")
     parser.add_argument("--workers", type=int, default=2, help="how many mutants are tried at once")
-    parser.add_argument("--patience", type=float, default=240, help="seconds of tests, as recorded, for one mutant")
+    parser.add_argument("--patience", type=float, default=60, help="seconds of tests, as recorded, for one mutant")
     parser.add_argument("--least", type=float, default=90, help="percent of mutants that have to be noticed")
     return parser
 

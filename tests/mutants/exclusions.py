@@ -1,7 +1,9 @@
 """Code whose mutants are not planted, because no test could or should notice them.
 
 Type annotations and aliases, what only type checkers read, protocols, decorators (`slots=True`, `frozen=True`), the
-words of exceptions and log lines, and assertions of the kind of `zip(strict=True)`. All else is fair game.
+words of exceptions and log lines, assertions of the kind of `zip(strict=True)`, and figures that were chosen and not
+derived: a module's constant, whose name is in capitals and whose value is a number or a duration (sizes of caches and
+batches, seconds of patience). All else is fair game.
 """
 
 import ast
@@ -20,7 +22,7 @@ def spans(source: str) -> list[Span]:
     """Return the parts of a module in which nothing is mutated."""
     tree = ast.parse(source)
     lines = source.splitlines()
-    excluded = [*_aliases(tree), *(part for node in ast.walk(tree) for part in _excluded(node))]
+    excluded = [*_aliases(tree), *_figures(tree), *(part for node in ast.walk(tree) for part in _excluded(node))]
     return [_span(node, lines) for node in excluded]
 
 
@@ -91,6 +93,18 @@ def _aliases(tree: ast.Module) -> Iterator[ast.AST]:
         match node:
             case ast.Assign(targets=[ast.Name(name)]) if name.lstrip("_")[:1].isupper() and not name.isupper():
                 yield node
+
+
+def _figures(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield what module-level names in capitals are bound to, where that is a number or a duration."""
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(name)], value=ast.Constant(int() | float()) as figure) if name.isupper():
+                yield figure
+            case ast.Assign(targets=[ast.Name(name)], value=ast.Call(func=ast.Name("timedelta")) as duration):
+                yield duration
+            case _:
+                pass
 
 
 def _name(node: ast.expr) -> str:
