@@ -132,7 +132,7 @@ class _StoppedError(Exception):
 
 async def work(end: socket.socket, *, stop: asyncio.Event) -> None:
     """Do as a worker what the first process says at the other end, until `stop` is set or that process is gone."""
-    link = await Link.of(end)
+    link = await Link.from_socket(end)
     structlog.contextvars.bind_contextvars(worker=link.task.number)
     settings = msgspec.json.decode(link.task.settings, type=Settings)
     await serve(settings, stop=stop, link=link)
@@ -141,7 +141,7 @@ async def work(end: socket.socket, *, stop: asyncio.Event) -> None:
 async def serve(settings: Settings, *, stop: asyncio.Event, link: Link | None = None, news: News | None = None) -> None:
     """Run the roles of the settings until `stop` is set. link: to the first process, if this is a further worker.
 
-    Raises MendError when the installation or the settings are wrong, ClusterAwayError when the API server does not
+    Raises FixError when the installation or the settings are wrong, ClusterAwayError when the API server does not
     answer at the start. Later losses of the API server or of the database are waited out.
     """
     as_json = None if settings.log_format == "auto" else settings.log_format == "json"

@@ -178,7 +178,7 @@ async def serve(settings: Settings, connection: Connection, store: Store) -> Non
     """Serve the pages until cancelled.
 
     store: what this process watches. Where that is made for others, whose queues and gangs have no status, the
-    dashboard watches one of its own. Raises MendError when the settings or what they name are wrong.
+    dashboard watches one of its own. Raises FixError when the settings or what they name are wrong.
     """
     its = settings.dashboard
     shown = store if set(store.tables) == set(dashboard_store.WATCHED) else Store(dashboard_store.WATCHED)

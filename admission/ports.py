@@ -89,7 +89,7 @@ class Pods(Protocol):
         """Remove Muster's gate and pin the pod to a node (None: leave it free), in one write.
 
         Harmless when the gate is gone already. Raises GoneError when the pod is no longer there, ForbiddenError,
-        MendError when the API server finds the change invalid, RetryError when it may succeed later.
+        FixError when the API server finds the change invalid, RetryError when it may succeed later.
         """
         ...
 
@@ -112,7 +112,7 @@ class Claims(Protocol):
         """Give an unallocated claim its devices: status.allocation, complete. Return the claim as it is then.
 
         Raises ConflictError when the claim is not as it was seen any more (unless it has these very devices), GoneError
-        when it is no longer there, ForbiddenError, MendError when the API server finds the allocation invalid, and
+        when it is no longer there, ForbiddenError, FixError when the API server finds the allocation invalid, and
         RetryError, when the outcome may not be known.
         """
         ...
@@ -139,7 +139,7 @@ class Workloads(Protocol):
     async def hold(self, workload: Suspendable) -> None:
         """Suspend a workload as a whole and mark it as held, so that it makes no pods, and its pods end.
 
-        Harmless when it is so already. Raises GoneError when it is no longer there, MendError, RetryError.
+        Harmless when it is so already. Raises GoneError when it is no longer there, FixError, RetryError.
         """
         ...
 
@@ -162,7 +162,7 @@ class Queues(Protocol):
     async def keep(self, queue: Meta) -> None:
         """Put the finalizer on a Queue. Harmless when it is there, or when the queue is being deleted or gone.
 
-        Raises RetryError when it may succeed later, MendError (ForbiddenError, say) when it will not.
+        Raises RetryError when it may succeed later, FixError (ForbiddenError, say) when it will not.
         """
         ...
 

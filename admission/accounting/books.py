@@ -313,7 +313,7 @@ class Book:
     accruals: Mapping[QueueMeter, Accrual] = field(default_factory=dict)
 
     @classmethod
-    def of(
+    def with_placements(
         cls,
         placements: Iterable[Placement],
         balances: Mapping[Account, int],

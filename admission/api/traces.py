@@ -34,7 +34,7 @@ CLAIM_COLUMNS = ("class", "count", "selector")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Ask:
+class PodRequests:
     """What each pod of a job asks for: claims of its own, and resources of its node. Jobs that ask alike share it."""
 
     claims: tuple[ClaimSpec, ...] = ()
@@ -57,7 +57,7 @@ class Arrival:
     declared: timedelta | None
     pods: int = 1
     priority: int = 0
-    ask: Ask = field(default_factory=Ask)
+    pod_requests: PodRequests = field(default_factory=PodRequests)
     line: int = 0
 
 
@@ -134,7 +134,7 @@ class _Reading:
 
     def __init__(self) -> None:
         self.problems: list[tuple[int, Problem]] = []
-        self._asks: dict[str, Ask] = {}
+        self._known_requests: dict[str, PodRequests] = {}
         self._names: dict[str, int] = {}
 
     def problem(self, line: int, name: str, message: str) -> None:
@@ -158,24 +158,24 @@ class _Reading:
             "declared": _declared(reader, runtime),
             "pods": _pods(reader),
             "priority": reader.integer("priority"),
-            "ask": self._ask(reader),
+            "pod_requests": self._pod_requests(reader),
         }
         self.problems += [(row.line, problem) for problem in reader.problems]
         return None if reader.problems else _Found(line=row.line, moment=moment, offset=offset, rest=rest)
 
-    def _ask(self, reader: Reader) -> Ask:
+    def _pod_requests(self, reader: Reader) -> PodRequests:
         asked = [reader.raw(name) for name in ("claims", "requests", "topology")]
         key = json.dumps(asked, default=repr)
-        if key not in self._asks:
-            ask = Ask(
+        if key not in self._known_requests:
+            pod_requests = PodRequests(
                 claims=tuple(_claims(reader)),
                 requests={"pods": 1, **_requests(reader)},
                 topology=_topology(reader),
             )
             if reader.problems:
-                return ask
-            self._asks[key] = ask
-        return self._asks[key]
+                return pod_requests
+            self._known_requests[key] = pod_requests
+        return self._known_requests[key]
 
 
 def _arrival(reader: Reader) -> tuple[datetime | None, timedelta]:

@@ -73,7 +73,7 @@ class Policies:
         self._chosen: dict[tuple[str, str], MatchedPolicies] = {}
 
     @classmethod
-    def of(
+    def build(
         cls, policies: Mapping[str, ClaimPolicy], namespaces: Mapping[str, Namespace], before: Self | None = None
     ) -> Self:
         """Compile all policies. before: those of an earlier time; what has not changed since is taken from there."""

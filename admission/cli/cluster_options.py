@@ -36,7 +36,7 @@ class Cluster:
     connection: Connection
 
     async def every(self, kind: Kind, namespace: str = "") -> list[Json]:
-        """Return all objects of a kind, of one namespace if one is named. Raises MendError when it is not installed."""
+        """Return all objects of a kind, of one namespace if one is named. Raises FixError when it is not installed."""
         path = kind.path if not namespace else _within(kind, namespace)
         found: list[Json] = []
         try:
@@ -52,7 +52,7 @@ class Cluster:
         """Return an object, or None where there is none."""
         path = kind.path if not namespace else _within(kind, namespace)
         try:
-            return await self.connection.get(paths.of(path, name))
+            return await self.connection.get(paths.join(path, name))
         except GoneError:
             return None
 

@@ -59,7 +59,7 @@ def _group() -> None:
 def chosen(config: Path | None, options: Mapping[str, Any], changes: Sequence[str] | None = None) -> Chosen:
     """Return the settings of file, environment and options; an option of None was not typed.
 
-    changes: `SETTING=VALUE`, as --set takes them. Raises MendError that names everything that is wrong.
+    changes: `SETTING=VALUE`, as --set takes them. Raises FixError that names everything that is wrong.
     """
     flags = [Flag(option, PATHS[option], given) for option, given in options.items() if given is not None]
     for change in changes or ():

@@ -12,7 +12,7 @@ from admission.errors import RetryError
 
 T = TypeVar("T")
 
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 """Between two looks. The controller writes statuses as often as they change; a person reads slower than that."""
 
 WatchOption = Annotated[
@@ -24,15 +24,15 @@ FollowOption = Annotated[
 ]
 
 
-def shown(look: Callable[[], T], show: Callable[[T], None], *, again: bool) -> None:
+def shown(poll: Callable[[], T], show: Callable[[T], None], *, again: bool) -> None:
     """Show what is seen; again: and go on, until the process is interrupted. A terminal is cleared each time."""
-    seen = look()
+    seen = poll()
     show(seen)
     console = Console()
     while again:
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
         try:
-            found = look()
+            found = poll()
         except RetryError as error:
             terminal.note(f"{error}; it is tried again")
             continue

@@ -24,7 +24,7 @@ class View(Protocol):
 
 
 class Reviewer(Protocol):
-    """The API server's judgement of tokens and rights. Raises RetryError and MendError when there is none."""
+    """The API server's judgement of tokens and rights. Raises RetryError and FixError when there is none."""
 
     async def recognise(self, token: str) -> Visitor | None: ...
 
@@ -50,4 +50,4 @@ class Accounts(Protocol):
 
 
 class Ledger(Journal, Accounts, Protocol):
-    """The books. Of a time before `extent`, MendError says that it was closed."""
+    """The books. Of a time before `extent`, FixError says that it was closed."""

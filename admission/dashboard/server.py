@@ -74,7 +74,7 @@ def application(app_context: AppContext) -> web.Application:
 
 @asynccontextmanager
 async def serving(listening: Listening, app_context: AppContext) -> AsyncIterator[int]:
-    """Serve until the block is left; yield the port. Raises MendError when it cannot listen there."""
+    """Serve until the block is left; yield the port. Raises FixError when it cannot listen there."""
     runner = web.AppRunner(application(app_context), access_log=None, shutdown_timeout=5)
     await runner.setup()
     try:

@@ -34,7 +34,7 @@ class Files:
 class ServedCertificate:
     """What a server shows: `context`, for TLS 1.2 or newer, in which `keep` renews the certificate.
 
-    Raises MendError when the files cannot be used.
+    Raises FixError when the files cannot be used.
     """
 
     def __init__(self, files: Files) -> None:

@@ -44,10 +44,10 @@ class ClusterView:
         """Queues by their parent, in the order of their names; under "" those without one, or whose parent is gone."""
         found: dict[str, list[ObservedQueue]] = {}
         for name in sorted(self.queues):
-            sight = self.queues[name]
-            parent = sight.queue.parent
+            observed_queue = self.queues[name]
+            parent = observed_queue.queue.parent
             known = parent is not None and parent in self.queues
-            found.setdefault(parent if parent and known else "", []).append(sight)
+            found.setdefault(parent if parent and known else "", []).append(observed_queue)
         return found
 
     def path(self, name: str) -> list[str]:
@@ -83,8 +83,8 @@ class ClusterView:
     def meters(self) -> Sequence[str]:
         """Meters that queues report on, those of most queues first."""
         counts: dict[str, int] = {}
-        for sight in self.queues.values():
-            for meter in sight.report.meters:
+        for observed_queue in self.queues.values():
+            for meter in observed_queue.report.meters:
                 counts[meter] = counts.get(meter, 0) + 1
         return sorted(counts, key=lambda meter: (-counts[meter], meter))
 

@@ -113,10 +113,10 @@ def _plan(pods: Sequence[PodDemand], question: _Question) -> Plan | NoPlan:
     def own(gang: Gang, steps: int) -> Plan | NoPlan:
         return _Planning(gang, question, known, steps).answer()
 
-    def quick(gang: Gang, steps: int) -> Plan | NoPlan:
+    def cheap(gang: Gang, steps: int) -> Plan | NoPlan:
         return _Planning(gang, loose, known_loosely, steps).answer()
 
-    searches = Searches(own=own, quick=quick, by=(known, known_loosely))
+    searches = Searches(own=own, cheap=cheap, by=(known, known_loosely))
     return search.placed(question.topology, gang, question.cluster, known, steps=question.steps, searches=searches)
 
 

@@ -23,7 +23,7 @@ LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", 
 async def install(connection: Connection, paths: Iterable[Path], *, within: float = 30.0) -> None:
     """Create or update every CRD of these files.
 
-    Raises MendError when one is not accepted, ClusterAwayError when one is not served after `within` seconds.
+    Raises FixError when one is not accepted, ClusterAwayError when one is not served after `within` seconds.
     """
     definitions = await asyncio.to_thread(_read, tuple(paths))
     await asyncio.gather(*(connection.apply(_path(definition), definition) for definition in definitions))

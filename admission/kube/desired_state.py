@@ -96,7 +96,7 @@ class Objects:
     async def put(self, kind: Kind, name: str, spec: Json, *, version: str = "v1") -> None:
         """Create an object, or replace one whose spec says something else.
 
-        Raises MendError when it is not kept as it was written, ConflictError when it is changed at the same time.
+        Raises FixError when it is not kept as it was written, ConflictError when it is changed at the same time.
         """
         found = self.find(kind, name)
         if found is not None and says(found.body, spec):
@@ -111,7 +111,7 @@ class Objects:
                 return  # it was made a moment ago, and the watch is about to show it
         else:
             metadata["resourceVersion"] = found.meta.resource_version
-            answer = await self._connection.send(Request(method="PUT", path=paths.of(path, name), body=body))
+            answer = await self._connection.send(Request(method="PUT", path=paths.join(path, name), body=body))
         log.info("written", object=f"{kind.name} {name}", instead=found is not None)
         if not says(answer, spec):
             raise FixError(f"{kind.name} {name} is not kept as Muster writes it: see who changes it, and stop that")
@@ -123,7 +123,7 @@ class Objects:
             return
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": found.meta.uid}}
         with contextlib.suppress(GoneError):
-            await self._connection.delete(paths.of(collection(kind, version), name), options)
+            await self._connection.delete(paths.join(collection(kind, version), name), options)
             log.info("removed", object=f"{kind.name} {name}")
 
 

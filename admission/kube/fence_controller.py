@@ -373,7 +373,7 @@ async def _fence_rules(connection: Connection, version: str | None) -> dict[str,
 
 async def _deleted(connection: Connection, kind: Kind, version: str, name: str) -> list[str]:
     try:
-        await connection.delete(paths.of(desired_state.collection(kind, version), name))
+        await connection.delete(paths.join(desired_state.collection(kind, version), name))
     except GoneError:
         return []
     return [f"{kind.name} {name}"]

@@ -262,7 +262,7 @@ class Lease:
 
     @property
     def _path(self) -> str:
-        return paths.of(self._collection, self._name)
+        return paths.join(self._collection, self._name)
 
 
 def record(
@@ -306,7 +306,7 @@ def _transitions(lease: Json) -> int:
 async def ensure(connection: Connection, name: str) -> None:
     """Create the namespace unless it is there. Raises ForbiddenError, naming the permission, when that is refused."""
     try:
-        await connection.get(paths.of("/api/v1/namespaces", name))
+        await connection.get(paths.join("/api/v1/namespaces", name))
     except GoneError:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         with contextlib.suppress(ExistsError):

@@ -55,4 +55,4 @@ class SecretVault:
 
     @property
     def _path(self) -> str:
-        return paths.of(self._collection, self._name)
+        return paths.join(self._collection, self._name)

@@ -55,7 +55,7 @@ class SqlLedger:
         """Yield the ledger at a URL (sqlite or postgresql).
 
         Raises LedgerVersionError when its schema is missing, older or newer than this program's, LedgerCorruptError
-        when the file is no database, LedgerAwayError when the database does not answer, and MendError for a bad URL.
+        when the file is no database, LedgerAwayError when the database does not answer, and FixError for a bad URL.
         """
         parsed = database_url.parsed(url)
         await _check_presence(parsed)
@@ -189,7 +189,7 @@ class SqlLedger:
     async def close_period(self, order: Order) -> Carried | None:
         """Close the books through the last mark at or before a time; None when there is nothing to close.
 
-        Raises LedgerCorruptError when the books are wrong, MendError when the archive cannot be written, and
+        Raises LedgerCorruptError when the books are wrong, FixError when the archive cannot be written, and
         ConflictError when another client closes them.
         """
         async with self.snapshot() as connection:

@@ -46,7 +46,7 @@ def after(snapshot: Snapshot, *, seen: Queues, gone: Queues) -> dict[QueueName, 
     A queue that was deleted has no quota any more; one that cannot be read keeps what it had, as it does in the ledger.
     """
     left = {name: queue for name, queue in {**gone, **seen}.items() if name not in snapshot.queues}
-    return {name: _without_promises(queue, snapshot) for name, queue in left.items()}
+    return {name: _without_nominations(queue, snapshot) for name, queue in left.items()}
 
 
 def unkept(snapshot: Snapshot) -> list[Meta]:
@@ -91,6 +91,6 @@ def _upwards(queue: QueueName, queues: Queues) -> Iterator[QueueName]:
         above = declared.parent if declared is not None else None
 
 
-def _without_promises(queue: Queue, snapshot: Snapshot) -> Queue:
+def _without_nominations(queue: Queue, snapshot: Snapshot) -> Queue:
     unread = ("Queue", queue.name) in snapshot.malformed
     return replace(queue, quotas=queue.quotas if unread else (), budgets=(), fair_sharing=None)

@@ -108,13 +108,13 @@ class ObservedAllocations:
         return self.index.claims
 
     @classmethod
-    def of(cls, snapshot: Snapshot, meters: Meters, before: Self | None = None) -> Self:
+    def from_snapshot(cls, snapshot: Snapshot, meters: Meters, before: Self | None = None) -> Self:
         """Index a snapshot. before: what was seen earlier; of what did not change since its indices are taken over."""
         known = before.snapshot if before is not None else None
         same_slices = known is not None and known.slices is snapshot.slices
         return cls(
             snapshot=snapshot,
-            index=extended_resources.Index.of(snapshot, before.index if before is not None else None),
+            index=extended_resources.Index.from_snapshot(snapshot, before.index if before is not None else None),
             devices=before.devices if before is not None and same_slices else Devices(snapshot),
             meters=meters,
         )
@@ -151,7 +151,7 @@ def wanted_claims(placements: Iterable[Placement], observed: ObservedAllocations
     )
 
 
-class Wanted(Container[Uid]):
+class ClaimsInUse(Container[Uid]):
     """The same as `wanted_claims` of all placements of a book, for those who ask about few."""
 
     def __init__(self, users: Mapping[Uid, frozenset[Uid]], book: Book, observed: ObservedAllocations) -> None:

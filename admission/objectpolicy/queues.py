@@ -21,8 +21,8 @@ from admission.quota.tree import Inactive, Tree
 def written(queue: Queue, snapshot: Snapshot, before: Queue | None = None) -> Iterator[ObjectFinding]:
     """Yield what is wrong with a queue as it will be stored. before: as it was, where it is changed."""
     others = [other for name, other in snapshot.queues.items() if name != queue.name]
-    old = Tree.of(others if before is None else [*others, before])
-    new = Tree.of([*others, queue])
+    old = Tree.build(others if before is None else [*others, before])
+    new = Tree.build([*others, queue])
     yield from _place(queue, new, snapshot, moved=before is None or before.parent != queue.parent)
     yield from _sunken(queue, old, new)
     yield from _meters(queue, snapshot)
@@ -36,7 +36,7 @@ def written(queue: Queue, snapshot: Snapshot, before: Queue | None = None) -> It
 
 def deleted(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     """Yield what becomes of those who use a queue that is deleted."""
-    tree = Tree.of(snapshot.queues.values())
+    tree = Tree.build(snapshot.queues.values())
     below = _below(queue.name, tree)
     live = in_use.alive({queue.name, *below}, snapshot.gangs.values())
     holders = [gang.meta.key for gang in live if in_use.let_in(gang)]

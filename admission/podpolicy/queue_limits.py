@@ -39,8 +39,8 @@ class Limits:
     _bounds: dict[int, tuple[ClaimSpec, Charge]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, queues: Iterable[Queue], meters: Iterable[Meter]) -> Self:
-        return cls(meters=device_meters.compile_meters(meters), queue_state=QueueUsage(Tree.of(queues), {}))
+    def build(cls, queues: Iterable[Queue], meters: Iterable[Meter]) -> Self:
+        return cls(meters=device_meters.compile_meters(meters), queue_state=QueueUsage(Tree.build(queues), {}))
 
     def __call__(
         self, queue: Queue, claims: Sequence[KnownClaim], extended: Extended = NOTHING, *, noun: str = "the pod"

@@ -51,7 +51,7 @@ class Defaults:
         self._found: dict[str, tuple[Queue, ...]] = {}
         self._called: dict[str, dict[str, tuple[Queue, ...]]] = {}
 
-    def of(self, namespace: str) -> tuple[Queue, ...]:
+    def open_to(self, namespace: str) -> tuple[Queue, ...]:
         """Return the queues marked default that are open to a namespace; one is right, more are a mistake."""
         found = self._found.get(namespace)
         if found is None:
@@ -130,7 +130,7 @@ def shut(queue: Queue, namespace: str, snapshot: Snapshot) -> Denial | None:
 
 
 def _default(namespace: str, defaults: Defaults) -> QueueSelection:
-    found = defaults.of(namespace)
+    found = defaults.open_to(namespace)
     if len(found) == 1:
         return QueueSelection(queue=found[0])
     if not found:

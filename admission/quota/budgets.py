@@ -174,9 +174,9 @@ class Balances:
             if line.budget.scope is Scope.GLOBAL:
                 line.elsewhere = sources.elsewhere.get(line.budget_balance, 0)
 
-    def of(self, queue: QueueName) -> tuple[Balance, ...]:
+    def of_queue(self, queue: QueueName) -> tuple[Balance, ...]:
         """Return the balances of a queue's own budgets, in the order of its spec; without windows that are not open."""
-        return tuple(line.balance() for line in self._lines.of(queue))
+        return tuple(line.balance() for line in self._lines.of_queue(queue))
 
     def shortage(self, queue: QueueName, charge: Charge, runtime: timedelta | None = None) -> BudgetShortage | None:
         """Return None when every budget that holds can pay for a gang, else the shortage that lasts longest."""
@@ -188,7 +188,7 @@ class Balances:
         """Return what a gang lacks in the budgets that only warn: to be told when it is admitted."""
         return tuple(self._short(queue, charge, runtime, OnExhausted.WARN))
 
-    def take(self, queue: QueueName, charge: Charge, runtime: timedelta | None = None) -> None:
+    def charge(self, queue: QueueName, charge: Charge, runtime: timedelta | None = None) -> None:
         """Promise a gang that is admitted what it needs, whether it is there or not."""
         for line, needed in self._needs(queue, charge, runtime, future=True):
             line.committed += needed
@@ -321,7 +321,7 @@ class _Lines:
     def __iter__(self) -> Iterator[_Line]:
         return (line for lines in self._by_queue.values() for line in lines)
 
-    def of(self, queue: QueueName) -> tuple[_Line, ...]:
+    def of_queue(self, queue: QueueName) -> tuple[_Line, ...]:
         """Return those of a queue's own budgets, in the order of its spec."""
         return self._by_queue.get(queue, ())
 
@@ -330,7 +330,9 @@ class _Lines:
         key = (queue, meter)
         if key not in self._bindings:
             above = self._tree.bearing(queue)
-            self._bindings[key] = tuple(line for name in above for line in self.of(name) if line.budget.meter == meter)
+            self._bindings[key] = tuple(
+                line for name in above for line in self.of_queue(name) if line.budget.meter == meter
+            )
         return self._bindings[key]
 
 

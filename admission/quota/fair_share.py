@@ -55,7 +55,7 @@ class Rules:
     """The half-lives by which a queue's own use counts: its own, and those of the queues above it."""
 
     @classmethod
-    def of(cls, tree: Tree) -> "Rules":
+    def from_tree(cls, tree: Tree) -> "Rules":
         """Return the rules of a tree; empty where no queue declares fair sharing."""
         weights: dict[QueueName, Fraction] = {}
         half_lives: dict[QueueName, timedelta] = {}
@@ -144,7 +144,7 @@ class Shares:
             self._shares[queue] = max((self._part(queue, meter, weight) for meter in meters), default=0.0)
         return self._shares[queue]
 
-    def take(self, queue: QueueName, charge: Charge) -> None:
+    def charge(self, queue: QueueName, charge: Charge) -> None:
         """Count a charge as used."""
         self._move(queue, charge, 1)
 

@@ -82,7 +82,7 @@ class QueueUsage:
         number = self._numbers[queue]
         return all(needed <= max(0, self._column(meter).available(number)) for meter, needed in charge.items())
 
-    def take(self, queue: QueueName, charge: Charge) -> None:
+    def charge(self, queue: QueueName, charge: Charge) -> None:
         """Count a charge as used by the queue, whether it fits or not. Of one without a place nothing is counted."""
         number = self._numbers.get(queue)
         if number is not None:

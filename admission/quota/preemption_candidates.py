@@ -114,7 +114,7 @@ class Rules:
                 return False
             if level is None:
                 return True
-            self._queue_usage.take(queue, self._charge)
+            self._queue_usage.charge(queue, self._charge)
             try:
                 return self._own_part_holds() or any(map(self._holds, self._path[:level]))
             finally:
@@ -168,7 +168,7 @@ class Rules:
 
     def _restore(self, victims: Iterable[Candidate]) -> None:
         for victim in victims:
-            self._queue_usage.take(victim.queue, self._part(victim.charge))
+            self._queue_usage.charge(victim.queue, self._part(victim.charge))
 
     def _part(self, charge: Charge) -> Charge:
         return {meter: charge[meter] for meter in self._charge if meter in charge}

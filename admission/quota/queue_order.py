@@ -97,9 +97,9 @@ class Tournament(Generic[W]):
         self._gangs[queue].sort(key=rank, reverse=True)
         self._update(queue)
 
-    def take(self, queue: QueueName, charge: Charge) -> None:
+    def charge(self, queue: QueueName, charge: Charge) -> None:
         """Count what was granted to a gang of a queue."""
-        self._shares.take(queue, charge)
+        self._shares.charge(queue, charge)
         self._update(queue)
 
     def give_back(self, queue: QueueName, charge: Charge) -> None:

@@ -55,7 +55,7 @@ class Tree:
     placed: frozenset[QueueName] = frozenset()
 
     @classmethod
-    def of(cls, queues: Iterable[Queue], gone: Iterable[Queue] = ()) -> Self:
+    def build(cls, queues: Iterable[Queue], gone: Iterable[Queue] = ()) -> Self:
         """Return the tree of these queues; the invalid ones stand in `flaws`. Of two with one name the last counts.
 
         gone: queues of other names that are not there any more, but keep their place; for those below them they are

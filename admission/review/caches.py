@@ -28,7 +28,7 @@ class ReviewCaches:
     def limits(self, snapshot: Snapshot) -> Limits:
         """Return what the queues could hold."""
         queues, meters = snapshot.queues, snapshot.meters
-        return self._limits.get(None, (queues, meters), lambda: Limits.of(queues.values(), meters.values()))
+        return self._limits.get(None, (queues, meters), lambda: Limits.build(queues.values(), meters.values()))
 
     def passed(self, snapshot: Snapshot) -> Passed:
         """Return the claims that were admitted while queues and meters were as they are; reviews add to it."""
@@ -39,5 +39,5 @@ class ReviewCaches:
         return self._policies.get(None, (snapshot.policies, snapshot.namespaces), lambda: self._compile(snapshot))
 
     def _compile(self, snapshot: Snapshot) -> Policies:
-        self._compiled = Policies.of(snapshot.policies, snapshot.namespaces, self._compiled)
+        self._compiled = Policies.build(snapshot.policies, snapshot.namespaces, self._compiled)
         return self._compiled

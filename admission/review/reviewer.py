@@ -208,7 +208,7 @@ def _ruled(verdict: Verdict, new_pod: PodView, review: Review, snapshot: Snapsho
     if verdict.denial is not None or not new_pod.claims or not snapshot.policies:
         return verdict
     policies = memory.policies(snapshot)
-    ruled = memory.rulings.of(new_pod, snapshot, policies, pod=review.whole, user=_user(review))
+    ruled = memory.rulings.evaluate(new_pod, snapshot, policies, pod=review.whole, user=_user(review))
     if not ruled.findings:
         return verdict
     return Verdict(

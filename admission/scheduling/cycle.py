@@ -155,10 +155,10 @@ def _granted(groups: tuple[Group, ...], usage: Usage, state: _State) -> CycleDec
         if isinstance(outcome, Grant):
             pods = {pod.meta.uid: pod for pod in group.waiting}
             state.cluster = cluster_state.granted(state.cluster, outcome.plan, pods, group.key, outcome.claims)
-            queue_usage.take(group.queue, outcome.plan.charge)
-            contest.take(group.queue, outcome.plan.charge)
+            queue_usage.charge(group.queue, outcome.plan.charge)
+            contest.charge(group.queue, outcome.plan.charge)
             if rules.balances is not None:
-                rules.balances.take(group.queue, outcome.plan.charge, budget.runtime_of(group))
+                rules.balances.charge(group.queue, outcome.plan.charge, budget.runtime_of(group))
             rules.plans.end()
             rules.rest.recount()
             granted += 1
@@ -240,7 +240,7 @@ def _found(inputs: Inputs, state: _State) -> Verdict:
         and group.uid not in rules.backoffs
         and not budget.may_run_out(rules.tree, group.queue)
     )
-    known = rules.rest.of(group, inputs.blocked_by, partial(_shortage, inputs.queue_usage)) if may_rest else None
+    known = rules.rest.lookup(group, inputs.blocked_by, partial(_shortage, inputs.queue_usage)) if may_rest else None
     if known is not None and known.by == RESERVED and _stands(known, group.queue, state):
         return known
     if known is not None and known.by not in {PROOF, RESERVED}:

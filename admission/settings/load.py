@@ -86,7 +86,7 @@ class Chosen:
 
 
 def read(file: Path | None = None, environment: Mapping[str, str] | None = None, flags: Iterable[Flag] = ()) -> Chosen:
-    """Put together what file, environment and options say. Raises MendError that names everything that is wrong."""
+    """Put together what file, environment and options say. Raises FixError that names everything that is wrong."""
     given = [*_from_file(file), *_from_environment(environment or {}), *_from_flags(flags)]
     wrong: list[str] = []
     values: dict[str, Any] = {}

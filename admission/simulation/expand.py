@@ -81,7 +81,7 @@ def expand(
     """
     store = manifests.read(objects, now=now, namespace=namespace, profile=profile)
     effects: list[Effect] = []
-    if store.of("ClaimPolicy"):
+    if store.of_kind("ClaimPolicy"):
         objects, effects = claim_defaults.completed(objects, store)
         store = manifests.read(objects, now=now, namespace=namespace, profile=profile)
     bare = provided_templates.with_provided(manifests.snapshot(store))
@@ -90,7 +90,7 @@ def expand(
     webhook = _Webhook(bare)
     entered = [pod for pod in candidates if webhook.lets_in(pod)]
 
-    classes = store.of("PriorityClass")
+    classes = store.of_kind("PriorityClass")
     found = [owner_chain.prioritized(pods.decode(pod.body), pod.body, classes) for pod in entered]
     filled = provided_templates.with_provided(replace(bare, pods={pod.meta.uid: pod for pod in found}))
     return Expanded(

@@ -255,7 +255,7 @@ class _Linter:
         denial = admission.judge(arrival, self._known).denial
         if denial is not None and denial.reason is not DenyReason.POLICY_VIOLATION:
             yield _error(index, Code.DENIED, "spec", f"{denial.reason}: {denial.message}")
-        queues = self._queues.of(place)
+        queues = self._queues.open_to(place)
         chosen = self._policies.choose(place, queues[0].name if queues else "")
         if not chosen.rules:
             return

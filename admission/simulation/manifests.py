@@ -89,7 +89,7 @@ class Store:
     notes: list[str] = field(default_factory=list)
     problems: list[tuple[int, MalformedObjectError]] = field(default_factory=list)
 
-    def of(self, kind: str) -> dict[str, Any]:
+    def of_kind(self, kind: str) -> dict[str, Any]:
         """Return the values of one kind by their keys, in the order of the input."""
         return {key: value for (name, key), value in self.values.items() if name == kind}
 
@@ -151,25 +151,25 @@ def snapshot(store: Store) -> Snapshot:
     """Return everything but pods. Namespaces that are only mentioned have no labels but their name."""
     mentioned = {key.rpartition("/")[0] for _, key in store.values} - {""}
     return Snapshot(
-        nodes={node.name: node for node in store.of("Node").values()},
-        namespaces={name: _namespace(name) for name in sorted(mentioned)} | store.of("Namespace"),
-        slices=store.of("ResourceSlice"),
-        classes=store.of("DeviceClass"),
-        taint_rules=store.of("DeviceTaintRule"),
-        claims=store.of("ResourceClaim"),
-        templates=store.of("ResourceClaimTemplate"),
-        jobs={job.meta.uid: job for job in store.of("Job").values()},
+        nodes={node.name: node for node in store.of_kind("Node").values()},
+        namespaces={name: _namespace(name) for name in sorted(mentioned)} | store.of_kind("Namespace"),
+        slices=store.of_kind("ResourceSlice"),
+        classes=store.of_kind("DeviceClass"),
+        taint_rules=store.of_kind("DeviceTaintRule"),
+        claims=store.of_kind("ResourceClaim"),
+        templates=store.of_kind("ResourceClaimTemplate"),
+        jobs={job.meta.uid: job for job in store.of_kind("Job").values()},
         parents={family.key: _parents(store, family) for family in catalog.ALL},
-        queues={queue.name: queue for queue in store.of("Queue").values()},
-        meters={meter.name: meter for meter in store.of("Meter").values()},
-        gangs=store.of("Gang"),
-        policies=store.of("ClaimPolicy"),
-        priorities=store.of("PriorityClass"),
+        queues={queue.name: queue for queue in store.of_kind("Queue").values()},
+        meters={meter.name: meter for meter in store.of_kind("Meter").values()},
+        gangs=store.of_kind("Gang"),
+        policies=store.of_kind("ClaimPolicy"),
+        priorities=store.of_kind("PriorityClass"),
     )
 
 
 def _parents(store: Store, family: WorkloadKind) -> dict[str, Parent]:
-    found: dict[str, Parent] = store.of(family.key)
+    found: dict[str, Parent] = store.of_kind(family.key)
     return found if family.named else {parent.meta.uid: parent for parent in found.values()}
 
 

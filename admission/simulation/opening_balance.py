@@ -31,7 +31,7 @@ Seated = list[tuple[Pod, list[Claim]]]
 def entries(groups: Iterable[Group], snapshot: Snapshot, *, at: datetime, actor: str) -> Iterator[Entry]:
     """Yield a reservation and a settlement for each gang. A claim that gangs share is charged to the first of them.
 
-    Raises MendError when the price of an allocated device cannot be found.
+    Raises FixError when the price of an allocated device cannot be found.
     """
     meters = device_meters.compile_meters(snapshot.meters.values())
     devices = transitions.index_devices(snapshot)

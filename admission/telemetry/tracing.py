@@ -48,7 +48,7 @@ SHARED = ("plan", "commit")
 async def exporting(endpoint: str | None, *, sampled: float, roles: Sequence[str]) -> AsyncIterator["Traces | None"]:
     """Send traces to a collector at that URL for as long as the block runs, and then what is left. None: trace nothing.
 
-    sampled: the part of the traces that begin here; whoever began one decides about the rest of it. Raises MendError
+    sampled: the part of the traces that begin here; whoever began one decides about the rest of it. Raises FixError
     where the libraries are not installed.
     """
     if endpoint is None:

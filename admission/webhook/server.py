@@ -113,7 +113,7 @@ class Server:
         self._context = tls_certificate.server_context()
 
     async def renew(self, certificate: Certificate) -> ssl.SSLContext:
-        """Show this certificate to connections made from now on. Raises MendError when it cannot be used."""
+        """Show this certificate to connections made from now on. Raises FixError when it cannot be used."""
         await asyncio.to_thread(tls_certificate.load, self._context, certificate)
         self._expiries = _expiries(certificate)
         return self._context
@@ -175,7 +175,7 @@ SERVER = web.AppKey("server", Server)
 async def serving(settings: Settings, handlers: Handlers, certificate: Certificate) -> AsyncIterator[Server]:
     """Serve until the block is left; then turn unready, linger, and finish what is under way.
 
-    Raises MendError when it cannot listen where the settings say. It lingers when its task is cancelled, too: that
+    Raises FixError when it cannot listen where the settings say. It lingers when its task is cancelled, too: that
     is how a process is told to stop.
     """
     server = Server(handlers, settings, certificate)
@@ -200,7 +200,7 @@ async def serving(settings: Settings, handlers: Handlers, certificate: Certifica
 async def probed(settings: Settings, handlers: Handlers) -> AsyncIterator[None]:
     """Serve probes and metrics alone, over plain HTTP; where the settings have no `plain_port`, nothing.
 
-    Raises MendError when it cannot listen where the settings say.
+    Raises FixError when it cannot listen where the settings say.
     """
     if settings.plain_port is None:
         yield
@@ -217,7 +217,7 @@ async def probed(settings: Settings, handlers: Handlers) -> AsyncIterator[None]:
 
 
 async def ensure_free(host: str, port: int) -> None:
-    """Raise MendError when somebody listens there: among processes that share a port, the system would not say so."""
+    """Raise FixError when somebody listens there: among processes that share a port, the system would not say so."""
     try:
         probe = await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port, start_serving=False)
     except OSError as error:
@@ -257,7 +257,7 @@ def _runner(app: web.Application) -> web.AppRunner:
 
 
 async def _listen(site: web.TCPSite, runner: web.AppRunner, *, at: tuple[str, int], setting: str) -> int:
-    """Listen, and return the port. Raises MendError when that is not possible there."""
+    """Listen, and return the port. Raises FixError when that is not possible there."""
     try:
         await site.start()
     except OSError as error:

@@ -68,7 +68,7 @@ class Line:
         self._writer = writer
 
     @classmethod
-    async def of(cls, end: socket.socket) -> Self:
+    async def from_socket(cls, end: socket.socket) -> Self:
         """Take over a connected socket."""
         return cls(*await asyncio.open_connection(sock=end, limit=LONGEST_LINE))
 
@@ -99,9 +99,9 @@ class Link:
         self._asked: list[asyncio.Future[Page]] = []
 
     @classmethod
-    async def of(cls, end: socket.socket) -> Self:
-        """Wait for the task. Raises MendError when nobody gives one."""
-        line = await Line.of(end)
+    async def from_socket(cls, end: socket.socket) -> Self:
+        """Wait for the task. Raises FixError when nobody gives one."""
+        line = await Line.from_socket(end)
         task = await line.receive()
         if not isinstance(task, Task):
             line.close()

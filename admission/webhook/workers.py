@@ -146,7 +146,7 @@ class WorkerPool:
             stack.enter_context(ours)
             with theirs:
                 self._processes[number] = await asyncio.create_subprocess_exec(*self._command, stdin=theirs.fileno())
-            self._lines[number] = await Line.of(ours)
+            self._lines[number] = await Line.from_socket(ours)
             stack.pop_all()
 
     async def _hear(self, line: Line, number: int, orders: Orders) -> None:

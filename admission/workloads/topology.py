@@ -154,7 +154,7 @@ def _parts(pods: Iterable[Pod]) -> list[tuple[str, list[Pod]]]:
 
 def _together(wish: DomainWish, nodes: Iterable[NodeName]) -> Colocation:
     return Colocation(
-        required=wish.required, preferred=wish.preferred, beside=frozenset(nodes) if wish else frozenset()
+        required=wish.required, preferred=wish.preferred, colocated_with=frozenset(nodes) if wish else frozenset()
     )
 
 

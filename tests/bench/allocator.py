@@ -117,7 +117,7 @@ def _numbers(scene: Scene, rounds: int) -> dict[str, float]:
     )
     found["fits_after_slice_ms"] = _median(rounds, lambda at: scene.allocator(renewed[at]).nodes(scene.question)) * 1e3
     fork = allocator.fork()
-    fork.take(
+    fork.assume(
         [
             DeviceUse(listed.id)
             for listed in scene.question.signatures_by_node.layout(NodeName(names[0])).listed_devices[:1]

@@ -101,7 +101,7 @@ def _row(size: int, depth: int, rounds: int) -> dict[str, float]:
     full = dict.fromkeys(METERS, queue_usage.available(last, METERS[0]) + 1)
     return {
         "make_ms": _median(rounds, lambda: _made(made, usage)) * 1e3,
-        "tree_ms": _median(rounds, lambda: Tree.of(made)) * 1e3,
+        "tree_ms": _median(rounds, lambda: Tree.build(made)) * 1e3,
         "copy_us": _median(rounds, queue_usage.copy) * 1e6,
         "decide_us": _median(rounds, lambda: _decisions(queue_usage, last)) / REPEATED * 1e6,
         "refuse_us": _median(rounds, lambda: _refusals(queue_usage, last, full)) / REPEATED * 1e6,
@@ -110,7 +110,7 @@ def _row(size: int, depth: int, rounds: int) -> dict[str, float]:
 
 def _made(made: list[Queue], usage: Usage) -> QueueUsage:
     """Return the standing, with every meter added up."""
-    queue_usage = QueueUsage(Tree.of(made), usage)
+    queue_usage = QueueUsage(Tree.build(made), usage)
     for meter in METERS:
         queue_usage.available(made[0].name, meter)
     return queue_usage
@@ -120,14 +120,14 @@ def _decisions(queue_usage: QueueUsage, queue: QueueName) -> None:
     """Decide on gangs that fit, take what they are charged, and give it back, so that the next one fits too."""
     for _ in range(REPEATED):
         if queue_usage.charge_fits(queue, CHARGE) is None:
-            queue_usage.take(queue, CHARGE)
+            queue_usage.charge(queue, CHARGE)
             queue_usage.give_back(queue, CHARGE)
 
 
 def _refusals(queue_usage: QueueUsage, queue: QueueName, charge: dict[MeterName, int]) -> None:
     """Decide on gangs that do not fit, each after a change, and say why."""
     for _ in range(REPEATED):
-        queue_usage.take(queue, CHARGE)
+        queue_usage.charge(queue, CHARGE)
         queue_usage.give_back(queue, CHARGE)
         short = queue_usage.charge_fits(queue, charge)
         assert short is not None

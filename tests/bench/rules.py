@@ -98,11 +98,11 @@ def _pod_review(decoded: claim_policies.ClaimPolicy) -> Callable[[], None]:
     snapshot = Snapshot(namespaces=namespaces, templates={template.meta.key: template for template in templates})
     used = tuple(PodClaim(name=template.meta.name, template=template.meta.name) for template in templates)
     arrival = PodView(namespace="ml", labels={"muster.dev/queue": "research"}, claims=used)
-    known, rulings = Policies.of({decoded.name: decoded}, namespaces), Rulings()
+    known, rulings = Policies.build({decoded.name: decoded}, namespaces), Rulings()
     controller = User(username="system:serviceaccount:kube-system:job-controller")
 
     def review() -> None:
-        assert not rulings.of(arrival, snapshot, known, pod=dict, user=controller).findings
+        assert not rulings.evaluate(arrival, snapshot, known, pod=dict, user=controller).findings
 
     return review
 

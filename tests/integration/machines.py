@@ -283,7 +283,7 @@ class Fire(RuleBasedStateMachine):
                 break
             self.village.finish(self.village.running())
         assert not [pod.meta.key for pod in self._whole() if pod.gated], "a gang that fits has never started"
-        sight = ObservedAllocations.of(
+        sight = ObservedAllocations.from_snapshot(
             self.village.snapshot(), device_meters.compile_meters(self.village.snapshot().meters.values())
         )
         assert not reconciliation.differences(self.ledger.book, sight)

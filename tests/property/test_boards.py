@@ -148,10 +148,10 @@ def test_a_fork_is_a_world_of_its_own_until_it_is_committed(taken: list[DeviceId
     snapshot_state = cluster_state.build(cluster(), ())
     selectors = Selectors(snapshot_state.profile.cel)
     allocator = Allocator(snapshot_state, selectors=selectors, steps=STEPS)
-    allocator.take(map(DeviceUse, taken))
+    allocator.assume(map(DeviceUse, taken))
     before = allocator.nodes(asked(allocator, "two"))
     fork = allocator.fork()
-    fork.take(map(DeviceUse, more))
+    fork.assume(map(DeviceUse, more))
     expected = Allocator(
         cluster_state.also(snapshot_state, map(DeviceUse, [*taken, *more]), HOLDER),
         selectors=Selectors(snapshot_state.profile.cel),

@@ -23,7 +23,7 @@ def test_replay_is_the_fold_of_apply(history: list[Entry]) -> None:
         book = book.apply(entry)
 
     assert Book.replay(history) == book
-    projected = Book.of(
+    projected = Book.with_placements(
         book.placements.values(),
         book.balances,
         sequence=len(history),

@@ -59,7 +59,7 @@ class Gang:
 
 @st.composite
 def trees(draw: st.DrawFn) -> Tree:
-    return Tree.of(a_queue(name, draw(BUDGETS)) for name in NAMES)
+    return Tree.build(a_queue(name, draw(BUDGETS)) for name in NAMES)
 
 
 def a_queue(name: str, parts: list[tuple[int, str, str]]) -> Queue:
@@ -145,17 +145,17 @@ def test_what_a_gang_needs_is_what_it_takes_and_gives_back(
     gangs = let_in(tree, arrivals)
     now = gangs[-1].at if gangs else START
     found = balances(tree, gangs, now)
-    before = {name: found.of(name) for name in tree.queues}
+    before = {name: found.of_queue(name) for name in tree.queues}
 
     for name, gpus, _, stated, _ in arrivals:
-        found.take(QueueName(name), {GPU: gpus}, stated)
+        found.charge(QueueName(name), {GPU: gpus}, stated)
     for gang in gangs:
         shortage = found.shortage(gang.queue, {GPU: gang.gpus}, END)
         assert shortage is None or shortage.needed > shortage.balance.left
     for name, gpus, _, stated, _ in arrivals:
         found.give_back(QueueName(name), {GPU: gpus}, stated)
 
-    assert {name: found.of(name) for name in tree.queues} == before
+    assert {name: found.of_queue(name) for name in tree.queues} == before
 
 
 @given(trees(), ARRIVALS)
@@ -163,11 +163,11 @@ def test_a_parent_has_spent_and_promised_the_sum_of_those_under_it(
     tree: Tree, arrivals: list[tuple[str, int, timedelta, timedelta, timedelta]]
 ) -> None:
     """The same budget everywhere, so that the sums can be compared."""
-    same = Tree.of(a_queue(name, [(30, "Day", "UTC")]) for name in NAMES)
+    same = Tree.build(a_queue(name, [(30, "Day", "UTC")]) for name in NAMES)
     gangs = let_in(tree, arrivals)
     now = gangs[-1].at if gangs else START
     found = balances(same, gangs, now)
-    taken = {name: balance.spent + balance.committed for name in NAMES for balance in found.of(QueueName(name))}
-    alone = balances(same, [gang for gang in gangs if gang.queue == "root"], now).of(QueueName("root"))[0]
+    taken = {name: balance.spent + balance.committed for name in NAMES for balance in found.of_queue(QueueName(name))}
+    alone = balances(same, [gang for gang in gangs if gang.queue == "root"], now).of_queue(QueueName("root"))[0]
 
     assert taken["root"] == taken["a"] + taken["b"] + alone.spent + alone.committed

@@ -104,7 +104,7 @@ def test_who_comes_later_is_placed_where_the_others_are_or_not_at_all(choice: Ch
     rack = gang.cluster.nodes[home].meta.labels[RACK]
 
     answer = planned(
-        gang.pods, gang.cluster, choice, Topology(gang=Colocation(required=RACK, beside=frozenset({home})))
+        gang.pods, gang.cluster, choice, Topology(gang=Colocation(required=RACK, colocated_with=frozenset({home})))
     )
 
     assert isinstance(answer, Plan) is isinstance(_in_rack(gang, gang.pods, rack, choice), Plan)

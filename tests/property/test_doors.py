@@ -207,7 +207,9 @@ def gates_of(pod: dict[str, Any]) -> list[str]:
 
 def test_the_door_that_is_tried_mutates_and_converts() -> None:
     """Check that what is drawn gets as far as to be judged, so that the laws above are not about refusals alone."""
-    assert [one.problems for one in Policies.of(VIEW.known.policies, VIEW.known.namespaces).compiled.values()] == [()]
+    assert [one.problems for one in Policies.build(VIEW.known.policies, VIEW.known.namespaces).compiled.values()] == [
+        ()
+    ]
     pod = cases.a_pod(labels={names.QUEUE: "team-a"})
 
     assert len(DOORS["mutate"](_asked("pods", pod)).patch) == 2

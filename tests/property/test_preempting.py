@@ -166,7 +166,7 @@ class Scenes:
             quotas = tuple(self.quota(meter, 4 if number == rich else 0) for meter in METERS)
             is_root = self._integer(0, 9) == 9
             made.append(Queue(meta=Meta(name=f"q-{number}"), parent=None if is_root else parent, quotas=quotas))
-        return Tree.of(made)
+        return Tree.build(made)
 
     def quota(self, meter: MeterName, least: int) -> Quota:
         limits = [self._integer(0, 4) if self._integer(0, 7) == 7 else None for _ in range(2)]

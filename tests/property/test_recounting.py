@@ -145,11 +145,11 @@ def test_what_did_not_change_is_not_counted_again() -> None:
 @settings(deadline=None)
 def test_claims_indexed_one_snapshot_after_the_other_are_those_indexed_anew(seed: int) -> None:
     draw = Random(seed)  # noqa: S311 - a seed for choices
-    index = extended_resources.Index.of(Snapshot())
+    index = extended_resources.Index.from_snapshot(Snapshot())
     for snapshot, _ in _played(_reserved(draw, _changes(draw))):
-        index = extended_resources.Index.of(snapshot, index)
+        index = extended_resources.Index.from_snapshot(snapshot, index)
 
-        updated = extended_resources.Index.of(snapshot)
+        updated = extended_resources.Index.from_snapshot(snapshot)
         assert (index.claims, index.holders) == (updated.claims, updated.holders)
         assert all(index.claims[uid] is claim for uid, claim in updated.claims.items())
 

@@ -27,7 +27,7 @@ SHARINGS = st.none() | st.builds(
 
 
 def a_tree(sharings: dict[str, dict[str, Any] | None]) -> Tree:
-    return Tree.of(
+    return Tree.build(
         a_queue(name, parent=parent, quotas={"gpu": 10}, fairSharing=sharings.get(name))
         for name, parent in PARENTS.items()
     )
@@ -55,12 +55,14 @@ def played(
     tree: Tree, usage: dict[QueueName, dict[MeterName, int]], gangs: list[Gang], grants: list[int]
 ) -> list[Gang]:
     """Return the order of the gangs when each is granted so much; 0 is not granted."""
-    tournament = Tournament(Shares(QueueUsage(tree, usage), usage, Rules.of(tree)), gangs, lambda gang: gang.queue)
+    tournament = Tournament(
+        Shares(QueueUsage(tree, usage), usage, Rules.from_tree(tree)), gangs, lambda gang: gang.queue
+    )
     found = []
     for gang, amount in zip(tournament, grants, strict=False):
         found.append(gang)
         if amount:
-            tournament.take(gang.queue, {GPU: amount})
+            tournament.charge(gang.queue, {GPU: amount})
     return found
 
 
@@ -81,13 +83,13 @@ def test_the_winner_has_the_smallest_share_at_every_level(
     tree: Tree, usage: dict[QueueName, dict[MeterName, int]], gangs: list[Gang], grants: list[int]
 ) -> None:
     """The rule as it is written, over all siblings, against the tournament with its heaps."""
-    shares = Shares(QueueUsage(tree, usage), usage, Rules.of(tree))
+    shares = Shares(QueueUsage(tree, usage), usage, Rules.from_tree(tree))
     left = list(gangs)
 
     for gang, amount in zip(played(tree, usage, gangs, grants), grants, strict=False):
         assert gang == plainly(tree, shares, left, None)
         left.remove(gang)
-        shares.take(gang.queue, {GPU: amount})
+        shares.charge(gang.queue, {GPU: amount})
 
 
 def plainly(tree: Tree, shares: Shares, gangs: list[Gang], parent: QueueName | None) -> Gang | None:
@@ -119,13 +121,13 @@ def test_a_share_never_falls_when_more_is_used(
     tree: Tree, usage: dict[QueueName, dict[MeterName, int]], now: tuple[str, int], before_now: tuple[str, int]
 ) -> None:
     (user, more), (past_user, past) = now, before_now
-    rules = Rules.of(tree)
+    rules = Rules.from_tree(tree)
     memory = fair_share.begun(rules, [used(past_user, 3 * HOUR, HOUR, past * 7200)], NOW)
     further = memory.after([used(past_user, HOUR, 0 * HOUR, more * 3600)], NOW)
     shares, remembering = (Shares(QueueUsage(tree, usage), usage, rules, kept) for kept in (memory, further))
     before = {name: shares.share(name) for name in tree.queues}
 
-    shares.take(QueueName(user), {GPU: more})
+    shares.charge(QueueName(user), {GPU: more})
 
     assert all(shares.share(name) >= share for name, share in before.items())
     assert all(remembering.share(name) >= share for name, share in before.items())
@@ -134,7 +136,7 @@ def test_a_share_never_falls_when_more_is_used(
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 6))
 def test_in_the_long_run_everybody_gets_by_weight(one: int, other: int, slots: int) -> None:
     """Two queues always want more; one gang ends in every round, the oldest first, and the next one starts."""
-    tree = Tree.of([a_root(gpu=slots * (one + other)), a_child("a", one), a_child("b", other)])
+    tree = Tree.build([a_root(gpu=slots * (one + other)), a_child("a", one), a_child("b", other)])
     running: list[QueueName] = []
     starts: Counter[str] = Counter()
     rounds = (one + other) * 40
@@ -143,7 +145,7 @@ def test_in_the_long_run_everybody_gets_by_weight(one: int, other: int, slots: i
         if len(running) == slots * (one + other):
             running.pop(0)
         usage = {name: {GPU: running.count(name)} for name in set(running)}
-        shares = Shares(QueueUsage(tree, usage), usage, Rules.of(tree))
+        shares = Shares(QueueUsage(tree, usage), usage, Rules.from_tree(tree))
         winner = next(Tournament(shares, [a_gang("a/1"), a_gang("b/1")], lambda gang: gang.queue))
         running.append(winner.queue)
         starts[winner.queue] += 1

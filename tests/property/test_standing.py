@@ -56,7 +56,7 @@ def test_a_standing_says_what_the_rules_say(history: tuple[Tree, Usage, list[Mov
     tree, usage, moves = history
     queue_usage = QueueUsage(tree, usage)
     for queue, charge in moves:
-        queue_usage.take(queue, charge)
+        queue_usage.charge(queue, charge)
 
     for meter in METERS:
         model = Model(tree, added(usage, moves), meter)
@@ -77,7 +77,7 @@ def test_a_standing_that_was_told_equals_one_that_was_made_later(history: tuple[
     queue_usage = QueueUsage(tree, usage)
     numbers(queue_usage)
     for queue, charge in moves:
-        queue_usage.take(queue, charge)
+        queue_usage.charge(queue, charge)
 
     assert numbers(queue_usage) == numbers(QueueUsage(tree, added(usage, moves)))
 
@@ -91,7 +91,7 @@ def test_what_is_given_back_in_any_order_leaves_no_trace(
     queue_usage = QueueUsage(tree, usage)
     before = numbers(queue_usage)
     for queue, charge in moves:
-        queue_usage.take(queue, charge)
+        queue_usage.charge(queue, charge)
     chance.shuffle(moves)
     for queue, charge in moves:
         queue_usage.give_back(queue, charge)
@@ -107,7 +107,7 @@ def test_a_copy_and_its_origin_do_not_know_of_each_other(history: tuple[Tree, Us
     before = numbers(queue_usage)
     copied = queue_usage.copy()
     for queue, charge in moves:
-        copied.take(queue, charge)
+        copied.charge(queue, charge)
 
     assert numbers(queue_usage) == before
     assert numbers(copied.copy()) == numbers(QueueUsage(tree, added(usage, moves)))
@@ -177,7 +177,7 @@ def test_charges_that_fit_break_no_limit(tree: Tree, data: st.DataObject) -> Non
     queue_usage, admitted = QueueUsage(tree, {}), []
     for move in data.draw(st.lists(st.tuples(st.sampled_from(tree.order), charges()), max_size=12)):
         if queue_usage.charge_fits(*move) is None:
-            queue_usage.take(*move)
+            queue_usage.charge(*move)
             admitted.append(move)
 
     for meter in METERS:
@@ -209,7 +209,7 @@ def test_where_more_is_used_than_there_is_no_charge_makes_it_worse(
     move = data.draw(st.tuples(st.sampled_from(tree.order), charges()))
     if queue_usage.charge_fits(*move) is not None:
         return
-    queue_usage.take(*move)
+    queue_usage.charge(*move)
 
     for meter in METERS:
         before, after = Model(tree, usage, meter), Model(tree, added(usage, [move]), meter)

@@ -33,7 +33,7 @@ def trees(draw: st.DrawFn) -> Tree:
         parent = QueueName(f"q-{number - back}") if 0 < back <= number else None
         mentioned = tuple(_made(meter, *quota) for meter, quota in zip(METERS, quotas, strict=True) if quota[0] != NONE)
         made.append(Queue(meta=Meta(name=f"q-{number}"), parent=parent, quotas=mentioned))
-    return Tree.of(made)
+    return Tree.build(made)
 
 
 def _made(meter: MeterName, nominal: int, borrowing: int, lending: int) -> Quota:

@@ -54,7 +54,7 @@ class Rulings:
         self._policies: Policies | None = None
         self._places: dict[tuple[str, str], _Place] = {}
 
-    def of(
+    def evaluate(
         self, new_pod: PodView, snapshot: Snapshot, policies: Policies, *, pod: Callable[[], Json], user: User
     ) -> Ruling:
         """Return what the rules say of the claims of a new pod; pod: the whole of it. Raises RetryError."""

@@ -108,7 +108,7 @@ async def webhooks(exam: Exam) -> list[Finding]:
     found: list[Finding] = []
     for plural in _CONFIGURATIONS:
         try:
-            body = await exam.connection.get(paths.of(f"{_REGISTRATION}/{plural}", "muster"))
+            body = await exam.connection.get(paths.join(f"{_REGISTRATION}/{plural}", "muster"))
         except GoneError:
             fix = "start a Muster with the role webhook; its log says why it does not register"
             return [findings.wrong("webhook", f"there is no {plural} muster: no pod is held", fix)]
@@ -148,7 +148,7 @@ def _trust(plural: str, body: Json) -> Iterator[Finding]:
 async def leader(exam: Exam) -> list[Finding]:
     """Look at whether a controller leads."""
     lease = exam.settings.lease
-    path = paths.of(paths.within("/apis/coordination.k8s.io/v1", lease.namespace, "leases"), lease.name)
+    path = paths.join(paths.within("/apis/coordination.k8s.io/v1", lease.namespace, "leases"), lease.name)
     fix = f"see why no controller leads: `kubectl -n {lease.namespace} logs deployment/muster-controller`"
     try:
         spec = (await exam.connection.get(path)).get("spec") or {}

@@ -37,7 +37,7 @@ class ReaderGoneError(Exception):
 def stream(output: str, *, binary_for: str = "") -> Iterator[IO[bytes]]:
     """Yield what to write to: the standard output for `-`, or a file that replaces one of its name when all went well.
 
-    binary_for: the format, where it is not for a terminal. Raises MendError when the file cannot be made.
+    binary_for: the format, where it is not for a terminal. Raises FixError when the file cannot be made.
     """
     if output == "-":
         if binary_for and sys.stdout.isatty():
@@ -62,7 +62,7 @@ def stream(output: str, *, binary_for: str = "") -> Iterator[IO[bytes]]:
 
 @contextmanager
 def told(output: str) -> Iterator[None]:
-    """Turn what a failing output raises into a sentence about it. Raises MendError, or ReaderGoneError."""
+    """Turn what a failing output raises into a sentence about it. Raises FixError, or ReaderGoneError."""
     try:
         yield
     except BrokenPipeError as error:

@@ -57,7 +57,7 @@ def ask(chosen: Ledger, question: Callable[[SqlLedger], Awaitable[T]]) -> T:
 
 
 def zone(name: str) -> tzinfo:
-    """Return the zone that --time-zone names. Raises MendError when there is none of this name."""
+    """Return the zone that --time-zone names. Raises FixError when there is none of this name."""
     found = time_zones.find(name)
     if found is None:
         meant = " or ".join(time_zones.near(name))
@@ -69,7 +69,7 @@ def zone(name: str) -> tzinfo:
 
 
 def window(start: str | None, end: str | None, in_zone: tzinfo) -> Window:
-    """Return the time that --from and --to name. Raises MendError when one of them is no time, or they enclose none."""
+    """Return the time that --from and --to name. Raises FixError when one of them is no time, or they enclose none."""
     until = time("--to", end, in_zone) if end else datetime.now(UTC)
     try:
         since = time("--from", start, in_zone) if start else until - _USUAL
@@ -82,7 +82,7 @@ def window(start: str | None, end: str | None, in_zone: tzinfo) -> Window:
 
 
 def past(asked: Window) -> Window:
-    """Return a time without what of it has not come yet. Raises MendError when none of it has."""
+    """Return a time without what of it has not come yet. Raises FixError when none of it has."""
     found = Window(asked.start, min(asked.end, datetime.now(UTC)))
     if found.start >= found.end:
         raise FixError(f"--from {_written(found.start)} has not come yet: nothing can have been used")
@@ -90,7 +90,7 @@ def past(asked: Window) -> Window:
 
 
 def time(option: str, text: str, in_zone: tzinfo) -> datetime:
-    """Return the time that an option names, in UTC. Raises MendError when it names none."""
+    """Return the time that an option names, in UTC. Raises FixError when it names none."""
     try:
         said = datetime.fromisoformat(text)
         return (said if said.tzinfo else said.replace(tzinfo=in_zone)).astimezone(UTC)
@@ -107,7 +107,7 @@ async def opened(connection: AsyncConnection, names: Sequence[str], asked: Windo
 
 
 async def clusters(connection: AsyncConnection, names: Sequence[str], *, all_of_them: bool = False) -> list[str]:
-    """Return which clusters are meant. Raises MendError when one of them has no books, though others have."""
+    """Return which clusters are meant. Raises FixError when one of them has no books, though others have."""
     known = await base.known(connection)
     if all_of_them:
         return known

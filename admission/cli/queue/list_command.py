@@ -73,7 +73,7 @@ def one(
     context: ContextOption = None,
 ) -> None:
     """Show one queue: its place in the tree, use and budgets, what is wrong with it, and its gangs in their order."""
-    _look(name, again=again, output=output, kubeconfig=kubeconfig, context=context)
+    _watch(name, again=again, output=output, kubeconfig=kubeconfig, context=context)
 
 
 @app.command(epilog=queue_stop.STOPPING)
@@ -91,7 +91,7 @@ def stop(
         lambda cluster: queue_stop.change(cluster, name, wanted), kubeconfig=kubeconfig, context=context
     )
     if again:
-        _look(name, again=True, kubeconfig=kubeconfig, context=context)
+        _watch(name, again=True, kubeconfig=kubeconfig, context=context)
 
 
 @app.command(epilog=queue_stop.RESUMING)
@@ -107,10 +107,10 @@ def resume(
         lambda cluster: queue_stop.change(cluster, name, StopPolicy.NONE), kubeconfig=kubeconfig, context=context
     )
     if again:
-        _look(name, again=True, kubeconfig=kubeconfig, context=context)
+        _watch(name, again=True, kubeconfig=kubeconfig, context=context)
 
 
-class Sight(NamedTuple):
+class ObservedQueue(NamedTuple):
     """What is seen of one queue: as it was written, what it reports, its gangs, and the names of those below it."""
 
     queue: Queue
@@ -119,23 +119,23 @@ class Sight(NamedTuple):
     below: list[str]
 
 
-def _look(
+def _watch(
     name: str, *, again: bool, output: Format = Format.TEXT, kubeconfig: Path | None, context: str | None
 ) -> None:
-    def write(seen: Sight) -> None:
+    def write(seen: ObservedQueue) -> None:
         if output is Format.JSON:
-            terminal.as_json(_sight_json(seen))
+            terminal.as_json(_observed_json(seen))
         else:
-            _show_sight(seen)
+            _show_observed(seen)
 
     watch_output.shown(
-        lambda: cluster_options.ask(lambda cluster: _sight(cluster, name), kubeconfig=kubeconfig, context=context),
+        lambda: cluster_options.ask(lambda cluster: _observe(cluster, name), kubeconfig=kubeconfig, context=context),
         write,
         again=again,
     )
 
 
-async def _sight(cluster: Cluster, name: str) -> Sight:
+async def _observe(cluster: Cluster, name: str) -> ObservedQueue:
     found = {obj["metadata"]["name"]: obj for obj in await cluster.every(watched_resources.QUEUES)}
     known = {called: queues.decode(obj) for called, obj in found.items()}
     if name not in known:
@@ -144,10 +144,10 @@ async def _sight(cluster: Cluster, name: str) -> Sight:
         gang for gang in await cli_gang.reports(cluster) if gang.queue == name and gang.phase is not Phase.FINISHED
     ]
     below = sorted(queue.name for queue in known.values() if queue.parent == name)
-    return Sight(known[name], status_views.queue(found[name]), members, list(below))
+    return ObservedQueue(known[name], status_views.queue(found[name]), members, list(below))
 
 
-def _show_sight(seen: Sight) -> None:
+def _show_observed(seen: ObservedQueue) -> None:
     queue = seen.queue
     place = f"below {queue.parent}" if queue.parent else "a root"
     below = f"; below it: {', '.join(seen.below)}" if seen.below else ""
@@ -157,7 +157,7 @@ def _show_sight(seen: Sight) -> None:
     cli_gang.show(seen.gangs)
 
 
-def _sight_json(seen: Sight) -> dict[str, Any]:
+def _observed_json(seen: ObservedQueue) -> dict[str, Any]:
     return {
         **_json(seen.report),
         "parent": seen.queue.parent,

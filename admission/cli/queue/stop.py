@@ -38,7 +38,7 @@ _SAID = {
 
 
 async def change(cluster: Cluster, name: str, wanted: StopPolicy) -> None:
-    """Set the policy of a queue, and say what holds then. Raises MendError where there is no such queue."""
+    """Set the policy of a queue, and say what holds then. Raises FixError where there is no such queue."""
     known = {queue.name: queue for queue in map(queues.decode, await cluster.every(watched_resources.QUEUES))}
     queue = known.get(QueueName(name))
     if queue is None:
@@ -47,7 +47,7 @@ async def change(cluster: Cluster, name: str, wanted: StopPolicy) -> None:
     if not already:
         body = {"spec": {"stopPolicy": str(wanted)}}
         try:
-            await cluster.connection.patch(paths.of(watched_resources.QUEUES.path, name), body, PatchKind.MERGE)
+            await cluster.connection.patch(paths.join(watched_resources.QUEUES.path, name), body, PatchKind.MERGE)
         except GoneError as error:
             raise absent(name, known.values()) from error
     terminal.say(f"queue {name} {_SAID[wanted]}{already}")

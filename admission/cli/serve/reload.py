@@ -16,23 +16,23 @@ from admission.settings.schema import value
 
 log = structlog.get_logger(__name__)
 
-LOOK_SECONDS = 5.0
+POLL_SECONDS = 5.0
 """Between two looks at the file. kubelet takes up to a minute to bring a ConfigMap's change into a pod."""
 
-Sight = tuple[int, int, int] | None
+FileState = tuple[int, int, int] | None
 
 
 class News:
     """What is known of new settings: the file, how all is read, and whether somebody asked to."""
 
     def __init__(
-        self, config: Path | None, read: Callable[[], Settings], *, look_seconds: float = LOOK_SECONDS
+        self, config: Path | None, read: Callable[[], Settings], *, poll_seconds: float = POLL_SECONDS
     ) -> None:
         self._file = config or config_command.file()
         self._read = read
-        self._seconds = look_seconds
+        self._seconds = poll_seconds
         self._asked = asyncio.Event()
-        self._seen = _sight(self._file)
+        self._seen = _file_state(self._file)
         self._waiting: tuple[str, ...] = ()
 
     def listen(self) -> None:
@@ -43,7 +43,7 @@ class News:
         """Hand over new settings whenever there are any, until cancelled."""
         while True:
             asked = await self._wait()
-            seen = await asyncio.to_thread(_sight, self._file)
+            seen = await asyncio.to_thread(_file_state, self._file)
             if not asked and seen == self._seen:
                 continue
             self._seen = seen
@@ -52,7 +52,7 @@ class News:
             except FixError as error:
                 log.error("new settings cannot be used; the old ones hold on", error=str(error))  # noqa: TRY400 - a mistake
                 continue
-            self._take(held, wanted, asked=asked)
+            self._apply(held, wanted, asked=asked)
 
     async def _wait(self) -> bool:
         """Wait for the next look; return whether somebody asked for it."""
@@ -63,7 +63,7 @@ class News:
         self._asked.clear()
         return asked
 
-    def _take(self, held: Held, wanted: Settings, *, asked: bool) -> None:
+    def _apply(self, held: Held, wanted: Settings, *, asked: bool) -> None:
         outcome = held.apply(wanted)
         if outcome.changed:
             log.info("settings have changed", **{path: value(held.now, path) for path in outcome.changed})
@@ -74,7 +74,7 @@ class News:
         self._waiting = outcome.waiting
 
 
-def _sight(file: Path | None) -> Sight:
+def _file_state(file: Path | None) -> FileState:
     """Return what tells one state of the file from another; None where there is no file to be seen."""
     if file is None:
         return None

@@ -23,7 +23,7 @@ _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
 def write(path: Path, plays: Sequence[Play]) -> None:
-    """Write a chart. Raises MendError where the library is not installed or the file cannot be written."""
+    """Write a chart. Raises FixError where the library is not installed or the file cannot be written."""
     text = svg(plays)
     try:
         path.write_text(text, encoding="utf-8")

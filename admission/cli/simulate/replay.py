@@ -19,12 +19,12 @@ from admission.simulation.replay.cluster import Cluster
 from admission.simulation.replay.figures import Figures, Tally
 from admission.simulation.replay.player import Play, Played, Policy, Watch
 
-MOST_TOLD = 20
+MOST_SHOWN = 20
 """Jobs that never start that a table lists."""
 
 
 def play(cluster_state: Expanded, path: str, policies: Sequence[Policy], *, steps: int) -> list[Play]:
-    """Play the trace of a file under each policy. Raises MendError and BadInputError."""
+    """Play the trace of a file under each policy. Raises FixError and BadInputError."""
     replayed = cluster.build_cluster(cluster_state, steps=steps)
     arrivals = trace_reader.read(path)
     trace_reader.check(path, arrivals, replayed)
@@ -102,12 +102,12 @@ def show(plays: Sequence[Play]) -> None:
             for driver, count in sorted(play.devices.items())
         ],
     )
-    _show_promises(found)
+    _show_reservations(found)
     _show_left(plays)
 
 
 def draw(path: str, plays: Sequence[Play]) -> None:
-    """Write a chart of the plays. Raises MendError where it cannot be written."""
+    """Write a chart of the plays. Raises FixError where it cannot be written."""
     charts.write(Path(path), plays)
 
 
@@ -116,10 +116,10 @@ def unstarted(play: Play) -> list[Played]:
     return [job for job in play.jobs if job.start is None]
 
 
-def _show_promises(found: Sequence[tuple[Play, Figures]]) -> None:
+def _show_reservations(found: Sequence[tuple[Play, Figures]]) -> None:
     """Write what became of reservations where some job ran longer than it said, or said nothing."""
-    told = [(play, figures.nominations) for play, figures in found]
-    if any(one.overran or one.silent or one.late for _, one in told):
+    shown_rows = [(play, figures.nominations) for play, figures in found]
+    if any(one.overran or one.silent or one.late for _, one in shown_rows):
         terminal.table(
             "Reservations",
             ("policy", *map(Number, ("overran", "said nothing", "promised", "late", "delay mean", "longest"))),
@@ -128,7 +128,7 @@ def _show_promises(found: Sequence[tuple[Play, Figures]]) -> None:
                     *(play.policy, str(one.overran), str(one.silent), str(one.nominated), str(one.late)),
                     *(durations.render(timedelta(seconds=seconds)) for seconds in (one.delay, one.longest)),
                 )
-                for play, one in told
+                for play, one in shown_rows
             ],
         )
 
@@ -140,10 +140,10 @@ def _show_left(plays: Sequence[Play]) -> None:
             terminal.table(
                 f"Jobs that never start ({play.policy})",
                 ("job", "queue", "decision", "why"),
-                [(job.arrival.name, job.arrival.queue, _decision(job), _why(job)) for job in left[:MOST_TOLD]],
+                [(job.arrival.name, job.arrival.queue, _decision(job), _why(job)) for job in left[:MOST_SHOWN]],
             )
-            if len(left) > MOST_TOLD:
-                terminal.note(f"{play.policy}: {len(left) - MOST_TOLD} more never start")
+            if len(left) > MOST_SHOWN:
+                terminal.note(f"{play.policy}: {len(left) - MOST_SHOWN} more never start")
 
 
 def _cells(tally: Tally) -> tuple[str, ...]:

@@ -14,12 +14,12 @@ from admission.errors import FixError, Problem
 from admission.simulation.replay import cluster
 from admission.simulation.replay.cluster import Cluster
 
-MOST_TOLD = 20
+MOST_SHOWN = 20
 """Things that are wrong with a trace that are told one by one."""
 
 
 def read(path: str) -> tuple[Arrival, ...]:
-    """Return the jobs of a trace. Raises BadInputError with everything that is wrong, or MendError."""
+    """Return the jobs of a trace. Raises BadInputError with everything that is wrong, or FixError."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -39,9 +39,9 @@ def check(path: str, arrivals: tuple[Arrival, ...], replayed: Cluster) -> None:
 
 
 def _refuse(path: str, found: list[tuple[int, Problem]]) -> None:
-    problems = [f"{path}:{line}: {fault}" for line, fault in found[:MOST_TOLD]]
-    if len(found) > MOST_TOLD:
-        problems.append(f"{path}: and {len(found) - MOST_TOLD} more")
+    problems = [f"{path}:{line}: {fault}" for line, fault in found[:MOST_SHOWN]]
+    if len(found) > MOST_SHOWN:
+        problems.append(f"{path}: and {len(found) - MOST_SHOWN} more")
     if problems:
         raise BadInputError(problems)
 

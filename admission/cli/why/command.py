@@ -102,7 +102,7 @@ async def _find(cluster: Cluster, namespace: str, name: str) -> GangReport | Pod
         raise FixError(
             f"there is no gang, workload of a gang, or pod {name} in namespace {namespace}; try `muster gang list`"
         )
-    meant = _gang_of(await gang_lookup.of(pod, cluster), known)
+    meant = _gang_of(await gang_lookup.find(pod, cluster), known)
     if meant is not None:
         return meant
     if not pod.queue:

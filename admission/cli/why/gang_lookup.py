@@ -32,7 +32,7 @@ class Belonging:
 
 
 @dataclass(slots=True)
-class _Sight:
+class _ReadObjects:
     """What was read for one pod. Whoever asks may not read everything; that is taken for absent."""
 
     pods: dict[Uid, Any] = field(default_factory=dict)
@@ -52,21 +52,21 @@ class _Sight:
         return Snapshot(pods=self.pods, jobs=self.jobs, parents=self.parents, unwatched=self.unwatched)
 
 
-async def of(pod: Pod, cluster: Cluster) -> Belonging:
+async def find(pod: Pod, cluster: Cluster) -> Belonging:
     """Return where a pod belongs, by what the API server shows of it."""
-    sight, above = _Sight(pods={pod.meta.uid: pod}), {pod.meta.uid}
+    read, above = _ReadObjects(pods={pod.meta.uid: pod}), {pod.meta.uid}
     owner = pod.meta.controller
     while owner is not None and owner.uid not in above and len(above) <= owner_chain.LONGEST:
         above.add(owner.uid)
-        owner = await _take(owner, pod.meta.namespace, sight, cluster)
+        owner = await _read_owner(owner, pod.meta.namespace, read, cluster)
     named = [(podgroup.GANGS, pod.group), *((family, name_of(pod)) for family, name_of in podgroup.NAMED)]
     for family, name in named:
         if name:
-            await _take_group(family, name, pod.meta.namespace, sight, cluster)
-    return Belonging(pod=pod, gang=gang_key.identify(pod, sight.snapshot).name, above=frozenset(above))
+            await _read_group(family, name, pod.meta.namespace, read, cluster)
+    return Belonging(pod=pod, gang=gang_key.identify(pod, read.snapshot).name, above=frozenset(above))
 
 
-async def _take(owner: Owner, namespace: str, sight: _Sight, cluster: Cluster) -> Owner | None:
+async def _read_owner(owner: Owner, namespace: str, read: _ReadObjects, cluster: Cluster) -> Owner | None:
     """Read an owner, and return what controls it, if that is known."""
     kind = _OWNERS.get(kind_of(owner))
     if kind is None:
@@ -74,20 +74,20 @@ async def _take(owner: Owner, namespace: str, sight: _Sight, cluster: Cluster) -
     found = await _read(replace(kind, version=owner.api_version.rpartition("/")[2]), owner.name, namespace, cluster)
     if found is None or found.meta.uid != owner.uid:
         return None
-    sight.add(kind, found)
+    read.add(kind, found)
     controller: Owner | None = found.meta.controller
     return controller
 
 
-async def _take_group(family: WorkloadKind, name: str, namespace: str, sight: _Sight, cluster: Cluster) -> None:
+async def _read_group(family: WorkloadKind, name: str, namespace: str, read: _ReadObjects, cluster: Cluster) -> None:
     """Read a PodGroup that a pod names."""
     kind = _OWNERS[family.key]
     for version in (kind.version, *kind.older):
         found = await _read(replace(kind, version=version), name, namespace, cluster)
         if found is not None:
-            sight.add(kind, found)
+            read.add(kind, found)
             return
-    sight.unwatched[family.key] = UNSERVED
+    read.unwatched[family.key] = UNSERVED
 
 
 async def _read(kind: Kind, name: str, namespace: str, cluster: Cluster) -> Any | None:

@@ -44,7 +44,7 @@ class QueueRegistry:
         """Return the tree of the queues that exist and of those that are gone and still count."""
         gone = deleted_queues.after(snapshot, seen=self._queues, gone=self._gone)
         if self._tree is None or self._queues is not snapshot.queues or self._gone != gone:
-            self._tree = Tree.of(snapshot.queues.values(), gone.values())
+            self._tree = Tree.build(snapshot.queues.values(), gone.values())
         self._queues, self._gone = snapshot.queues, gone
         return self._tree
 

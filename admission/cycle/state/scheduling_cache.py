@@ -109,7 +109,7 @@ class SchedulingCache:
 
     def observe(self, snapshot: Snapshot, meters: Meters) -> ObservedAllocations:
         """Return what is observed of allocations."""
-        self._observed = ObservedAllocations.of(snapshot, meters, self._observed)
+        self._observed = ObservedAllocations.from_snapshot(snapshot, meters, self._observed)
         return self._observed
 
     def check_meters(self, inputs: CycleInputs) -> None:

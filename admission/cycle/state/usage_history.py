@@ -72,7 +72,7 @@ class UsageHistory:
             if start not in self._spent or start in self._split:
                 self._spent[start] = dict(await self._ledger.spent(start))
                 self._split.discard(start)
-        rules = fair_share.Rules.of(inputs.tree)
+        rules = fair_share.Rules.from_tree(inputs.tree)
         if self._past is None or not self._past.serves(rules):
             self._past = await self._read_past(rules, inputs.now, book)
 
@@ -105,7 +105,7 @@ class UsageHistory:
     def past(self, inputs: CycleInputs, book: Book) -> fair_share.UsageHistory | None:
         """Return what every queue has used before now, decayed by age."""
         since = book.marked
-        if self._past is None or since is None or not fair_share.Rules.of(inputs.tree).weights:
+        if self._past is None or since is None or not fair_share.Rules.from_tree(inputs.tree).weights:
             return self._past
         accrued = [
             UsageInterval(queue=queue, meter=meter, start=since, end=inputs.now, seconds=seconds)

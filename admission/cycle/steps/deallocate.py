@@ -66,7 +66,7 @@ class Deallocation:
             message = f"claim {claim.meta.key} has devices that are to be taken back before it is planned anew: {error}"
             hold = Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"claim": claim.meta.key})
             unready |= dict.fromkeys((group.uid for group in inputs.groups if _uses(group, claim)), hold)
-        observed = ObservedAllocations.of(snapshot, inputs.meters)
+        observed = ObservedAllocations.from_snapshot(snapshot, inputs.meters)
         return replace(inputs, snapshot=snapshot, observed=observed, unready=unready)
 
     async def _deallocate(self, claims: Sequence[Claim]) -> list[tuple[Claim, Exception]]:

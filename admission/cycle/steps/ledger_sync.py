@@ -64,7 +64,7 @@ class LedgerSync:
 
     def _find_dirty(self, inputs: CycleInputs) -> None:
         book = self.mirror.book
-        self.cache.dirty.refresh(book, inputs.observed, self.cache.claim_users.of(book.placements))
+        self.cache.dirty.refresh(book, inputs.observed, self.cache.claim_users.update(book.placements))
 
     def _allocated(self, inputs: CycleInputs) -> list[Entry]:
         """Return what follows from allocations: settlements, and adjustments of what was allocated again."""
@@ -80,7 +80,7 @@ class LedgerSync:
 
     def _released(self, inputs: CycleInputs) -> list[Entry]:
         book = self.mirror.book
-        wanted = transitions.Wanted(self.cache.claim_users.of(book.placements), book, inputs.observed)
+        wanted = transitions.ClaimsInUse(self.cache.claim_users.update(book.placements), book, inputs.observed)
         at, actor = inputs.now, self.mirror.actor
 
         def release(placement: Placement) -> Entry | None:

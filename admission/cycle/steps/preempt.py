@@ -232,7 +232,7 @@ class Preemption:
         questions: dict[Hashable, tuple[Decision, Queue]] = {}
         for decision in held:
             queue = queues[decision.group.queue]
-            question = kept.of(decision.group, queue, decision.needed, inputs.snapshot)
+            question = kept.question(decision.group, queue, decision.needed, inputs.snapshot)
             questions.setdefault(question, (decision, queue))
         kept.keep(decision.group.uid for decision in held)
         return questions
@@ -315,7 +315,7 @@ class _Stage:
         """Give a gang what it was planned to get, and let the victims go."""
         scope, plan = self.scope, found.grant.plan
         queue_usage = scope.queue_usage.copy()
-        queue_usage.take(found.group.queue, plan.charge)
+        queue_usage.charge(found.group.queue, plan.charge)
         self.scope = replace(
             scope,
             cluster=nominations.with_nomination(scope.cluster, found.group, found.grant),

@@ -84,7 +84,7 @@ class Scheduling:
             profile=inputs.profile,
             plans=self.cache.plans,
             rest=self.cache.verdicts,
-            sharing=fair_share.Rules.of(inputs.tree),
+            sharing=fair_share.Rules.from_tree(inputs.tree),
             history=self.mirror.usage.past(inputs, self.mirror.book),
             balances=balances,
             beyond=NOT_EXAMINED if self.mirror.is_down else None,

@@ -93,7 +93,7 @@ class Seen:
     def __contains__(self, namespace: object) -> bool:
         return self.all or namespace in self.namespaces
 
-    def of(self, gangs: Sequence[ObservedGang]) -> Sequence[ObservedGang]:
+    def visible(self, gangs: Sequence[ObservedGang]) -> Sequence[ObservedGang]:
         """Return those of some gangs that the visitor may see."""
         return gangs if self.all else [gang for gang in gangs if gang.report.namespace in self.namespaces]
 

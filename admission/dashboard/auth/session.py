@@ -78,7 +78,7 @@ def is_token(text: str) -> bool:
 
 
 def read_secrets(path: Path) -> list[str]:
-    """Return the secrets of a file, one a line. Raises MendError when it holds none, or one that is too short."""
+    """Return the secrets of a file, one a line. Raises FixError when it holds none, or one that is too short."""
     setting = f"settings: dashboard.session_keys: {path}"
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]

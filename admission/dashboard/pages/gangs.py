@@ -29,8 +29,8 @@ async def listed(request: web.Request) -> web.StreamResponse:
     """Show the gangs that match, those that wait longest first."""
     query = request.query
     wanted = {name: pagination.word(query, name) for name in _CONDITIONS}
-    sight = await request_context.seen(request, wanted["namespace"])
-    gangs = _matching(sight.seen.of(request_context.cluster_view(request).gangs), wanted)
+    visible = await request_context.seen(request, wanted["namespace"])
+    gangs = _matching(visible.seen.visible(request_context.cluster_view(request).gangs), wanted)
     return request_context.shown(
         request,
         "gangs.html",
@@ -38,10 +38,10 @@ async def listed(request: web.Request) -> web.StreamResponse:
         wanted=wanted,
         phases=list(Phase),
         reasons=[*HoldReason, *DenyReason, *EvictionReason],
-        crowded=sight.crowded,
+        crowded=visible.crowded,
         namespaces=sorted(request_context.cluster_view(request).namespaces)
-        if sight.seen.all
-        else sorted(sight.seen.namespaces),
+        if visible.seen.all
+        else sorted(visible.seen.namespaces),
     )
 
 
@@ -77,31 +77,31 @@ async def gang(request: web.Request) -> web.StreamResponse:
     rights = request[RIGHTS]
     await rights.need_gang(namespace, name)
     cluster_view = request_context.cluster_view(request)
-    sight = cluster_view.observed.gangs.get(f"{namespace}/{name}")
-    if sight is None:
+    gang = cluster_view.observed.gangs.get(f"{namespace}/{name}")
+    if gang is None:
         raise web.HTTPNotFound
     sees_devices = await rights.may(SLICES)
-    drawings = await _drawings(rights, cluster_view, sight) if sees_devices else []
-    account = await rights.may_account(sight.report.queue)
+    drawings = await _drawings(rights, cluster_view, gang) if sees_devices else []
+    account = await rights.may_account(gang.report.queue)
     return request_context.shown(
         request,
         "gang.html",
-        gang=sight,
-        report=sight.report,
-        since=view_model.since(sight),
-        waits=sight.report.phase in view_model.WAITING,
+        gang=gang,
+        report=gang.report,
+        since=view_model.since(gang),
+        waits=gang.report.phase in view_model.WAITING,
         drawings=drawings,
-        undrawn=max(0, len(_nodes(sight)) - MOST_NODES),
+        undrawn=max(0, len(_nodes(gang)) - MOST_NODES),
         sees_devices=sees_devices,
         sees_account=account,
-        journal=await _journal(request, sight) if account else Journal(),
-        details=[] if sight.report.hold is None else [(_worded(k), _listed(v)) for k, v in _details(sight)],
+        journal=await _journal(request, gang) if account else Journal(),
+        details=[] if gang.report.hold is None else [(_worded(k), _listed(v)) for k, v in _details(gang)],
         place=formatting.segment,
     )
 
 
-def _details(sight: ObservedGang) -> Sequence[tuple[str, object]]:
-    hold = sight.report.hold
+def _details(gang: ObservedGang) -> Sequence[tuple[str, object]]:
+    hold = gang.report.hold
     return sorted(hold.details.items()) if hold is not None else ()
 
 
@@ -114,21 +114,21 @@ def _listed(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _nodes(sight: ObservedGang) -> list[str]:
-    return sorted({str(pod.node) for pod in sight.report.plan}, key=inventory.natural)
+def _nodes(gang: ObservedGang) -> list[str]:
+    return sorted({str(pod.node) for pod in gang.report.plan}, key=inventory.natural)
 
 
-async def _drawings(rights: Rights, cluster_view: ClusterView, sight: ObservedGang) -> list[Drawing]:
-    planned = {one.device for pod in sight.report.plan for claim in pod.claims for one in claim.devices}
+async def _drawings(rights: Rights, cluster_view: ClusterView, gang: ObservedGang) -> list[Drawing]:
+    planned = {one.device for pod in gang.report.plan for claim in pod.claims for one in claim.devices}
     shared = any(cluster_view.inventory.places.get(device) == inventory.SHARED for device in planned)
-    nodes = [*_nodes(sight)[:MOST_NODES], *([inventory.SHARED] if shared else [])]
+    nodes = [*_nodes(gang)[:MOST_NODES], *([inventory.SHARED] if shared else [])]
     found = [(node, cluster_view.inventory.nodes[node]) for node in nodes if node in cluster_view.inventory.nodes]
     names = {name for _, units in found for name in inventory.namespaces(units, cluster_view.holders)}
-    seen = await rights.seen_of(names | {sight.report.namespace})
-    return [diagram.drawn(node, units, cluster_view.holders, seen=seen, mine=sight.key) for node, units in found]
+    seen = await rights.seen_of(names | {gang.report.namespace})
+    return [diagram.drawn(node, units, cluster_view.holders, seen=seen, mine=gang.key) for node, units in found]
 
 
-async def _journal(request: web.Request, sight: ObservedGang) -> Journal:
+async def _journal(request: web.Request, gang: ObservedGang) -> Journal:
     """Return the latest entries of a gang; the page is shown though the books cannot be read.
 
     The books know of it before its Gang is made, and go by the clock of the leader: their whole time is searched.
@@ -139,7 +139,7 @@ async def _journal(request: web.Request, sight: ObservedGang) -> Journal:
         if extent.end is None:
             return Journal()
         window = Window(extent.start or EPOCH, extent.end + timedelta(seconds=1))
-        search = Search(window=window, gang_uid=sight.report.uid, limit=ENTRIES)
+        search = Search(window=window, gang_uid=gang.report.uid, limit=ENTRIES)
         return Journal(entries=await app_context.ledger.search(search))
     except (FixError, RetryError) as error:
         return Journal(trouble=str(error))

@@ -28,15 +28,15 @@ class Cause:
 async def overview(request: web.Request) -> web.StreamResponse:
     """Show what a person on duty asks first."""
     cluster_view = request_context.cluster_view(request)
-    sight = await request_context.seen(request)
-    gangs = sight.seen.of(cluster_view.gangs)
+    visible = await request_context.seen(request)
+    gangs = visible.seen.visible(cluster_view.gangs)
     waiting = view_model.waiting(gangs)
     sees_queues = await request[RIGHTS].may(QUEUES)
     return request_context.shown(
         request,
         "overview.html",
-        crowded=sight.crowded,
-        nothing=not (sees_queues or sight.seen.all or sight.seen.namespaces or sight.crowded),
+        crowded=visible.crowded,
+        nothing=not (sees_queues or visible.seen.all or visible.seen.namespaces or visible.crowded),
         counts=Counter(gang.report.phase for gang in gangs),
         waiting=waiting[:SHOWN],
         waits=len(waiting),
@@ -44,7 +44,9 @@ async def overview(request: web.Request) -> web.StreamResponse:
         sees_queues=sees_queues,
         pressed=_pressed(list(cluster_view.queues.values())) if sees_queues else (),
         wrong=_wrong(list(cluster_view.queues.values())) if sees_queues else (),
-        malformed=sorted(f"{kind} {name}" for kind, name in cluster_view.observed.malformed) if sight.seen.all else (),
+        malformed=sorted(f"{kind} {name}" for kind, name in cluster_view.observed.malformed)
+        if visible.seen.all
+        else (),
         troubles=cluster_view.observed.troubles,
     )
 
@@ -68,15 +70,17 @@ def reason(gang: ObservedGang) -> str:
 
 def _pressed(queues: Sequence[ObservedQueue]) -> list[ObservedQueue]:
     """Return the queues in which most gangs wait."""
-    waiting = [sight for sight in queues if sight.report.gangs.get(Phase.PENDING)]
-    return sorted(waiting, key=lambda sight: (-sight.report.gangs[Phase.PENDING], sight.queue.name))[:SHOWN]
+    waiting = [observed_queue for observed_queue in queues if observed_queue.report.gangs.get(Phase.PENDING)]
+    return sorted(
+        waiting, key=lambda observed_queue: (-observed_queue.report.gangs[Phase.PENDING], observed_queue.queue.name)
+    )[:SHOWN]
 
 
 def _wrong(queues: Sequence[ObservedQueue]) -> Sequence[tuple[str, str]]:
     """Return queues with a condition that does not hold, and what it says."""
     return [
-        (sight.queue.name, condition.message)
-        for sight in sorted(queues, key=lambda sight: sight.queue.name)
-        for condition in sight.report.conditions
+        (observed_queue.queue.name, condition.message)
+        for observed_queue in sorted(queues, key=lambda observed_queue: observed_queue.queue.name)
+        for condition in observed_queue.report.conditions
         if condition.status is ConditionStatus.FALSE
     ][:SHOWN]

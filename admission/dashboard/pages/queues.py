@@ -26,7 +26,7 @@ SHOWN = 25
 class Row:
     """A queue in the tree. level: from 1 on; children: how many; budget: the tightest of the meter, if any."""
 
-    sight: ObservedQueue
+    observed_queue: ObservedQueue
     level: int
     children: int
     use: MeterUse
@@ -35,23 +35,23 @@ class Row:
 
     @property
     def waiting(self) -> int:
-        return self.sight.report.gangs.get(Phase.PENDING, 0)
+        return self.observed_queue.report.gangs.get(Phase.PENDING, 0)
 
     @property
     def running(self) -> int:
-        return sum(self.sight.report.gangs.get(phase, 0) for phase in view_model.STARTED)
+        return sum(self.observed_queue.report.gangs.get(phase, 0) for phase in view_model.STARTED)
 
     @property
     def state(self) -> str:
-        return state(self.sight)
+        return state(self.observed_queue)
 
 
-def state(sight: ObservedQueue) -> str:
+def state(observed_queue: ObservedQueue) -> str:
     """Return how a queue stands, in a word."""
-    if any(c.type == "Active" and c.status is not ConditionStatus.TRUE for c in sight.report.conditions):
+    if any(c.type == "Active" and c.status is not ConditionStatus.TRUE for c in observed_queue.report.conditions):
         return "Inactive"
-    if sight.queue.stop_policy is not StopPolicy.NONE:
-        return "Stopped" if sight.queue.stop_policy is StopPolicy.HOLD else "Draining"
+    if observed_queue.queue.stop_policy is not StopPolicy.NONE:
+        return "Stopped" if observed_queue.queue.stop_policy is StopPolicy.HOLD else "Draining"
     return "Active"
 
 
@@ -68,7 +68,7 @@ async def tree(request: web.Request) -> web.StreamResponse:
             raise web.HTTPNotFound
         found = list(cluster_view.children.get(parent, ()))
     page = pagination.page(found, query, size=LEVEL)
-    rows = [_row(cluster_view, sight, meter) for sight in page.items]
+    rows = [_row(cluster_view, observed_queue, meter) for observed_queue in page.items]
     template = "queue_rows.html" if "rows" in query else "queues.html"
     return request_context.shown(
         request,
@@ -84,14 +84,14 @@ async def tree(request: web.Request) -> web.StreamResponse:
     )
 
 
-def _row(cluster_view: ClusterView, sight: ObservedQueue, meter: str) -> Row:
-    path = cluster_view.path(sight.queue.name)
-    budgets = [budget for budget in sight.report.budgets if budget.meter == meter and budget.start is not None]
+def _row(cluster_view: ClusterView, observed_queue: ObservedQueue, meter: str) -> Row:
+    path = cluster_view.path(observed_queue.queue.name)
+    budgets = [budget for budget in observed_queue.report.budgets if budget.meter == meter and budget.start is not None]
     return Row(
-        sight=sight,
+        observed_queue=observed_queue,
         level=len(path),
-        children=len(cluster_view.children.get(sight.queue.name, ())),
-        use=sight.report.meters.get(MeterName(meter), NOTHING),
+        children=len(cluster_view.children.get(observed_queue.queue.name, ())),
+        use=observed_queue.report.meters.get(MeterName(meter), NOTHING),
         budget=min(budgets, key=lambda budget: budget.left / budget.limit if budget.limit else 0, default=None),
         path=path[:-1],
     )
@@ -105,7 +105,7 @@ async def queue(request: web.Request) -> web.StreamResponse:
     cluster_view = request_context.cluster_view(request)
     if name not in cluster_view.queues:
         raise web.HTTPNotFound
-    sight = cluster_view.queues[name]
+    observed_queue = cluster_view.queues[name]
     of_queue = cluster_view.by_queue.get(name, ())
     seen = await rights.seen_of({gang.report.namespace for gang in of_queue})
     gangs = [gang for gang in of_queue if gang.report.namespace in seen]
@@ -115,8 +115,8 @@ async def queue(request: web.Request) -> web.StreamResponse:
     return request_context.shown(
         request,
         "queue.html",
-        sight=sight,
-        state=state(sight),
+        observed_queue=observed_queue,
+        state=state(observed_queue),
         path_to=cluster_view.path(name)[:-1] if sees_queues else (),
         children=[_row(cluster_view, child, "") for child in cluster_view.children.get(name, ())[:SHOWN]]
         if sees_queues

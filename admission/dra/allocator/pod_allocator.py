@@ -111,7 +111,7 @@ class Allocator:
         )
         return node_allocator.outcome(self._found(question, node_sig), question.claims, question.asked, seen)
 
-    def take(self, given: Iterable[DeviceUse]) -> None:
+    def assume(self, given: Iterable[DeviceUse]) -> None:
         """Use devices, as those of an allocation."""
         given = tuple(given)
         self._usage.add(given)

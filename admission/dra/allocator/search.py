@@ -144,7 +144,7 @@ class Search:
         forgets = self._known_bugs.distinct_forgets and any(r.distinct for claim in claims for r in claim.rules)
         # Nor where mode All may find one or the other in use first, and else be at odds with a constraint.
         at_odds = any(claim.rules and o.mode is Mode.ALL for claim in claims for r in claim.requests for o in r.options)
-        self._alike = not forgets and not at_odds and not self._counters.mixed
+        self._equal = not forgets and not at_odds and not self._counters.mixed
         self._price = 1
         self._ordinary = not contents.counter_sets and not any(u.signature.shared or u.use.shares for u in self._units)
 
@@ -252,7 +252,7 @@ class Search:
             if known is not None:
                 return known
         answer = yield self._listed(c, r) if requests[r].listed else self._option(c, r, 0)
-        if self._alike and (answer is False or answer is Full.FULL):
+        if self._equal and (answer is False or answer is Full.FULL):
             self._dead[self._state(c, r)] = answer
         return answer
 
@@ -339,14 +339,14 @@ class Search:
 
     def _candidates(self, c: int, r: int, o: int, start: int) -> Iterator[int | Refusal]:
         """Yield devices that do for an option, one of each sort: where it failed, an equal one fails too."""
-        parsed, alike = self._parsed_requests[c][r][o], self._alike
+        parsed, equal = self._parsed_requests[c][r][o], self._equal
         tried: set[Hashable] = set()
         for at in range(start, len(self._units)):
             if not self._may_have(c, r, o, at):
                 continue
             answer = self._units[at].signature.answers[parsed]
             if answer is Answer.YES:
-                if alike:
+                if equal:
                     sort = self._sort(at)
                     if sort in tried:
                         continue
@@ -462,14 +462,14 @@ class Search:
     def _touch(self, at: int) -> Hashable:
         return (self._taken.get(at), tuple(sorted(self._shares.get(at, ()))))
 
-    def _note(self, c: int, r: int, had: int, reasons: set[Failure], at: int | None = None) -> None:
+    def _note(self, c: int, r: int, o: int, reasons: set[Failure], at: int | None = None) -> None:
         """Note where the search got stuck, and what turned devices away whenever it came as far as that."""
-        far, known = (c, r, had), self.farthest
+        far, known = (c, r, o), self.farthest
         reached = (known.claim, known.request, known.found)
         if far > reached:
-            self.farthest = DeadEnd(c, r, had, frozenset(reasons), at)
+            self.farthest = DeadEnd(c, r, o, frozenset(reasons), at)
         elif far == reached and not reasons <= known.reasons:
-            self.farthest = DeadEnd(c, r, had, known.reasons | reasons, known.at if at is None else at)
+            self.farthest = DeadEnd(c, r, o, known.reasons | reasons, known.at if at is None else at)
 
 
 LOOKS = 40

@@ -225,11 +225,11 @@ class DeviceSignatures:
         everyone = (1 << len(slice_.devices)) - 1
         # Mostly all devices of a slice are alike to selectors.
         uniform = all(not column.bad and column.yes in (0, everyone) for column in columns)
-        alike = tuple(1 if column.yes else 0 for column in columns) if uniform else None
+        equal = tuple(1 if column.yes else 0 for column in columns) if uniform else None
         for listed in listed_devices:
             if not wanted >> listed.at & 1:
                 continue
-            bits = alike or tuple((c.yes >> listed.at & 1) | (c.bad >> listed.at & 1) << 1 for c in columns)
+            bits = equal or tuple((c.yes >> listed.at & 1) | (c.bad >> listed.at & 1) << 1 for c in columns)
             number = self._number(listed, bits)
             if number is not None:
                 yield listed, number

@@ -70,12 +70,14 @@ class BinPacker:
         self._pricing = Pricing(gang, device_signatures)
         bounds = self._bounds = UpperBounds(gang, state, device_signatures, stops=False)
         kinds = range(len(gang.kinds))
-        total = [sum(bounds.of(kind, s) * len(nodes) for s, nodes in state.groups.items()) for kind in kinds]
+        total = [sum(bounds.of_node(kind, s) * len(nodes) for s, nodes in state.groups.items()) for kind in kinds]
         order = sorted(kinds, key=lambda kind: (total[kind], -gang.kinds[kind].devices, kind))
         self._node_packer = NodePacker(gang, state, cluster.profile, budget, order=order, pricing=self._pricing)
-        self._groups = [(s, sorted(nodes)) for s, nodes in state.groups.items() if any(bounds.of(k, s) for k in kinds)]
+        self._groups = [
+            (s, sorted(nodes)) for s, nodes in state.groups.items() if any(bounds.of_node(k, s) for k in kinds)
+        ]
         self._groups.sort(key=self._tightness)
-        self._caps = [tuple(bounds.of(kind, node_state) for kind in kinds) for node_state, _ in self._groups]
+        self._caps = [tuple(bounds.of_node(kind, node_state) for kind in kinds) for node_state, _ in self._groups]
         self._later = self._sums(self._caps, len(gang.kinds))
         self._needed = tuple(bounds.needed(kind) for kind in gang.kinds)
         counts = [bounds.counts(node_state) for node_state, _ in self._groups]

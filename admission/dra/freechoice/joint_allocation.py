@@ -38,7 +38,7 @@ class JointAllocation(Search):
         """Devices at which claims look with admin access."""
         self._touched: dict[int, set[int]] = {}
         """Per card its devices that are taken or shared here."""
-        self._alike = True
+        self._equal = True
         self._stops = False
         self._sweeping = False
         self._priced: Priced | None = None

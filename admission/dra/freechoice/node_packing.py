@@ -50,7 +50,7 @@ class NodePacker:
 
     def ordered(self, signature: NodeState) -> DeviceOrder:
         """Return the devices of such a node in the order in which they are given."""
-        return self._orders.of(signature.contents)
+        return self._orders.of_contents(signature.contents)
 
     def members(self, pods: Pods) -> list[int]:
         """Return the kinds of pods, one after the other, in the order in which their claims are served."""

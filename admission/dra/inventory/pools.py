@@ -383,7 +383,7 @@ def unchanged(node_inventory: NodeInventory, node: Node, slices: Slices) -> bool
         and all(_same(members, slices.members.get(pool, ())) for pool, members in node_inventory.relevant.items())
         and (
             not (node_inventory.foreign or slices.has_broken)
-            or _alike_broken(node_inventory.foreign, slices.foreign(node_inventory.relevant))
+            or _equal_but_broken(node_inventory.foreign, slices.foreign(node_inventory.relevant))
         )
     )
 
@@ -415,17 +415,17 @@ def _disputed(
         seen = slices.pool(pool_id, [*found, *more], node)
         if seen is None:
             old.pop(pool_id, None)
-        elif not _alike(seen, fixed.get(pool_id)):
+        elif not _equal(seen, fixed.get(pool_id)):
             old[pool_id] = seen
     changed = frozenset(pool for pool in drawing if old.get(pool) is not fixed.get(pool))
     return changed, _ordered(old.values()) if changed else None
 
 
-def _alike_broken(left: Sequence[Pool], right: Sequence[Pool]) -> bool:
+def _equal_but_broken(left: Sequence[Pool], right: Sequence[Pool]) -> bool:
     return [(p.id, p.soundness, p.why) for p in left] == [(p.id, p.soundness, p.why) for p in right]
 
 
-def _alike(one: Pool, other: Pool | None) -> bool:
+def _equal(one: Pool, other: Pool | None) -> bool:
     return (
         other is not None
         and one.soundness is other.soundness

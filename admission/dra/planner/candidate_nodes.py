@@ -46,7 +46,7 @@ class CandidateNodes:
         self._signatures_by_node = signatures_by_node
         self._cluster: ClusterState | None = None
         self._likes: dict[NodeName, _Like] = {}
-        self._alike: dict[_Like, list[NodeName]] = {}
+        self._equal: dict[_Like, list[NodeName]] = {}
         self._odd: set[NodeName] = set()
         """Nodes that see devices of others."""
         self._bounds = 0
@@ -60,7 +60,7 @@ class CandidateNodes:
         self._update(cluster)
         if self._odd:
             return None
-        return frozenset(name for names in self._alike.values() for name in names[:most])
+        return frozenset(name for names in self._equal.values() for name in names[:most])
 
     def is_short(self, cluster: ClusterState, pods: int) -> bool:
         """Return whether there is no room for so many pods, whoever gets which devices.
@@ -96,14 +96,14 @@ class CandidateNodes:
         like, before = self._like(name, cluster), self._likes.pop(name, None)
         if before is not None:
             self._bounds -= self._room(before)
-            names = self._alike[before]
+            names = self._equal[before]
             names.pop(bisect.bisect_left(names, name))
             if not names:
-                del self._alike[before]
+                del self._equal[before]
         if like is not None:
             self._bounds += self._room(like)
             self._likes[name] = like
-            bisect.insort(self._alike.setdefault(like, []), name)
+            bisect.insort(self._equal.setdefault(like, []), name)
         (self._odd.discard if self._signatures_by_node.layout(name).fixed else self._odd.add)(name)
 
     def _room(self, like: _Like) -> int:
@@ -120,7 +120,7 @@ class CandidateNodes:
         if left is None:
             return node_sig, None
         named = ((left[resource], amount) for resource, amount in self._wants.items() if resource in left)
-        return node_sig, min((ROOMS, *(had // amount for had, amount in named)))
+        return node_sig, min((ROOMS, *(free // amount for free, amount in named)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -77,7 +77,7 @@ class DeviceOrders:
         self._shapes: dict[Hashable, int] = {}
         self._partitions: dict[Hashable, _Partitionable] = {}
 
-    def of(self, contents: NodeContents) -> DeviceOrder:
+    def of_contents(self, contents: NodeContents) -> DeviceOrder:
         """Return the device order of a node all of whose devices are its own."""
         known = self._known.get(contents)
         if known is None:

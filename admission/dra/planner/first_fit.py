@@ -122,7 +122,7 @@ class FirstFitSearch:
                 self._apply(option)
                 if self._is_dead():
                     turned = True
-                    self._take_back()
+                    self._undo_last()
                 else:
                     stack.append(self._options())
                 continue
@@ -132,7 +132,7 @@ class FirstFitSearch:
             self._failed.add(self._key())
             stack.pop()
             if stack:
-                self._take_back()
+                self._undo_last()
         return self.outcome
 
     def dead_end_at(self, kind: PodKind, node: int) -> DeadEnd | None:
@@ -300,7 +300,7 @@ class FirstFitSearch:
             )
             for wanted, picks in zip(wanted_here, option.found.picks, strict=True)
         )
-        taken = self.state.take(
+        taken = self.state.assume(
             kind, option.node, [t for _, given in claims for one in given if (t := one.use) is not None]
         )
         shared = tuple(
@@ -326,7 +326,7 @@ class FirstFitSearch:
         option = claim.requests[pick.request].options[pick.option]
         return pod_groups.given(option, listed, signature, self._parsed)
 
-    def _take_back(self) -> None:
+    def _undo_last(self) -> None:
         for undo in self._undo.pop():
             undo()
 
@@ -371,11 +371,13 @@ class FirstFitSearch:
         self._moved[before] -= 1
         self._moved[after] += 1
         for kind in range(len(self._total)):
-            self._total[kind] += self._bounds.of(kind, after) - self._bounds.of(kind, before)
+            self._total[kind] += self._bounds.of_node(kind, after) - self._bounds.of_node(kind, before)
         self._devices += self._bounds.counts(after).own - self._bounds.counts(before).own
 
     def _all_bounds(self, kind: int) -> int:
-        return sum(self._bounds.of(kind, node_state) * len(nodes) for node_state, nodes in self.state.groups.items())
+        return sum(
+            self._bounds.of_node(kind, node_state) * len(nodes) for node_state, nodes in self.state.groups.items()
+        )
 
     def _at_least(self) -> Charge:
         """Return the charge so far and the lowest that the rest may cost."""
@@ -390,7 +392,9 @@ class FirstFitSearch:
     def _scarcity(self, kind: int) -> tuple[int, int, int]:
         """Return the sort key of kinds: those with the fewest nodes first, then those that need the most devices."""
         described = self._gang.kinds[kind]
-        nodes = sum(len(group) for node_state, group in self.state.groups.items() if self._bounds.of(kind, node_state))
+        nodes = sum(
+            len(group) for node_state, group in self.state.groups.items() if self._bounds.of_node(kind, node_state)
+        )
         return (nodes, -described.devices, kind)
 
 

@@ -141,7 +141,7 @@ class SearchState:
         """Return the devices that a signature shows."""
         return [self.units.known[number] for number in signature.contents.units]
 
-    def take(self, kind: PodKind, node: int, taken: Iterable[DeviceUse]) -> Undo:
+    def assume(self, kind: PodKind, node: int, taken: Iterable[DeviceUse]) -> Undo:
         """Take devices, shares and resources; return what gives them back."""
         given = tuple(taken)
         touched = {node}

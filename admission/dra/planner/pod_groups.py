@@ -101,8 +101,8 @@ def compile_gang(demands: Sequence[PodDemand], cluster: ClusterState) -> Gang | 
             if not isinstance(found, ParsedClaim):
                 return Refused(demand.pod.meta.name, found)
             wanted.append(ClaimToAllocate(claim, found, numbers.get(key_of(claim))))
-        alike = demand.subgroup, _likeness(demand, wanted, cluster)
-        grouped.setdefault(alike, []).append((demand, tuple(wanted)))
+        equal = demand.subgroup, _likeness(demand, wanted, cluster)
+        grouped.setdefault(equal, []).append((demand, tuple(wanted)))
     kinds = [_kind(members, likeness, cluster) for (_, likeness), members in grouped.items()]
     kinds.sort(key=lambda kind: (len(kind.nodes), -kind.devices))
     return Gang(kinds=tuple(kinds), shared=len(numbers))

@@ -39,7 +39,7 @@ class UpperBounds:
         self._bounds: dict[tuple[int, NodeState], int] = {}
         self._counted: dict[NodeSignature, Counts] = state.units.memory.setdefault(("counts", stops), {})
 
-    def of(self, kind: int, node_state: NodeState) -> int:
+    def of_node(self, kind: int, node_state: NodeState) -> int:
         """Return for how many pods of a kind a node has enough at most, by counting resources and devices."""
         key = (kind, node_state)
         if key not in self._bounds:

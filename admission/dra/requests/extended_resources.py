@@ -77,7 +77,7 @@ def index_claims(snapshot: Snapshot) -> Mapping[Uid, Claim]:
 
     Those that kube-scheduler has made for extended resources go by `names.extended_claim` of their pods as well.
     """
-    return Index.of(snapshot).claims
+    return Index.from_snapshot(snapshot).claims
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class Index:
     holders: Mapping[Uid, tuple[str, ...]]
 
     @classmethod
-    def of(cls, snapshot: Snapshot, before: Self | None = None) -> Self:
+    def from_snapshot(cls, snapshot: Snapshot, before: Self | None = None) -> Self:
         """Index a snapshot. before: the index of an earlier one."""
         known = before.snapshot if before is not None else Snapshot()
         keys, pods = changed(known.claims, snapshot.claims), changed(known.pods, snapshot.pods)

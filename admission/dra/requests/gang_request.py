@@ -69,12 +69,12 @@ class Colocation:
     """Where some pods shall be together: in one domain, which are the nodes that have one value of a label.
 
     required: the label without which there is no plan. preferred: one of which such a place is only tried first.
-    beside: nodes where others of them are already.
+    colocated_with: nodes where others of them are already.
     """
 
     required: str = ""
     preferred: str = ""
-    beside: frozenset[NodeName] = frozenset()
+    colocated_with: frozenset[NodeName] = frozenset()
 
     def labels(self, *, preferring: bool) -> tuple[str, ...]:
         """Return the labels of which they are in one domain each; preferring: also what is only preferred."""
@@ -100,9 +100,9 @@ class Topology:
         return any(each.required for each in self.each)
 
     @property
-    def beside(self) -> bool:
+    def colocated_with(self) -> bool:
         """Whether others of the gang have a node already."""
-        return any(each.beside for each in self.each)
+        return any(each.colocated_with for each in self.each)
 
     @property
     def each(self) -> tuple[Colocation, ...]:

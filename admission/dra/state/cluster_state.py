@@ -238,7 +238,7 @@ def granted(
     pods: those of the plan, by UID. claims: those that each of them uses, by the pod's UID.
     """
     claims = claims or {}
-    use = _Use.of(cluster)
+    use = _Use.from_cluster(cluster)
     left, pinned, users = dict(cluster.left), dict(cluster.pinned), dict(cluster.users)
     for place in plan.pods:
         for claim in place.claims:
@@ -256,7 +256,7 @@ def granted(
 
 def also(cluster: ClusterState, given: Iterable[DeviceUse], holder: Holder) -> ClusterState:
     """Return the cluster state with more in use."""
-    use = _Use.of(cluster)
+    use = _Use.from_cluster(cluster)
     use.add(given, holder)
     return follow(cluster, use.on(cluster), seeing(cluster, use.added))
 
@@ -291,7 +291,7 @@ class _Use:
     added: set[DeviceId] = field(default_factory=set)
 
     @classmethod
-    def of(cls, cluster: ClusterState) -> Self:
+    def from_cluster(cls, cluster: ClusterState) -> Self:
         """Return a copy of what is in use in a cluster state."""
         return cls(dict(cluster.taken), {device: list(shares) for device, shares in cluster.shares.items()})
 

@@ -31,7 +31,7 @@ class Users:
         """By the UIDs of claims, the seats, by gang and pod."""
         self._users: Mapping[Uid, frozenset[Uid]] = {}
 
-    def of(self, placements: Mapping[GangUid, Placement]) -> Mapping[Uid, frozenset[Uid]]:
+    def update(self, placements: Mapping[GangUid, Placement]) -> Mapping[Uid, frozenset[Uid]]:
         """Return the users of every claim, by its UID; of a claim that has the same ones as before the same object."""
         gangs, before, self._placements = changed(self._placements, placements), self._placements, placements
         uids: set[Uid] = set()
@@ -337,7 +337,7 @@ class IncrementalUsage:
             taken=taken,
             shares=shares,
             left=left,
-            users=self._users.of(by_gang),
+            users=self._users.update(by_gang),
             unseen=self._seen.unseen(by_gang, by_uid),
             devices=self._devices.moved,
             nodes=self._bounds.moved,

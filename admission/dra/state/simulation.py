@@ -114,8 +114,11 @@ class Simulation:
         for part in differing:
             times = parts.get(part, 0) - before.get(part, 0)
             for node, requests in part.requests if times else ():
-                had = sums.get(node, {})
-                sums[node] = {**had, **{name: had.get(name, 0) + times * amount for name, amount in requests.items()}}
+                present = sums.get(node, {})
+                sums[node] = {
+                    **present,
+                    **{name: present.get(name, 0) + times * amount for name, amount in requests.items()},
+                }
                 if not any(sums[node].values()):
                     del sums[node]
         return sums, differing
@@ -245,31 +248,35 @@ class SimulatedUsage(Mapping[DeviceId, Holder]):
 class SimulatedResources(Mapping[NodeName, Amounts | None]):
     """What is left of nodes: what is left now and what is given back, but no more than what is left beside others."""
 
-    __slots__ = ("_beside", "_more", "_now")
+    __slots__ = ("_bounds", "_more", "_now")
 
     def __init__(
         self,
         now: Mapping[NodeName, Amounts | None],
         more: Mapping[NodeName, Amounts],
-        beside: Mapping[NodeName, Sequence[Amounts]],
+        bounds: Mapping[NodeName, Sequence[Amounts]],
     ) -> None:
         self._now = now
         self._more = more
-        self._beside = beside
+        self._bounds = bounds
 
     def __getitem__(self, node: NodeName) -> Amounts | None:
         left, more = self._now.get(node), self._more.get(node)
         if left is not None and more is not None:
-            left = {name: had + more.get(name, 0) for name, had in left.items()}
-        for room in self._beside.get(node, ()):
-            left = room if left is None else {name: min(had, room.get(name, had)) for name, had in left.items()}
+            left = {name: amount_left + more.get(name, 0) for name, amount_left in left.items()}
+        for room in self._bounds.get(node, ()):
+            left = (
+                room
+                if left is None
+                else {name: min(amount_left, room.get(name, amount_left)) for name, amount_left in left.items()}
+            )
         if left is None and node not in self._now:
             raise KeyError(node)
         return left
 
     def __iter__(self) -> Iterator[NodeName]:
         yield from self._now
-        yield from self._beside.keys() - self._now.keys()
+        yield from self._bounds.keys() - self._now.keys()
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

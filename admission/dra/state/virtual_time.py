@@ -65,7 +65,7 @@ class VirtualCluster:
             for node, requests in running_gang.requests:
                 before = left.get(node)
                 if before is not None:
-                    left[node] = {name: had - times * requests.get(name, 0) for name, had in before.items()}
+                    left[node] = {name: amount - times * requests.get(name, 0) for name, amount in before.items()}
                     where.add(node)
         self.cluster = cluster_state.using(self.cluster, (taken, shares), left, frozenset(where))
 

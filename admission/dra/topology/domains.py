@@ -57,14 +57,14 @@ class Domain:
 class Scope:
     """Who is to be together: all pods of a gang, or of its subgroup of that name.
 
-    inner: the labels of which parts of them have to be in one domain. beside: the nodes of others of them. first: the
-    domain to look at before the others.
+    inner: the labels of which parts of them have to be in one domain. colocated_with: the nodes of others of them.
+    first: the domain to look at before the others.
     """
 
     labels: Labels
     subgroup: str = ""
     inner: Collection[Labels] = field(default_factory=frozenset)
-    beside: frozenset[NodeName] = frozenset()
+    colocated_with: frozenset[NodeName] = frozenset()
     first: str = ""
 
     @property
@@ -164,7 +164,7 @@ Home = Mapping[str | None, Sequence[NodeName]]
 def _home(scope: Scope, cluster: ClusterState) -> Home:
     """Return where others of them are. A node that is gone takes its pods along, and binds nobody."""
     home: dict[str | None, list[NodeName]] = {}
-    for name in sorted(scope.beside):
+    for name in sorted(scope.colocated_with):
         if name in cluster.nodes:
             home.setdefault(value_of(cluster.nodes[name], scope.labels), []).append(name)
     return home
@@ -197,8 +197,8 @@ def _is_known(label: str, cluster: ClusterState) -> bool:
 
 
 def _details(scope: Scope, domains: int, pods: int) -> dict[str, Detail]:
-    told: dict[str, Detail] = {"topology": scope.label, "domains": domains, "pods": pods}
-    return told | ({"subgroup": scope.subgroup} if scope.subgroup else {})
+    reported: dict[str, Detail] = {"topology": scope.label, "domains": domains, "pods": pods}
+    return reported | ({"subgroup": scope.subgroup} if scope.subgroup else {})
 
 
 def _said(value: str | None, node: NodeName) -> str:
@@ -225,8 +225,8 @@ def _searched(  # noqa: PLR0917 - the same
                     return replace(answer, steps=spent)
                 answers[domain.value] = answer
         left = [domain for domain in left if domain.value not in answers or _has_ended(answers[domain.value])]
-    told = _Explanation(scope=scope, domains=len(wanted), pods=gang.size, is_home=bool(home))
-    return replace(told.ended(steps) if left else told.nearest(answers), steps=spent)
+    reported = _Explanation(scope=scope, domains=len(wanted), pods=gang.size, is_home=bool(home))
+    return replace(reported.ended(steps) if left else reported.nearest(answers), steps=spent)
 
 
 def _has_ended(answer: NoPlan) -> bool:
@@ -250,23 +250,25 @@ class _Explanation:
 
     def nearest(self, answers: Mapping[str, NoPlan]) -> NoPlan:
         """Tell what was found in the domain that comes nearest."""
-        _, value, told = max(
+        _, value, reported = max(
             ((_REPORTED.index(one.kind), one.placed, at), value, one) for at, (value, one) in enumerate(answers.items())
         )
         label = self.scope.label
-        details = {**told.details, **_details(self.scope, self.domains, self.pods), "domain": value}
-        if told.kind is Kind.OVER_QUOTA:
+        details = {**reported.details, **_details(self.scope, self.domains, self.pods), "domain": value}
+        if reported.kind is Kind.OVER_QUOTA:
             # Who asked what is affordable knows it by its sentence.
-            return replace(told, details=details)
+            return replace(reported, details=details)
         if self.is_home:
             more = "one more pod" if self.pods == 1 else f"{self.pods} more pods"
             message = f"{label} {value}, where other pods of {self.scope.them} are already, does not take {more}"
         elif self.domains == 1:
             message = f"the only domain of {label}, {value}, does not take {self.them}"
         else:
-            near = f"{value} comes nearest, with places for {told.placed}"
+            near = f"{value} comes nearest, with places for {reported.placed}"
             message = f"none of {self.domains} domains of {label} takes {self.them}; {near}"
-        return replace(told, message=f"{message}: {told.message}", details={**details, "placed": told.placed})
+        return replace(
+            reported, message=f"{message}: {reported.message}", details={**details, "placed": reported.placed}
+        )
 
     def ended(self, steps: int) -> NoPlan:
         """Tell that some domains were not searched to the end."""

@@ -60,11 +60,11 @@ def where(plan: Plan, topology: Topology, gang: Gang, cluster: ClusterState) -> 
     """Return the domains in which a plan is, for people, and the gang as it is where it may go to these only."""
     (attempt,) = _attempts(topology)
     nodes_of = {planned.uid: planned.node for planned in plan.pods}
-    told: list[str] = []
+    reported: list[str] = []
     if attempt.gang is not None:
         value, nodes = _domain(attempt.gang.labels, plan.pods[0].node, cluster)
         gang = domains.within(gang, nodes)
-        told.append(value)
+        reported.append(value)
     homes: dict[str, frozenset[NodeName]] = {}
     for scope in attempt.subgroups:
         kind = next((kind for kind in gang.kinds if kind.subgroup == scope.subgroup), None)
@@ -72,10 +72,10 @@ def where(plan: Plan, topology: Topology, gang: Gang, cluster: ClusterState) -> 
             continue
         value, homes[scope.subgroup] = _domain(scope.labels, nodes_of[kind.members[0].pod.meta.uid], cluster)
         if attempt.gang is None:
-            told.append(f"{scope.subgroup} in {value}")
+            reported.append(f"{scope.subgroup} in {value}")
     kinds = tuple(replace(kind, nodes=kind.nodes & homes.get(kind.subgroup, kind.nodes)) for kind in gang.kinds)
-    more = [f"and {len(told) - SHOWN} more"] if len(told) > SHOWN else []
-    return ", ".join([*told[:SHOWN], *more]), replace(gang, kinds=kinds)
+    more = [f"and {len(reported) - SHOWN} more"] if len(reported) > SHOWN else []
+    return ", ".join([*reported[:SHOWN], *more]), replace(gang, kinds=kinds)
 
 
 SHOWN = 3
@@ -88,7 +88,7 @@ def pending(busy: NoPlan, answer: NoPlan, topology: Topology, places: str) -> No
     label = topology.gang.required
     if not label:
         lead = f"its subgroups do not all find a domain now; they could, {places}"
-    elif topology.gang.beside:
+    elif topology.gang.colocated_with:
         lead = f"{label} {places}, where other pods of the gang are already, takes no more of them now"
     else:
         lead = f"no domain of {label} takes the whole gang now; {places} could, and has places for {busy.placed}"
@@ -104,7 +104,7 @@ def _attempts(topology: Topology) -> Iterator[Attempt]:
     known: list[Attempt] = []
     for whole, parts in ((True, True), (False, True), (False, False)):
         scopes = tuple(
-            Scope(labels=labels, subgroup=name, beside=own.beside)
+            Scope(labels=labels, subgroup=name, colocated_with=own.colocated_with)
             for name, own in topology.subgroups
             if (labels := own.labels(preferring=parts))
         )
@@ -120,8 +120,8 @@ def _of_gang(topology: Topology, scopes: tuple[Scope, ...], *, preferring: bool)
     if not labels:
         return None
     # Where parts are somewhere already no domain is like another.
-    inner = {scope.labels for scope in scopes} | {(scope.subgroup,) for scope in scopes if scope.beside}
-    return Scope(labels=labels, inner=frozenset(inner), beside=own.beside, first=topology.first)
+    inner = {scope.labels for scope in scopes} | {(scope.subgroup,) for scope in scopes if scope.colocated_with}
+    return Scope(labels=labels, inner=frozenset(inner), colocated_with=own.colocated_with, first=topology.first)
 
 
 def _tried(  # noqa: PLR0917 - the same

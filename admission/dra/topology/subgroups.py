@@ -18,7 +18,7 @@ from admission.dra.state.cluster_state import ClusterState
 from admission.dra.topology import domains
 from admission.dra.topology.domains import Domain, Scope, Search
 
-QUICK, WHOLE = 16, 4
+CHEAP, WHOLE = 16, 4
 """What part of the budget one domain has to be judged in, and one choice of domains to be searched with all pods."""
 
 
@@ -30,7 +30,7 @@ class Searches:
     """
 
     own: Search
-    quick: Search
+    cheap: Search
     by: tuple[DeviceSignatures, ...]
 
 
@@ -119,31 +119,31 @@ class _Arranging:
         own = replace(self._gang, kinds=tuple(kind for _, kind in kinds))
         shares = any(number is not None for _, kind in kinds for number in kind.shared)
         # Who shares a claim has a part in others: nobody can stand for him.
-        alike = scope.subgroup if shares else domains.counted((kind.likeness, len(kind.members)) for _, kind in kinds)
+        equal = scope.subgroup if shares else domains.counted((kind.likeness, len(kind.members)) for _, kind in kinds)
         numbers = frozenset(at for at, _ in kinds)
-        found = self._domains.get((alike, scope.labels))
+        found = self._domains.get((equal, scope.labels))
         if found is None:
             found = domains.build(
                 scope, (node for node in self._nodes if node.signature.kinds & numbers), self._cluster
             )
-            self._domains[alike, scope.labels] = found
+            self._domains[equal, scope.labels] = found
         answer = domains.lost(scope, own.size, found, self._cluster)
         if answer is not None:
             return answer
         open_ = tuple(domains.at_home(scope, found, self._cluster))
-        left = tuple(domain for domain in open_ if self._takes(domain, alike, own))
+        left = tuple(domain for domain in open_ if self._takes(domain, equal, own))
         if not left:
             share = self._share(WHOLE, own)
-            told = domains.together(scope, own, self._cluster, self._known, steps=share, search=self._searches.own)
-            self._spend(told.steps)
-            if isinstance(told, NoPlan):
-                return told
+            reported = domains.together(scope, own, self._cluster, self._known, steps=share, search=self._searches.own)
+            self._spend(reported.steps)
+            if isinstance(reported, NoPlan):
+                return reported
             left = open_
-        return _Part(scope=scope, gang=own, likeness=(alike, left), domains=left)
+        return _Part(scope=scope, gang=own, likeness=(equal, left), domains=left)
 
-    def _takes(self, domain: Domain, alike: Hashable, gang: Gang) -> bool:
+    def _takes(self, domain: Domain, equal: Hashable, gang: Gang) -> bool:
         """Return whether a domain may take a subgroup that is alone in it."""
-        key = domain.likeness, alike
+        key = domain.likeness, equal
         if key not in self._fitting:
             self._fitting[key] = self._is_possible(domains.within(gang, domain.nodes))
         return self._fitting[key]
@@ -152,7 +152,7 @@ class _Arranging:
         """Return whether pods may find a place; where that is not found out in time they may."""
         if not all(kind.nodes for kind in gang.kinds):
             return False
-        answer = self._searches.quick(gang, self._share(QUICK, gang))
+        answer = self._searches.cheap(gang, self._share(CHEAP, gang))
         self._spend(answer.steps)
         has_ended = isinstance(answer, NoPlan) and answer.kind is Kind.STEPS_ENDED
         self._is_unsure = self._is_unsure or has_ended

@@ -21,7 +21,7 @@ class Place:
 
 
 async def load(place: Place) -> Any:
-    """Read where and as whom to connect. Raises MendError that names what to fix."""
+    """Read where and as whom to connect. Raises FixError that names what to fix."""
     # Files are read, and with `exec` credentials a program is run; in a thread of its own neither holds up our loop.
     return await asyncio.to_thread(lambda: asyncio.run(_load(place)))
 

@@ -5,10 +5,10 @@ from urllib.parse import quote
 from admission.errors import FixError
 
 
-def of(collection: str, *segments: str) -> str:
+def join(collection: str, *segments: str) -> str:
     """Return the path of an object below a collection, or of its subresource.
 
-    Raises MendError for a name that no object has and that would make another path: nothing, `.` and `..`, which
+    Raises FixError for a name that no object has and that would make another path: nothing, `.` and `..`, which
     clients and servers resolve even when they are quoted.
     """
     for segment in segments:
@@ -19,4 +19,4 @@ def of(collection: str, *segments: str) -> str:
 
 def within(root: str, namespace: str, *segments: str) -> str:
     """Return a path in a namespace: `root` is `/api/v1` or `/apis/GROUP/VERSION`."""
-    return of(f"{root}/namespaces", namespace, *segments)
+    return join(f"{root}/namespaces", namespace, *segments)

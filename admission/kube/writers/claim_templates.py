@@ -107,7 +107,7 @@ class TemplateKeeper:
     async def keep(self) -> None:
         """Do once what has to be done now. Raises RetryError when some of it may succeed later."""
         snapshot = self._store.snapshot()
-        self._policies = Policies.of(snapshot.policies, snapshot.namespaces, self._policies)
+        self._policies = Policies.build(snapshot.policies, snapshot.namespaces, self._policies)
         if not self._policies.compiled:
             self._refused, self._idle, self._troubles = {}, {}, {}
             return

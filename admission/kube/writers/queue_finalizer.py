@@ -96,4 +96,4 @@ def _free(queue: Meta) -> tuple[str, ...]:
 
 
 def _path(queue: Meta) -> str:
-    return paths.of(watched_resources.QUEUES.path, queue.name)
+    return paths.join(watched_resources.QUEUES.path, queue.name)

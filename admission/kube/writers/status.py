@@ -113,7 +113,7 @@ class Reporter:
 
     async def queue(self, report: QueueReport) -> None:
         """Update a Queue's status. Harmless when the queue is gone."""
-        path = paths.of(watched_resources.QUEUES.path, report.name)
+        path = paths.join(watched_resources.QUEUES.path, report.name)
         seen = await self._look(watched_resources.QUEUES, report.name, path)
         if seen is not None:
             status = status_encoding.queue_status(report, seen.status, now=self._clock())
@@ -124,7 +124,7 @@ class Reporter:
         kind = _REPORTED.get(report.plural)
         if kind is None:
             raise FixError(f"conditions are reported of {', '.join(_REPORTED)}, not of {report.plural}")
-        path = paths.of(kind.path, report.name)
+        path = paths.join(kind.path, report.name)
         seen = await self._look(kind, report.name, path)
         if seen is not None:
             status = status_encoding.condition_status(report, seen.status, now=self._clock())
@@ -150,7 +150,7 @@ class Reporter:
         if said.count > 1:
             try:
                 change = events.series(said.count, at=at)
-                await self._connection.patch(paths.of(collection, said.name), change, PatchKind.MERGE, patience=ONCE)
+                await self._connection.patch(paths.join(collection, said.name), change, PatchKind.MERGE, patience=ONCE)
             except GoneError:
                 said = self._sieve.begin_again(notice, now=now)
             else:

@@ -59,7 +59,7 @@ class Writer:
     """A new archive. After `finish` it has its name; after `close` without it, nothing is left of it."""
 
     def __init__(self, folder: Path) -> None:
-        """Begin a file. Raises MendError when the folder cannot be written."""
+        """Begin a file. Raises FixError when the folder cannot be written."""
         self._folder = folder
         self._path = folder / f".closing-{os.getpid()}-{secrets.token_hex(4)}.part"
         try:

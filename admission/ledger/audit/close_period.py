@@ -57,7 +57,7 @@ class Prepared:
 async def prepare(connection: AsyncConnection, cluster: str, order: Order) -> Prepared | None:
     """Verify what is not closed yet up to the last mark at or before a time, and archive it; None if there is nothing.
 
-    The connection sees one state throughout. Raises LedgerCorruptError when the books are wrong, and MendError when the
+    The connection sees one state throughout. Raises LedgerCorruptError when the books are wrong, and FixError when the
     folder cannot be written.
     """
     if problem := await carry_forward.problem(connection, cluster):

@@ -14,7 +14,7 @@ _LOGGED = frozenset({"host", "port", "dbname", "user", "sslmode", "target_sessio
 
 
 def parsed(url: str) -> URL:
-    """Return the URL with the asynchronous driver. Raises MendError when it names no database that Muster can use."""
+    """Return the URL with the asynchronous driver. Raises FixError when it names no database that Muster can use."""
     try:
         made = make_url(url)
     except (exc.ArgumentError, ValueError):

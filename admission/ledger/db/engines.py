@@ -157,7 +157,7 @@ BYTES = 4 << 20
 async def write(url: str) -> None:
     """Write an entry into a ledger of this program's revision, as the controller does, and roll it back.
 
-    Raises LedgerAwayError where writing may succeed later, as on a full disk or a standby, and MendError where it will
+    Raises LedgerAwayError where writing may succeed later, as on a full disk or a standby, and FixError where it will
     not, as without the right.
     """
     parsed = database_url.parsed(url)

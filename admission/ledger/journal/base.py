@@ -76,7 +76,7 @@ async def carried(connection: AsyncConnection, cluster: str) -> Book:
 async def span(connection: AsyncConnection, cluster: str, window: Window) -> Span:
     """Return the transactions of a time.
 
-    Raises MendError when some of that time was closed, and its rows archived.
+    Raises FixError when some of that time was closed, and its rows archived.
     """
     begun = await base(connection, cluster)
     if begun.at is not None and window.start < begun.at:

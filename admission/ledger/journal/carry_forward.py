@@ -221,7 +221,7 @@ def decoded(text: str) -> Carried:
     """Return the closing with a text. Raises LedgerCorruptError when it does not have the form of one."""
     try:
         said = json.loads(text)
-        book = Book.of(
+        book = Book.with_placements(
             map(_gang, said["gangs"]),
             {
                 Account(QueueName(queue), MeterName(meter), Bucket(bucket)): int(amount)

@@ -175,7 +175,7 @@ async def book(connection: AsyncConnection, cluster: str) -> Book:
         seats = [row async for row in streamed(connection, _of(open_seats, cluster))]
         holdings = [row async for row in streamed(connection, _of(open_holdings, cluster))]
         gangs = [row async for row in streamed(connection, _of(open_gangs, cluster))]
-        return Book.of(
+        return Book.with_placements(
             placed(gangs, seats, holdings).values(),
             amounts,
             sequence=end.sequence if end else 0,

@@ -84,7 +84,7 @@ async def between(
 ) -> AsyncIterator[AllocationInterval]:
     """Yield the ends that reach into a time: those that end in it, in the order of the chain, and then the others.
 
-    Of the others, `end` is None though they may have ended after the time. Raises MendError when the start lies in a
+    Of the others, `end` is None though they may have ended after the time. Raises FixError when the start lies in a
     period that was closed, LedgerCorruptError when a row cannot be read.
     """
     span = await journal_base.span(connection, cluster, window)

@@ -114,7 +114,7 @@ async def rows(
 ) -> AsyncIterator[Row]:
     """Yield the rows of a time, in the order of the chain; those of use in the order in which it ended.
 
-    Raises MendError when the time begins in a period that was closed.
+    Raises FixError when the time begins in a period that was closed.
     """
     if what is What.USAGE:
         async for interval in allocation_intervals.between(connection, cluster, window, watch):

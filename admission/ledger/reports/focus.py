@@ -79,7 +79,7 @@ async def rows(
 ) -> AsyncIterator[tuple[str | None, ...]]:
     """Yield the rows of a time, by charge period, and within one by queue, claim and meter.
 
-    The first and the last charge period are cut to the time, so exports of adjacent times add up. Raises MendError when
+    The first and the last charge period are cut to the time, so exports of adjacent times add up. Raises FixError when
     the time begins in a period that was closed.
     """
     after, names = _AFTER[terms.granularity], columns(terms)

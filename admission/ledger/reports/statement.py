@@ -72,7 +72,7 @@ async def statement(
 ) -> Statement:
     """Return the lines from start on, before end, in the order of the chain; of all queues where none is named.
 
-    Rows are streamed: memory holds the lines that are returned. Raises MendError when the start lies in a period that
+    Rows are streamed: memory holds the lines that are returned. Raises FixError when the start lies in a period that
     was closed.
     """
     span = await journal_base.span(connection, cluster, Window(start, end))

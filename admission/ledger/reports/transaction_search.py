@@ -36,7 +36,7 @@ class Search:
 async def search(connection: AsyncConnection, cluster: str, wanted: Search) -> list[Record]:
     """Return at most `wanted.limit` transactions, the newest first.
 
-    Raises MendError when the start lies in a period that was closed, LedgerCorruptError when a row cannot be read.
+    Raises FixError when the start lies in a period that was closed, LedgerCorruptError when a row cannot be read.
     """
     span = await base.span(connection, cluster, wanted.window)
     matching = (

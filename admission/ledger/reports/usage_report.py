@@ -68,7 +68,7 @@ async def report(
 ) -> Report:
     """Return the use of clusters in a time, fractions of a second of its start and end cut off.
 
-    Raises MendError when the start lies in a period that was closed, LedgerCorruptError when a row cannot be read.
+    Raises FixError when the start lies in a period that was closed, LedgerCorruptError when a row cannot be read.
     """
     whole = Window(*map(accruals.whole, window))
     groups, total = dict[tuple[str, ...], Use](), Use()

@@ -79,7 +79,7 @@ class Search:
                 self.inputs.cluster, removed=[one.interval for one in removed], came=[one.arrival for one in others]
             )
             moment = self._moments[at] = reservations.moment(cluster, self.inputs.queue_usage, at, removed)
-            reservations.take(moment.queue_usage, others)
+            reservations.charge(moment.queue_usage, others)
         return self._moments[at]
 
 

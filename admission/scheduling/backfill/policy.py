@@ -107,7 +107,7 @@ class Backfill:
     """When the last head of each queue was to start: the next one may start at about that time."""
     _plans: PlanCache = field(default_factory=PlanCache)
     """Proofs that there is no plan beside what is reserved."""
-    _excluding: Simulation = field(default_factory=lambda: Simulation("beside"))
+    _unreserved: Simulation = field(default_factory=lambda: Simulation("beside"))
     _later: Simulation = field(default_factory=lambda: Simulation("later"))
     _reserved: tuple[ClusterState, dict[tuple[Arrival, ...], ClusterState]] | None = None
     """A cluster state, and what is left of it beside all that was ever kept in it."""
@@ -192,16 +192,16 @@ class Backfill:
             return found
         rules = replace(inputs.rules, plans=self._plans, mute=True)
         cluster, queue_usage = self._cluster(bound, inputs.cluster), UsageExcludingReserved(inputs.queue_usage, bound)
-        excluding = chain.decide(replace(inputs, rules=rules, cluster=cluster, queue_usage=queue_usage))
-        if isinstance(excluding.outcome, Grant):
-            return excluding
+        decision = chain.decide(replace(inputs, rules=rules, cluster=cluster, queue_usage=queue_usage))
+        if isinstance(decision.outcome, Grant):
+            return decision
         return Verdict(
             group=inputs.group,
             outcome=reservations.behind(inputs.group, inputs.queue, bound),
             needed=found.needed,
-            by=RESERVED if excluding.by in {PROOF, QUOTA} else "",
-            equivalent=excluding.equivalent,
-            proof=excluding.proof,
+            by=RESERVED if decision.by in {PROOF, QUOTA} else "",
+            equivalent=decision.equivalent,
+            proof=decision.proof,
             bound=bound,
         )
 
@@ -288,7 +288,7 @@ class Backfill:
             if not _reaches(end, reservation):
                 reservation.passed.add(group.key)
             elif reservation.leaves(plan, requests, group.queue):
-                reservation.take(plan.charge, requests, group.queue)
+                reservation.charge(plan.charge, requests, group.queue)
             else:
                 self._cancel(one)
         self._never_fits.came(group.uid, end)
@@ -391,7 +391,7 @@ class Backfill:
             self._plans.forget_changes()
         known = self._reserved[1]
         if arrivals not in known:
-            known[arrivals] = self._excluding.cluster(cluster, kept=arrivals)
+            known[arrivals] = self._unreserved.cluster(cluster, kept=arrivals)
         return known[arrivals]
 
     def _reservation(self, head: _Head, inputs: Inputs) -> Reservation | None:
@@ -429,7 +429,7 @@ class Backfill:
             cluster, removed=_intervals(removed), came=_arrivals(others)
         )
         moment = reservations.moment(then, usage, known.at, removed)
-        reservations.take(moment.queue_usage, others)
+        reservations.charge(moment.queue_usage, others)
         return reservations.renewed(known, moment)
 
     def _of(self, head: _Head, inputs: Inputs) -> Inputs:

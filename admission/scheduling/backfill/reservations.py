@@ -88,14 +88,14 @@ class Reservation:
         key = queue, *sorted(charge.items())
         known = self._leaves.get(key)
         if known is None:
-            self.queue_usage.take(queue, charge)
+            self.queue_usage.charge(queue, charge)
             known = self._leaves[key] = self.queue_usage.fits(self.group.queue, self.plan.charge)
             self.queue_usage.give_back(queue, charge)
         return known
 
     def shortage(self, queue: QueueName, charge: Charge) -> Shortage | None:
         """Return what its own gang lacks then where a queue takes a charge beside it."""
-        self.queue_usage.take(queue, charge)
+        self.queue_usage.charge(queue, charge)
         found = self.queue_usage.charge_fits(self.group.queue, self.plan.charge)
         self.queue_usage.give_back(queue, charge)
         return found
@@ -105,9 +105,9 @@ class Reservation:
         self.queue_usage, self.arrival, self.is_proved = queue_usage, replace(self.arrival, room=room), True
         self._leaves.clear()
 
-    def take(self, charge: Charge, requests: Requests, queue: QueueName) -> None:
+    def charge(self, charge: Charge, requests: Requests, queue: QueueName) -> None:
         """Count a gang that will be there then."""
-        self.queue_usage.take(queue, charge)
+        self.queue_usage.charge(queue, charge)
         self._leaves.clear()
         taken, room = _by_node(requests), self.arrival.room
         after = {node: incremental.less(left, taken[node]) if node in taken else left for node, left in room.items()}
@@ -270,10 +270,10 @@ def are_equivalent(one: Group, other: Group) -> bool:
     return same_rank and one.pods == other.pods and one.waiting == other.waiting
 
 
-def take(queue_usage: QueueUsage, others: Iterable[Reservation]) -> None:
+def charge(queue_usage: QueueUsage, others: Iterable[Reservation]) -> None:
     """Count what is reserved as used."""
     for one in others:
-        queue_usage.take(one.group.queue, one.plan.charge)
+        queue_usage.charge(one.group.queue, one.plan.charge)
 
 
 def requests(group: Group, plan: Plan) -> tuple[tuple[NodeName, Resources], ...]:

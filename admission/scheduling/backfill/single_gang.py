@@ -48,6 +48,6 @@ def granted(
         replace(inputs.rules, plans=PlanCache(), mute=True),
         UsageExcludingReserved(inputs.queue_usage, bound),
     )
-    cluster = Simulation("heeding").cluster(inputs.cluster, kept=[one.arrival for one in bound])
-    excluding = chain.decide(replace(inputs, rules=rules, cluster=cluster, queue_usage=queue_usage))
-    return excluding if isinstance(excluding.outcome, Grant) else None
+    cluster = Simulation("single gang").cluster(inputs.cluster, kept=[one.arrival for one in bound])
+    decision = chain.decide(replace(inputs, rules=rules, cluster=cluster, queue_usage=queue_usage))
+    return decision if isinstance(decision.outcome, Grant) else None

@@ -112,7 +112,7 @@ def build(
     So it is where a claim is allocated, planned or used already, or has no UID, where a pod asks for extended
     resources, and where the gang has to be where others of it are already.
     """
-    if topology is not None and topology.beside:
+    if topology is not None and topology.colocated_with:
         return None
     claims = {claim.meta.uid: claim for one in demands for claim in one.claims}
     if any(one.extended or holdings.by_plugins(one.pod.requests) for one in demands):

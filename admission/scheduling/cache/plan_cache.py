@@ -109,7 +109,7 @@ class PlanCache:
         """Say that a gang was granted: those that come after it see another cluster state."""
         self._stands = False
 
-    def of(self, gang: GangUid, question: Question) -> Hold | None:
+    def hold(self, gang: GangUid, question: Question) -> Hold | None:
         """Return the hold that still stands for a gang that asks for just this."""
         known = self._holds.get((gang, len(question[0]))) if self._stands else None
         return known[1] if known is not None and known[0] == question else None

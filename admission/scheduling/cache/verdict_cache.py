@@ -109,7 +109,7 @@ class VerdictCache:
         self._said |= self._shortages
         self._shortages.clear()
 
-    def of(self, group: Group, ahead: str, shortage_of: ShortageOf) -> Verdict | None:
+    def lookup(self, group: Group, ahead: str, shortage_of: ShortageOf) -> Verdict | None:
         """Return what still stands of a gang. ahead: the gang that waits ahead of it in a strict queue."""
         found = self._findings.get(group.uid)
         if found is None or found.group is not group:

@@ -71,7 +71,7 @@ def draws_on(tree: Tree, share: Share, queue: QueueName, charge: Charge) -> bool
 
 def uses(tree: Tree, balances: Balances) -> Mapping[QueueName, tuple[BudgetUse, ...]]:
     """Return how the budgets stand, for the status of their queues; without windows that are not open."""
-    return {name: tuple(map(_use, balances.of(name))) for name, queue in tree.queues.items() if queue.budgets}
+    return {name: tuple(map(_use, balances.of_queue(name))) for name, queue in tree.queues.items() if queue.budgets}
 
 
 def _use(balance: Balance) -> BudgetUse:

@@ -405,7 +405,7 @@ def _planned(inputs: Inputs) -> Verdict:
     if equivalent is not None and proof is not None:
         return Verdict(group=group, outcome=equivalent.hold(proof.hold), by=PROOF, equivalent=equivalent, proof=proof)
     question = (inputs.demands, wanted, topology)
-    known = rules.plans.of(group.uid, question)
+    known = rules.plans.hold(group.uid, question)
     if known is not None:
         return Verdict(group=group, outcome=known)
     unpaid: dict[str, BudgetShortage] = {}

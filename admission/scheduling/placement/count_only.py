@@ -99,7 +99,7 @@ def _amount(meters: Meters, name: MeterName, key: str, spec: ClaimSpec) -> int:
     counted = sum(max(_devices(meters, name, key, o) for o in request.alternatives) for request in spec.requests)
     claims = sum(
         rule.source.measure is Measure.CLAIMS
-        and any(_asks(request, rule.classes, meters, name) for request in spec.requests)
+        and any(_requested(request, rule.classes, meters, name) for request in spec.requests)
         for rule in meters.rules[name]
     )
     return counted + claims
@@ -122,7 +122,7 @@ def _devices(meters: Meters, name: MeterName, key: str, option: DeviceRequest) -
     return counting * option.count
 
 
-def _asks(request: Request, classes: frozenset[str], meters: Meters, name: MeterName) -> bool:
+def _requested(request: Request, classes: frozenset[str], meters: Meters, name: MeterName) -> bool:
     return any(option.device_class in classes and not _is_free(meters, name, option) for option in request.alternatives)
 
 

@@ -45,7 +45,7 @@ def mode(wanted: PlacementMode, holdings: Collection[Holding], protections: Prot
     """Return how to place a gang whose plan newly holds these devices, or why it cannot be placed now."""
     if wanted is PlacementMode.COUNT:
         return Chosen(mode=wanted, reason="Count was asked for: only the quota counts")
-    touched = [protections.of(driver) for driver in _drivers(holdings)]
+    touched = [protections.of_driver(driver) for driver in _drivers(holdings)]
     if not touched:
         return Chosen(mode=PlacementMode.PIN, reason="the gang takes no devices that are still to be allocated")
     barred = _barred(wanted, holdings)

@@ -63,7 +63,7 @@ class Protections:
     named: Mapping[str, Protection] = field(default_factory=dict)
     rest: Protection
 
-    def of(self, driver: str) -> Protection:
+    def of_driver(self, driver: str) -> Protection:
         """Return how it stands with a driver."""
         found = self.named.get(driver)
         return replace(self.rest, driver=driver) if found is None else found

@@ -43,7 +43,7 @@ class PreemptionQuestions:
     _of: dict[GangUid, _Of] = field(default_factory=dict)
     _known: dict[Hashable, PreemptionQuestion] = field(default_factory=dict)
 
-    def of(self, group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> PreemptionQuestion:
+    def question(self, group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> PreemptionQuestion:
         """Return what a gang asks for. needed: the least that it costs."""
         known = self._of.get(group.uid)
         if known is None or known.group is not group or known.queue is not queue or known.needed != needed:

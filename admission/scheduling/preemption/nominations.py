@@ -276,7 +276,7 @@ def decide_all(
         cluster = granted(cluster, group, decision.outcome)
         usage = charged(usage, [(group.queue, decision.outcome.plan.charge)])
         if rules.balances is not None:
-            rules.balances.take(group.queue, decision.outcome.plan.charge, budget.runtime_of(group))
+            rules.balances.charge(group.queue, decision.outcome.plan.charge, budget.runtime_of(group))
     started = {decision.group.uid for decision in redeemed}
     rest = tuple(group for group in groups if group.uid not in started) if started else groups
     round_ = cycle.decide_all(rest, rules, with_nominations.over(cluster, left), _with(usage, left), reserve)

@@ -55,7 +55,9 @@ class Waiting:
 
 def asked_devices(arrival: Arrival) -> int:
     """Return how many devices a job asks for, by the first alternatives of its requests."""
-    return arrival.pods * sum(request.alternatives[0].count for spec in arrival.ask.claims for request in spec.requests)
+    return arrival.pods * sum(
+        request.alternatives[0].count for spec in arrival.pod_requests.claims for request in spec.requests
+    )
 
 
 def expected(arrival: Arrival, queue: Queue) -> timedelta | None:
@@ -87,10 +89,10 @@ def made(waiting: Waiting) -> Group:
 
 
 def _pods(waiting: Waiting) -> Iterator[Pod]:
-    arrival, ask = waiting.arrival, waiting.arrival.ask
+    arrival, pod_requests = waiting.arrival, waiting.arrival.pod_requests
     annotations = {names.RUNTIME: f"{arrival.declared // MICROSECOND}us"} if arrival.declared is not None else {}
-    if ask.topology:
-        annotations[names.TOPOLOGY] = ask.topology
+    if pod_requests.topology:
+        annotations[names.TOPOLOGY] = pod_requests.topology
     for number in range(arrival.pods):
         name = f"{arrival.name}-{number}"
         meta = Meta(
@@ -101,13 +103,15 @@ def _pods(waiting: Waiting) -> Iterator[Pod]:
             annotations=annotations,
             created=waiting.queued_since,
         )
-        claims = tuple(PodClaim(name=f"c{at}", claim=f"{name}-c{at}") for at in range(len(ask.claims)))
-        yield Pod(meta=meta, gates=(names.GATE,), claims=claims, requests=ask.requests, priority=arrival.priority)
+        claims = tuple(PodClaim(name=f"c{at}", claim=f"{name}-c{at}") for at in range(len(pod_requests.claims)))
+        yield Pod(
+            meta=meta, gates=(names.GATE,), claims=claims, requests=pod_requests.requests, priority=arrival.priority
+        )
 
 
 def _claims(waiting: Waiting, pods: tuple[Pod, ...]) -> Iterator[Claim]:
     for pod in pods:
-        for named, spec in zip(pod.claims, waiting.arrival.ask.claims, strict=True):
+        for named, spec in zip(pod.claims, waiting.arrival.pod_requests.claims, strict=True):
             name = str(named.claim)
             yield Claim(
                 meta=Meta(name=name, namespace=NAMESPACE, uid=Uid(name), created=waiting.queued_since), spec=spec

@@ -64,7 +64,7 @@ class Cluster:
 
 
 def build_cluster(cluster: Expanded, *, steps: int) -> Cluster:
-    """Return the cluster that the input describes. Raises MendError where what runs cannot be charged."""
+    """Return the cluster that the input describes. Raises FixError where what runs cannot be charged."""
     snapshot = protection.without_fences(cluster.snapshot)
     groups = gangs.groups(snapshot, {})
     running = [group for group in groups if opening_balance.placed(group)]
@@ -74,7 +74,7 @@ def build_cluster(cluster: Expanded, *, steps: int) -> Cluster:
     placements = book.placements.values()
     barriers = offline.fences(cluster.snapshot)
     scene = FenceInputs(barriers=barriers, snapshot=cluster.snapshot, placements=placements, now=cluster.now)
-    tree = Tree.of(snapshot.queues.values())
+    tree = Tree.build(snapshot.queues.values())
     snapshot = replace(snapshot, claims=dict(snapshot.claims))
     rules = Rules(
         snapshot=snapshot,
@@ -84,7 +84,7 @@ def build_cluster(cluster: Expanded, *, steps: int) -> Cluster:
         now=cluster.now,
         steps=steps,
         profile=cluster.profile,
-        sharing=fair_share.Rules.of(tree),
+        sharing=fair_share.Rules.from_tree(tree),
         protection=protection.judge(scene).protections,
     )
     return Cluster(
@@ -123,7 +123,7 @@ _Judge = Callable[[Cluster, str], str]
 def _named(arrival: Arrival) -> Iterator[tuple[str, str, _Judge]]:
     """Yield field and value of all that a job names, and what judges it."""
     yield "queue", arrival.queue, _judge_queue
-    for at, spec in enumerate(arrival.ask.claims):
+    for at, spec in enumerate(arrival.pod_requests.claims):
         for option in (option for request in spec.requests for option in request.alternatives):
             yield f"claims[{at}].class", option.device_class, _judge_class
             yield from ((f"claims[{at}].selectors", text, _judge_selector) for text in option.selectors)
@@ -254,7 +254,7 @@ class Clock:
 
     def charge(self, waiting: Waiting, charge: Charge) -> None:
         """Let the queue of a job use what it is charged. The shares are the caller's to keep."""
-        self.queue_usage.take(waiting.queue, charge)
+        self.queue_usage.charge(waiting.queue, charge)
 
     def start(self, waiting: Waiting, plan: Plan, charge: Charge) -> Running:
         """Give a job its devices, from now until it ends."""

@@ -141,7 +141,7 @@ def _tally(jobs: Sequence[Played], last: timedelta) -> Tally:
     ordered = sorted(job.wait.total_seconds() for job in jobs if job.wait is not None)
     slowdowns = [_slowdown(job) for job in jobs if job.wait is not None]
     asked = sum(_seconds(job, job.arrival.at, last) for job in jobs)
-    had = sum(_seconds(job, job.start, last) for job in jobs if job.start is not None)
+    served = sum(_seconds(job, job.start, last) for job in jobs if job.start is not None)
     return Tally(
         jobs=len(jobs),
         started=len(ordered),
@@ -154,7 +154,7 @@ def _tally(jobs: Sequence[Played], last: timedelta) -> Tally:
         ),
         slowdown=sum(slowdowns) / len(slowdowns) if slowdowns else 0.0,
         hours=sum(job.devices * job.arrival.runtime.total_seconds() for job in jobs if job.start is not None) / 3600,
-        served=had / asked if asked else None,
+        served=served / asked if asked else None,
     )
 
 

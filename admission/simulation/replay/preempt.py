@@ -59,8 +59,8 @@ class Preempting(Muster):
         yield head
         if line.queue.strategy is QueueingStrategy.STRICT_FIFO:
             return
-        ahead = {one.head.key for one in self._lines.values() if queue_order.rank(one.head) < queue_order.rank(head)}
-        times = {one.at for key, one in stage.reserve.estimates.items() if one.at is not None and key in ahead}
+        before = {one.head.key for one in self._lines.values() if queue_order.rank(one.head) < queue_order.rank(head)}
+        times = {one.at for key, one in stage.reserve.estimates.items() if one.at is not None and key in before}
         ends = (runtime.whole(at) + runtime.SECOND - stage.time for at in sorted(times, reverse=True))
         yield from dict.fromkeys(job for end in ends if (job := line.after(head, end)) is not None)
 
@@ -87,7 +87,7 @@ class Preempting(Muster):
         self._remove(line, waiting)
         stage.reserve.start(arrivals.made(waiting), stage.replayed.queue(waiting), plan)
         stage.charge(waiting, plan.charge)
-        stage.shares.take(waiting.queue, plan.charge)
+        stage.shares.charge(waiting.queue, plan.charge)
         return stage.start(waiting, plan, plan.charge)
 
     def _tenant(self, running: Running) -> PreemptionCandidate:

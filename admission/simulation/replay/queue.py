@@ -159,7 +159,7 @@ class Muster:
                 if isinstance(found.outcome, Grant):
                     plan = found.outcome.plan
                     stage.charge(waiting, plan.charge)
-                    contest.take(waiting.queue, plan.charge)
+                    contest.charge(waiting.queue, plan.charge)
                     started.append(stage.start(waiting, plan, plan.charge))
                 else:
                     self.refused.append((waiting, found.outcome))
@@ -177,7 +177,7 @@ class Muster:
     def _line_of(self, waiting: Waiting) -> Hashable:
         if self._is_strict(waiting):
             return waiting.queue
-        return waiting.queue, waiting.arrival.ask, waiting.pods, waiting.priority
+        return waiting.queue, waiting.arrival.pod_requests, waiting.pods, waiting.priority
 
     def _is_strict(self, waiting: Waiting) -> bool:
         return self._stage.replayed.queue(waiting).strategy is QueueingStrategy.STRICT_FIFO
@@ -246,9 +246,9 @@ class _Contest:
             self._lines[waiting.key] = line
             self._tournament.enter(waiting)
 
-    def take(self, queue: QueueName, charge: Charge) -> None:
+    def charge(self, queue: QueueName, charge: Charge) -> None:
         """Count what a queue was granted."""
-        self._tournament.take(queue, charge)
+        self._tournament.charge(queue, charge)
 
 
 class Counting:
@@ -309,7 +309,7 @@ class Counting:
                 self.refused.append((waiting, found.outcome))
             else:
                 stage.charge(waiting, needed)
-                contest.take(waiting.queue, needed)
+                contest.charge(waiting.queue, needed)
                 self._let_in.append(_LetIn(waiting, needed))
             if line.jobs:
                 contest.enter(line.head)

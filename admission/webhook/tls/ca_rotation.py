@@ -50,7 +50,7 @@ class Terms:
         return min(self.settling, self.leaf) / 8
 
     def check(self) -> None:
-        """Raise MendError when the last leaf of an authority would be cut short by its end."""
+        """Raise FixError when the last leaf of an authority would be cut short by its end."""
         if not timedelta(0) < self.leaf <= self.overlap - self.settling:
             most = self.overlap - self.settling
             raise FixError(
@@ -89,7 +89,7 @@ def written(known: Authorities) -> dict[str, bytes]:
 
 
 def read(data: Mapping[str, bytes]) -> Authorities:
-    """Read the entries of a Secret. Raises MendError when they are not a list as `written` makes it."""
+    """Read the entries of a Secret. Raises FixError when they are not a list as `written` makes it."""
     keys = _KEY.findall(data.get(KEYS, b""))
     try:
         found = x509.load_pem_x509_certificates(data.get(CERTIFICATES, b""))

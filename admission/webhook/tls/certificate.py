@@ -74,7 +74,7 @@ def authority(*, now: datetime, validity: timedelta) -> Authority:
 def issue(signer: Authority, names: Sequence[str], *, now: datetime, validity: timedelta) -> Certificate:
     """Make a leaf for these DNS names and IP addresses. It expires no later than the authority that signs it.
 
-    Raises MendError without a name, or when the authority's key cannot be used.
+    Raises FixError without a name, or when the authority's key cannot be used.
     """
     if not names:
         raise FixError("the webhook's certificate needs at least one DNS name or IP address")
@@ -102,7 +102,7 @@ def server_context() -> ssl.SSLContext:
 
 
 def load(context: ssl.SSLContext, certificate: Certificate) -> None:
-    """Give a context its certificate; connections made later use it. Raises MendError when key and leaf do not match.
+    """Give a context its certificate; connections made later use it. Raises FixError when key and leaf do not match.
 
     `ssl` reads files only, so the key stands in a private folder for as long as that takes.
     """
@@ -118,7 +118,7 @@ def load(context: ssl.SSLContext, certificate: Certificate) -> None:
 
 
 def check(certificate: Certificate) -> None:
-    """Raise MendError when a leaf cannot be read, or its key is not its own: one may be replaced before the other."""
+    """Raise FixError when a leaf cannot be read, or its key is not its own: one may be replaced before the other."""
     try:
         leaf = x509.load_pem_x509_certificate(certificate.certificate)
         key = serialization.load_pem_private_key(certificate.key, None)
@@ -144,7 +144,7 @@ def pem(certificate: x509.Certificate) -> bytes:
 
 
 def checked(signer: Authority) -> Authority:
-    """Return an authority whose key is its own. Raises MendError otherwise."""
+    """Return an authority whose key is its own. Raises FixError otherwise."""
     _signing_key(signer)
     return signer
 

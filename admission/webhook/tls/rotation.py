@@ -71,7 +71,7 @@ class OwnAuthorities:
         self._leaf: Certificate | None = None
 
     async def current(self) -> ServingCertificate:
-        """Bring the shared list up to date, and the leaf. Raises MendError when the list cannot be read."""
+        """Bring the shared list up to date, and the leaf. Raises FixError when the list cannot be read."""
         self._known = known = await self._settle()
         now = self._clock()
         if self._leaf is None or ca_rotation.is_due(self._leaf, known, self._terms, now=now):
@@ -111,7 +111,7 @@ class Files:
         self._authority = authority
 
     async def current(self) -> ServingCertificate:
-        """Read the files. Raises MendError when one cannot be read, or they do not belong together."""
+        """Read the files. Raises FixError when one cannot be read, or they do not belong together."""
         return await asyncio.to_thread(self._read)
 
     def _read(self) -> ServingCertificate:

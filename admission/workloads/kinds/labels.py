@@ -5,7 +5,7 @@ from collections.abc import Callable
 from admission.api.kubernetes.pods import Pod
 
 MOST_DIGITS = 6
-LONGEST_SHOWN = 63
+MOST_CHARACTERS = 63
 """Characters of a text that are shown to people."""
 
 Said = Callable[[Pod], str]
@@ -41,6 +41,6 @@ def number(text: str, *, digits: int = MOST_DIGITS) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else 0
 
 
-def shown(text: str, longest: int = LONGEST_SHOWN) -> str:
+def shown(text: str, longest: int = MOST_CHARACTERS) -> str:
     """Return a text that anybody may have written, short enough for a message."""
     return text if len(text) <= longest else f"{text[:longest]}…"

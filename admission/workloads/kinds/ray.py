@@ -94,7 +94,7 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
     head = spec.child("headGroupSpec").object("template")
     yield PodTemplate(
         path=(*CLUSTER, "headGroupSpec", "template"),
-        body=_with(head, "containers", _beside_the_head(reader.child("spec"), spec)),
+        body=_with(head, "containers", _workers(reader.child("spec"), spec)),
         pods=1,
         name=f"{meta.name}-head",
         labels={NODE_TYPE: "head", GROUP: HEAD_GROUP},
@@ -112,7 +112,7 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
         )
 
 
-def _beside_the_head(job: Reader, cluster: Reader) -> list[Json]:
+def _workers(job: Reader, cluster: Reader) -> list[Json]:
     """Return the containers that the operator adds to the head."""
     found: list[Json] = [SUBMITTER] if job.text("submissionMode") == SIDECAR_MODE else []
     if cluster.flag("enableInTreeAutoscaling"):

@@ -28,9 +28,9 @@ def test_a_row_says_what_each_pod_asks_for_and_for_how_long() -> None:
 
     assert (job.name, job.queue, job.pods, job.priority) == ("train", "team", 4, 7)
     assert (job.at, job.runtime) == (timedelta(0), timedelta(seconds=60))
-    assert job.ask.requests == {"pods": 1, "cpu": 8000, "memory": 2**30}
-    assert job.ask.topology == "rack"
-    (request,) = job.ask.claims[0].requests
+    assert job.pod_requests.requests == {"pods": 1, "cpu": 8000, "memory": 2**30}
+    assert job.pod_requests.topology == "rack"
+    (request,) = job.pod_requests.claims[0].requests
     assert (request.alternatives[0].device_class, request.alternatives[0].count) == ("gpu", 2)
 
 
@@ -39,14 +39,14 @@ def test_a_claim_may_be_written_in_full() -> None:
 
     (job,) = read(row(claims=[{"devices": devices}])).arrivals
 
-    assert job.ask.claims[0].requests[0].alternatives[0].mode == "All"
+    assert job.pod_requests.claims[0].requests[0].alternatives[0].mode == "All"
 
 
 def test_jobs_that_ask_alike_share_what_they_ask() -> None:
     one, two, other = read(row(), row(), row(claims=[])).arrivals
 
-    assert one.ask is two.ask
-    assert other.ask is not one.ask
+    assert one.pod_requests is two.pod_requests
+    assert other.pod_requests is not one.pod_requests
 
 
 def test_jobs_without_a_name_are_called_by_their_line_and_come_in_order_of_time() -> None:

@@ -16,7 +16,7 @@ RULES = [{"cel": "true", "message": "never said"}]
 
 
 def chosen(*policies: ClaimPolicy, namespace: str = "ml", queue: str = "") -> list[str]:
-    found = Policies.of({policy.name: policy for policy in policies}, NAMESPACES)
+    found = Policies.build({policy.name: policy for policy in policies}, NAMESPACES)
     return [policy.name for policy in found.choose(namespace, queue).policies]
 
 
@@ -42,7 +42,7 @@ def test_a_policy_of_queues_is_for_no_claim_without_one() -> None:
 def test_a_policy_with_a_flaw_is_not_applied_in_part() -> None:
     broken = a_policy("broken", rules=[*RULES, {"cel": "x.", "message": "no CEL"}], defaults=[{"labels": {"a": "b"}}])
 
-    found = Policies.of({"broken": broken}, NAMESPACES)
+    found = Policies.build({"broken": broken}, NAMESPACES)
 
     assert found.choose("ml", "") == NONE
     assert [problem.field for problem in found.compiled["broken"].problems] == ["spec.rules[1].cel"]
@@ -63,9 +63,9 @@ def test_nothing_is_chosen_for_a_namespace_that_was_not_seen_yet() -> None:
 
 def test_only_what_changed_is_compiled_again() -> None:
     one, two = a_policy("one", rules=RULES), a_policy("two", rules=RULES)
-    before = Policies.of({"one": one, "two": two}, NAMESPACES)
+    before = Policies.build({"one": one, "two": two}, NAMESPACES)
 
-    after = Policies.of({"one": one, "two": a_policy("two", order=1, rules=RULES)}, NAMESPACES, before)
+    after = Policies.build({"one": one, "two": a_policy("two", order=1, rules=RULES)}, NAMESPACES, before)
 
     assert after.compiled["one"] is before.compiled["one"]
     assert after.compiled["two"] is not before.compiled["two"]

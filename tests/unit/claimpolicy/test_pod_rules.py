@@ -47,14 +47,14 @@ def snapshot(*objects: Claim | ClaimTemplate) -> Snapshot:
 def of(*rules: str, **spec: Any) -> Policies:
     listed = [{"cel": cel, "message": f"not {cel}"} for cel in rules]
     policy = claim_policies.decode({"metadata": {"name": "house"}, "spec": {"rules": listed, **spec}})
-    return Policies.of({policy.name: policy}, NAMESPACES)
+    return Policies.build({policy.name: policy}, NAMESPACES)
 
 
 def judged(
     known: Policies, view: Snapshot, *used: PodClaim, user: User = ALICE, pod: Any = POD, rulings: Rulings | None = None
 ) -> Ruling:
     arrival = PodView(namespace="vision", labels={"muster.dev/queue": "research"}, claims=used)
-    return (rulings or Rulings()).of(arrival, view, known, pod=lambda: pod, user=user)
+    return (rulings or Rulings()).evaluate(arrival, view, known, pod=lambda: pod, user=user)
 
 
 ONE = PodClaim(name="gpus", template="one")
@@ -128,7 +128,7 @@ def test_controllers_of_kubernetes_are_not_the_user(username: str) -> None:
 def test_a_rule_whose_message_alone_reads_the_user_is_asked_of_every_pod() -> None:
     rule = {"cel": "false", "message": "no", "messageExpression": "'no, ' + user.username"}
     policy = claim_policies.decode({"metadata": {"name": "house"}, "spec": {"rules": [rule]}})
-    known = Policies.of({policy.name: policy}, NAMESPACES)
+    known = Policies.build({policy.name: policy}, NAMESPACES)
 
     words = [
         judged(known, snapshot(template()), ONE, user=User(username=name)).findings[0].message
@@ -175,9 +175,9 @@ def test_the_pod_is_read_only_where_a_rule_reads_it() -> None:
         return POD
 
     arrival = PodView(namespace="vision", claims=(ONE,))
-    Rulings().of(arrival, snapshot(template()), of("request.exactly.count < 10"), pod=pod, user=ALICE)
+    Rulings().evaluate(arrival, snapshot(template()), of("request.exactly.count < 10"), pod=pod, user=ALICE)
     assert asked == []
-    Rulings().of(arrival, snapshot(template()), of("pod.metadata.name != ''"), pod=pod, user=ALICE)
+    Rulings().evaluate(arrival, snapshot(template()), of("pod.metadata.name != ''"), pod=pod, user=ALICE)
     assert asked == [1]
 
 

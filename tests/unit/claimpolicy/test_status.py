@@ -25,7 +25,7 @@ def said(*policies: ClaimPolicy, **malformed: str) -> dict[str, tuple[ConditionS
         for name, text in malformed.items()
     }
     snapshot = Snapshot(namespaces=NAMESPACES, policies={policy.name: policy for policy in policies}, malformed=errors)
-    reports = status.conditions(Policies.of(snapshot.policies, snapshot.namespaces), snapshot)
+    reports = status.conditions(Policies.build(snapshot.policies, snapshot.namespaces), snapshot)
     assert {report.plural for report in reports} == {"claimpolicies"}
     found = {report.name: report.conditions[0] for report in reports}
     return {name: (condition.status, condition.reason, condition.message) for name, condition in found.items()}

@@ -58,7 +58,7 @@ def a_cluster(*found: ClaimPolicy | ClaimTemplate | Namespace, **rest: Any) -> S
 
 
 def planned(snapshot: Snapshot, **rest: Any) -> Plan:
-    return templates.plan(Policies.of(snapshot.policies, snapshot.namespaces), snapshot, **rest)
+    return templates.plan(Policies.build(snapshot.policies, snapshot.namespaces), snapshot, **rest)
 
 
 def keys(found: tuple[DesiredTemplate, ...]) -> list[str]:

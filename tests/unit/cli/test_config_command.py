@@ -88,11 +88,11 @@ def read(config: Path) -> Callable[[], Settings]:
 
 
 async def followed(
-    config: Path, *happenings: Callable[[], None], look_seconds: float = 0.001
+    config: Path, *happenings: Callable[[], None], poll_seconds: float = 0.001
 ) -> tuple[Held, list[str]]:
     """Let things happen to a file, one after the other, each once the log tells of the one before."""
     held = Held(read(config)())
-    news = reload.News(config, read(config), look_seconds=look_seconds)
+    news = reload.News(config, read(config), poll_seconds=poll_seconds)
     with capture_logs() as logs:
         news.listen()
         following = asyncio.create_task(news.follow(held))
@@ -137,7 +137,7 @@ async def test_sighup_has_the_file_read_at_once(config: Path) -> None:
         replace(config, "[controller]\nsteps = 9\n")
         os.kill(os.getpid(), signal.SIGHUP)
 
-    held, _ = await followed(config, hang_up, look_seconds=3600)
+    held, _ = await followed(config, hang_up, poll_seconds=3600)
 
     assert held.now.controller.steps == 9
 

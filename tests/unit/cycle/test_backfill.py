@@ -127,7 +127,7 @@ def test_what_is_left_beside_a_reservation_is_less_as_soon_as_somebody_else_come
     two = {MeterName("gpus"): 2}
     assert one.leaves_quota(late.queue, two)
     assert one.shortage(late.queue, two) is None
-    one.take({MeterName("gpus"): 1}, (), late.queue)
+    one.charge({MeterName("gpus"): 1}, (), late.queue)
 
     assert not one.leaves_quota(late.queue, two)
     assert UsageExcludingReserved(stage.queue_usage, [one]).charge_fits(late.queue, two) == one.shortage(

@@ -161,4 +161,4 @@ async def test_a_fence_that_kube_scheduler_does_not_heed_is_found_out() -> None:
     await cycle.run(leader, NOON + timedelta(seconds=1))
 
     assert not fences.wanted
-    assert "ResourceClaim team/outsider-gpus has device" in leader.fences.protections.of(CLASS).why
+    assert "ResourceClaim team/outsider-gpus has device" in leader.fences.protections.of_driver(CLASS).why

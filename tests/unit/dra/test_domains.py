@@ -39,7 +39,7 @@ def gang(pods: int, gpus: int = 1) -> list[PodDemand]:
     return [a_pod(f"p-{at}", gpus) for at in range(pods)]
 
 
-def beside(*nodes: str) -> frozenset[NodeName]:
+def colocated_with(*nodes: str) -> frozenset[NodeName]:
     return frozenset(map(NodeName, nodes))
 
 
@@ -82,7 +82,7 @@ def test_the_domain_is_named_that_takes_the_most_pods() -> None:
 def test_who_comes_later_goes_where_the_others_are(asked: dict[str, Any]) -> None:
     builder = racks(r1=[1], r2=[8, 8])
 
-    answer = plan(builder, *gang(1), **asked, beside=beside("r2-0"))
+    answer = plan(builder, *gang(1), **asked, colocated_with=colocated_with("r2-0"))
 
     assert places(answer) == {"p-0": "r2-0"}
     assert isinstance(answer, Plan)
@@ -92,8 +92,8 @@ def test_who_comes_later_goes_where_the_others_are(asked: dict[str, Any]) -> Non
 def test_who_comes_later_waits_where_the_others_domain_is_full_unless_being_together_is_but_preferred() -> None:
     builder = racks(r1=[4], r2=[1]).taken("r2-0", 0)
 
-    required = refused(plan(builder, *gang(1), beside=beside("r2-0")))
-    preferred = plan(builder, *gang(1), **PREFERRED, beside=beside("r2-0"))
+    required = refused(plan(builder, *gang(1), colocated_with=colocated_with("r2-0")))
+    preferred = plan(builder, *gang(1), **PREFERRED, colocated_with=colocated_with("r2-0"))
 
     start = f"{RACK} r2, where other pods of the gang are already, does not take one more pod: pod p-0 needs 1 device"
     assert required.message.startswith(start)
@@ -106,22 +106,22 @@ APART = f"so that nobody can be in one domain of {RACK} with all of them; mend t
 LOST = {
     "no node has the label": (
         a_cluster().node("a", gpus=4),
-        beside(),
+        colocated_with(),
         f"no node has the label {RACK}; label the nodes, or name a label that they have",
     ),
     "nodes have it where no pod may go": (
         racks(r1=[4]).node("b", gpus=4, unschedulable=True).node("c", gpus=1, labels={RACK: "r2"}, unschedulable=True),
-        beside("c"),
+        colocated_with("c"),
         "other pods of the gang are already in example.com/rack r2, and no pod that waits may go to a node there",
     ),
     "the others are in two domains": (
         racks(r1=[4], r2=[4]),
-        beside("r1-0", "r2-0"),
+        colocated_with("r1-0", "r2-0"),
         f"other pods of the gang are already in r1 (node r1-0) and r2 (node r2-0), {APART} anew",
     ),
     "the node of the others has lost the label": (
         racks(r1=[4]).node("a"),
-        beside("a"),
+        colocated_with("a"),
         f"other pods of the gang are already in none (node a, which lacks the label), {APART} anew",
     ),
 }
@@ -129,8 +129,8 @@ LOST = {
 
 @pytest.mark.parametrize(("builder", "others", "message"), LOST.values(), ids=LOST)
 def test_where_no_domain_can_be_looked_at(builder: ClusterBuilder, others: frozenset[NodeName], message: str) -> None:
-    answer = refused(plan(builder, *gang(1), beside=others))
-    preferred = plan(builder, *gang(1), **PREFERRED, beside=others)
+    answer = refused(plan(builder, *gang(1), colocated_with=others))
+    preferred = plan(builder, *gang(1), **PREFERRED, colocated_with=others)
 
     assert (answer.kind, answer.message) == (Kind.NO_DOMAIN, message)
     assert isinstance(preferred, Plan)
@@ -138,7 +138,7 @@ def test_where_no_domain_can_be_looked_at(builder: ClusterBuilder, others: froze
 
 
 def test_a_node_that_is_gone_binds_nobody() -> None:
-    assert places(plan(racks(r1=[4]), *gang(1), beside=beside("gone"))) == {"p-0": "r1-0"}
+    assert places(plan(racks(r1=[4]), *gang(1), colocated_with=colocated_with("gone"))) == {"p-0": "r1-0"}
 
 
 def test_the_domain_is_awaited_that_could_take_the_gang_and_has_most_room_for_it() -> None:

@@ -175,8 +175,10 @@ def test_many_subgroups_find_their_racks_in_few_steps(choice: Choice) -> None:
 
 
 def test_who_comes_later_goes_where_his_subgroup_is() -> None:
-    builder, beside = racks(r1=[1], r2=[8], r3=[8]), frozenset({NodeName("r3-0")})
-    topology = Topology(subgroups=(("a", Colocation(required=RACK, beside=beside)), ("b", Colocation(required=RACK))))
+    builder, colocated_with = racks(r1=[1], r2=[8], r3=[8]), frozenset({NodeName("r3-0")})
+    topology = Topology(
+        subgroups=(("a", Colocation(required=RACK, colocated_with=colocated_with)), ("b", Colocation(required=RACK)))
+    )
 
     there = plan(builder, gang(a=[1], b=[1]), topology)
     too_many = refused(plan(builder, gang(a=[8, 1], b=[1]), topology))

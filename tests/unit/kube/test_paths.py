@@ -19,7 +19,7 @@ PATHS: dict[str, tuple[tuple[str, ...], str]] = {
 
 @pytest.mark.parametrize(("segments", "path"), PATHS.values(), ids=PATHS)
 def test_a_name_is_one_segment(segments: tuple[str, ...], path: str) -> None:
-    assert paths.of("/apis/g/v1", *segments) == path
+    assert paths.join("/apis/g/v1", *segments) == path
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
@@ -32,7 +32,7 @@ def test_what_leads_to_another_path_is_no_name(name: str) -> None:
 async def test_a_quoted_name_is_sent_as_it_is(api: FakeApi, connection: Connection) -> None:
     api.answer("GET", "/api/v1/namespaces/a/b", 200, {})
 
-    await connection.get(paths.of("/api/v1/namespaces", "a/b"))
+    await connection.get(paths.join("/api/v1/namespaces", "a/b"))
 
     (asked,) = api.asked
     assert asked.raw_path == "/api/v1/namespaces/a%2Fb"

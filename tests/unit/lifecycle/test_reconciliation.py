@@ -97,7 +97,9 @@ def reserved(pods: int) -> Entry:
 
 
 def sight_of(snapshot: Snapshot) -> transitions.ObservedAllocations:
-    return transitions.ObservedAllocations.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
+    return transitions.ObservedAllocations.from_snapshot(
+        snapshot, device_meters.compile_meters(snapshot.meters.values())
+    )
 
 
 def refresh(cluster_state: World) -> list[Difference]:

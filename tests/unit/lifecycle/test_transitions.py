@@ -90,7 +90,9 @@ def with_allocation(snapshot: Snapshot, claim: str, *devices: RequestDevice) -> 
 
 
 def a_sight(snapshot: Snapshot) -> transitions.ObservedAllocations:
-    return transitions.ObservedAllocations.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
+    return transitions.ObservedAllocations.from_snapshot(
+        snapshot, device_meters.compile_meters(snapshot.meters.values())
+    )
 
 
 def settle(placement: Placement, snapshot: Snapshot) -> Entry | None:

@@ -136,7 +136,7 @@ def at_the_door(cluster_state: World, spec: dict[str, Any]) -> Denial | None:
 @pytest.mark.parametrize(("cluster_state", "asked", "refused"), CASES.values(), ids=CASES)
 def test_what_never_fits(cluster_state: World, asked: list[KnownClaim], refused: tuple[int, int] | None) -> None:
     snapshot = cluster_state.build()
-    limits = Limits.of(snapshot.queues.values(), snapshot.meters.values())
+    limits = Limits.build(snapshot.queues.values(), snapshot.meters.values())
 
     denial = limits(snapshot.queues[QueueName("team-a")], asked)
 

@@ -49,14 +49,14 @@ def at_hand(
     **sources: Any,
 ) -> Balances:
     """Return balances where each queue has spent so many GPU-hours in every period."""
-    tree = Tree.of(declared)
+    tree = Tree.build(declared)
     used = {(QueueName(queue), GPU): round(hours * 3600) for queue, hours in (spent or {}).items()}
     booked = dict.fromkeys(budgets.starts(tree, now), used) if booked is None else booked
     return Balances(tree, now, Sources(booked=booked, **sources))
 
 
 def left(balances: Balances, queue: str) -> list[float]:
-    return [balance.left / 3600 for balance in balances.of(QueueName(queue))]
+    return [balance.left / 3600 for balance in balances.of_queue(QueueName(queue))]
 
 
 def fits(balances: Balances, gpus: int, runtime: timedelta | None = None, queue: str = "a") -> bool:
@@ -139,7 +139,7 @@ def test_only_what_comes_before_the_end_of_the_period_counts_in_it() -> None:
 
     assert fits(balances, 3)
     assert not fits(balances, 4)
-    balances.take(QueueName("a"), {GPU: 2})
+    balances.charge(QueueName("a"), {GPU: 2})
     assert left(balances, "a") == [1]
 
 
@@ -183,7 +183,7 @@ def test_the_shortage_that_lasts_longest_is_told() -> None:
 def test_what_is_taken_in_this_round_counts_and_can_be_given_back() -> None:
     balances = at_hand(a_queue("root", a_budget(3)), a_queue("a", parent="root"), a_queue("b", parent="root"))
 
-    balances.take(QueueName("b"), {GPU: 2})
+    balances.charge(QueueName("b"), {GPU: 2})
     assert not fits(balances, 2)
     balances.give_back(QueueName("b"), {GPU: 2})
     assert fits(balances, 3)
@@ -202,7 +202,7 @@ def test_a_window_that_is_not_open_binds_nobody() -> None:
     window = a_budget(1, None, start="2026-12-01T00:00:00Z", end="2026-12-24T00:00:00Z")
     before, within = at_hand(a_queue("a", window)), at_hand(a_queue("a", window), now=NOW + timedelta(days=20))
 
-    assert before.of(QueueName("a")) == ()
+    assert before.of_queue(QueueName("a")) == ()
     assert fits(before, 1000)
     assert not fits(within, 2)
 
@@ -256,7 +256,7 @@ def test_a_global_budget_counts_what_other_clusters_have_taken() -> None:
     )
 
     assert left(balances, "a") == [4, 7]
-    balances.take(QueueName("a"), {GPU: 3})
+    balances.charge(QueueName("a"), {GPU: 3})
     shortage = balances.shortage(QueueName("a"), {GPU: 2})
     assert shortage is not None
     assert "taken by other clusters 5" in shortage.message
@@ -270,7 +270,7 @@ def test_the_share_of_a_global_budget_is_all_that_this_cluster_took_under_the_sm
         a_queue("c", a_budget(5)),
         spent={"a": 1},
     )
-    balances.take(QueueName("a"), {GPU: 3})
+    balances.charge(QueueName("a"), {GPU: 3})
 
     first, second = (share for share in balances.shares() if share.start == DAY)
 
@@ -299,7 +299,7 @@ def test_what_is_promised_in_the_next_period_of_a_global_budget_is_shared_ahead_
     let_in = [a_placement("a", 2, ago=ago)]
     balances = at_hand(declared, placements=let_in, runtimes={GangUid("g"): runtime + ago})
 
-    balances.take(QueueName("a"), {GPU: 3}, runtime)
+    balances.charge(QueueName("a"), {GPU: 3}, runtime)
 
     (share,) = (share for share in balances.shares() if share.start > NOW)
     assert (share.start, share.limit) == (start, 10**38 - 1)
@@ -312,14 +312,14 @@ def test_what_is_promised_ahead_does_not_hold_back_now() -> None:
     late = DAY + 23 * HOUR
     balances = at_hand(a_queue("a", a_budget(3, scope="Global"), maxRuntime="72h"), now=late)
 
-    balances.take(QueueName("a"), {GPU: 2})
+    balances.charge(QueueName("a"), {GPU: 2})
 
     assert fits(balances, 1)
     assert left(balances, "a") == [1]
 
 
 def test_each_period_asks_the_ledger_from_its_own_beginning() -> None:
-    tree = Tree.of([a_queue("a", a_budget(1), a_budget(1, "Month")), a_queue("b", a_budget(1, "Month"))])
+    tree = Tree.build([a_queue("a", a_budget(1), a_budget(1, "Month")), a_queue("b", a_budget(1, "Month"))])
 
     assert budgets.starts(tree, NOW) == (MONTH, DAY)
     with pytest.raises(KeyError):

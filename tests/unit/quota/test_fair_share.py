@@ -35,12 +35,12 @@ def a_child(name: str, weight: Any = 1, **spec: Any) -> queues.Queue:
 
 
 def shares(*declared: queues.Queue, memory: UsageHistory | None = None, **usage: dict[str, int]) -> Shares:
-    tree = Tree.of(declared)
+    tree = Tree.build(declared)
     used = {
         QueueName(queue): {MeterName(meter): amount for meter, amount in amounts.items()}
         for queue, amounts in usage.items()
     }
-    return Shares(QueueUsage(tree, used), used, Rules.of(tree), memory)
+    return Shares(QueueUsage(tree, used), used, Rules.from_tree(tree), memory)
 
 
 def share(found: Shares, queue: str) -> float:
@@ -115,7 +115,7 @@ def test_the_capacity_includes_what_children_lend_to_nobody() -> None:
 def test_a_grant_raises_the_share_at_once_and_can_be_undone() -> None:
     found = shares(a_root(gpu=8), a_child("a"), a_queue("a1", parent="a"))
 
-    found.take(QueueName("a1"), {GPU: 4})
+    found.charge(QueueName("a1"), {GPU: 4})
     assert share(found, "a") == 0.5
     found.give_back(QueueName("a1"), {GPU: 4})
     assert share(found, "a") == 0
@@ -144,17 +144,17 @@ DECAYED: dict[str, tuple[tuple[timedelta, timedelta], float]] = {
 @pytest.mark.parametrize(("interval", "decayed"), DECAYED.values(), ids=DECAYED)
 def test_past_use_counts_by_its_age(interval: tuple[timedelta, timedelta], decayed: float) -> None:
     start, end = interval
-    tree = Tree.of([a_queue("a", quotas={"gpu": 16}, **WEEK)])
+    tree = Tree.build([a_queue("a", quotas={"gpu": 16}, **WEEK)])
     past = used("a", start, end, round(8 * (start - end).total_seconds()))
 
-    memory = fair_share.begun(Rules.of(tree), [past], NOW)
+    memory = fair_share.begun(Rules.from_tree(tree), [past], NOW)
 
-    found = Shares(QueueUsage(tree, {}), {}, Rules.of(tree), memory)
+    found = Shares(QueueUsage(tree, {}), {}, Rules.from_tree(tree), memory)
     assert share(found, "a") == pytest.approx(decayed / 16 / 2, abs=1e-12)
 
 
 def test_what_is_remembered_fades_as_if_it_had_been_read_later() -> None:
-    rules = Rules.of(Tree.of([a_queue("a", **WEEK)]))
+    rules = Rules.from_tree(Tree.build([a_queue("a", **WEEK)]))
     past, recent = used("a", 30 * HOUR, 20 * HOUR, 72_000), used("a", 20 * HOUR, 0 * HOUR, 7_200)
 
     once = fair_share.begun(rules, [past, recent], NOW)
@@ -165,15 +165,15 @@ def test_what_is_remembered_fades_as_if_it_had_been_read_later() -> None:
 
 
 def test_a_clock_that_went_back_makes_nothing_younger() -> None:
-    rules = Rules.of(Tree.of([a_queue("a", **WEEK)]))
+    rules = Rules.from_tree(Tree.build([a_queue("a", **WEEK)]))
     memory = fair_share.begun(rules, [used("a", HOUR, timedelta(0), 3600)], NOW)
 
     assert memory.after([], NOW - 5 * HOUR) == memory
 
 
 def test_the_silent_remember_as_long_as_those_beside_them_and_parents_by_their_own_half_life() -> None:
-    rules = Rules.of(
-        Tree.of(
+    rules = Rules.from_tree(
+        Tree.build(
             [
                 a_queue("root", fairSharing={"halfLife": "1h"}),
                 a_child("a", fairSharing={"halfLife": "2h"}),
@@ -189,16 +189,16 @@ def test_the_silent_remember_as_long_as_those_beside_them_and_parents_by_their_o
 
 def test_a_memory_serves_until_another_half_life_counts() -> None:
     before, after = (
-        Rules.of(Tree.of([a_root(), a_child("a", fairSharing={"halfLife": text})])) for text in ("1h", "2h")
+        Rules.from_tree(Tree.build([a_root(), a_child("a", fairSharing={"halfLife": text})])) for text in ("1h", "2h")
     )
     memory = fair_share.begun(before, [], NOW)
 
     assert memory.serves(before)
-    assert memory.serves(Rules.of(Tree.of([a_root()])))
+    assert memory.serves(Rules.from_tree(Tree.build([a_root()])))
     assert not memory.serves(after)
 
 
 def test_the_longest_half_life_reaches_back_to_the_beginning_of_time_at_most() -> None:
-    rules = Rules.of(Tree.of([a_queue("a", fairSharing={"halfLife": "99999h99999h99999h"})]))
+    rules = Rules.from_tree(Tree.build([a_queue("a", fairSharing={"halfLife": "99999h99999h99999h"})]))
 
     assert rules.since(NOW) >= datetime(2, 1, 1, tzinfo=UTC)

@@ -15,7 +15,7 @@ def standing_of(builder: TreeBuilder) -> QueueUsage:
 def test_what_is_taken_is_no_longer_available_to_anyone() -> None:
     queue_usage = standing_of(a_pair().queue("b", 6, parent="root"))
 
-    queue_usage.take(A, {GPU: 3})
+    queue_usage.charge(A, {GPU: 3})
 
     assert queue_usage.available(A, GPU) == 5
     assert queue_usage.available(B, GPU) == 5
@@ -26,7 +26,7 @@ def test_what_is_taken_is_no_longer_available_to_anyone() -> None:
 def test_what_is_given_back_is_available_again() -> None:
     queue_usage = standing_of(a_pair(used=1).queue("b", 6, parent="root"))
 
-    queue_usage.take(A, {GPU: 3, MEMORY: 5})
+    queue_usage.charge(A, {GPU: 3, MEMORY: 5})
     queue_usage.give_back(A, {GPU: 3, MEMORY: 5})
 
     assert (queue_usage.available(A, GPU), queue_usage.usage(A, GPU), queue_usage.usage(A, MEMORY)) == (7, 1, 0)
@@ -44,10 +44,10 @@ def test_no_more_is_given_back_than_is_used() -> None:
 
 def test_a_copy_goes_its_own_way() -> None:
     queue_usage = standing_of(a_pair().queue("b", 6, parent="root"))
-    queue_usage.take(B, {GPU: 7})
+    queue_usage.charge(B, {GPU: 7})
     copied = queue_usage.copy()
 
-    copied.take(A, {GPU: 1})
+    copied.charge(A, {GPU: 1})
     queue_usage.give_back(B, {GPU: 7})
 
     assert (copied.available(A, GPU), queue_usage.available(A, GPU)) == (0, 8)
@@ -57,7 +57,7 @@ def test_a_copy_goes_its_own_way() -> None:
 def test_what_a_lender_keeps_is_not_passed_up() -> None:
     queue_usage = standing_of(a_tree().queue("root", 1).queue("a", 6, parent="root", lends=2))
 
-    queue_usage.take(A, {GPU: 5})
+    queue_usage.charge(A, {GPU: 5})
 
     assert (queue_usage.own(A, GPU), queue_usage.usage(A, GPU), queue_usage.usage(ROOT, GPU)) == (5, 5, 1)
     assert (queue_usage.quota(A, GPU), queue_usage.quota(ROOT, GPU)) == (6, 3)
@@ -98,7 +98,7 @@ def test_an_inactive_queue_has_takes_and_gives_nothing() -> None:
     queue_usage = standing_of(a_tree().queue("a", 2, parent="gone", used=2).queue("b", 2))
     gone = QueueName("never-heard-of")
 
-    queue_usage.take(A, {GPU: 1})
+    queue_usage.charge(A, {GPU: 1})
     queue_usage.give_back(gone, {GPU: 1})
 
     for queue in (A, gone):
@@ -190,5 +190,5 @@ def test_sixteen_levels_are_asked_and_told_as_one() -> None:
     leaf = QueueName("q-16")
 
     assert queue_usage.potential(leaf, GPU) == 16
-    queue_usage.take(leaf, {GPU: 9})
+    queue_usage.charge(leaf, {GPU: 9})
     assert (queue_usage.available(leaf, GPU), queue_usage.usage(QueueName("q-1"), GPU)) == (7, 1)

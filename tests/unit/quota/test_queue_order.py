@@ -31,9 +31,9 @@ def a_gang(key: str, *, priority: int = 0, minute: int = 0) -> Gang:
 
 
 def a_tournament(declared: Iterable[queues.Queue], *gangs: Gang, **usage: int) -> Tournament[Gang]:
-    tree = Tree.of(declared)
+    tree = Tree.build(declared)
     used = {QueueName(queue): {GPU: amount} for queue, amount in usage.items()}
-    return Tournament(Shares(QueueUsage(tree, used), used, Rules.of(tree)), gangs, lambda gang: gang.queue)
+    return Tournament(Shares(QueueUsage(tree, used), used, Rules.from_tree(tree)), gangs, lambda gang: gang.queue)
 
 
 def keys(gangs: Iterable[Gang]) -> list[str]:
@@ -44,7 +44,7 @@ def granted(tournament: Tournament[Gang], gpus: int = 1) -> list[str]:
     """Return the order when every gang is granted."""
     found = []
     for gang in tournament:
-        tournament.take(gang.queue, {GPU: gpus})
+        tournament.charge(gang.queue, {GPU: gpus})
         found.append(gang.key)
     return found
 

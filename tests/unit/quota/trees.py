@@ -49,7 +49,7 @@ class TreeBuilder:
 
     @property
     def tree(self) -> Tree:
-        return Tree.of(
+        return Tree.build(
             [queue for queue in self._queues if queue.name not in self._gone],
             [queue for queue in self._queues if queue.name in self._gone],
         )

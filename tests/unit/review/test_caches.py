@@ -22,9 +22,9 @@ def test_defaults_follow_queues_and_namespaces() -> None:
     memory, first = ReviewCaches(), a_snapshot()
     moved = replace(first, namespaces=World().namespace("ml", team="b").build().namespaces)
 
-    assert [queue.name for queue in memory.defaults(first).of("ml")] == ["team-a"]
-    assert memory.defaults(moved).of("ml") == ()
-    assert [queue.name for queue in memory.defaults(a_snapshot("other")).of("ml")] == ["other"]
+    assert [queue.name for queue in memory.defaults(first).open_to("ml")] == ["team-a"]
+    assert memory.defaults(moved).open_to("ml") == ()
+    assert [queue.name for queue in memory.defaults(a_snapshot("other")).open_to("ml")] == ["other"]
 
 
 def test_limits_follow_queues_and_meters() -> None:

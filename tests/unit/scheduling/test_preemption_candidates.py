@@ -46,7 +46,7 @@ def two(*placements: Placement, **changes: object) -> tuple[Snapshot, Seen]:
 def seen(snapshot: Snapshot, placements: Iterable[Placement], leaving: Iterable[str] = ()) -> Seen:
     return Seen(
         placements={one.gang_uid: one for one in placements},
-        observed=ObservedAllocations.of(snapshot, Meters()),
+        observed=ObservedAllocations.from_snapshot(snapshot, Meters()),
         leaving=frozenset(map(Uid, leaving)),
         now=NOON,
     )

@@ -135,12 +135,12 @@ def test_what_a_gang_asks_for_is_found_out_again_when_its_pods_change_and_forgot
     groups = {group.key: group for group in gangs.groups(snapshot, {})}
     x, y = (groups[key] for key in sorted(groups))
     queue = snapshot.queues[x.queue]
-    assert known.of(x, queue, {}, snapshot) is known.of(y, queue, {}, snapshot)
+    assert known.question(x, queue, {}, snapshot) is known.question(y, queue, {}, snapshot)
 
     other = replace(y, pods=tuple(replace(pod, priority=1, node_selector={"zone": "a"}) for pod in y.pods))
-    assert known.of(other, queue, {}, snapshot) is not known.of(x, queue, {}, snapshot)
-    assert known.of(y, queue, {MeterName("gpus"): 2}, snapshot) is not known.of(x, queue, {}, snapshot)
+    assert known.question(other, queue, {}, snapshot) is not known.question(x, queue, {}, snapshot)
+    assert known.question(y, queue, {MeterName("gpus"): 2}, snapshot) is not known.question(x, queue, {}, snapshot)
 
-    first = known.of(x, queue, {}, snapshot)
+    first = known.question(x, queue, {}, snapshot)
     known.keep([])
-    assert known.of(x, queue, {}, snapshot) is not first
+    assert known.question(x, queue, {}, snapshot) is not first

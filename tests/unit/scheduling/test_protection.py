@@ -62,7 +62,7 @@ def judge(barriers: Barriers, snapshot: Snapshot | None = None, *placements: Pla
 
 
 def of(barriers: Barriers, snapshot: Snapshot | None = None, *placements: Placement) -> Protection:
-    return judge(barriers, snapshot, *placements).protections.of(CLASS)
+    return judge(barriers, snapshot, *placements).protections.of_driver(CLASS)
 
 
 def a_placement(*, driver: str = CLASS, reserved: timedelta = timedelta(seconds=10)) -> Placement:
@@ -82,11 +82,11 @@ def a_placement(*, driver: str = CLASS, reserved: timedelta = timedelta(seconds=
 def test_a_fence_that_has_stood_and_that_nobody_tolerates_protects() -> None:
     found = judge(FENCED)
 
-    assert found.protections.of(CLASS) == Protection(
+    assert found.protections.of_driver(CLASS) == Protection(
         driver=CLASS, why="its devices are fenced", by=Means.FENCE, closed=True
     )
     assert found.wanted == {CLASS}
-    other = found.protections.of("nic.example.com")
+    other = found.protections.of_driver("nic.example.com")
     assert (other.driver, other.by, other.closed, other.soon) == ("nic.example.com", None, False, False)
 
 
@@ -153,7 +153,7 @@ def test_a_fence_does_not_count_while(
 ) -> None:
     found = judge(barriers, snapshot)
 
-    one = found.protections.of(CLASS)
+    one = found.protections.of_driver(CLASS)
     assert one.by is None
     assert re.search(why, one.why), one.why
     assert one.soon is soon
@@ -218,8 +218,8 @@ def test_a_fence_does_not_go_up_before_pinned_gangs_that_still_look_for_their_de
 
     found = judge(nothing, snapshot, a_placement())
     assert not found.wanted
-    assert found.protections.of(CLASS).soon
-    assert "waits until team/train has its devices" in found.protections.of(CLASS).why
+    assert found.protections.of_driver(CLASS).soon
+    assert "waits until team/train has its devices" in found.protections.of_driver(CLASS).why
 
     assert judge(nothing, snapshot, a_placement(reserved=protection.PATIENCE)).wanted, "not for ever"
     assert judge(nothing, snapshot, a_placement(driver="nic.example.com")).wanted, "of another driver"
@@ -245,15 +245,15 @@ def test_a_fence_that_was_breached_counts_no_more_and_goes() -> None:
     found = protection.judge(scene)
 
     assert not found.wanted
-    assert "claim c has gpu-0, which somebody gave it in spite of the fence" in found.protections.of(CLASS).why
+    assert "claim c has gpu-0, which somebody gave it in spite of the fence" in found.protections.of_driver(CLASS).why
 
 
 def test_a_fence_that_the_settings_do_not_name_any_more_is_on_its_way_out() -> None:
     found = judge(Barriers())
 
     assert not found.wanted
-    assert found.protections.of(CLASS).closed
-    assert found.protections.of(CLASS).soon
+    assert found.protections.of_driver(CLASS).closed
+    assert found.protections.of_driver(CLASS).soon
 
 
 def test_the_planner_sees_no_fence_but_every_other_taint() -> None:
@@ -281,9 +281,9 @@ def test_coverage_protects_every_driver() -> None:
 
     found = judge(COVERED, snapshot).protections
 
-    assert found.of(CLASS).by is found.of("nic.example.com").by is Means.COVERAGE
-    assert found.of("nic.example.com").driver == "nic.example.com"
-    assert not found.of(CLASS).closed
+    assert found.of_driver(CLASS).by is found.of_driver("nic.example.com").by is Means.COVERAGE
+    assert found.of_driver("nic.example.com").driver == "nic.example.com"
+    assert not found.of_driver(CLASS).closed
 
 
 def an_open_cluster() -> Snapshot:

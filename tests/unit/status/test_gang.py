@@ -36,7 +36,7 @@ def facts_of(builder: ClusterBuilder, **used: int) -> StatusInputs:
     return StatusInputs(
         snapshot=snapshot,
         book=Book(balances=balances),
-        tree=Tree.of(snapshot.queues.values()),
+        tree=Tree.build(snapshot.queues.values()),
         meters=device_meters.compile_meters(snapshot.meters.values()),
     )
 

@@ -44,9 +44,9 @@ def ignored(task: Task) -> None:
 async def connected() -> AsyncIterator[tuple[Line, Link]]:
     """Both ends of a line, the task given."""
     ours, theirs = socket.socketpair()
-    line = await Line.of(ours)
+    line = await Line.from_socket(ours)
     await line.send(TASK)
-    link = await Link.of(theirs)
+    link = await Link.from_socket(theirs)
     try:
         yield line, link
     finally:
@@ -65,7 +65,7 @@ async def test_a_process_that_nobody_tells_a_task_says_how_workers_are_started()
     ours.close()
 
     with pytest.raises(FixError, match="muster serve --workers N"):
-        await Link.of(theirs)
+        await Link.from_socket(theirs)
 
 
 async def test_a_worker_reports_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
