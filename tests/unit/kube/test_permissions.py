@@ -1,6 +1,7 @@
 """The shipped roles allow every call that Muster makes, and no other; the calls are written here as they are sent."""
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -139,9 +140,14 @@ def test_the_shipped_roles_allow_nothing_else() -> None:
     assert idle == []
 
 
+@cache
+def _documents() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(MANIFEST.read_text()))
+
+
 def _rights() -> Iterator[tuple[str, str, str, str, str]]:
     """Yield group, resource, verb, name and namespace of all that is granted; empty: of any."""
-    for document in yaml.safe_load_all(MANIFEST.read_text()):
+    for document in _documents():
         for rule in document.get("rules", ()):
             of = document["metadata"].get("namespace", "")
             names = rule.get("resourceNames", [""])
@@ -151,7 +157,7 @@ def _rights() -> Iterator[tuple[str, str, str, str, str]]:
 
 def _rules(namespace: str) -> Iterator[dict[str, Any]]:
     """Yield the rules that hold in a namespace: those of the cluster, and those of the namespace's own role."""
-    for document in yaml.safe_load_all(MANIFEST.read_text()):
+    for document in _documents():
         if document["kind"] == "ClusterRole" or (
             document["kind"] == "Role" and document["metadata"]["namespace"] == namespace
         ):
