@@ -1,6 +1,6 @@
 """The most that each queue could hold if nothing were in use: a pod that certainly needs more is refused at admission.
 
-Only certain needs count (`dra.metering.lower_bound`): the cheapest alternative, and no meter whose amount depends on
+Only certain needs count (`device_meters.lower_bound`): the cheapest alternative, and no meter whose amount depends on
 the device. A pod that passes may still never fit; then its gang is held, with the planner's reason.
 """
 

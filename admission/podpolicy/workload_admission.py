@@ -95,7 +95,7 @@ def additions(
     maker = {names.USER: username} if username and workload_view.kind is not suspendable.JOB else {}
     labels = tuple(_labelled(workload_view, queue))
     if workload_view.is_waiting:
-        return (*labels, *_said(workload_view, maker))  # it was here before
+        return (*labels, *_said(workload_view, maker))  # marked already, by an earlier call of the webhook
     if workload_view.suspended:
         return (*labels, *_said(workload_view, maker), *_unmarked(workload_view))
     return (*labels, *_suspended(workload_view), *_said(workload_view, {**maker, **_HELD}))

@@ -117,7 +117,7 @@ class WorkerPool:
             began = clock()
             try:
                 code = await self._once(number, orders)
-            except OSError as error:  # no process, or no memory for one
+            except OSError as error:  # no process could be started
                 code = error.errno or 0
             failed = 1 if clock() - began > STEADY_SECONDS else failed + 1
             pause = min(self._pace.longest, self._pace.pause * 2.0 ** min(failed - 1, 30))

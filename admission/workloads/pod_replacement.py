@@ -67,7 +67,7 @@ def succession(group: Group, snapshot: Snapshot, *, at: datetime, actor: str) ->
         found = (at for at, (one, own) in enumerate(left) if parts.agree(part, own))
         heir = next((at for at in found if _differs(pod, left[at][0], snapshot) is None), None)
         if heir is None and len(came) < group.identity.size - group.over:
-            return None  # of an elastic gang enough have come, and whom this place is for may come last
+            return None  # elastic: enough pods have come, and the one for this place may come last
         if heir is None:
             first, _ = left[0]
             return Mismatch(pod=first.meta.name, differs=_differs(pod, first, snapshot) or "the part of its gang")

@@ -205,7 +205,7 @@ async def _written(rows: AsyncIterator[Row], sink: Sink, output: str) -> None:
     """Write the rows slice by slice, in a thread."""
 
     def write(some: Sequence[Row]) -> None:
-        with export_sinks.told(output):  # here, since an error of the output is none of the database
+        with export_sinks.told(output):  # here, since an error of the output is not the database's
             sink.write(some)
 
     waiting: list[Row] = []

@@ -119,7 +119,7 @@ async def _watching(question: Callable[[_Watched], Awaitable[T]], place: Place) 
     """Watch the cluster while the question runs."""
     store = Store(WATCHED)
     async with Connection(place, patience=cluster_options.PATIENCE, warns=False) as connection:
-        await connection.version()  # so that an API server which is not there is told at once
+        await connection.version()  # so that an unreachable API server is reported at once
         watch = asyncio.create_task(reflector.watch(connection, store), name="watch the cluster")
         try:
             await _synced(connection, store)

@@ -54,7 +54,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A unit. device: its name; pieces: from left to right; tainted: whether it has a taint."""
+    """A unit. name: shortened; pieces: from left to right; tainted: whether it has a taint."""
 
     x: int
     y: int

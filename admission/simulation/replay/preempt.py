@@ -68,7 +68,7 @@ class Preempting(Muster):
         self, line: ReplayQueue, waiting: Waiting, candidates: list[PreemptionCandidate]
     ) -> PreemptionTargets | None:
         stage, needed = self._stage, line.held.needed if line.held is not None else {}
-        stage.inputs(waiting, stage.queue_usage)  # its claims are there
+        stage.inputs(waiting, stage.queue_usage)  # adds its claims to the snapshot
         scene = PreemptionScope(
             rules=stage.rules,
             reserve=stage.reserve,

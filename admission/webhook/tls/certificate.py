@@ -131,7 +131,7 @@ def check(certificate: Certificate) -> None:
 def _signers(certificate: Certificate) -> Iterator[x509.Certificate]:
     """Yield the bundle's certificates that signed the leaf: several, if the authority was renewed with the same key."""
     leaf = x509.load_pem_x509_certificate(certificate.certificate)
-    with suppress(ValueError):  # none, or no certificates: others tell the API server whom to trust
+    with suppress(ValueError):  # no valid bundle: the API server's trust is configured elsewhere
         for known in x509.load_pem_x509_certificates(certificate.authority):
             with suppress(InvalidSignature, UnsupportedAlgorithm, TypeError, ValueError):
                 leaf.verify_directly_issued_by(known)
