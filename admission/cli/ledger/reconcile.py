@@ -1,4 +1,4 @@
-"""`muster ledger reconcile`: the books against the cluster."""
+"""`muster ledger reconcile`: compares the ledger with the cluster."""
 
 import asyncio
 import getpass
@@ -46,7 +46,7 @@ WATCHED = (
     watched_resources.QUEUES,
     watched_resources.METERS,
 )
-"""The kinds that the books are about."""
+"""The kinds that affect the ledger."""
 
 EPILOG = apps.epilog(
     (
@@ -63,7 +63,7 @@ EPILOG = apps.epilog(
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """The port Cluster of a running watch."""
+    """The port Cluster, on a running watch."""
 
     connection: Connection
     store: Store
@@ -116,10 +116,10 @@ def reconcile(
 
 
 async def _watching(question: Callable[[_Watched], Awaitable[T]], place: Place) -> T:
-    """Watch the cluster while a question is answered."""
+    """Watch the cluster while the question runs."""
     store = Store(WATCHED)
     async with Connection(place, patience=cluster_options.PATIENCE, warns=False) as connection:
-        await connection.version()  # so that an API server which is not there is told at once
+        await connection.version()  # so that an unreachable API server is reported at once
         watch = asyncio.create_task(reflector.watch(connection, store), name="watch the cluster")
         try:
             await _synced(connection, store)
@@ -138,7 +138,7 @@ async def _synced(connection: Connection, store: Store) -> None:
 
 
 def _author(user: str, reason: str) -> Callable[[Book], Author]:
-    """Return who corrects: the user of the cluster and of this machine. The time of the books never goes back."""
+    """Return the author of corrections: the user in the cluster and on this machine. Ledger times never go back."""
     actor = f"{user} by {getpass.getuser()}@{socket.gethostname()}"
 
     def author(book: Book) -> Author:
