@@ -60,7 +60,7 @@ class Pace:
     base: float = 0.5
     longest_pause: float = 10.0
     absent: float = 60.0
-    """Until a kind that is not served is tried again; also the longest pause for a workload kind that may not be read."""
+    """Until a kind that is not served is tried again; the longest pause for a workload kind that may not be read."""
 
 
 async def watch(connection: Connection, store: Store, *, pace: Pace | None = None) -> None:
