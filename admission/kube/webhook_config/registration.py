@@ -187,7 +187,7 @@ def _says_something(policy: ClaimPolicy) -> bool:
 
 
 def _reads_pods(policy: ClaimPolicy) -> bool:
-    """Return whether a rule or variable mentions the pod; a mention that does not read it only costs a needless call."""
+    """Return whether a rule or variable mentions the pod; a false positive only costs a needless call."""
     texts = [*(rule.cel for rule in policy.rules), *(variable.expression for variable in policy.variables)]
     return bool(policy.rules) and any("pod" in text for text in texts)
 
