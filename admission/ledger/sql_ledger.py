@@ -149,12 +149,12 @@ class SqlLedger:
             return await usage.spent(connection, self._cluster, since)
 
     async def usage(self, since: datetime) -> list[UsageInterval]:
-        """Return the same, interval by interval between marks, oldest first."""
+        """Return the same use by intervals between marks, oldest first."""
         async with self.snapshot() as connection:
             return await usage.usage(connection, self._cluster, since)
 
     async def fence(self, epoch: int) -> None:
-        """Shut out the leaders of earlier epochs; a new leader does so before it loads. Raises DeposedError."""
+        """Fence off the leaders of earlier epochs; a new leader does so before `load`. Raises DeposedError."""
 
         async def once() -> None:
             async with engines.writing(self._engine) as connection:

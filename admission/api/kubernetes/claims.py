@@ -22,7 +22,7 @@ MAX_RESULTS = 32
 """Devices that one claim can hold: AllocationResultsMaxSize of resource.k8s.io/v1."""
 
 MAX_CONSUMERS = 256
-"""Pods, or groups of pods, that a claim can be reserved for: ResourceClaimReservedForMaxSize."""
+"""Pods, or groups of pods, for which a claim can be reserved: ResourceClaimReservedForMaxSize."""
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """Keeps a claim from being deleted while it is allocated: Finalizer of resource.k8s.io/v1."""
@@ -155,7 +155,7 @@ def _upgraded_request(request: Any) -> Any:
 
 
 def decode(obj: Json) -> Claim:
-    """Read a ResourceClaim."""
+    """Decode a ResourceClaim."""
     reader = Reader(obj)
     status = reader.child("status")
     result = Claim(
@@ -169,7 +169,7 @@ def decode(obj: Json) -> Claim:
 
 
 def decode_allocation(obj: Json) -> Allocation:
-    """Read status.allocation of a ResourceClaim."""
+    """Decode status.allocation of a ResourceClaim."""
     reader = Reader(obj)
     result = _allocation(reader)
     reader.finish("ResourceClaim", "status.allocation")
@@ -177,7 +177,7 @@ def decode_allocation(obj: Json) -> Allocation:
 
 
 def decode_template(obj: Json) -> ClaimTemplate:
-    """Read a ResourceClaimTemplate."""
+    """Decode a ResourceClaimTemplate."""
     reader = Reader(obj)
     spec = reader.child("spec")
     result = ClaimTemplate(
@@ -188,7 +188,7 @@ def decode_template(obj: Json) -> ClaimTemplate:
 
 
 def decode_spec(reader: Reader) -> ClaimSpec:
-    """Read a ResourceClaimSpec."""
+    """Decode a ResourceClaimSpec."""
     spec = reader.child("devices")
     return ClaimSpec(
         requests=tuple(map(_request, spec.children("requests"))),

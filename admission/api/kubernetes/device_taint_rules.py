@@ -51,7 +51,7 @@ def fenced(rule: TaintRule) -> str | None:
 
 
 def decode(obj: Json) -> TaintRule:
-    """Read a DeviceTaintRule."""
+    """Decode a DeviceTaintRule."""
     reader = Reader(obj)
     spec = reader.child("spec")
     selector = spec.child("deviceSelector")

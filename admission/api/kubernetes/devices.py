@@ -142,7 +142,7 @@ class DeviceClass:
 
 
 def decode_slice(obj: Json) -> Slice:
-    """Read a ResourceSlice."""
+    """Decode a ResourceSlice."""
     reader = Reader(obj)
     spec = reader.child("spec")
     pool = spec.child("pool")
@@ -166,7 +166,7 @@ def decode_slice(obj: Json) -> Slice:
 
 
 def decode_class(obj: Json) -> DeviceClass:
-    """Read a DeviceClass."""
+    """Decode a DeviceClass."""
     reader = Reader(obj)
     spec = reader.child("spec")
     result = DeviceClass(
@@ -180,7 +180,7 @@ def decode_class(obj: Json) -> DeviceClass:
 
 
 def cel_selectors(reader: Reader) -> tuple[str, ...]:
-    """Read the CEL texts of `selectors`, in order."""
+    """Decode the CEL texts of `selectors`, in order."""
     return tuple(selector.child("cel").required("expression") for selector in reader.children("selectors"))
 
 

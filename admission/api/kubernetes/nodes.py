@@ -37,7 +37,7 @@ class Namespace:
 
 
 def decode(obj: Json) -> Node:
-    """Read a Node."""
+    """Decode a Node."""
     reader = Reader(obj)
     spec, status = reader.child("spec"), reader.child("status")
     result = Node(

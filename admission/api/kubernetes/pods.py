@@ -105,7 +105,7 @@ def decode_asks(spec: Reader) -> tuple[Resources, tuple[Container, ...]]:
 
 
 def decode(obj: Json) -> Pod:
-    """Read a Pod."""
+    """Decode a Pod."""
     reader = Reader(obj)
     spec, status = reader.child("spec"), reader.child("status")
     requests, containers = decode_asks(spec)

@@ -17,7 +17,7 @@ class PriorityClass:
 
 
 def decode(obj: Json) -> PriorityClass:
-    """Read a PriorityClass."""
+    """Decode a PriorityClass."""
     reader = Reader(obj)
     found = PriorityClass(
         meta=meta.decode(reader), value=reader.integer("value"), is_default=reader.flag("globalDefault")

@@ -82,7 +82,7 @@ class ClaimPolicy:
 
 
 def decode(obj: Json) -> ClaimPolicy:
-    """Read a ClaimPolicy. Raises MalformedObjectError with every problem."""
+    """Decode a ClaimPolicy. Raises MalformedObjectError with every problem."""
     reader = Reader(obj)
     spec = reader.child("spec")
     result = ClaimPolicy(

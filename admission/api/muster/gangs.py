@@ -188,7 +188,7 @@ class GangReport:
 
 
 def decode(obj: Json) -> Gang:
-    """Read a Gang."""
+    """Decode a Gang."""
     reader = Reader(obj)
     spec, status = reader.child("spec"), reader.child("status")
     phase = status.text("phase", Phase.PENDING)
@@ -229,7 +229,7 @@ def decode_topology(reader: Reader) -> TopologyWish | None:
 
 
 def decode_wish(reader: Reader) -> DomainWish:
-    """Read the labels of one domain."""
+    """Decode the labels of one domain."""
     return DomainWish(required=reader.text("required"), preferred=reader.text("preferred"))
 
 

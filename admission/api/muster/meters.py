@@ -59,7 +59,7 @@ class Meter:
 
 
 def decode(obj: Json) -> Meter:
-    """Read a Meter."""
+    """Decode a Meter."""
     reader = Reader(obj)
     spec = reader.child("spec")
     admin = spec.text("adminAccess", AdminAccess.FREE)

@@ -60,13 +60,13 @@ class ObservedObjects:
 
 
 def decode_queue(obj: Json) -> ObservedQueue:
-    """Read a Queue with its status. Raises MalformedObjectError."""
+    """Decode a Queue with its status. Raises MalformedObjectError."""
     queue = queues.decode(obj)
     return ObservedQueue(meta=queue.meta, queue=queue, report=status_views.queue(obj))
 
 
 def decode_gang(obj: Json) -> ObservedGang:
-    """Read a Gang with its status. Raises MalformedObjectError."""
+    """Decode a Gang with its status. Raises MalformedObjectError."""
     gang = gangs.decode(obj)
     return ObservedGang(
         meta=gang.meta,

@@ -38,12 +38,12 @@ class Rule:
 
 
 def decode_variables(spec: Reader) -> tuple[Variable, ...]:
-    """Read spec.variables of a ClaimPolicy; problems go to the reader."""
+    """Decode spec.variables of a ClaimPolicy; problems go to the reader."""
     return tuple(_variables(spec))
 
 
 def decode(spec: Reader) -> tuple[Rule, ...]:
-    """Read spec.rules of a ClaimPolicy; problems go to the reader."""
+    """Decode spec.rules of a ClaimPolicy; problems go to the reader."""
     return tuple(map(_rule, spec.children("rules")))
 
 

@@ -24,7 +24,7 @@ class QueueingStrategy(StrEnum):
 
 
 class PlacementMode(StrEnum):
-    """Who picks the devices."""
+    """Whether Muster or kube-scheduler picks the devices."""
 
     AUTO = "Auto"
     ALLOCATE = "Allocate"
@@ -188,7 +188,7 @@ class Queue:
 
 
 def decode(obj: Json) -> Queue:
-    """Read a Queue."""
+    """Decode a Queue."""
     reader = Reader(obj)
     spec = reader.child("spec")
     longest, default = _runtimes(spec)

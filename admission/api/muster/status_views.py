@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def gang(obj: Json) -> GangReport:
-    """Read a Gang with its status. Raises MalformedObjectError."""
+    """Decode a Gang with its status. Raises MalformedObjectError."""
     known = gangs.decode(obj)
     reader = Reader(obj)
     status = reader.child("status")
@@ -69,7 +69,7 @@ def _domains(reader: Reader) -> DomainReport:
 
 
 def queue(obj: Json) -> QueueReport:
-    """Read a Queue's status. Raises MalformedObjectError."""
+    """Decode a Queue's status. Raises MalformedObjectError."""
     reader = Reader(obj)
     values = meta.decode(reader)
     status = reader.child("status")

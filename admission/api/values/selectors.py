@@ -154,7 +154,7 @@ def _check(reader: Reader, field: str, problem: str | None) -> None:
 
 
 def decode_nodes(reader: Reader) -> NodeSelector:
-    """Read a v1.NodeSelector."""
+    """Decode a v1.NodeSelector."""
     terms = (
         NodeTerm(
             expressions=tuple(map(_requirement, term.children("matchExpressions"))),
@@ -166,12 +166,12 @@ def decode_nodes(reader: Reader) -> NodeSelector:
 
 
 def decode_taint(reader: Reader) -> Taint:
-    """Read a taint of a node or a device."""
+    """Decode a taint of a node or a device."""
     return Taint(key=reader.text("key"), value=reader.text("value"), effect=reader.text("effect"))
 
 
 def decode_toleration(reader: Reader) -> Toleration:
-    """Read a toleration of a pod or of a device request."""
+    """Decode a toleration of a pod or of a device request."""
     return Toleration(
         key=reader.text("key"),
         operator=reader.text("operator", "Equal"),

@@ -91,7 +91,7 @@ class Table:
         known, version = self._versions.get(self._key(obj)), str(_meta(obj).get("resourceVersion") or "")
         if known is None:
             return True
-        # Versions are numbers that grow, which Kubernetes promises since 1.35 and has always kept.
+        # Versions are ascending numbers, which Kubernetes guarantees since 1.35 and has always kept.
         return known.isdecimal() and version.isdecimal() and int(known) < int(version)
 
     def hear(self) -> None:

@@ -89,7 +89,7 @@ class Watcher:
         self._refused = 0
 
     async def run(self) -> None:
-        """List, watch, and begin again, until cancelled."""
+        """List, then watch, and list again when needed, until cancelled."""
         while True:
             try:
                 if not self._version:

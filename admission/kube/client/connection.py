@@ -237,7 +237,7 @@ class Connection:
         return await self.send(Request(method="DELETE", path=path, body=body))
 
     async def pages(self, path: str, *, limit: int, kept: Kept = Kept.ALL) -> AsyncGenerator[Json]:
-        """Yield a collection page by page, all of one moment. Raises ExpiredError when that moment is too long ago."""
+        """Yield the pages of a collection at one moment. Raises ExpiredError when the API server has discarded it."""
         params: dict[str, str | int | bool] = {"limit": limit} if limit else {}
         while True:
             page = await self.send(Request(method="GET", path=path, params=params, kept=kept))

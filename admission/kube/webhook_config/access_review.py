@@ -17,7 +17,7 @@ SWIFT = Patience(tries=2, timeout=5.0, base=0.1, longest=0.5)
 
 
 class Reviewer:
-    """Reviews by one API server. audiences: of which a token must have one; none: the API server itself."""
+    """Reviews by one API server. audiences: a token must have one of them; if empty, that of the API server."""
 
     def __init__(self, connection: Connection, audiences: Sequence[str] = ()) -> None:
         self._connection = connection

@@ -208,7 +208,7 @@ def _planned_claim(claim: PlannedClaim) -> dict[str, Any]:
 
 
 def _own_name(key: str) -> str:
-    """Return the name of `namespace/name`: a gang and its pods share the namespace."""
+    """Return the name in `namespace/name`, since a gang and its pods share the namespace."""
     return key.rpartition("/")[2]
 
 

@@ -32,7 +32,7 @@ BATCH = 2000
 
 
 class What(StrEnum):
-    """What is wrong with a row."""
+    """The kind of a finding."""
 
     CHANGED = "changed"
     REMOVED = "removed"

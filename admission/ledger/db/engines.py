@@ -24,7 +24,7 @@ ANSWER_SECONDS = 10.0
 """How long a SQL transaction of the controller may take on PostgreSQL before the database counts as away."""
 
 PATIENT_SECONDS = 3600.0
-"""How long a SQL transaction may take that a person waits for, such as verifying or migrating a large ledger."""
+"""How long a SQL transaction may take for which a person waits, such as verifying or migrating a large ledger."""
 
 _CONNECTIONS = 4
 

@@ -47,7 +47,7 @@ async def state(
 
 
 async def _ahead(connection: AsyncConnection, cluster: str, now: datetime) -> list[BudgetShare]:
-    """Return zero shares for the future periods of which the cluster has promised a part."""
+    """Return a share of zero for each future period that has a promise of the cluster."""
     same = and_(*(shared_budgets.c[name] == budget_shares.c[name] for name in BUDGET_KEY))
     promised = and_(budget_shares.c.cluster == cluster, budget_shares.c.start > now, budget_shares.c.seconds != 0)
     key = [budget_shares.c[name] for name in BUDGET_KEY]

@@ -106,7 +106,7 @@ COLUMNS: Mapping[What, tuple[Column, ...]] = {
         Column("meter_seconds", Type.AMOUNT),
     ),
 }
-"""The columns of each export. New ones are only ever added at the end."""
+"""The columns of each export. New ones are only added at the end, so that readers by position keep working."""
 
 
 async def rows(
