@@ -7,7 +7,7 @@ from typing import Protocol
 
 import structlog
 
-from admission.errors import ClusterAwayError, DeposedError, ForbiddenError
+from admission.errors import ClusterUnavailableError, DeposedError, ForbiddenError
 
 log = structlog.get_logger()
 
@@ -74,7 +74,7 @@ async def _work(term: Term, work: Callable[[int], Awaitable[None]]) -> None:
         working.cancel()
         outcomes = await asyncio.gather(working, losing, return_exceptions=True)
     failure = _leaf(outcomes[0])
-    if isinstance(failure, BaseException) and not isinstance(failure, ClusterAwayError | asyncio.CancelledError):
+    if isinstance(failure, BaseException) and not isinstance(failure, ClusterUnavailableError | asyncio.CancelledError):
         raise failure
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 import yaml
 
-from admission.errors import ClusterAwayError, FixError
+from admission.errors import ClusterUnavailableError, FixError
 from admission.kube.client.connection import Connection
 
 log = structlog.get_logger(__name__)
@@ -23,7 +23,7 @@ LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", 
 async def install(connection: Connection, paths: Iterable[Path], *, within: float = 30.0) -> None:
     """Create or update every CRD of these files.
 
-    Raises FixError when one is refused, ClusterAwayError when one is not served after `within` seconds.
+    Raises FixError when one is refused, ClusterUnavailableError when one is not served after `within` seconds.
     """
     definitions = await asyncio.to_thread(_read, tuple(paths))
     await asyncio.gather(*(connection.apply(_path(definition), definition) for definition in definitions))
@@ -32,7 +32,7 @@ async def install(connection: Connection, paths: Iterable[Path], *, within: floa
             await asyncio.gather(*(_established(connection, definition) for definition in definitions))
     except TimeoutError:
         names = ", ".join(definition["metadata"]["name"] for definition in definitions)
-        raise ClusterAwayError(f"after {within} s not all of these are established: {names}") from None
+        raise ClusterUnavailableError(f"after {within} s not all of these are established: {names}") from None
     log.info("the CRDs are installed", count=len(definitions))
 
 

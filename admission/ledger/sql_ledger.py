@@ -16,7 +16,7 @@ from admission.accounting.accruals import QueueMeter
 from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import BudgetShare, Entry, Posted, UsageInterval
 from admission.api.values.names import QueueName
-from admission.errors import LedgerAwayError, LedgerVersionError
+from admission.errors import LedgerUnavailableError, LedgerVersionError
 from admission.ledger.audit import close_period, rebuild, verify
 from admission.ledger.audit.close_period import Order
 from admission.ledger.audit.verify import Verification
@@ -55,7 +55,8 @@ class SqlLedger:
         """Yield the ledger at a URL (sqlite or postgresql).
 
         Raises LedgerVersionError when its schema is missing, older or newer than this program's, LedgerCorruptError
-        when the file is no database, LedgerAwayError when the database does not answer, and FixError for a bad URL.
+        when the file is no database, LedgerUnavailableError when the database does not answer, and FixError for a bad
+        URL.
         """
         parsed = database_url.parsed(url)
         await _check_presence(parsed)
@@ -115,8 +116,8 @@ class SqlLedger:
 
         shares: this cluster's shares of shared budgets with these entries. Raises BudgetTakenError when all clusters
         together would exceed a limit, DeposedError when a later leader has written, ConflictError when an entry was
-        made for another book than the ledger's or is older than its latest (load it again), LedgerAwayError when the
-        outcome is unknown (post the same entries again), PageError and AmountError as `entry_rules.check`.
+        made for another book than the ledger's or is older than its latest (load it again), LedgerUnavailableError when
+        the outcome is unknown (post the same entries again), PageError and AmountError as `entry_rules.check`.
         """
 
         async def once() -> list[Posted]:
@@ -133,7 +134,7 @@ class SqlLedger:
         """Store this cluster's shares of shared budgets, even where the sum exceeds the limit.
 
         A period that begins after `now` and has no stated share is reset to zero. Return the same shares in their
-        order, with `seconds` as the sum over all clusters. Raises DeposedError and LedgerAwayError.
+        order, with `seconds` as the sum over all clusters. Raises DeposedError and LedgerUnavailableError.
         """
 
         async def once() -> list[BudgetShare]:
@@ -236,7 +237,7 @@ class SqlLedger:
         Writing twice is safe: after a commit whose answer was lost, the retry finds the entries by their keys.
         """
         retrying = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception_type((LedgerAwayError, post.OvertakenError)),
+            retry=tenacity.retry_if_exception_type((LedgerUnavailableError, post.OvertakenError)),
             wait=tenacity.wait_random_exponential(multiplier=0.02, max=1.0),
             # At least one retry: only the timeout of the first attempt shows that a connection died long ago.
             stop=tenacity.stop_all(tenacity.stop_after_delay(PATIENCE), tenacity.stop_after_attempt(2)),
@@ -245,7 +246,7 @@ class SqlLedger:
         try:
             return await retrying(self._translated, work)
         except post.OvertakenError as error:
-            raise LedgerAwayError(
+            raise LedgerUnavailableError(
                 f"the ledger {database_url.shown(self._url)} is busy with the writes of other processes"
             ) from error
 

@@ -46,7 +46,7 @@ class Eviction:
     made_room_for: str = ""
 
     @property
-    def told(self) -> str:
+    def recorded_reason(self) -> str:
         """Return the reason as the ledger records it."""
         return f"{self.cause}: {self.reason}" if self.cause is not None else self.reason
 

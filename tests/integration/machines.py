@@ -17,7 +17,7 @@ from admission.api.values.names import QUEUE, QueueName
 from admission.cycle import cycle
 from admission.cycle.state.leader import Leader, Ports
 from admission.dra.metering import device_meters
-from admission.errors import LedgerAwayError, RetryError
+from admission.errors import LedgerUnavailableError, RetryError
 from admission.lifecycle import reconciliation
 from admission.lifecycle.transitions import ObservedAllocations
 from admission.simulation import in_memory
@@ -120,7 +120,7 @@ class Fire(RuleBasedStateMachine):
         self.epoch += 1
         self.runner.run(self.ledger.fence(self.epoch))
         cluster = cast("Any", self.post)
-        books = cast("Any", Faulty(self.ledger, self.faults, LedgerAwayError))
+        books = cast("Any", Faulty(self.ledger, self.faults, LedgerUnavailableError))
         ports = Ports(
             view=self.village,
             pods=cluster,

@@ -50,7 +50,7 @@ class EventReason(StrEnum):
     NOT_TOGETHER = "NotTogether"
     FELL_BACK = "FellBack"
     EVICTED = "Evicted"
-    PLACED_ANEW = "PlacedAnew"
+    REPLANNED = "PlacedAnew"
     WRITE_FAILED = "WriteFailed"
     DEVICES_PROTECTED = "DevicesProtected"
     PROTECTION_LOST = "ProtectionLost"

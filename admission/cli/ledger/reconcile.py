@@ -21,7 +21,7 @@ from admission.cli.ledger.options import ClusterOption, DatabaseOption
 from admission.cli.terminal import Format
 from admission.cycle import reconcile as cycle_reconcile
 from admission.cycle.reconcile import Outcome
-from admission.errors import ClusterAwayError, FixError
+from admission.errors import ClusterUnavailableError, FixError
 from admission.kube.cache import reflector, watched_resources
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
@@ -133,8 +133,8 @@ async def _watching(question: Callable[[_Watched], Awaitable[T]], place: Place) 
 async def _synced(connection: Connection, store: Store) -> None:
     try:
         await store.wait_synced(SYNC_SECONDS)
-    except ClusterAwayError as error:
-        raise ClusterAwayError(f"{connection.server}: {error}") from error
+    except ClusterUnavailableError as error:
+        raise ClusterUnavailableError(f"{connection.server}: {error}") from error
 
 
 def _author(user: str, reason: str) -> Callable[[Book], Author]:

@@ -45,10 +45,10 @@ def search(
         return replace(found, firm=False)
     if not certain or not isinstance(found, Match):
         return found
-    return _doubt(found, claims, contents, units, profile, budget) or found
+    return _unproven(found, claims, contents, units, profile, budget) or found
 
 
-def _doubt(  # noqa: PLR0917 - the same
+def _unproven(  # noqa: PLR0917 - the same
     found: Match,
     claims: Sequence[ParsedClaim],
     contents: NodeContents,

@@ -66,7 +66,7 @@ class NodeSignatureCache:
         if before is cluster:
             return
         if len(self._known) > MOST_SIGNATURES:
-            self._start_anew()
+            self._start_over()
             before = None
         self._cluster = cluster
         changed = cluster_state.changed(before, cluster) if before is not None else None
@@ -81,7 +81,7 @@ class NodeSignatureCache:
             if name in cluster.nodes:
                 self._put(name, self.node_sig(name, usage, cluster))
 
-    def _start_anew(self) -> None:
+    def _start_over(self) -> None:
         """Forget faces that no node has any more, and all others with them."""
         self.units = Units(self.device_signatures)
         self._known.clear()

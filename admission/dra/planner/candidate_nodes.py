@@ -25,7 +25,7 @@ from admission.dra.requests import requests
 from admission.dra.requests.requests import Mode
 from admission.dra.state.cluster_state import ClusterState
 
-ROOMS = 10_000
+MOST_PODS_COUNTED = 10_000
 """Pods for which a node has room, as far as they are counted: no gang has more."""
 
 MOST_RACKED = 50_000
@@ -109,7 +109,7 @@ class CandidateNodes:
     def _room(self, like: _Like) -> int:
         """Return for how many pods a node has room at most."""
         node_sig, bounds = like
-        most = ROOMS if bounds is None else bounds
+        most = MOST_PODS_COUNTED if bounds is None else bounds
         return min(node_sig.free // self._least, most) if self._least else most
 
     def _like(self, name: NodeName, cluster: ClusterState) -> _Like | None:
@@ -120,7 +120,7 @@ class CandidateNodes:
         if left is None:
             return node_sig, None
         named = ((left[resource], amount) for resource, amount in self._wants.items() if resource in left)
-        return node_sig, min((ROOMS, *(free // amount for free, amount in named)))
+        return node_sig, min((MOST_PODS_COUNTED, *(free // amount for free, amount in named)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

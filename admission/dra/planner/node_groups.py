@@ -205,7 +205,7 @@ class SearchState:
         """Return the node's signature; equal ones are one object."""
         left = self._left[node]
         usable = self._usable(node) if self.allocated else _NONE
-        key = (self._kinds[node], None if left is None else self._left_to_tell(left), self._node_sigs[node], usable)
+        key = (self._kinds[node], None if left is None else self._counters_left(left), self._node_sigs[node], usable)
         known = self._interned.get(key)
         if known is None:
             known = self._interned[key] = NodeState(*key)
@@ -222,7 +222,7 @@ class SearchState:
         found = (frozenset(at for at, kind in enumerate(self.gang.kinds) if name in kind.nodes) for name in self.names)
         return [shared.setdefault(kinds, kinds) for kinds in found]
 
-    def _left_to_tell(self, left: Mapping[str, int]) -> tuple[int, ...]:
+    def _counters_left(self, left: Mapping[str, int]) -> tuple[int, ...]:
         """Return what tells nodes apart by resources: where all pods are of one size, for how many there is room."""
         if self._one_size:
             return (min(self._pods, _bounds(self.gang.kinds[0], left)),)

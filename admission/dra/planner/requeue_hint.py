@@ -57,7 +57,7 @@ def may_help(
     seen = {cluster.profile: cluster, cluster.profile.with_known_bugs(compatibility.AS_OF_1_37): cluster}
     views = [known if known.profile == profile else replace(known, profile=profile) for profile, known in seen.items()]
     return any(
-        not own or _is_for_administration(own) or not _is_turned_away(own, node, view, selectors)
+        not own or _is_for_administration(own) or not _is_rejected(own, node, view, selectors)
         for own in asked.values()
         for least in (_least(own),)
         for node in nodes
@@ -105,7 +105,7 @@ def _may_have(node: NodeName, least: int, cluster: ClusterState) -> bool:
     return free >= least
 
 
-def _is_turned_away(claims: Sequence[Claim], node: NodeName, cluster: ClusterState, selectors: Selectors) -> bool:
+def _is_rejected(claims: Sequence[Claim], node: NodeName, cluster: ClusterState, selectors: Selectors) -> bool:
     try:
         answer = node_allocator.allocate(claims, node, cluster, selectors=selectors, steps=STEPS)
     except StepsEndedError:

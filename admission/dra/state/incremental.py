@@ -221,7 +221,7 @@ class _Devices:
         return taken, shares
 
 
-class _Rooms:
+class _NodeCapacities:
     """What pods leave of nodes."""
 
     def __init__(self) -> None:
@@ -294,7 +294,7 @@ class IncrementalUsage:
     _claims: Mapping[str, Claim] = field(default_factory=dict)
     _seen: _Seen = field(default_factory=_Seen)
     _devices: _Devices = field(default_factory=_Devices)
-    _bounds: _Rooms = field(default_factory=_Rooms)
+    _bounds: _NodeCapacities = field(default_factory=_NodeCapacities)
     _users: Users = field(default_factory=Users)
     counted_for: object = None
     """The token of the cluster state that was made of it."""
@@ -314,7 +314,7 @@ class IncrementalUsage:
 
     def _forget(self) -> None:
         self._placements, self._claims, self.counted_for = {}, {}, None
-        self._seen, self._devices, self._bounds, self._users = _Seen(), _Devices(), _Rooms(), Users()
+        self._seen, self._devices, self._bounds, self._users = _Seen(), _Devices(), _NodeCapacities(), Users()
 
     def _counted(
         self, snapshot: Snapshot, placements: Sequence[Placement], by_uid: Mapping[Uid, Claim], features: Features

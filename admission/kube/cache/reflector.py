@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from admission.api.kubernetes.owners import UNSERVED
-from admission.errors import ClusterAwayError, ForbiddenError, MusterError, RetryError
+from admission.errors import ClusterUnavailableError, ForbiddenError, MusterError, RetryError
 from admission.kube.cache.indexer import Table
 from admission.kube.cache.store import Store
 from admission.kube.cache.watched_resources import Kind
@@ -271,7 +271,7 @@ async def until_synced(store: Store) -> None:
         while not store.synced:
             try:
                 await store.wait_synced(SYNC_WARNING)
-            except ClusterAwayError as error:
+            except ClusterUnavailableError as error:
                 log.warning("waiting for the cluster's objects", error=str(error))
     gc.collect()
     gc.freeze()
@@ -296,7 +296,7 @@ async def caught_up(connection: Connection, store: Store, kinds: Iterable[Kind],
 
     A new leader does so before it concludes that an object is gone, since its watches may be behind what its
     predecessor saw. The collection is listed again in each round, since an object that was deleted meanwhile never
-    appears in the store. Raises ClusterAwayError after `within` seconds.
+    appears in the store. Raises ClusterUnavailableError after `within` seconds.
     """
     try:
         async with asyncio.timeout(within):
@@ -305,7 +305,7 @@ async def caught_up(connection: Connection, store: Store, kinds: Iterable[Kind],
                     log.info("the watch is behind", kind=str(kind), objects=behind)
                     await asyncio.sleep(BEHIND_SECONDS)
     except TimeoutError:
-        raise ClusterAwayError(f"after {within} s the watches still do not show all that there is") from None
+        raise ClusterUnavailableError(f"after {within} s the watches still do not show all that there is") from None
 
 
 async def _behind(connection: Connection, table: Table) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from admission.api.muster.claim_policies import ClaimPolicy
 from admission.api.snapshot import Snapshot
-from admission.errors import ClusterAwayError
+from admission.errors import ClusterUnavailableError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.indexer import Table
 from admission.kube.cache.watched_resources import Kind
@@ -76,13 +76,14 @@ class Store:
         return Subscription(self._subscriptions, frozenset(watched))
 
     async def wait_synced(self, within: float | None = None) -> None:
-        """Wait until every watched kind has been listed. Raises ClusterAwayError after `within` seconds."""
+        """Wait until every watched kind has been listed. Raises ClusterUnavailableError after `within` seconds."""
         try:
             async with asyncio.timeout(within):
                 await self._synced.wait()
         except TimeoutError:
             missing = (f"{kind} ({table.trouble})" for kind, table in self.tables.items() if not table.listed)
-            raise ClusterAwayError(f"after {within} s these kinds are not listed: {'; '.join(missing)}") from None
+            message = f"after {within} s these kinds are not listed: {'; '.join(missing)}"
+            raise ClusterUnavailableError(message) from None
 
     def note_listed(self) -> None:
         """Record that a table was listed; the last one makes the store synced."""

@@ -20,7 +20,7 @@ import structlog
 
 import admission
 from admission.api.values import names
-from admission.errors import ClusterAwayError, FixError
+from admission.errors import ClusterUnavailableError, FixError
 from admission.kube.client import backoff, credentials, errors
 from admission.kube.client.credentials import Place
 from admission.kube.client.session import Session
@@ -174,8 +174,8 @@ class Request:
 class Connection:
     """A connection to one API server, as an async context manager. Entering it reads credentials and sends nothing.
 
-    Every call raises the errors of `admission.errors` that `errors.translate` returns, and ClusterAwayError when there
-    is no answer after the tries of `patience`. warns: whether retries before the first answer are logged.
+    Every call raises the errors of `admission.errors` that `errors.translate` returns, and ClusterUnavailableError when
+    there is no answer after the tries of `patience`. warns: whether retries before the first answer are logged.
     """
 
     def __init__(self, place: Place | None = None, *, patience: Patience | None = None, warns: bool = True) -> None:
@@ -282,7 +282,7 @@ class Connection:
         answer = await self.get(errors.VERSION)
         own = _version(answer, "major", "minor")
         if own is None:
-            raise ClusterAwayError(f"{self.server}/version is not that of Kubernetes: {errors.cut(answer)}")
+            raise ClusterUnavailableError(f"{self.server}/version is not that of Kubernetes: {errors.cut(answer)}")
         return ServerVersions(own, _version(answer, "minCompatibilityMajor", "minCompatibilityMinor"))
 
     async def send(self, request: Request, patience: Patience | None = None) -> Json:
@@ -299,7 +299,7 @@ class Connection:
                     raise
                 renewed = True
                 await self._renew_credentials()
-            except (ClusterAwayError, errors.BusyError) as error:
+            except (ClusterUnavailableError, errors.BusyError) as error:
                 failed += 1
                 if failed >= patience.tries:
                     raise
@@ -318,9 +318,9 @@ class Connection:
         try:
             parsed = _parsed(text, request.kept)
         except ValueError as error:
-            raise ClusterAwayError(f"{request.call}: the answer is not JSON: {errors.cut(text)}") from error
+            raise ClusterUnavailableError(f"{request.call}: the answer is not JSON: {errors.cut(text)}") from error
         if not isinstance(parsed, dict):
-            raise ClusterAwayError(f"{request.call}: the answer is not an object: {errors.cut(text)}")
+            raise ClusterUnavailableError(f"{request.call}: the answer is not an object: {errors.cut(text)}")
         return parsed
 
     @asynccontextmanager
@@ -342,7 +342,7 @@ class Connection:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = errors.cut(error) or type(error).__name__
             fix = "" if self._reached else "; is the cluster up, and is KUBECONFIG (or --kubeconfig) the right one?"
-            raise ClusterAwayError(
+            raise ClusterUnavailableError(
                 f"{request.call}: the API server at {self.server} does not answer: {reason}{fix}"
             ) from error
 

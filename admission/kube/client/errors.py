@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from admission.errors import (
-    ClusterAwayError,
+    ClusterUnavailableError,
     ConflictError,
     FixError,
     ForbiddenError,
@@ -128,7 +128,7 @@ def translate(call: Target, code: int, body: bytes | str, *, after: float | None
         case HTTPStatus.UNAUTHORIZED:
             return UnauthorizedError(f"{text}; the API server does not accept the credentials: renew them")
         case HTTPStatus.FORBIDDEN if call.resource == VERSION:
-            return ClusterAwayError(
+            return ClusterUnavailableError(
                 f"{text}; everybody may ask that (ClusterRole system:public-info-viewer), so the API server has yet to"
                 " read its roles"
             )
@@ -148,7 +148,7 @@ def cut(body: Any) -> str:
 
 
 def _class_of(code: int, status: Mapping[str, Any]) -> type[MusterError]:
-    """Return the error class of a code; other codes are FixError below 500, ClusterAwayError from 500."""
+    """Return the error class of a code; other codes are FixError below 500, ClusterUnavailableError from 500."""
     details = _details(status)
     not_found = EndingError if details.get("kind") == "namespaces" else GoneError
     classes: dict[int, type[MusterError]] = {
@@ -156,11 +156,11 @@ def _class_of(code: int, status: Mapping[str, Any]) -> type[MusterError]:
         # A 404 without an object's name means that the API server does not serve the path.
         HTTPStatus.NOT_FOUND: not_found if details.get("name") else AbsentEndpointError,
         HTTPStatus.METHOD_NOT_ALLOWED: RefusedMethodError,
-        HTTPStatus.REQUEST_TIMEOUT: ClusterAwayError,
+        HTTPStatus.REQUEST_TIMEOUT: ClusterUnavailableError,
         HTTPStatus.CONFLICT: ExistsError if status.get("reason") == "AlreadyExists" else ConflictError,
         HTTPStatus.GONE: ExpiredError,
     }
-    return classes.get(code, FixError if code < HTTPStatus.INTERNAL_SERVER_ERROR else ClusterAwayError)
+    return classes.get(code, FixError if code < HTTPStatus.INTERNAL_SERVER_ERROR else ClusterUnavailableError)
 
 
 def _details(status: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -26,7 +26,7 @@ class Reviewer:
     async def recognise(self, token: str) -> Visitor | None:
         """Return the user of a token; None when the API server does not accept it.
 
-        Raises ClusterAwayError, and ForbiddenError where this process may not create reviews.
+        Raises ClusterUnavailableError, and ForbiddenError where this process may not create reviews.
         """
         spec: dict[str, Any] = {"token": token}
         if self._audiences:

@@ -82,7 +82,7 @@ class Reporter:
         over is removed, unless another owner was added to it, whose garbage collection will remove it.
         """
         path = paths.within(f"/apis/{names.API_VERSION}", report.namespace, "gangs", report.name)
-        seen = await self._look(watched_resources.GANGS, report.key, path)
+        seen = await self._stored(watched_resources.GANGS, report.key, path)
         if report.over:
             if seen is not None and seen.ours and seen.owners == _owners(report.workload):
                 await self._remove(path, seen)
@@ -114,7 +114,7 @@ class Reporter:
     async def queue(self, report: QueueReport) -> None:
         """Update a Queue's status. A no-op when the queue is gone."""
         path = paths.join(watched_resources.QUEUES.path, report.name)
-        seen = await self._look(watched_resources.QUEUES, report.name, path)
+        seen = await self._stored(watched_resources.QUEUES, report.name, path)
         if seen is not None:
             status = status_encoding.queue_status(report, seen.status, now=self._clock())
             await self._write(path, seen, status_encoding.applied(names.API_VERSION, "Queue", report.name, status))
@@ -125,7 +125,7 @@ class Reporter:
         if kind is None:
             raise FixError(f"conditions are reported of {', '.join(_REPORTED)}, not of {report.plural}")
         path = paths.join(kind.path, report.name)
-        seen = await self._look(kind, report.name, path)
+        seen = await self._stored(kind, report.name, path)
         if seen is not None:
             status = status_encoding.condition_status(report, seen.status, now=self._clock())
             await self._write(path, seen, status_encoding.applied(names.API_VERSION, kind.name, report.name, status))
@@ -158,7 +158,7 @@ class Reporter:
         body = events.event(notice, said.name, instance=self._instance, at=at)
         await self._connection.post(collection, body, patience=ONCE)
 
-    async def _look(self, kind: Kind, key: str, path: str) -> Seen | None:
+    async def _stored(self, kind: Kind, key: str, path: str) -> Seen | None:
         """Return the object as last seen; read it if it is not cached or may be another one. None if there is none.
 
         An object that is neither cached nor in the synced store is not read, since it almost certainly does not exist.

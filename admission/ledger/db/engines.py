@@ -156,8 +156,8 @@ BYTES = 4 << 20
 async def write(url: str) -> None:
     """Probe whether the database takes writes: write an entry as the controller does, and roll it back.
 
-    The ledger must have this program's revision. Raises LedgerAwayError where writing may succeed later, as on a full
-    disk or a standby, and FixError where it will not, as without the permission.
+    The ledger must have this program's revision. Raises LedgerUnavailableError where writing may succeed later, as on a
+    full disk or a standby, and FixError where it will not, as without the permission.
     """
     parsed = database_url.parsed(url)
     head = {"cluster": NOBODY, "epoch": 0, "sequence": 0, "digest": GENESIS}

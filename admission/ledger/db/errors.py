@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import asyncpg
 from sqlalchemy import URL, exc
 
-from admission.errors import FixError, LedgerAwayError, LedgerCorruptError
+from admission.errors import FixError, LedgerCorruptError, LedgerUnavailableError
 from admission.ledger.db.database_url import shown
 
 _PASSING = ("08", "25006", "40", "53", "55006", "55P03", "57", "58")
@@ -55,7 +55,7 @@ def translated(url: URL) -> Iterator[None]:
         cause = str(error) or type(error).__name__
         if _NO_TLS in cause:
             raise FixError(f"the ledger {shown(url)} speaks no TLS ({cause}): turn it on, or ask for none") from error
-        raise LedgerAwayError(f"the ledger {shown(url)} does not answer: {cause}") from error
+        raise LedgerUnavailableError(f"the ledger {shown(url)} does not answer: {cause}") from error
 
 
 def _translation(error: exc.DBAPIError, url: URL) -> Exception:
@@ -72,9 +72,9 @@ def _translation(error: exc.DBAPIError, url: URL) -> Exception:
             f"the ledger {shown(url)} holds a row that cannot be read ({cause}): run `muster ledger verify`"
         )
     if fix := _how_to_fix_file(error, cause):
-        return LedgerAwayError(f"the ledger {shown(url)} cannot be used: {cause}: {fix}")
+        return LedgerUnavailableError(f"the ledger {shown(url)} cannot be used: {cause}: {fix}")
     if _passes(error, state):
-        return LedgerAwayError(f"the ledger {shown(url)} does not answer: {_plain(error, cause)}")
+        return LedgerUnavailableError(f"the ledger {shown(url)} does not answer: {_plain(error, cause)}")
     fix = next((f": {fix}" for prefix, fix in _MENDS.items() if state.startswith(prefix)), "")
     return FixError(f"the ledger {shown(url)} refuses Muster: {_plain(error, cause)}{fix}")
 

@@ -115,12 +115,12 @@ async def by_period(
     period = Window(window.start, min(after(window.start), window.end))
     async for row in _rows(connection, cluster, span):
         while row.at >= period.end:
-            yield period, _reaching_into(period, [*ended, *scan.holding()])
+            yield period, _overlapping(period, [*ended, *scan.holding()])
             ended, period = [], Window(period.end, min(after(period.end), window.end))
         ended += scan.follow(row)
         watch(row.sequence - span.first, span.size)
     while period.start < period.end:
-        yield period, _reaching_into(period, [*ended, *scan.holding()])
+        yield period, _overlapping(period, [*ended, *scan.holding()])
         ended, period = [], Window(period.end, min(after(period.end), window.end))
 
 
@@ -217,7 +217,7 @@ class IntervalScan:
                     )
 
 
-def _reaching_into(period: Window, found: Sequence[AllocationInterval]) -> list[AllocationInterval]:
+def _overlapping(period: Window, found: Sequence[AllocationInterval]) -> list[AllocationInterval]:
     return [interval for interval in found if interval.seconds(period)]
 
 

@@ -460,7 +460,7 @@ class Backfill:
         requests = reservations.requests(head.group, plan)
         uses = tuple(use for uses in plan.uses.values() for use in uses)
         room = reservations.room_excluding(moment.cluster, requests)
-        awaits = self._awaited_gangs(moment, plan, inputs.cluster)
+        awaits = self._pending_gangs(moment, plan, inputs.cluster)
         return Reservation(
             group=head.group,
             at=moment.at,
@@ -473,7 +473,7 @@ class Backfill:
             queue_usage=moment.queue_usage,
         )
 
-    def _awaited_gangs(self, moment: Moment, plan: Plan, cluster: ClusterState) -> tuple[str, ...]:
+    def _pending_gangs(self, moment: Moment, plan: Plan, cluster: ClusterState) -> tuple[str, ...]:
         """Return who has to end for a plan, in the order of their ends."""
         holders = reservations.holders(plan, cluster)
         before = len(self.present.removed(moment.at - runtime.SECOND))

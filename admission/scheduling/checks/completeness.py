@@ -80,10 +80,10 @@ def _groupings(group: Group) -> Denial | None:
 def _sizes(group: Group) -> Denial | None:
     if group.record is not None and group.record.written_by_user:
         return None
-    return _said_alike(group, names.GANG_SIZE, "sizes") or _said_alike(group, names.GANG_MIN, "least sizes")
+    return _consistent(group, names.GANG_SIZE, "sizes") or _consistent(group, names.GANG_MIN, "least sizes")
 
 
-def _said_alike(group: Group, key: str, what: str) -> Denial | None:
+def _consistent(group: Group, key: str, what: str) -> Denial | None:
     """Refuse pods that say different numbers under a key, or no numbers."""
     for pod in group.pods:
         said = labels.setting(pod, key)

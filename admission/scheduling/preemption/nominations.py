@@ -68,7 +68,7 @@ class Nomination:
         waiting = {pod.meta.uid for pod in group.waiting}
         return group.queue == self.group.queue and waiting.issuperset(pod.uid for pod in self.grant.plan.pods)
 
-    def is_awaited(self, placements: Mapping[GangUid, Placement], snapshot: Snapshot, now: datetime) -> bool:
+    def is_pending(self, placements: Mapping[GangUid, Placement], snapshot: Snapshot, now: datetime) -> bool:
         """Return whether some of the victims still have something, and may be expected to give it back."""
         pods = [pod for uid in self.pods if (pod := snapshot.pods.get(uid)) is not None and not pod.finished]
         open_ = (placements.get(uid) for uid in self.victims)
