@@ -287,10 +287,7 @@ class Search:
         return (yield self._each(c, r, o, every, 0))
 
     def _device(self, c: int, r: int, o: int, missing: int, start: int) -> Step:
-        """Give one more device to an option.
-
-        Devices before `start` are passed over: combinations with them were tried when they came first.
-        """
+        """Give one more device to an option. Combinations with devices before `start` were tried already."""
         if missing <= 0:
             return (yield self._request(c, r + 1))
         if len(self.picks[c]) + missing > MAX_RESULTS:
@@ -353,8 +350,7 @@ class Search:
     def _candidates(self, c: int, r: int, o: int, start: int) -> Iterator[int | Refusal]:
         """Yield the places of devices that match an option and are available, one of each sort.
 
-        The second device of a sort is skipped soundly: the first one failed with all devices after it, and the devices
-        after the second are fewer and otherwise equal.
+        Skipping the second of a sort is sound: the first failed with all devices after it, the second has fewer.
         """
         parsed, equal = self._parsed_requests[c][r][o], self._equal
         tried: set[Hashable] = set()
