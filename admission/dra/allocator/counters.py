@@ -61,7 +61,7 @@ class Counters:
         )
 
     def _counted(self, left: LeftCapacity) -> dict[CounterId, Amount] | None:
-        """Return what is available of every counter; None if the pool is overdrawn, so that it gives nothing."""
+        """Return what is available of every counter; None if the pool is overdrawn or a device of it vanished."""
         if any(amount < 0 for amount in left.available) or (left.vanished and not self._known_bugs.vanished_are_free):
             return None
         return dict(zip(left.counters, left.available, strict=True))

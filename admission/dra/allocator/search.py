@@ -11,7 +11,8 @@ Skipped, without losing a solution: a device equal to one that failed in the sam
 starts from a state in which it failed before (`_dead`); everything, where counting shows too few devices
 (`_is_short`). The first two are off where the order of devices matters (`_equal`).
 
-Bounded by the budget: at its end StepsEndedError is raised, and nothing is proved. A DeadEnd proves that there is none.
+Bounded by the budget: at its end StepsEndedError is raised, and nothing is proved. A firm DeadEnd proves that there is
+no solution.
 """
 
 from collections import Counter
