@@ -3,7 +3,7 @@
 First everything required or preferred is tried. If no plan has all of it, preferences are given up: first that the
 whole gang is in one domain, since pods of one subgroup communicate more, then that its subgroups are. Requirements are
 never given up. A plan says in `apart` why it is not what was asked for. Every attempt has the full budget of steps; if
-one ends without an answer, the next is tried, and the last answer is returned.
+none has a plan, the answer of the last one is returned.
 """
 
 from collections.abc import Iterator
