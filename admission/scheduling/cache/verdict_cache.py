@@ -175,7 +175,7 @@ def _same(left: object, right: object) -> bool:
 
 
 def _asked(queue: Queue | None) -> Queue | None:
-    """Return a queue without its metadata, so that a change of its status, which Muster writes, does not count."""
+    """Return a queue without what Muster's own status writes change: of the metadata, name and deletion stay."""
     return None if queue is None else replace(queue, meta=Meta(name=queue.name, deleted=queue.meta.deleted))
 
 
