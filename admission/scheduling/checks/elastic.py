@@ -36,8 +36,8 @@ Decide = Callable[[Group], Verdict]
 def largest(group: Group, decide: Decide) -> Verdict:
     """Return the verdict for the most pending pods that may start together, else for the fewest.
 
-    Sound: what holds the fewest pods holds more of them as well, so their verdict stands for the whole gang. More pods
-    never fit where fewer do not, so bisection finds the most.
+    What holds the fewest pods holds more of them as well, so their verdict stands for the whole gang. The bisection for
+    the most pods relies on the same.
     """
     found = decide(group)
     fewest, most = least(group), len(group.waiting)
