@@ -226,3 +226,10 @@ def test_a_search_that_ends_without_an_answer_proves_nothing() -> None:
     answer = refused(plan(builder, gang(**parts), each(*parts), steps=100))
 
     assert answer.kind is Kind.STEPS_ENDED
+
+
+@BOTH
+def test_a_rack_that_is_full_already_does_not_hide_one_like_it_that_has_room_left(choice: Choice) -> None:
+    answer = plan(racks(r1=[4], r2=[4]), gang(one=[2], all=[4], two=[1, 1]), each("one", "all", "two"), choice=choice)
+
+    assert parts_of(answer)["one"] == parts_of(answer)["two"] != parts_of(answer)["all"]
