@@ -57,7 +57,6 @@ class AllocatedOverlay:
         )
         self._taken.clear()
         self._shares.clear()
-        self._changes += 1
 
     def is_taken(self, device: DeviceId) -> bool:
         """Return whether a claim has the device exclusively."""

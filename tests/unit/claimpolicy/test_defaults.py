@@ -179,6 +179,12 @@ def test_labels_for_a_class_are_for_claims_that_ask_for_it() -> None:
     assert complete(a_claim(exactly(device_class="nic")), policy).obj["metadata"]["labels"] == {"net": "yes"}
 
 
+def test_a_configuration_of_one_entry_that_does_not_match_keeps_nothing_from_the_next() -> None:
+    policy = defaults({"deviceClasses": ["nic"], "config": [CONFIG]}, {"config": [CONFIG]})
+
+    assert complete(a_claim(exactly()), policy).obj["spec"]["devices"]["config"] == [CONFIG]
+
+
 def test_a_driver_is_configured_once_and_for_the_requests_that_match() -> None:
     policy = defaults({"deviceClasses": ["gpu"], "config": [CONFIG]})
 
@@ -189,6 +195,14 @@ def test_a_driver_is_configured_once_and_for_the_requests_that_match() -> None:
     assert both["config"] == [{"requests": ["gpu"], **CONFIG}]
     assert alone["config"] == [CONFIG]
     assert own.patch == ()
+
+
+def test_one_entry_configures_the_drivers_that_are_not_configured_yet() -> None:
+    other = {"opaque": {"driver": "nic.example.com", "parameters": {}}}
+    own = {"opaque": {"driver": "gpu.example.com", "parameters": {}}}
+    policy = defaults({"config": [CONFIG, other]})
+
+    assert complete(a_claim(exactly(), config=[own]), policy).obj["spec"]["devices"]["config"] == [own, other]
 
 
 def test_what_kubectl_noted_tells_whose_count_it_is() -> None:
@@ -235,6 +249,24 @@ def test_the_queue_and_the_namespace_can_be_asked_for() -> None:
 
     assert complete(a_claim(exactly()), policy, asker=Asker(namespace=namespace, queue="research")).patch
     assert not complete(a_claim(exactly()), policy, asker=Asker(namespace=namespace)).patch
+
+
+def test_a_condition_on_a_template_sees_the_namespace_and_the_labels_of_its_claims() -> None:
+    policy = defaults(
+        {"when": "claim.metadata.namespace == 'ml' && claim.metadata.labels.tier == 'short'", "labels": {"a": "b"}}
+    )
+    template = a_template(exactly())
+    labelled = {**template, "spec": {**template["spec"], "metadata": {"labels": {"tier": "short"}}}}
+
+    assert complete(labelled, policy).patch
+    assert not complete(template, policy).patch
+
+
+@pytest.mark.parametrize("missing", [{"spec": None}, {"metadata": None}], ids=str)
+def test_a_template_without_metadata_or_spec_is_left_to_the_api_server(missing: dict[str, Any]) -> None:
+    policy = defaults({"when": "claim.metadata.namespace == 'ml'", "tolerations": [TOLERATION]})
+
+    assert complete({**a_template(exactly()), **missing}, policy).patch == ()
 
 
 def test_a_policy_may_name_its_values() -> None:

@@ -282,6 +282,27 @@ async def test_a_cluster_that_has_no_shared_budget_any_more_gives_back_what_it_w
     assert any(mine.get("east") for key, mine in ledger.shares.items() if key not in ahead), "spent is spent"
 
 
+async def test_a_cluster_states_its_use_from_when_it_has_a_shared_budget_and_nothing_again_while_it_has_none() -> None:
+    class Counting(in_memory.Ledger):
+        async def state_shares(self, shares: Sequence[BudgetShare], **options: Any) -> Any:
+            stated.append(len(shares))
+            return await super().state_shares(shares, **options)
+
+    stated: list[int] = []
+    cluster = Cluster(a_queue().job("two", queue="q", pods=2))
+    leader = a_leader(cluster, Counting(cluster="east"))
+    await run(leader)
+    await run(leader, NOON + MINUTE)
+    assert stated == [0]
+
+    queues = a_queue(a_budget("100", scope="Global")).snapshot().queues
+    cluster._rest = replace(cluster._rest, queues=queues)
+    await run(leader, NOON + 2 * MINUTE)
+
+    assert len(stated) == 2
+    assert stated[-1] > 0
+
+
 async def test_a_grant_that_another_cluster_has_overtaken_is_held_and_the_others_are_not() -> None:
     class Overtaken(Ledger):
         """Another cluster takes all, between the question what is left and the grant."""

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from admission.api.kubernetes.jobs import Job
 from admission.api.muster.gangs import Phase
 from admission.api.muster.ledger_entries import Kind
 from admission.api.values import names
 from admission.api.values.reasons import HoldReason
-from admission.scheduling.preemption import targets
+from admission.errors import ClusterAwayError
+from admission.scheduling.preemption import nominations, targets
 from tests.builders import ClusterBuilder, a_cluster
 from tests.unit.cycle.fences import report
 from tests.unit.cycle.jobs import SECOND, Jobs, Play
@@ -329,6 +331,34 @@ async def test_who_goes_anyway_is_waited_for() -> None:
     cluster.end_grace()
     await play.forget_changes(2)
     assert cluster.running() == {"low", "high"}
+
+
+@pytest.mark.parametrize(("waited", "evicted"), [(SECOND, 1), (nominations.LONGEST + SECOND, 2)])
+async def test_an_eviction_that_the_api_server_refuses_is_waited_for_only_so_long(
+    waited: timedelta, evicted: int
+) -> None:
+    class Refusing(Jobs):
+        async def suspend(self, job: Job) -> None:
+            refused.add(job.meta.name)
+            raise ClusterAwayError
+
+    refused: set[str] = set()
+    cluster = Refusing(a_queue(gpus=4))
+    play = Play(cluster)
+    cluster.submit("low", queue="q", pods=2)
+    cluster.submit("other", queue="q", pods=2)
+    await play.forget_changes(3)
+    cluster.submit("high", queue="q", pods=2, priority=10)
+    await play.forget_changes(2)
+    cluster.delete_job("high")
+    await play.forget_changes()
+    assert len(refused) == 1
+
+    cluster.now += waited
+    cluster.submit("next", queue="q", pods=2, priority=10)
+    await play.forget_changes(3)
+
+    assert len(refused) == evicted
 
 
 async def test_a_promise_in_vain_ends() -> None:

@@ -13,6 +13,7 @@ from admission.api.muster.status_reports import EventType
 from admission.api.snapshot import Snapshot
 from admission.cycle import cycle
 from admission.cycle.steps import report as cycle_report
+from admission.errors import ClusterAwayError
 from admission.scheduling.placement.protection import Barriers, Means, Webhooks
 from admission.simulation import in_memory
 from tests.builders import CLASS, NOON, a_cluster
@@ -83,6 +84,42 @@ async def test_a_fence_that_falls_while_the_ledger_commits_is_noticed_before_cla
     assert told.hold.message.startswith("its devices are not safe from kube-scheduler any more: driver gpu.example.com")
     await cycle.run(leader, NOON + timedelta(seconds=1))
     assert cluster.calls == ["open one-0"], "it is pinned, since kube-scheduler comes to the same devices"
+
+
+async def test_a_fence_that_is_put_up_anew_while_the_ledger_commits_is_waited_for() -> None:
+    class Slow(in_memory.Ledger):
+        """The fence is put up anew while a reservation is committed, and counts soon."""
+
+        async def post_all(
+            self, entries: Sequence[Entry], *, epoch: int, shares: Sequence[BudgetShare] = ()
+        ) -> list[Posted]:
+            fences.barriers = replace(fence(), rules={CLASS: NOON})
+            return await super().post_all(entries, epoch=epoch, shares=shares)
+
+    cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
+    leader, fences = a_leader(cluster, Slow()), ports.NoFences(fence())
+    leader = replace(leader, ports=replace(leader.ports, fences=fences))
+
+    (told,) = (await cycle.run(leader, NOON)).gangs
+
+    assert cluster.calls == []
+    assert told.hold is not None
+    assert told.hold.message.startswith("it is about to be safe to allocate devices of driver gpu.example.com")
+
+
+async def test_who_has_all_its_devices_is_let_in_though_the_fence_is_put_up_anew() -> None:
+    cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
+    leader = a_leader(cluster, in_memory.Ledger())
+    assert isinstance(leader.ports.fences, ports.NoFences)
+    cluster.fails = {"open one-0": ClusterAwayError()}
+    await cycle.run(leader, NOON)
+    assert cluster.calls == ["allocate one-0-gpus"]
+
+    cluster.fails = {}
+    leader.ports.fences.barriers = replace(fence(), rules={CLASS: NOON})
+    await cycle.run(leader, NOON + timedelta(seconds=1))
+
+    assert cluster.let_in() == ["one-0"]
 
 
 async def test_a_pinned_pod_is_waited_for_under_coverage_from_the_moment_its_gate_is_opened() -> None:

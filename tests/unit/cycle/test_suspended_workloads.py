@@ -12,7 +12,7 @@ from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle, reconcile
 from admission.cycle.state.result import CycleResult
 from admission.workloads import suspendable
-from tests.builders import CLASS, a_cluster
+from tests.builders import CLASS, a_cluster, claim_manifest
 from tests.unit.claimpolicy.policies import a_policy
 from tests.unit.cycle.fences import kinds, report
 from tests.unit.cycle.jobs import Play
@@ -306,3 +306,58 @@ async def test_a_process_that_leads_again_makes_nothing_anew_of_the_templates_it
     pods = again.process.pending.over(snapshot, again.mirror.book).pods
     assert len(pods) == 3
     assert all(pods[uid] is pod for uid, pod in known.items())
+
+
+async def test_what_pods_will_ask_for_follows_a_policy_that_comes_later() -> None:
+    cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4))
+    asked = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    cluster.submit_held("train", queue="q", pods=2, gpus=0, containers=[asked])
+    pending, book = play.leader.process.pending, play.ledger.book
+    policy = a_policy(conversions=[{"extendedResource": "nvidia.com/gpu", "deviceClassName": CLASS}])
+
+    before = pending.over(cluster.snapshot(), book)
+    cluster._rest = replace(cluster._rest, policies={"p": policy})
+    after = pending.over(cluster.snapshot(), book)
+
+    assert [len(pod.claims) for pod in before.pods.values()] == [0, 0]
+    assert [len(pod.claims) for pod in after.pods.values()] == [1, 1]
+
+
+async def test_claims_that_will_be_made_follow_the_templates_of_a_policy() -> None:
+    def provide(**counts: int) -> None:
+        specs = {name: claim_manifest("-", count, owner="-")["spec"] for name, count in counts.items()}
+        policy = a_policy(templates=[{"name": name, "spec": spec} for name, spec in specs.items()])
+        cluster._rest = replace(cluster._rest, policies={"p": policy})
+
+    def counts() -> list[int]:
+        found = play.leader.process.pending.over(cluster.snapshot(), play.ledger.book).claims.values()
+        return sorted(claim.spec.requests[0].alternatives[0].count for claim in found)
+
+    cluster, play = a_play(a_cluster().node("a", gpus=8).queue("q", gpus=8))
+    one, other = ([{"name": "gpus", "resourceClaimTemplateName": name}] for name in ("one", "other"))
+    cluster.submit_held("train", queue="q", gpus=0, resourceClaims=one)
+
+    provide(one=1, other=4)
+    assert counts() == [1]
+    provide(one=2, other=4)
+    assert counts() == [2]
+    cluster.submit_held("more", queue="q", gpus=0, resourceClaims=other)
+    assert counts() == [2, 4]
+
+
+async def test_what_is_expected_is_laid_over_the_same_pods_anew_when_it_is_more_or_less() -> None:
+    cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=4).pod("outsider"))
+    cluster.submit_held("train", queue="q", pods=2)
+    pending, book = play.leader.process.pending, play.ledger.book
+    snapshot = cluster.snapshot()
+    cluster.submit_held("more", queue="q", pods=1)
+
+    first = pending.over(snapshot, book)
+    more = pending.over(replace(snapshot, jobs=cluster.snapshot().jobs), book)
+
+    assert (len(first.pods), len(more.pods)) == (3, 4)
+    assert (len(first.claims), len(more.claims)) == (3, 4)
+    assert len(pending.over(snapshot, book).pods) == 3
+    again = pending.over(snapshot, book)
+    assert again.pods is pending.over(snapshot, book).pods
+    assert pending.over(replace(snapshot, jobs={}), book).pods is snapshot.pods

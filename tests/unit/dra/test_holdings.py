@@ -13,7 +13,7 @@ from admission.dra.metering import device_meters, holdings
 from admission.dra.requests.gang_request import Plan
 from tests.unit.dra.clusters import CLASS, DRIVER, a_claim, a_cluster, a_meter, a_pod, a_request, a_source
 
-GPU, NIC = "example.com/gpu", "example.com/nic"
+GPU, NIC, HIDDEN = "example.com/gpu", "example.com/nic", "example.com/hidden"
 
 EITHER = {
     "name": "gpu",
@@ -71,6 +71,7 @@ LISTS = [
     a_meter("gpus", a_source("count"), extendedResources=[GPU]),
     a_meter("parts", extendedResources=[GPU, NIC, GPU]),
     a_meter("devices", a_source("count")),
+    a_meter("hidden", extendedResources=[HIDDEN]),
 ]
 
 
@@ -96,6 +97,11 @@ def test_a_pod_whose_resources_no_meter_lists_holds_nothing() -> None:
 LEAST: dict[str, tuple[dict[str, int], tuple[str, ...], Mapping[str, int]]] = {
     "what plugins alone serve is certain": ({GPU: 4, NIC: 1}, (), {"gpus": 4, "parts": 5}),
     "what devices may serve instead costs what both ways cost": ({GPU: 4}, (GPU,), {"gpus": 4}),
+    "what plugins alone serve is certain beside what devices serve for nothing": (
+        {GPU: 4, NIC: 1, HIDDEN: 1},
+        (GPU,),
+        {"gpus": 4, "parts": 1, "hidden": 1},
+    ),
     "beside what plugins alone serve": ({GPU: 4, NIC: 1}, (GPU,), {"gpus": 4, "parts": 1}),
 }
 

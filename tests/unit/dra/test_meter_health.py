@@ -1,16 +1,18 @@
 """Meters whose CEL fails on devices are found before a gang asks, and no device is looked at twice for it."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from admission.api.kubernetes.devices import DeviceClass
 from admission.api.muster.meters import Meter
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters, meter_health
 from admission.dra.metering.device_meters import Meters
 from admission.dra.metering.meter_health import NOTHING, MeterHealth
-from tests.unit.dra.clusters import ClusterBuilder, a_cluster, a_meter, a_source
+from tests.unit.dra.clusters import CLASS, ClusterBuilder, a_cluster, a_meter, a_source
 
 SIZE = "device.attributes['gpu.example.com'].size"
 SIZED = {"attributes": {"size": {"int": 4}}}
@@ -129,3 +131,16 @@ def _looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(device_meters, "failure", failure)
     return looked
+
+
+def test_all_is_looked_at_again_for_other_meters_and_for_other_classes() -> None:
+    snapshot, meters = a_cluster().node("a", gpus=1).snapshot(), device_meters.compile_meters([PRICE])
+    none = a_cluster().device_class(CLASS, "false").snapshot().classes
+
+    def again(before: MeterHealth, using: Meters, classes: Mapping[str, DeviceClass]) -> MeterHealth:
+        return meter_health.check(using, snapshot.slices, classes, selectors=Selectors(), before=before)
+
+    first = again(NOTHING, meters, snapshot.classes)
+    assert list(found(first)) == ["price"]
+    assert found(again(first, meters, none)) == {}
+    assert found(again(first, device_meters.NONE, snapshot.classes)) == {}

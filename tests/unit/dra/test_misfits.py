@@ -7,7 +7,7 @@ from admission.dra import gang_planner
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import Kind
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand
-from tests.unit.dra.clusters import STEPS, ClusterBuilder, a_cluster, a_pod, a_request, refused
+from tests.unit.dra.clusters import STEPS, ClusterBuilder, a_claim, a_cluster, a_pod, a_request, refused
 
 CARD = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
 
@@ -77,3 +77,14 @@ def test_a_search_in_vain_pays_for_what_it_looks_at() -> None:
     answer = gang_planner.plan(demands, cluster, selectors=Selectors(), steps=2_000, affordable=count)
     assert refused(answer).kind is Kind.STEPS_ENDED
     assert len(asked) <= len(demands) + 2_000 // 16
+
+
+def test_requests_that_want_the_same_devices_are_told_of_without_a_reason_that_there_is_not() -> None:
+    claim = a_claim("c", a_request("one", 2), a_request("two", 2, "true"))
+    answer = a_cluster().node("a", gpus=3).diagnose(a_pod("p", claim))
+
+    assert answer.details["conditions"] == []
+    assert answer.message == (
+        "pod p needs 2 of class gpu (request one of claim c), 2 of class gpu (request two of claim c) on one node;"
+        " node a does not serve them together, even if nothing else were in use"
+    )

@@ -9,7 +9,7 @@ from admission.dra.planner import requeue_hint
 from admission.dra.planner.no_plan import NoPlan
 from admission.dra.requests.gang_request import Choice, Plan, PodDemand
 from admission.dra.state.cluster_state import ClusterState
-from tests.unit.dra.clusters import DRIVER, STEPS, ClusterBuilder, Json, a_cluster, a_pod, a_request
+from tests.unit.dra.clusters import CLASS, DRIVER, STEPS, ClusterBuilder, Json, a_cluster, a_pod, a_request
 
 KIND = f"device.attributes['{DRIVER}'].kind"
 SETS = [{"name": "card", "counters": {"slices": {"value": "3"}}}]
@@ -76,3 +76,11 @@ def test_a_device_that_can_be_shared_may_do_for_more_requests_than_there_are_dev
     two = a_pod("p", *(a_request(name, 1, capacity={"requests": {"memory": "10"}}) for name in ("one", "two")))
 
     assert may_help(two, a_cluster().node("a").slice("a", [shared], nodeName="a").cluster())
+
+
+def test_of_alternatives_the_smallest_that_is_free_helps() -> None:
+    options = [{"name": f"a{count}", "deviceClassName": CLASS, "count": count} for count in (3, 1)]
+    pod = a_pod("p", {"name": "gpu", "firstAvailable": options})
+
+    assert may_help(pod, a_cluster().node("a").slice("a", 2, nodeName="a").cluster())
+    assert not may_help(pod, a_cluster().node("a").slice("a", 1, nodeName="a").taken("a", 0).cluster())

@@ -315,3 +315,26 @@ def test_why_a_node_does_not_serve_a_pod_names_a_device() -> None:
         "request gpu of claim c needs 2 of class gpu: 3 match, 3 free, and a constraint keeps them apart"
         f" ({DRIVER}/n/gpu-2 for one)"
     )
+
+
+EVERY = {"name": "gpu", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}
+
+BAD_POOLS: dict[str, tuple[ClusterBuilder, str]] = {
+    "lacks a slice": (
+        a_cluster().node("n").slice("p", 2, count=2, nodeName="n"),
+        "1 of 2 slices of generation 1 are there",
+    ),
+    "has a device twice": (
+        a_cluster().node("n").slice("p", 1, count=2, nodeName="n").slice("q", 1, pool="p", count=2, nodeName="n"),
+        "device gpu-0 is there twice",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_POOLS)
+def test_all_devices_of_a_node_are_not_given_where_a_pool(case: str) -> None:
+    builder, why = BAD_POOLS[case]
+    found = asked(builder.slice("good", 1, nodeName="n"), EVERY)
+
+    assert isinstance(found, Fatal)
+    assert found.error == f"request gpu wants all devices, and pool p of {DRIVER}: {why}"

@@ -226,3 +226,14 @@ def test_a_search_that_ends_without_an_answer_proves_nothing() -> None:
     answer = refused(plan(builder, gang(**parts), each(*parts), steps=100))
 
     assert answer.kind is Kind.STEPS_ENDED
+
+
+@BOTH
+def test_a_rack_that_is_full_does_not_hide_one_like_it_that_has_room_left(choice: Choice) -> None:
+    """Of two racks of six, each takes two subgroups: the largest and the smallest, and those between."""
+    parts: dict[str, Sequence[int]] = {"five": [1] * 5, "four": [1] * 4, "two": [1, 1], "one": [1]}
+
+    found = parts_of(plan(racks(r1=[6], r2=[6]), gang(**parts), each(*parts), choice=choice))
+
+    assert found["five"] == found["one"] != found["four"]
+    assert found["four"] == found["two"]

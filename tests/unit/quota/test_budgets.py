@@ -343,3 +343,13 @@ def test_a_queue_that_is_inactive_or_unknown_has_no_budget() -> None:
 
     assert fits(balances, 100)
     assert fits(balances, 100, queue="gone")
+
+
+def test_every_window_is_open_for_its_own_time() -> None:
+    windows = [
+        a_budget(1, None, start=f"2026-{month}-01T00:00:00Z", end="2026-12-24T00:00:00Z") for month in ("10", "11")
+    ]
+
+    balances = at_hand(a_queue("a", *windows))
+
+    assert [one.span.start.month for one in balances.of_queue(QueueName("a"))] == [10, 11]

@@ -202,3 +202,12 @@ def test_the_longest_half_life_reaches_back_to_the_beginning_of_time_at_most() -
     rules = Rules.from_tree(Tree.build([a_queue("a", fairSharing={"halfLife": "99999h99999h99999h"})]))
 
     assert rules.since(NOW) >= datetime(2, 1, 1, tzinfo=UTC)
+
+
+def test_the_use_of_one_second_is_remembered_and_that_of_none_is_not() -> None:
+    rules = Rules.from_tree(Tree.build([a_queue("a", **WEEK)]))
+    second, nothing = timedelta(seconds=1), timedelta(0)
+
+    assert [*fair_share.begun(rules, [used("a", second, nothing, 8)], NOW).use] == [("a", "gpu", timedelta(days=7))]
+    assert fair_share.begun(rules, [used("a", HOUR, HOUR, 8)], NOW).use == {}
+    assert fair_share.begun(rules, [used("a", HOUR, nothing, 0)], NOW).use == {}

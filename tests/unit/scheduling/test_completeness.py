@@ -145,3 +145,18 @@ def test_a_gang_that_is_named_alone_keeps_its_name() -> None:
     (group,) = workloads_gangs.groups(recorded(herd.snapshot, "own", None), {})
 
     assert refused(group) == ""
+
+
+def test_pods_that_say_the_same_size_in_the_words_of_others_are_not_refused() -> None:
+    herd = Herd()
+    for name in ("a", "b"):
+        herd.put(a_pod(name, labels={KUEUE: "pair"}, **{COUNT: "2"}))
+
+    assert refused(herd.gang) == ""
+
+
+def test_pods_of_a_group_of_others_that_say_no_size_are_not_refused() -> None:
+    herd = Herd()
+    herd.put(a_pod("a", labels={KUEUE: "pair"}))
+
+    assert refused(herd.gang) == ""

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -365,3 +365,27 @@ def test_coverage_serves_where_a_fence_cannot_be_had() -> None:
     barriers = replace(COVERED, fence=(CLASS,), served=False)
 
     assert of(barriers, an_open_cluster()).by is Means.COVERAGE
+
+
+SETTLED = NOON - protection.SETTLING
+UNTIL = {"while": timedelta(microseconds=1), "from": timedelta(0)}
+
+
+@pytest.mark.parametrize("since", [SETTLED + left for left in UNTIL.values()], ids=UNTIL)
+def test_what_is_new_counts_from_the_moment_that_it_has_settled(since: datetime) -> None:
+    settled = since <= SETTLED
+
+    assert (covered(since=since).by is Means.COVERAGE) is settled
+    assert (covered(kept_out=since).by is Means.COVERAGE) is settled
+    assert (of(replace(FENCED, policy=since)).by is Means.FENCE) is settled
+    assert (of(replace(FENCED, rules={CLASS: since})).by is Means.FENCE) is settled
+
+
+@pytest.mark.parametrize("since", [NOON - protection.PATIENCE + left for left in UNTIL.values()], ids=UNTIL)
+def test_trouble_passes_until_patience_ends(since: datetime) -> None:
+    passing = since > NOON - protection.PATIENCE
+
+    fenced = judge(replace(FENCED, trouble="may not list policies", troubled=since))
+    assert fenced.protections.of_driver(CLASS).soon is passing
+    assert (CLASS in fenced.wanted) is passing
+    assert of(replace(COVERED, trouble="the watch is broken", troubled=since), an_open_cluster()).soon is passing

@@ -15,7 +15,7 @@ from admission.api.muster.ledger_entries import Bucket
 from admission.api.muster.status_reports import MeterUse
 from admission.api.values import names
 from admission.api.values.names import MeterName, QueueName, Uid
-from admission.api.values.reasons import EvictionReason
+from admission.api.values.reasons import EvictionReason, Hold, HoldReason
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters, meter_health
 from admission.errors import MalformedObjectError, Problem
@@ -175,3 +175,57 @@ def test_the_object_of_a_gang_goes_with_its_workload_or_when_another_one_is_in_i
     assert until(taken_back, "u/js") == NEXT_TRY
     assert until(replace(ran, meta=replace(meta, annotations={})), "u/js") is None
     assert until(replace(ran, meta=replace(meta, labels={})), "u/js") is None
+
+
+def test_the_object_of_a_gang_that_names_itself_and_was_taken_back_stays_for_its_pods_for_a_while() -> None:
+    meta = Meta(name="own", namespace="team", labels={names.MANAGED_BY: names.FIELD_MANAGER})
+    at = EPOCH + timedelta(days=1)
+    evicted = Evicted(reason=EvictionReason.PREEMPTED, message="", at=at)
+    taken_back = Gang(meta=meta, queue=QueueName("q"), size=2, phase=Phase.EVICTED, evicted=evicted)
+
+    def until(record: Gang) -> datetime | None:
+        return gang.kept_until(record, gang.idle(record, {}), ())
+
+    assert until(taken_back) == at + gang.KEPT
+    assert until(replace(taken_back, next_try=NEXT_TRY)) == NEXT_TRY
+    assert until(replace(taken_back, phase=Phase.FINISHED)) == EPOCH
+    assert until(replace(taken_back, meta=replace(meta, labels={}))) is None
+
+
+def test_a_meter_of_a_class_that_is_not_there_counts_and_says_so() -> None:
+    facts = facts_of(a_cluster())
+    facts = replace(facts, snapshot=replace(facts.snapshot, classes={}))
+
+    found = {report.name: report.conditions[0] for report in gang.conditions(facts)}
+
+    assert (found[GPUS].status, found[GPUS].reason) == (ConditionStatus.TRUE, "ClassMissing")
+    assert found[GPUS].message == f"counts; no DeviceClass is called {CLASS} yet"
+
+
+UNREADABLE = MalformedObjectError("Node", "a", (Problem("spec", "is odd"),))
+LACKS = Hold(HoldReason.DEVICES_BUSY, "needs 2")
+
+
+@pytest.mark.parametrize(
+    ("hold", "kinds", "more"),
+    [
+        (LACKS, ["Node"], "; not counted, since it cannot be read: Node a: spec: is odd; mend it"),
+        (
+            LACKS,
+            ["Node", "ResourceSlice"],
+            "; not counted, since it cannot be read: Node a: spec: is odd and 1 more; mend it",
+        ),
+        (LACKS, ["Pod"], ""),
+        (LACKS, [], ""),
+        (Hold(HoldReason.QUOTA_EXCEEDED, "needs 2"), ["Node"], ""),
+    ],
+)
+def test_where_devices_lack_the_first_hardware_that_cannot_be_read_is_named(
+    hold: Hold, kinds: list[str], more: str
+) -> None:
+    snapshot = replace(a_cluster().snapshot(), malformed={(kind, "a"): UNREADABLE for kind in kinds})
+
+    reported = gang.as_reported(hold, snapshot)
+
+    assert reported is not None
+    assert reported.message == f"needs 2{more}"

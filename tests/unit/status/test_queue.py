@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from admission.api.kubernetes.meta import Condition
+from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.status_reports import BudgetUse
-from admission.api.values.names import MeterName, QueueName
+from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.status import queue as status_queue
 from admission.status.gang import StatusInputs
 from admission.status.queue import Tally
@@ -71,3 +72,18 @@ def test_a_queue_without_quotas_and_budgets_has_nothing_more_to_say() -> None:
     (report,) = status_queue.queues(Tally(), facts)
 
     assert [condition.type for condition in report.conditions] == ["Active"]
+
+
+def test_gangs_are_counted_until_they_are_taken_out_again() -> None:
+    tally, report = (
+        Tally(),
+        GangReport(uid=GangUid("g"), namespace="team", name="g", queue=Q, size=1, phase=Phase.PENDING),
+    )
+
+    tally.add(report, {GPUS: 2})
+    tally.add(report, {GPUS: 3})
+    tally.add(report, {GPUS: 2}, -1)
+    assert (tally.phases[Q], tally.pending[Q]) == ({Phase.PENDING: 1}, {GPUS: 3})
+
+    tally.add(report, {GPUS: 3}, -1)
+    assert (tally.phases[Q], tally.pending[Q]) == ({}, {})

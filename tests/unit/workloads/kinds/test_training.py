@@ -237,3 +237,23 @@ def test_a_task_that_depends_on_others_is_a_gang_of_its_own() -> None:
     herd.all(standins.task_pods(job))
 
     assert sorted(herd.reported.values()) == [(2, 2), (3, 3)]
+
+
+EXECUTORS: dict[str, tuple[Manifest, int]] = {
+    "one where nothing is said": ({}, 1),
+    "those that are said": ({"executor": {"instances": 3}}, 3),
+    "the first ones of a number that changes": ({"dynamicAllocation": {"enabled": True, "initialExecutors": 2}}, 2),
+    "the fewest of a number that changes": ({"dynamicAllocation": {"enabled": True, "minExecutors": 4}}, 4),
+    "none of a number that begins at 0": ({"dynamicAllocation": {"enabled": True}}, 0),
+    "those that are said while the number does not change": ({"dynamicAllocation": {"enabled": False}}, 1),
+}
+
+
+@pytest.mark.parametrize(("spec", "size"), EXECUTORS.values(), ids=EXECUTORS)
+def test_the_executors_of_a_spark_application_are(spec: Manifest, size: int) -> None:
+    herd = Herd()
+    application = herd.put(an_object("sparkoperator.k8s.io/v1beta2", "SparkApplication", "pi", **spec))
+    driver = herd.put(standins.spark_driver(application, TEMPLATE))
+    herd.all(standins.spark_executors(driver, 1, TEMPLATE))
+
+    assert herd.reported[("pi-exec-1",)] == (size, 1)

@@ -1,0 +1,47 @@
+"""The value at the end of a way through an object, and an object while it is changed."""
+
+from typing import Any
+
+import pytest
+
+from admission.claimpolicy import draft
+from admission.claimpolicy.draft import Draft, Way
+
+OBJECT = {"list": [{"x": 1}, None], "text": "abc", "object": {"0": "zero"}}
+
+FOUND: dict[str, tuple[Way, Any]] = {
+    "in an element of a list": (("list", 0, "x"), 1),
+    "in no element of a list": (("list", 2), None),
+    "by a key in a list": (("list", "x"), None),
+    "by an index in an object": (("object", 0), None),
+    "in a text": (("text", 0), None),
+    "in null": (("list", 1, "x"), None),
+    "under a key that is missing": (("object", "x", "y"), None),
+    "at the object itself": ((), OBJECT),
+}
+
+
+@pytest.mark.parametrize(("way", "value"), FOUND.values(), ids=FOUND)
+def test_found(way: Way, value: Any) -> None:
+    assert draft.found(OBJECT, *way) == value
+
+
+def test_what_was_put_is_found_and_what_was_sent_is_not_changed() -> None:
+    made = Draft(OBJECT)
+
+    made.put(("list", 0, "y"), 2)
+    made.put(("list", draft.END), 3)
+    made.put(("new", "list", draft.END), 4)
+
+    assert made.obj == {**OBJECT, "list": [{"x": 1, "y": 2}, None, 3], "new": {"list": [4]}}
+    assert [step["path"] for step in made.patch] == ["/list/0/y", "/list/-", "/new"]
+    assert OBJECT == {"list": [{"x": 1}, None], "text": "abc", "object": {"0": "zero"}}
+
+
+def test_what_was_dropped_is_gone_from_its_object_alone() -> None:
+    made = Draft(OBJECT)
+
+    made.drop(("list", 0, "x"))
+
+    assert made.obj == {**OBJECT, "list": [{}, None]}
+    assert [step["op"] for step in made.patch] == ["remove"]
