@@ -9,14 +9,15 @@ changes, what is kept equals what is derived from scratch.
 Engines that find dependencies by themselves pay for every read; here the paths of a cycle read millions of values.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from admission.api.snapshot import changed
 
 A = TypeVar("A")
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+M = TypeVar("M")
 
 
 class _Kept(NamedTuple, Generic[V]):
@@ -90,42 +91,43 @@ class Derived(Generic[K, A, V]):
         return keys
 
 
-class Inverted(Generic[K, A, V]):
-    """Which keys of a mapping name a value: `values(source[key])` turned round, kept in step with the mapping.
+class Inverted(Generic[A, V, M]):
+    """The members that the values of a mapping name under each target, kept in step with the mapping.
 
-    A value that the same keys name as before has the same set object.
+    `pairs(value)` yields target and member: of placements, the claims and the pods that use them, for the users of each
+    claim. A target without members is left out; one with the same members as before has the same set object.
     """
 
-    def __init__(self, values: Callable[[A], Iterator[V]]) -> None:
-        self._values = values
-        self._source: Mapping[K, A] = {}
-        self._keys: dict[V, dict[K, int]] = {}
-        self.keys: Mapping[V, frozenset[K]] = {}
+    def __init__(self, pairs: Callable[[A], Iterable[tuple[V, M]]]) -> None:
+        self._pairs = pairs
+        self._source: Mapping[Any, A] = {}
+        self._counts: dict[V, dict[M, int]] = {}
+        self.members: Mapping[V, frozenset[M]] = {}
 
-    def update(self, source: Mapping[K, A]) -> None:
-        """Follow the changes of the mapping."""
-        keys, touched = changed(self._source, source), dict[V, None]()
-        for key in keys:
-            for value in self._values(self._source[key]) if key in self._source else ():
-                touched[value] = None
-                self._count(value, key, -1)
-            for value in self._values(source[key]) if key in source else ():
-                touched[value] = None
-                self._count(value, key, 1)
+    def update(self, source: Mapping[Any, A]) -> Mapping[V, frozenset[M]]:
+        """Follow the changes of the mapping, and return the members of each target."""
+        targets = dict[V, None]()
+        for key in changed(self._source, source):
+            for mapping, times in ((self._source, -1), (source, 1)):
+                for target, member in self._pairs(mapping[key]) if key in mapping else ():
+                    targets[target] = None
+                    self._count(target, member, times)
         self._source = source
-        if touched:
-            self.keys = {**self.keys, **{value: self._set(value) for value in touched}}
-            for value in touched:
-                if not self.keys[value]:
-                    del self._keys[value]
-            self.keys = {value: keys_ for value, keys_ in self.keys.items() if keys_}
+        if targets:
+            members = dict(self.members)
+            for target in targets:
+                members[target] = self._set(target)
+                if not members[target]:
+                    del members[target], self._counts[target]
+            self.members = members
+        return self.members
 
-    def _count(self, value: V, key: K, times: int) -> None:
-        counts = self._keys.setdefault(value, {})
-        counts[key] = counts.get(key, 0) + times
-        if not counts[key]:
-            del counts[key]
+    def _count(self, target: V, member: M, times: int) -> None:
+        counts = self._counts.setdefault(target, {})
+        counts[member] = counts.get(member, 0) + times
+        if not counts[member]:
+            del counts[member]
 
-    def _set(self, value: V) -> frozenset[K]:
-        before, now = self.keys.get(value), frozenset(self._keys.get(value, ()))
+    def _set(self, target: V) -> frozenset[M]:
+        before, now = self.members.get(target), frozenset(self._counts[target])
         return before if before is not None and before == now else now

@@ -2,6 +2,10 @@
 
 `transitions` derives settlements, adjustments and releases from a gang's placement, its pods and claims, and their
 devices. While all of these are the same objects, it derives nothing new, so the gang can be skipped.
+
+What is kept here is a set of gangs that stay dirty until they were examined and nothing followed, not a value that is
+derived from its inputs alone; so it is no declaration over `admission.incremental`. The law is tested beside it: what
+dirty gangs lead to is what an examination of all gangs leads to (`tests/property/test_cycles.py`).
 """
 
 from collections.abc import Collection, Iterator, Mapping

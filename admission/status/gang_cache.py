@@ -3,6 +3,9 @@
 `gang` alone defines a status. It is built from a gang, the decision about it, and what the leader keeps by its UID;
 while all of these are the same objects, so is the status. The sums in the queues' statuses, by phase and pending
 amount, are updated with every status that is built again.
+
+A `Memo` for each gang would compare some eight inputs of every gang in every cycle. Here each input is one mapping
+whose changes are found at once, so the cost is that of the changes; that is why dependencies are tracked by hand.
 """
 
 from collections import Counter

@@ -87,13 +87,14 @@ def test_a_derived_mapping_calls_its_rule_for_changed_values_only(steps: Sequenc
 def test_an_inverted_mapping_equals_one_that_is_inverted_from_scratch(
     steps: Sequence[Mapping[str, Thing | None]],
 ) -> None:
-    kept: Inverted[str, Thing, str] = Inverted(lambda thing: iter(thing.uses))
+    """Several values may name one member under one target, and one value may do so more than once."""
+    kept: Inverted[Thing, str, int] = Inverted(lambda thing: ((name, thing.size) for name in thing.uses))
     for now in snapshots(steps):
-        before = kept.keys
-        kept.update(now)
-        users = {name: frozenset(key for key, one in now.items() if name in one.uses) for name in "xyz"}
-        assert dict(kept.keys) == {name: keys for name, keys in users.items() if keys}
-        assert all(kept.keys[name] is keys for name, keys in before.items() if kept.keys.get(name) == keys)
+        before = kept.members
+        found = kept.update(now)
+        sizes = {name: frozenset(one.size for one in now.values() if name in one.uses) for name in "xyz"}
+        assert dict(found) == {name: members for name, members in sizes.items() if members}
+        assert all(found[name] is members for name, members in before.items() if found.get(name) == members)
 
 
 def summed(thing: Thing) -> int:

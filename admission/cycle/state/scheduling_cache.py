@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from admission.accounting.books import Book
 from admission.api.kubernetes.meta import EPOCH
 from admission.api.muster.gangs import Charge
+from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.meters import Meter
 from admission.api.snapshot import Snapshot
-from admission.api.values.names import MeterName, QueueName
+from admission.api.values.names import MeterName, QueueName, Uid
 from admission.cycle import profile as cycle_profile
 from admission.cycle.state.inputs import CycleInputs
 from admission.dra.allocator import nominated
@@ -17,10 +18,9 @@ from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters, meter_health
 from admission.dra.metering.device_meters import Meters
 from admission.dra.metering.meter_health import MeterHealth
-from admission.dra.state import cluster_state
+from admission.dra.state import cluster_state, incremental
 from admission.dra.state.cluster_state import ClusterState
-from admission.dra.state.incremental import Users
-from admission.incremental import Memo
+from admission.incremental import Inverted, Memo
 from admission.lifecycle.dirty import DirtyGangs
 from admission.lifecycle.transitions import ObservedAllocations
 from admission.review.caches import ReviewCaches
@@ -44,7 +44,7 @@ class SchedulingCache:
     gangs: GangCache = field(default_factory=GangCache)
     dirty: DirtyGangs = field(default_factory=DirtyGangs)
     """Gangs in the books about which something changed."""
-    claim_users: Users = field(default_factory=Users)
+    claim_users: Inverted[Placement, Uid, Uid] = field(default_factory=lambda: Inverted(incremental.claim_users))
     """The pods with a place that use each claim."""
     expected_ends: ExpectedEnds = field(default_factory=ExpectedEnds)
     backfill: Backfill = field(default_factory=lambda: Backfill(RunningGangs(EPOCH)))

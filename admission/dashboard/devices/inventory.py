@@ -131,6 +131,9 @@ def _root(device: Device) -> str:
 class Custody:
     """The holders of each device, and the inputs from which they were computed.
 
+    It is immutable, since pages of several versions are built at once; so it is made from the one before instead of
+    being a declaration over `admission.incremental`.
+
     plans: the granted devices, by claim and gang; given: the devices of each claim. Claims and gangs are keyed by
     `namespace/name`.
     """

@@ -2,7 +2,8 @@
 
 CEL may compile and still fail on some devices; the failure is shown in the Meter's status. `check` evaluates every
 device once, a bounded number per call, and a slice again only when it, the meters or the classes have changed. It is a
-function of its arguments: call it off the event loop, once per cycle, with its previous result.
+function of its arguments: call it off the event loop, once per cycle, with its previous result. A bound on the work of
+each call is what a declaration over `admission.incremental` does not have.
 """
 
 from collections.abc import Iterator, Mapping

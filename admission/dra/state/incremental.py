@@ -2,6 +2,10 @@
 
 A cluster state is built after every change of a claim or pod, while tens of thousands are unchanged. Changes are found
 by the identity of the objects, which are immutable.
+
+The users of claims and the device uses of allocations are declarations over `admission.incremental`. Payers, devices in
+use and resources left are sums over several mappings at once (claims, placements, pods, nodes), whose terms come and go
+one by one, so their dependencies are tracked by hand. The law is tested in `tests/property/test_cluster_state.py`.
 """
 
 import operator
@@ -20,49 +24,14 @@ from admission.api.values.names import GangUid, NodeName, Uid
 from admission.dra.compatibility import Features
 from admission.dra.requests import device_use
 from admission.dra.requests.device_use import DeviceUse, Holder, Shared
+from admission.incremental import Derived, Inverted
 
 
-class Users:
-    """The pods with a slot in the ledger that use each claim; counted again only for gangs whose placement changed."""
-
-    def __init__(self) -> None:
-        self._placements: Mapping[GangUid, Placement] = {}
-        self._seats: dict[Uid, dict[tuple[GangUid, Uid], None]] = {}
-        """By claim UID, the pods that use it, with their gangs; a dict serves as an ordered set."""
-        self._users: Mapping[Uid, frozenset[Uid]] = {}
-
-    def update(self, placements: Mapping[GangUid, Placement]) -> Mapping[Uid, frozenset[Uid]]:
-        """Return the users of every claim, by its UID; unchanged sets are the same objects as before."""
-        gangs, before, self._placements = changed(self._placements, placements), self._placements, placements
-        uids: set[Uid] = set()
-        for gang, pod, uid in _uses(before[gang] for gang in gangs if gang in before):
-            self._seats[uid].pop((gang, pod), None)
-            uids.add(uid)
-        for gang, pod, uid in _uses(placements[gang] for gang in gangs if gang in placements):
-            self._seats.setdefault(uid, {})[gang, pod] = None
-            uids.add(uid)
-        if uids:
-            users = dict(self._users)
-            for uid in uids:
-                users[uid] = _same(users.get(uid), [pod for _, pod in self._seats[uid]])
-                if not users[uid]:
-                    del users[uid], self._seats[uid]
-            self._users = users
-        return self._users
-
-
-def _uses(placements: Iterable[Placement]) -> Iterator[tuple[GangUid, Uid, Uid]]:
-    """Yield gang, pod and claim for every claim that a placed pod uses."""
-    for placement in placements:
-        for seat in placement.seats.values():
-            for uid in seat.claims:
-                yield placement.gang_uid, seat.pod_uid, uid
-
-
-def _same(known: frozenset[Uid] | None, pods: Sequence[Uid]) -> frozenset[Uid]:
-    """Return the pods as a set; the known one if it is equal."""
-    found = frozenset(pods)
-    return known if known is not None and known == found else found
+def claim_users(placement: Placement) -> Iterator[tuple[Uid, Uid]]:
+    """Yield the UIDs of claim and pod for every claim that a pod with a slot in the ledger uses."""
+    for seat in placement.seats.values():
+        for uid in seat.claims:
+            yield uid, seat.pod_uid
 
 
 _Left = Mapping[str, int] | None
@@ -88,9 +57,8 @@ class UsageTotals(NamedTuple):
 
 
 class _Allocated(NamedTuple):
-    """An allocated claim, its device uses and their holder."""
+    """The device uses of an allocated claim, and their holder."""
 
-    claim: Claim
     uses: tuple[DeviceUse, ...]
     holder: Holder
 
@@ -161,36 +129,36 @@ class _Devices:
     """The devices of allocated claims."""
 
     def __init__(self) -> None:
+        self._features: Features | None = None
+        self._uses = _device_uses(None)
+        """The device uses of each allocated claim, by its key."""
         self._allocated: dict[str, _Allocated] = {}
         self._taken: dict[DeviceId, Holder] = {}
         self._is_plain = True
         """Whether no device is shared or in use twice: then each claim can be counted alone."""
-        self._features: Features | None = None
         self.moved: set[DeviceId] | None = None
         """The devices whose use may have changed; None for all."""
 
     def refresh(
-        self, claims: Mapping[str, Claim], keys: Iterable[str], payers: Mapping[Uid, str], features: Features
+        self, claims: Mapping[str, Claim], concerned: Iterable[str], payers: Mapping[Uid, str], features: Features
     ) -> tuple[Mapping[DeviceId, Holder], Mapping[DeviceId, Sequence[Shared]]]:
-        """Return what is taken, and what is shared. keys: of the claims that changed, or whose payer did."""
+        """Return what is taken, and what is shared. concerned: the keys of claims whose payer changed."""
         if features != self._features:
+            self._features, self._uses = features, _device_uses(features)
             self._allocated.clear()
-            self._taken, self._is_plain, self._features, keys = {}, True, features, claims
+            self._taken, self._is_plain = {}, True
         new: list[_Allocated] = []
         taken = dict(self._taken)
         was_plain, moved = self._is_plain, set[DeviceId]()
-        for key in keys:
-            old, claim = self._allocated.pop(key, None), claims.get(key)
+        for key in {*self._uses.update(claims), *concerned}:
+            old, uses = self._allocated.pop(key, None), self._uses.values.get(key)
             for use in old.uses if old is not None and self._is_plain else ():
                 del taken[use.device]
                 moved.add(use.device)
-            if claim is None or claim.allocation is None:
-                continue
-            is_same = old is not None and old.claim is claim
-            given = old.uses if old is not None and is_same else device_use.from_allocation(claim.allocation, features)
-            holder = Holder(claim=claim.meta.key, gang=payers.get(claim.meta.uid, ""))
-            self._allocated[key] = one = _Allocated(claim, tuple(given), holder)
-            new.append(one)
+            if uses is not None:
+                holder = Holder(claim=claims[key].meta.key, gang=payers.get(claims[key].meta.uid, ""))
+                self._allocated[key] = one = _Allocated(uses, holder)
+                new.append(one)
         for one in new:
             for use in one.uses:
                 self._is_plain &= not use.shared and use.device not in taken
@@ -218,6 +186,17 @@ class _Devices:
                     taken[use.device] = one.holder
         self._taken = taken
         return taken, shares
+
+
+def _device_uses(features: Features | None) -> Derived[str, Claim, tuple[DeviceUse, ...]]:
+    """Declare the device uses of claims under some features; of a claim without an allocation there are none."""
+
+    def uses(_: str, claim: Claim) -> tuple[DeviceUse, ...] | None:
+        if claim.allocation is None or features is None:
+            return None
+        return tuple(device_use.from_allocation(claim.allocation, features))
+
+    return Derived(uses)
 
 
 class _NodeCapacities:
@@ -294,7 +273,7 @@ class IncrementalUsage:
     _seen: _Seen = field(default_factory=_Seen)
     _devices: _Devices = field(default_factory=_Devices)
     _bounds: _NodeCapacities = field(default_factory=_NodeCapacities)
-    _users: Users = field(default_factory=Users)
+    _users: Inverted[Placement, Uid, Uid] = field(default_factory=lambda: Inverted(claim_users))
     counted_for: object = None
     """The token of the cluster state that was built from the counts."""
     planned: Collection[DeviceId] = ()
@@ -313,7 +292,8 @@ class IncrementalUsage:
 
     def _forget(self) -> None:
         self._placements, self._claims, self.counted_for = {}, {}, None
-        self._seen, self._devices, self._bounds, self._users = _Seen(), _Devices(), _NodeCapacities(), Users()
+        self._seen, self._devices, self._bounds = _Seen(), _Devices(), _NodeCapacities()
+        self._users = Inverted(claim_users)
 
     def _counted(
         self, snapshot: Snapshot, placements: Sequence[Placement], by_uid: Mapping[Uid, Claim], features: Features
@@ -330,7 +310,7 @@ class IncrementalUsage:
         renewed = [claims[key] for key in keys for claims in (self._claims, snapshot.claims) if key in claims]
         self._placements, self._claims = by_gang, snapshot.claims
         concerned = self._seen.refresh(changes, renewed, by_uid)
-        taken, shares = self._devices.refresh(snapshot.claims, {*keys, *concerned}, self._seen.payers, features)
+        taken, shares = self._devices.refresh(snapshot.claims, concerned, self._seen.payers, features)
         left = self._bounds.refresh(snapshot.nodes, snapshot.pods, changes)
         return UsageTotals(
             taken=taken,

@@ -4,10 +4,10 @@ The run time of a gang counts from when the last of its pods was started by its 
 has not been observed. If pods of another gang use a claim of the gang, its end is unknown.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import NamedTuple
+from functools import partial
 
 from admission.api.kubernetes.nodes import Resources
 from admission.api.muster.ledger_entries import Placement
@@ -15,6 +15,7 @@ from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.dra.metering import device_meters
 from admission.dra.state.simulation import Interval
+from admission.incremental import Memo
 from admission.scheduling.backfill.reservations import ExpectedEnd
 from admission.scheduling.checks import runtime
 from admission.workloads.gangs import Group
@@ -23,25 +24,12 @@ Users = Mapping[Uid, frozenset[Uid]]
 """By claim, the pods with a slot in the ledger that use it."""
 
 
-class _Made(NamedTuple):
-    """An expected end and its inputs."""
-
-    placement: Placement
-    group: Group | None
-    queue: Queue | None
-    expected_end: ExpectedEnd
-
-
 @dataclass(slots=True)
 class ExpectedEnds:
     """The expected ends as last computed; one is computed again if its gang, placement or queue changed."""
 
-    _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
-    _groups: tuple[Group, ...] = ()
-    _queues: Mapping[QueueName, Queue] = field(default_factory=dict)
-    _users: Users = field(default_factory=dict)
-    _made: dict[GangUid, _Made] = field(default_factory=dict)
-    _by_gang: Mapping[str, ExpectedEnd] = field(default_factory=dict)
+    _ends: Memo[GangUid, ExpectedEnd] = field(default_factory=Memo)
+    _by_name: Memo[None, Mapping[str, ExpectedEnd]] = field(default_factory=Memo)
 
     def refresh(
         self,
@@ -51,38 +39,36 @@ class ExpectedEnds:
         users: Users,
         now: datetime,
     ) -> Mapping[str, ExpectedEnd]:
-        """Return the expected ends by gang name; the same mapping as before if nothing changed."""
-        inputs = (placements, groups, queues, users)
-        known = (self._placements, self._groups, self._queues, self._users)
-        if all(one is other for one, other in zip(inputs, known, strict=True)):
-            return self._by_gang
-        self._placements, self._groups, self._queues, self._users = inputs
-        seated = {group.uid: group for group in groups if group.placement is not None}
-        before, self._made = self._made, {}
-        for uid, placement in placements.items():
-            group, queue, made = seated.get(uid), queues.get(placement.queue), before.get(uid)
-            is_same = made is not None and made.placement is placement and made.group is group and made.queue is queue
-            if made is None or not is_same:
-                made = _Made(placement, group, queue, _expected_end(placement, group, queue, now))
-            self._made[uid] = made
-        self._by_gang = self._named()
-        return self._by_gang
+        """Return the expected ends by gang name; the same mapping as before if nothing changed.
 
-    def _named(self) -> Mapping[str, ExpectedEnd]:
-        """Return the expected ends by name. If two gangs of one name hold devices, old and new, the end is unknown."""
-        found: dict[str, ExpectedEnd] = {}
-        for placement, _, _, expected_end in self._made.values():
-            other = found.get(placement.gang)
-            if other is not None:
-                requests = (*other.interval.requests, *expected_end.interval.requests)
-                found[placement.gang] = replace(
-                    other, interval=Interval(gang=placement.gang, requests=requests), end=None
-                )
-            elif expected_end.end is not None and _is_shared(placement, self._users):
-                found[placement.gang] = replace(expected_end, end=None)
-            else:
-                found[placement.gang] = expected_end
-        return found
+        `now` is no input of an end: that of a gang without pods is when it was first seen without them.
+        """
+
+        def by_name() -> Mapping[str, ExpectedEnd]:
+            placed = {group.uid: group for group in groups if group.placement is not None}
+            ends = []
+            for uid, placement in placements.items():
+                inputs = placement, placed.get(uid), queues.get(placement.queue)
+                ends.append((placement, self._ends.get(uid, inputs, partial(_expected_end, *inputs, now))))
+            self._ends.keep_only(placements)
+            return _named(ends, users)
+
+        return self._by_name.get(None, (placements, groups, queues, users), by_name)
+
+
+def _named(ends: Iterable[tuple[Placement, ExpectedEnd]], users: Users) -> Mapping[str, ExpectedEnd]:
+    """Return the expected ends by name. If two gangs of one name hold devices, old and new, the end is unknown."""
+    found: dict[str, ExpectedEnd] = {}
+    for placement, expected_end in ends:
+        other = found.get(placement.gang)
+        if other is not None:
+            requests = (*other.interval.requests, *expected_end.interval.requests)
+            found[placement.gang] = replace(other, interval=Interval(gang=placement.gang, requests=requests), end=None)
+        elif expected_end.end is not None and _is_shared(placement, users):
+            found[placement.gang] = replace(expected_end, end=None)
+        else:
+            found[placement.gang] = expected_end
+    return found
 
 
 def _expected_end(placement: Placement, group: Group | None, queue: Queue | None, now: datetime) -> ExpectedEnd:

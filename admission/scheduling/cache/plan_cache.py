@@ -8,6 +8,10 @@ A cycle runs for every change in the cluster, most of which do not concern pendi
 - Other *holds* of single gangs, while the cluster state, the quotas, their usage and the gang's own demand are the
   same. That is sound, since the planner is a function of exactly these. Only holds found before the cycle's first grant
   count.
+
+Neither is a declaration over `admission.incremental`: a proof survives changes of its input, the cluster state, as long
+as these cannot help, and a hold is compared by the value of quotas and usage, which are other objects in each cycle.
+The law is tested in `tests/property/test_cycles.py`.
 """
 
 from collections.abc import Hashable, Mapping, Sequence

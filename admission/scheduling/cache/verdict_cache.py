@@ -3,6 +3,9 @@
 A verdict names its source: a check whose inputs are known, or a proof that there is no plan. It stands while the gang,
 its claims and the inputs of all checks are the same, and its queue's quota still suffices, or is short by the same
 amount. Every other hold (a back-off, a budget, a search that reached its bound) is recomputed in every cycle.
+
+A verdict on quota stands under other usage if the shortage is the same, which identity of inputs cannot say, so this is
+no declaration over `admission.incremental`. The law is tested in `tests/property/test_cycles.py`.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
