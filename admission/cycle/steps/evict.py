@@ -233,8 +233,8 @@ class GangEviction:
     def _by_maker(self, inputs: CycleInputs, group: Group) -> tuple[set[Uid], list[tuple[Suspend, list[Pod]]]]:
         """Return the pods of a gang that are evicted one by one, and the calls that suspend the makers of the others.
 
-        For a gang without a workload. A Job that another object controls is not suspended, since that object would
-        resume it.
+        For a gang without a workload. A Job that another object controls is not suspended, since that object decides
+        about its suspension.
         """
         single, made = set[Uid](), dict[Uid, tuple[Suspend, list[Pod]]]()
         for pod in group.pods:
