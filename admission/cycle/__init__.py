@@ -1,3 +1,3 @@
-"""Runs one admission cycle over ports; no library of the shell is named here."""
+"""Runs one admission cycle over ports, without any library of the shell."""
 
 __all__ = ["cycle", "outcome", "profile", "reconcile", "state"]

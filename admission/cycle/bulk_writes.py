@@ -1,4 +1,4 @@
-"""Writes to many objects at a time, each of which may fail without the others."""
+"""Concurrent writes to many objects, each of which may fail alone."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -41,14 +41,14 @@ class BulkWriter:
                 tasks.create_task(run(item))
 
     async def each_pod(self, pods: Iterable[Pod], write: Write) -> list[Pod]:
-        """Write every pod. Return those that have to be tried again."""
+        """Write every pod; return those to be tried again."""
         return await self._lanes([[(pod, write)] for pod in pods])
 
     async def open_gates(self, pairs: Iterable[tuple[Pod, NodeName]]) -> None:
-        """Open gates, in order on each node and several nodes at a time. The next cycle tries again what fails.
+        """Open gates, in order on each node and several nodes at a time. The next cycle retries failed ones.
 
-        On one node the order counts: kube-scheduler gives devices to the pod that it sees first. A pod without a node
-        goes where kube-scheduler puts it.
+        On one node the order matters: kube-scheduler allocates to the pod that it sees first. For a pod without a node
+        kube-scheduler chooses the node.
         """
 
         def opener(node: NodeName) -> Write:
@@ -74,7 +74,7 @@ class BulkWriter:
                 try:
                     await write(pod)
                 except GoneError:
-                    continue  # the next cycle sees that the pod is gone, and what follows from it
+                    continue  # the next cycle sees that the pod is gone, and acts on it
                 except (RetryError, FixError) as error:
                     failed.append(pod)
                     await events.gang_failed(self.reports, pod, error)

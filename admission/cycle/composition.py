@@ -1,4 +1,4 @@
-"""The steps of one cycle, each given the parts of the leader's state that it uses."""
+"""The composition of a cycle's steps: each is given the parts of the leader's state that it uses."""
 
 from dataclasses import dataclass
 

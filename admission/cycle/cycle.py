@@ -1,7 +1,7 @@
 """One admission cycle: the numbered steps from a frozen snapshot to opened gates.
 
 Called by `admission.controller` for every batch of changes, and by `muster simulate` with ports in memory. The order of
-the steps keeps the promises: nothing is placed before its reservation is committed, and what an earlier cycle or an
+the steps guarantees that nothing is placed before its reservation is committed, and that what an earlier cycle or an
 earlier leader left unfinished is taken back or finished before anything new is decided.
 """
 
@@ -19,20 +19,20 @@ from admission.cycle.steps import catch_up
 
 
 async def run(leader: Leader, now: datetime) -> CycleResult:
-    """Run one cycle. Raises DeposedError when another leader has taken over; everything else is tried again later."""
+    """Run one cycle. Raises DeposedError if another leader has taken over; later cycles retry everything else."""
     mirror, term, traces, executor = leader.mirror, leader.term, leader.ports.traces, leader.process.executor
     steps = composition.compose(leader, CycleLog())
 
-    # 1. Freeze what is seen, and bring the books up to date with what was allocated. The snapshot is as of `now`, and
-    # the database may take its time.
+    # 1. Freeze the observed state, and bring the ledger up to date with allocations. The snapshot is taken before the
+    # database answers, so that it is as of `now`.
     with traces.step("gather"):
         snapshot = leader.in_flight.over(leader.ports.view.snapshot())
         await mirror.open()
         steps.protection.judge(snapshot, now)
         inputs = await _gather(leader, steps, snapshot, now)
 
-    # 2. Take back gangs that cannot start complete or in time; only then release what is gone, since their missing pods
-    # are part of it.
+    # 2. Take back gangs that cannot start complete or in time. Only then release what is gone: the missing pods of such
+    # gangs are part of it, and are why they are taken back.
     if mirror.is_complete and term.is_confirmed:
         inputs = await steps.eviction.take_back_due(inputs)
         await steps.eviction.resume_jobs(inputs)
@@ -41,8 +41,8 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
         inputs = steps.inputs.regroup(inputs)
         await steps.finalizers.remove(inputs)
 
-    # 3. Hand the places of a workload over to its pods, and finish what was granted and is not placed yet. Not from a
-    # book that may be out of date.
+    # 3. Hand the slots of a workload over to its pods, and finish what was granted and is not placed yet; but not from
+    # a book that may be out of date.
     if not mirror.is_down and term.is_confirmed:
         inputs = await steps.deallocation.collect(inputs)
         await steps.suspend_resume.hand_over(inputs)
@@ -50,8 +50,8 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
         inputs = steps.inputs.regroup(inputs)
         inputs = steps.inputs.regroup(await steps.placement.finish(inputs))
 
-    # 4. Decide about waiting gangs, in order. A pure function of the snapshot and the books, off the event loop. A
-    # queue with grants is to stay while they are open, even if it is deleted.
+    # 4. Decide about pending gangs, in order. A pure function of the snapshot and the book, off the event loop. Queues
+    # get their finalizers first, so that a queue with grants exists while they are open, even if it is deleted.
     inputs = catch_up.without_unconfirmed(term, mirror.book, inputs)
     await steps.finalizers.add(inputs)
     await mirror.read_usage(inputs)
@@ -63,16 +63,16 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
     # 5. Commit the reservations. 6. Place: only what was committed.
     decisions = await steps.commit.commit(inputs, decided.updated, balances)
 
-    # 7. Evict for gangs that are held, as it was decided. What that frees is theirs in a later cycle.
+    # 7. Evict the preemption targets of held gangs. These get what is freed in a later cycle.
     await steps.preemption.evict(inputs, victims)
 
-    # 8. Report it.
+    # 8. Report.
     with traces.step("report"):
         return await steps.report.report(steps.inputs.regroup(inputs), replace(decided, updated=tuple(decisions)))
 
 
 async def preload(leader: Leader, clock: datetime) -> None:
-    """Read all that a cycle reads, and keep what a cycle keeps: for a standby that may lead soon.
+    """Fill the caches of a standby, which may lead soon, with all that a cycle reads.
 
     Decisions have no effect, and nothing is written. Raises LedgerUnavailableError.
     """

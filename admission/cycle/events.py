@@ -1,4 +1,4 @@
-"""Events on pods and queues: told once per change, to the people who look at them with kubectl."""
+"""The Events on pods and queues, for users of kubectl: each is emitted once per change."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -19,16 +19,16 @@ from admission.scheduling.placement.protection_conditions import Change
 from admission.workloads.gangs import Group
 
 Reported = tuple[str, str]
-"""Reason and sentence that were last said of a gang."""
+"""The reason and message last reported of a gang."""
 
 NO_GANG = GangUid("")
 
 MOST = 8
-"""Pods of one gang that get an Event of their own; the Gang's status says it for all."""
+"""The most pods of one gang that get an Event; the Gang's status reports it for all."""
 
 
 async def gang_admitted(reports: Reports, group: Group, grant: Grant) -> None:
-    """Tell the pods of a gang where they may go."""
+    """Emit on the pods of an admitted gang where they go."""
     if any(names.is_expected(planned.uid) for planned in grant.plan.pods):
         message = f"gang {group.key} was admitted from queue {group.queue}; its workload is resumed"
         await reports.notify(_about(group.waiting[0], group.uid, EventType.NORMAL, EventReason.ADMITTED, message))
@@ -50,14 +50,14 @@ async def gang_admitted(reports: Reports, group: Group, grant: Grant) -> None:
 async def gangs_held(
     reports: Reports, by_uid: Mapping[GangUid, Group], gangs: Iterable[GangReport], reported: dict[GangUid, Reported]
 ) -> None:
-    """Tell the pods of gangs that wait why. gangs: those of which something changed. by_uid: all gangs."""
+    """Emit on the pods of held gangs why they are held. gangs: those whose status changed. by_uid: all gangs."""
     for uid in [uid for uid in reported if uid not in by_uid]:
         del reported[uid]
     for report in gangs:
         if report.hold is None or report.uid not in by_uid:
             reported.pop(report.uid, None)
             continue
-        # The numbers of a budget move all the time; the gang's status has them.
+        # The numbers of a budget change every second, so they are reported in the gang's status only.
         moving = report.hold.reason is HoldReason.BUDGET_EXHAUSTED
         said = (str(report.hold.reason), "" if moving else report.hold.message)
         if reported.get(report.uid) == said:
@@ -69,9 +69,9 @@ async def gangs_held(
 
 
 def _listeners(group: Group) -> Sequence[Pod]:
-    """Return the pods that are told why a gang waits. One that is expected stands for its workload.
+    """Return the pods on which a hold is emitted; an expected pod stands for its workload.
 
-    Those for which places are kept are there in a moment, and nobody needs to be told.
+    While a resumed workload creates its pods no Event is emitted on those that exist: the others come in a moment.
     """
     if not any(names.is_expected(pod.meta.uid) for pod in group.pods):
         return group.waiting[:MOST]
@@ -79,7 +79,7 @@ def _listeners(group: Group) -> Sequence[Pod]:
 
 
 async def gang_evicted(reports: Reports, eviction: Eviction) -> None:
-    """Tell the pods of a gang that they were taken back."""
+    """Emit on the pods of a gang that it was evicted."""
     for pod in eviction.pods[:MOST]:
         message = f"gang {eviction.group.key} was evicted as a whole: {eviction.reason}"
         cause = eviction.cause or EventReason.EVICTED
@@ -87,20 +87,20 @@ async def gang_evicted(reports: Reports, eviction: Eviction) -> None:
 
 
 async def gang_returned(reports: Reports, group: Group, pods: Sequence[Pod], reason: str) -> None:
-    """Tell pods that they do not go where they were told to."""
+    """Emit on pods that their gang could not be placed as planned."""
     for pod in pods[:MOST]:
         message = f"gang {group.key} cannot be placed as planned and waits again: {reason}"
         await reports.notify(_about(pod, group.uid, EventType.NORMAL, EventReason.REPLANNED, message))
 
 
 async def gang_failed(reports: Reports, pod: Pod, error: MusterError) -> None:
-    """Tell a pod that changing it failed, and that it is tried again."""
+    """Emit on a pod that a write to it failed and is retried."""
     message = f"{error}; it is tried again"
     await reports.notify(_about(pod, NO_GANG, EventType.WARNING, EventReason.WRITE_FAILED, message))
 
 
 async def placed_differently(reports: Reports, groups: Iterable[Group], chosen: Mapping[GangUid, Chosen]) -> None:
-    """Tell gangs that asked for `Allocate` that they are pinned."""
+    """Emit on gangs that requested `Allocate` that they are placed in another mode."""
     for group in groups:
         found = chosen.get(group.uid)
         if found is not None and found.fell_back:
@@ -109,7 +109,7 @@ async def placed_differently(reports: Reports, groups: Iterable[Group], chosen: 
 
 
 async def fence_changes(reports: Reports, queues: Iterable[Queue], changes: Sequence[Change]) -> None:
-    """Tell queues whose devices are protected from now on, or are not any more."""
+    """Emit on queues the changes of the protection of devices."""
     for queue in queues if changes else ():
         for change in changes:
             notice = Notice(
@@ -126,7 +126,7 @@ async def fence_changes(reports: Reports, queues: Iterable[Queue], changes: Sequ
 
 
 async def queues_kept(reports: Reports, queue: Meta, message: str) -> None:
-    """Tell a queue that is deleted, and that nothing uses any more, what keeps it."""
+    """Emit on a deleted and unused queue why its finalizer could not be removed."""
     notice = Notice(
         api_version=names.API_VERSION,
         kind="Queue",
@@ -141,7 +141,7 @@ async def queues_kept(reports: Reports, queue: Meta, message: str) -> None:
 
 
 def _about(pod: Pod, gang: GangUid, kind: EventType, reason: NoticeReason, message: str) -> Notice:
-    """Return an Event on a pod; on its workload, where the pod is only expected. gang: whose it is."""
+    """Return an Event on a pod or, if the pod is only expected, on its workload. gang: of the pod."""
     owner = pod.meta.controller
     if names.is_expected(pod.meta.uid) and owner is not None:
         return Notice(

@@ -1,7 +1,7 @@
-"""What a cycle has decided, gang by gang: told once, for the log and for those who count.
+"""The outcomes of a cycle, gang by gang, for the log and the metrics.
 
-A gang that waits for a reason is decided about again in every cycle. That is told when it begins and when the reason
-changes; a sentence whose numbers move all the time is not told again.
+A held gang is decided about again in every cycle. Its outcome is reported when the hold begins and when its reason
+changes, but not when only the numbers in its message do.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,25 +16,25 @@ from admission.scheduling.checks.chain import Decision, Grant
 from admission.workloads.gangs import Group
 
 Said = tuple["Kind", str]
-"""What was last told of a gang that waits: kind and reason."""
+"""The kind and reason last reported of a held gang."""
 
 
 class Kind(StrEnum):
-    """What was decided."""
+    """The kind of an outcome."""
 
     ADMITTED = "admitted"
     HELD = "held"
     REFUSED = "refused"
-    """It can never start as it is."""
+    """The gang can never start as it is."""
     EVICTED = "evicted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What was decided of one gang. reason: empty where it was admitted. details: the numbers behind it.
+    """The outcome for one gang. reason: empty if it was admitted. details: the numbers behind the message.
 
-    pods, charge, user: of those that were admitted. waited: since the gang has queued; None for pods that come to a
-    gang that runs already. made_room_for: the gang for which it was evicted.
+    pods, charge, user: of an admission. waited: since the gang was queued; None for pods that join a running gang.
+    made_room_for: the gang for which it was evicted.
     """
 
     kind: Kind
@@ -54,7 +54,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class OutcomeLog:
-    """Tells what was decided. One per leader."""
+    """Selects the outcomes that are new. One per leader."""
 
     _said: dict[GangUid, Said] = field(default_factory=dict)
 
@@ -66,7 +66,7 @@ class OutcomeLog:
         groups: Mapping[GangUid, Group],
         now: datetime,
     ) -> tuple[Outcome, ...]:
-        """Return what is to be told of a cycle. decisions, statuses: those made in it; groups: all gangs."""
+        """Return the new outcomes of a cycle. decisions, statuses: of this cycle. groups: all gangs."""
         admitted = [_admitted(one.group, one.outcome, now) for one in decisions if isinstance(one.outcome, Grant)]
         taken = [_evicted(group, what) for group, what in evicted]
         waiting = [outcome for status in statuses if (outcome := self._waiting(status)) is not None]
@@ -75,7 +75,7 @@ class OutcomeLog:
         return (*admitted, *taken, *waiting)
 
     def _waiting(self, status: GangReport) -> Outcome | None:
-        """Return why a gang waits, unless that was told already."""
+        """Return the outcome of a held gang, unless it was reported already."""
         hold = status.hold
         if hold is None:
             self._said.pop(status.uid, None)

@@ -1,14 +1,14 @@
-"""Which kube-scheduler to decide like: the one that the operator names, else the one of the API server's version."""
+"""The profile of the kube-scheduler to predict: the operator's choice, else that of the API server's version."""
 
 from admission.dra import compatibility
 from admission.dra.compatibility import Release, SchedulerProfile
 
 AUTO = "auto"
 CHOICES = (AUTO, *Release)
-"""What an operator may name."""
+"""The values that an operator may choose."""
 
 NEWEST = compatibility.profile(Release.V1_37)
-"""Where nobody names a release and there is no cluster to ask."""
+"""The default without a choice and without a cluster."""
 
 
 def named(choice: str) -> SchedulerProfile | None:

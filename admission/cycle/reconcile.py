@@ -1,9 +1,9 @@
-"""The books against the cluster, now and once more some seconds later; what differs both times is told, or fixed.
+"""The reconciliation of the ledger with the cluster: differences found twice, seconds apart, are reported or fixed.
 
-A leader may be at work meanwhile: a claim that was allocated a second ago is not in the books yet, and will be. So only
-what stands through both looks counts. Each look reads the books first and the cluster afterwards, so that nothing that
-is in the books is missing from a cluster that was seen before. Corrections are posted for the book that they were made
-from, or not at all: when another client has written meanwhile, they are made again.
+A leader may be writing meanwhile: a claim allocated a second ago is not in the ledger yet, but will be. So only what
+differs both times counts. Each time the ledger is read first and the cluster afterwards, so that the cluster is never
+older than the ledger. Corrections are posted only for the book that they were made from: if another client has written
+meanwhile, they are made again.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -21,41 +21,41 @@ from admission.lifecycle.reconciliation import Author, Difference, What
 from admission.lifecycle.transitions import ObservedAllocations
 
 ATTEMPTS = 10
-"""How often corrections are made again because another client has written."""
+"""The most tries of a repair while other clients write."""
 
 
 class Books(Protocol):
-    """The ledger as somebody who does not lead may use it."""
+    """The ledger, for a client that does not lead."""
 
     async def load(self) -> Book:
-        """Return what is open, and every balance."""
+        """Return the open placements and every balance."""
         ...
 
     async def amend(self, entries: Sequence[Entry], *, known: Book) -> Sequence[Posted]:
-        """Record entries for this book, under the leader's epoch. Raises ConflictError when it is not the latest."""
+        """Record entries for this book, under the leader's epoch. Raises ConflictError if it is not the latest."""
         ...
 
     async def rebuild(self, note: Entry) -> Posted:
-        """Make balances and what is open again from the chain, and record an entry that says so.
+        """Compute balances and open placements again from the chain of entries, and record the note.
 
-        Raises LedgerCorruptError when the chain is wrong, and ConflictError when others write meanwhile.
+        Raises LedgerCorruptError if the chain is broken, and ConflictError if others write meanwhile.
         """
         ...
 
 
 class Cluster(Protocol):
-    """The cluster."""
+    """The cluster, read directly."""
 
     async def now(self) -> Snapshot:
-        """Return the cluster as it is when asked, or later. Raises ClusterUnavailableError."""
+        """Return the cluster as of the call or later. Raises ClusterUnavailableError."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What was fixed.
+    """The outcome of a repair.
 
-    differences: what was to be. posted: the entries that do so. left: what still differs.
+    differences: those to fix. posted: the entries that fix them. left: those that still exist.
     """
 
     differences: tuple[Difference, ...] = ()
@@ -70,7 +70,7 @@ class _Observation(NamedTuple):
 
 
 async def compare(ledger: Books, cluster: Cluster, pause: Callable[[], Awaitable[None]]) -> tuple[Difference, ...]:
-    """Return what differs before and after a pause."""
+    """Return the differences that exist both before and after a pause."""
     first = (await _observe(ledger, cluster)).differences
     if not first:
         return ()
@@ -81,10 +81,10 @@ async def compare(ledger: Books, cluster: Cluster, pause: Callable[[], Awaitable
 async def repair(
     ledger: Books, cluster: Cluster, wanted: Collection[Difference], author: Callable[[Book], Author]
 ) -> Outcome:
-    """Post what fixes these differences, as far as they still stand. author: who says so, when, given the book.
+    """Post entries that fix these differences, if they still exist. author: returns author and time, given the book.
 
-    Raises ConflictError when others write all the time, LedgerCorruptError when no balance can be trusted, and as the
-    ledger and the cluster do.
+    Raises ConflictError if others write all the time, LedgerCorruptError if no balance can be trusted, and the errors
+    of the ledger and the cluster.
     """
     posted: list[tuple[Entry, Posted]] = []
     for _ in range(ATTEMPTS):

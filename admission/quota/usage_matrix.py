@@ -91,7 +91,7 @@ class Column:
         return borrowing.idle(subtree=self.subtree[number], kept=self.kept[number], usage=self.usage[number])
 
     def move(self, number: int, amount: int) -> None:
-        """Add to the usage of a queue and, as far as it is passed up, of those above it. amount may be negative."""
+        """Add to the usage of a queue, and what is passed up to that of the queues above. amount may be negative."""
         self.own[number] += amount
         while number != ROOT and amount:
             kept, before = self.kept[number], self.usage[number]

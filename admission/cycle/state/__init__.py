@@ -1,4 +1,4 @@
-"""What a leader keeps from one cycle to the next, part by part."""
+"""The state that a leader keeps between cycles."""
 
 __all__ = [
     "evictions",

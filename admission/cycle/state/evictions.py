@@ -1,6 +1,6 @@
-"""What a leader remembers of gangs that were taken back: back-offs, causes, and evictions that are under way.
+"""The state of evictions: back-offs, causes, and evictions in progress.
 
-All of it is derived from what is written (the gang's status, the books), so that the next leader continues from there.
+All of it is derived from what is written (the gang's status, the ledger), so the next leader continues from there.
 """
 
 import sys
@@ -25,38 +25,39 @@ from admission.workloads.gang_cache import GangCache, Place
 from admission.workloads.gangs import Group
 
 FORGET_AFTER = timedelta(hours=1)
-"""How long a back-off outlives the pods of its gang: their controller has had time to make new ones."""
+"""How long a back-off outlives the pods of its gang, so that their controller has time to create new ones."""
 
 Placements = Mapping[GangUid, Placement]
 
 
 @dataclass(slots=True)
 class EvictionState:
-    """Gangs that were taken back, are being taken back, or lack pods. One per leader.
+    """The gangs that were taken back, are being taken back, or lack pods. One per leader.
 
-    Rule: a gang is `ending` from `note` until `finish`, and has an entry in `evicted` as long as it is. `recall` takes
-    over what an earlier leader wrote, and forgets what running gangs and gangs that are long gone do not need.
+    Rule: a gang is `ending` from `note` until `finish`, and has an entry in `evicted` during that time.
+    `restore_backoffs` takes over what an earlier leader wrote, and drops what running or long deleted gangs do not
+    need.
     """
 
     _gangs: GangCache
-    """Tells which gangs exist, and keeps the place in the order of those that are recreated."""
+    """Knows which gangs exist, and keeps the place in the order for gangs that are recreated."""
     _backoffs: dict[GangUid, Backoff] = field(default_factory=dict)
     _workload_backoffs: dict[str, Backoff] = field(default_factory=dict)
-    """Back-offs of gangs that their controller recreates under another UID, by what these have in common."""
+    """Back-offs of gangs that their controller recreates under another UID, by what these have in common (`Identity.line`)."""
     _evicted: dict[GangUid, Evicted] = field(default_factory=dict)
-    """Gangs that were taken back though they could have run on, by any leader, until they run again."""
+    """Gangs that any leader evicted although they could have run on, until they run again."""
     _ending: set[GangUid] = field(default_factory=set)
-    """Those of them that still have pods or places."""
+    """Those of them that still have pods or slots."""
     _requeues: dict[GangUid, int] = field(default_factory=dict)
-    """How often gangs that have not run since could not be placed as planned."""
+    """How often a gang could not be placed as planned since it last ran."""
     _sizes: dict[GangUid, int] = field(default_factory=dict)
-    """How many places gangs had that are incomplete now, when they were last complete, or as they started."""
+    """By incomplete gang, how many slots it had when it was last complete, or when it started."""
     _partial: dict[GangUid, str] = field(default_factory=dict)
-    """Gangs of which some pods were evicted and others not yet, and why."""
+    """By gang of which some but not all pods were evicted, the reason."""
     _vacancies: Vacancies = field(default_factory=dict)
-    """Places that pods of running gangs have left."""
+    """Slots that pods of running gangs have left."""
     _recalled: tuple[Group, ...] = ()
-    """The gangs whose records were last read."""
+    """The gangs whose statuses were last read."""
 
     @property
     def backoffs(self) -> Mapping[GangUid, Backoff]:
@@ -72,7 +73,7 @@ class EvictionState:
 
     @property
     def unfinished(self) -> set[GangUid]:
-        """Return the gangs whose eviction is under way, for whichever cause."""
+        """Return the gangs whose eviction is in progress, for any cause."""
         return self._ending | self._partial.keys()
 
     @property
@@ -82,14 +83,14 @@ class EvictionState:
     # One eviction.
 
     def note_sizes(self, groups: Iterable[Group], placements: Placements) -> None:
-        """Note how many places a gang has as it starts, loses one or is scaled, until it is complete again."""
+        """Record the slots of gangs that start, lose a pod or are scaled, until they are complete again."""
         self._partial = {uid: reason for uid, reason in self._partial.items() if uid in placements}
         placed = ((group.uid, group.placement) for group in groups if not group.in_full)
         before = self._sizes
         self._sizes = {uid: before.get(uid, len(one.seats)) for uid, one in placed if one is not None and one.seats}
 
     def size(self, gang: GangUid) -> int:
-        """Return how many places a gang had when it was last complete."""
+        """Return how many slots a gang had when it was last complete; a very large number if not known."""
         return self._sizes.get(gang, sys.maxsize)
 
     def note_partial(self, gang: GangUid, reason: str) -> None:
@@ -103,7 +104,7 @@ class EvictionState:
         return self._partial.get(gang, "")
 
     def note(self, inputs: CycleInputs, eviction: Eviction) -> bool:
-        """Note an eviction: its back-off, and its cause if the gang could have run on. Return whether that is new."""
+        """Record an eviction: its back-off, and its cause if the gang could have run on. Return whether it is new."""
         group, queue = eviction.group, inputs.snapshot.queues.get(eviction.group.queue)
         if group.identity.line:
             self._gangs.places[group.identity.line] = Place(since=group.first_queued, noted=inputs.now)
@@ -122,14 +123,14 @@ class EvictionState:
         return True
 
     def finish(self, gang: GangUid) -> Evicted | None:
-        """Note that a gang has given everything back; return why it was evicted, if it could have run on."""
+        """Record that a gang has given everything back; return why it was evicted, if it could have run on."""
         if gang not in self._ending:
             return None
         self._ending.discard(gang)
         return self._evicted[gang]
 
     def note_requeue(self, inputs: CycleInputs, group: Group, reason: str, *, most: int) -> bool:
-        """Count that a gang could not be placed as planned. Return whether it backs off: after more than `most`."""
+        """Count a failed placement of a gang. Return whether it backs off, as after more than `most`."""
         times = self._requeues[group.uid] = self._requeues.get(group.uid, 0) + 1
         queue = inputs.snapshot.queues.get(group.queue)
         if times <= most or queue is None:
@@ -150,19 +151,19 @@ class EvictionState:
         )
 
     def _is_repeated(self, eviction: Eviction) -> bool:
-        """Return whether an earlier cycle began the same eviction, and could not delete all pods."""
+        """Return whether an earlier cycle began the same eviction but could not delete all pods."""
         backoff = self._backoffs.get(eviction.group.uid)
         placement = eviction.group.placement
         return backoff is not None and placement is not None and backoff.since >= placement.reserved_at
 
-    # Places that pods left.
+    # Slots that pods left.
 
     def note_released(self, placements: Placements, entries: Iterable[Entry]) -> None:
-        """Note the places that are given back by entries. placements: those before the entries."""
+        """Record the slots that entries give back. placements: those before the entries."""
         self._vacancies = replacement_slots.after(self._vacancies, placements, entries)
 
     def fill(self, gang: GangUid, pods: Iterable[Pod]) -> None:
-        """Forget the places of pods that were replaced by these."""
+        """Drop the vacant slots that these pods have filled."""
         places = self._vacancies.get(gang)
         if places:
             self._vacancies = {**self._vacancies, gang: replacement_slots.taken(places, pods)}
@@ -170,9 +171,9 @@ class EvictionState:
     # What an earlier leader wrote.
 
     def restore_backoffs(self, inputs: CycleInputs, placements: Placements) -> None:
-        """Take over what is written in Gangs' status; forget gangs that run, or are gone for long.
+        """Take over what the status of Gangs says; drop gangs that run, or were deleted long ago.
 
-        A gang that its controller recreates after an eviction, under another UID, continues where the one before was.
+        A gang that its controller recreates under another UID after an eviction continues the back-off of the old one.
         """
         places = self._gangs.places
         for line in [line for line, place in places.items() if inputs.now - place.noted > FORGET_AFTER]:
@@ -214,7 +215,7 @@ class EvictionState:
         self._requeues.pop(group.uid, None)
 
     def _written_backoff(self, inputs: CycleInputs, group: Group, record: Gang) -> Backoff:
-        """Return the back-off that an earlier leader wrote, by its own clock."""
+        """Return the back-off that an earlier leader wrote, with times by its clock."""
         evicted, queue = self._evicted.get(group.uid), inputs.snapshot.queues.get(group.queue)
         return Backoff(
             evictions=record.evictions,
@@ -224,7 +225,7 @@ class EvictionState:
         )
 
     def _restore_eviction(self, inputs: CycleInputs, group: Group) -> None:
-        """Take over from the status that a gang was evicted, and is still to be; forget it once the gang runs again."""
+        """Take over from the status that a gang was or has to be evicted; drop that once the gang runs again."""
         uid, placement = group.uid, group.placement
         written = group.record.evicted if group.record is not None else None
         if written is not None and uid not in self._evicted:
@@ -237,7 +238,7 @@ class EvictionState:
 
 
 def _is_noted(group: Group, noted: Collection[GangUid], lines: Collection[str]) -> bool:
-    """Return whether something is remembered of a gang that ends once it runs. noted, lines: of which gangs."""
+    """Return whether state is kept for a gang that has to be dropped once it runs. noted, lines: UIDs and lineages."""
     if group.uid in noted or (lines and group.identity.line in lines):
         return True
     return group.record is not None and group.record.evicted is not None

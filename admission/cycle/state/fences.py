@@ -1,4 +1,4 @@
-"""Which drivers' devices kube-scheduler leaves to Muster, as last judged and as last reported."""
+"""The protection of drivers' devices from kube-scheduler, as last judged and as last reported."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ class FenceState:
     _judged_at: datetime = EPOCH
     """By the wall clock of the cycle."""
     _watch: Watch = field(default_factory=Watch)
-    """Allocations by others that were observed."""
+    """The watch for allocations of fenced devices by other clients."""
     _reported: frozenset[str] = frozenset()
     """The drivers last reported as protected."""
 
@@ -44,10 +44,10 @@ class FenceState:
         now: datetime,
         is_confirmed: bool,
     ) -> frozenset[str]:
-        """Judge the protection of devices as of now, by the wall clock; return the fences that are to stand.
+        """Judge the protection of devices as of now, by the wall clock; return the drivers whose fences are wanted.
 
-        Whether kube-scheduler is about to pick devices for a gang is read from pods, too: so no protection counts
-        before the view is confirmed.
+        Pods show whether kube-scheduler is about to pick devices for a gang. So no protection counts before the view
+        is confirmed.
         """
         booked = {uid for one in placements.values() for uid in one.holdings} if self._watch.drivers else ()
         watch = protection_conditions.observe(self._watch, snapshot, booked)
@@ -68,7 +68,7 @@ class FenceState:
         return judgement.wanted
 
     def report_changes(self) -> Sequence[Change]:
-        """Return what has changed since this was last called."""
+        """Return the changes since the last call."""
         changes = [*protection_conditions.changes(self._reported, self._protections)]
         self._reported = protection_conditions.holding(self._protections)
         return changes

@@ -1,6 +1,6 @@
-"""Writes of this leader that its view does not show yet: claims, opened gates, evictions, resumed workloads.
+"""The leader's writes that its view does not show yet: claims, opened gates, evictions, resumed workloads.
 
-A view follows the cluster by watching and is late by moments. A cycle that did not know the writes of the one before
+A view follows the cluster by watches and is late by moments. A cycle that did not know the writes of the one before
 would repeat them, or give the same devices to another gang. kube-scheduler has an assume cache for the same reason.
 """
 
@@ -22,10 +22,10 @@ from admission.workloads import suspendable
 
 @dataclass(slots=True)
 class InFlight:
-    """What was written and is not seen yet. One per leader.
+    """The writes that are not observed yet. One per leader.
 
-    Rule: a write is noted when the API server has accepted it, and forgotten when the view shows it or the object is
-    gone.
+    Rule: a write is assumed when the API server has accepted it, and dropped when the view shows it or the object is
+    deleted.
     """
 
     _claims: dict[str, Claim] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class InFlight:
     _leaving: set[Uid] = field(default_factory=set)
     """Pods that were evicted."""
     _resumed: dict[Uid, Job | Parent] = field(default_factory=dict)
-    """Workloads that were resumed, as they were seen then."""
+    """Workloads that were resumed, as they were observed then."""
     _modes: dict[GangUid, Chosen] = field(default_factory=dict)
     """The placement modes of gangs that this leader has admitted, with the reason."""
 
@@ -52,7 +52,7 @@ class InFlight:
         return self._modes
 
     def assume_claim(self, claim: Claim | None) -> None:
-        """Note a claim as the API server returned it; None for one that was gone."""
+        """Assume a claim as the API server returned it; None for one that was deleted."""
         if claim is not None:
             self._claims[claim.meta.key] = claim
 
@@ -60,22 +60,22 @@ class InFlight:
         self._opened.add(pod.meta.uid)
 
     def assume_leaving(self, pods: Iterable[Pod]) -> None:
-        """Note evictions; a pod that is only expected has nothing to leave."""
+        """Assume evictions; pods that are only expected are left out."""
         self._leaving.update(pod.meta.uid for pod in pods if not names.is_expected(pod.meta.uid))
 
     def assume_resumed(self, uid: Uid, seen: Job | Parent) -> None:
-        """Note a workload that was resumed. seen: the object that it was resumed as."""
+        """Assume that a workload is resumed. seen: the object as observed before."""
         self._resumed[uid] = seen
 
     def is_resumed(self, uid: Uid, seen: Job | Parent) -> bool:
-        """Return whether a workload was resumed and still looks as it did before."""
+        """Return whether a workload was resumed and is still observed as before."""
         return self._resumed.get(uid) is seen
 
     def choose(self, gang: GangUid, mode: Chosen) -> None:
         self._modes[gang] = mode
 
     def over(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with the claims that it does not show yet; forget those that it shows."""
+        """Return the snapshot with the assumed claims that it does not show yet; drop those that it shows."""
         self._claims = {
             key: claim
             for key, claim in self._claims.items()
@@ -84,7 +84,7 @@ class InFlight:
         return replace(snapshot, claims={**snapshot.claims, **self._claims}) if self._claims else snapshot
 
     def forget_seen_pods(self, pods: Mapping[Uid, Pod]) -> None:
-        """Forget pods that the view has caught up with."""
+        """Drop the pods whose writes the view shows."""
         self._leaving = {uid for uid in self._leaving if uid in pods and pods[uid].meta.deleted is None}
         self._opened = {uid for uid in self._opened if (pod := pods.get(uid)) is not None and pod.gated}
 
@@ -92,12 +92,12 @@ class InFlight:
         self._resumed = {uid: seen for uid, seen in self._resumed.items() if suspendable.is_there(seen, snapshot)}
 
     def forget_released(self, placements: Mapping[GangUid, Placement]) -> None:
-        """Forget the modes of gangs that are not in the books any more."""
+        """Drop the modes of gangs that are no longer in the ledger."""
         self._modes = {gang: mode for gang, mode in self._modes.items() if gang in placements}
 
 
 def _is_behind(seen: Meta, written: Meta) -> bool:
-    """Return whether the same object is seen in an older version. Versions grow, as Kubernetes promises since 1.35."""
+    """Return whether `seen` is an older version of `written`. Kubernetes guarantees ordered versions since 1.35."""
     if seen.uid != written.uid:
         return False
     versions = seen.resource_version, written.resource_version

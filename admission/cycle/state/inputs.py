@@ -1,4 +1,4 @@
-"""What one cycle decides on, frozen; a step that changes something returns new inputs."""
+"""The frozen inputs of one cycle; a step that changes something returns new inputs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,11 +18,11 @@ from admission.workloads.gangs import Group
 class CycleInputs:
     """The inputs of one cycle.
 
-    now: the time of the books, which never goes back. clock: the wall clock, which back-offs and retries end by.
+    now: the ledger's time, which never goes back. clock: the wall clock, by which back-offs and retries end.
     profile: of the kube-scheduler whose decisions are predicted; None if nothing is predicted.
-    taken_back: gangs that this cycle evicts or tried to evict. unready: why gangs are not planned in this cycle: they
-    were just requeued, or their claims could not be freed. first_in_next: those of them that the next cycle plans
-    before any gang that ranks lower may get what they gave back.
+    taken_back: gangs that this cycle evicts or tried to evict. unready: by gang that is not planned in this cycle, the
+    hold: it was just requeued, or its claims could not be deallocated. first_in_next: those of them that the next cycle
+    plans before any gang that ranks lower, so that these do not get what was given back.
     """
 
     snapshot: Snapshot

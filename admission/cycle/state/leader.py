@@ -1,7 +1,7 @@
-"""What a leader works with during its term: the outside, its settings, and its state part by part.
+"""The leader's ports, settings and state during its term.
 
-Each part owns its fields and keeps its rule; a step of the cycle is given the parts that it uses, by name. Only
-`cycle.composition` takes a `Leader` apart.
+Each part of the state owns its fields and keeps its rule; a step of the cycle is given the parts that it uses, by name.
+Only `cycle.composition` takes a `Leader` apart.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from admission.ports import Claims, Fences, Ledger, Pods, Queues, Reports, Sched
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """The outside, as a cycle needs it."""
+    """The ports that a cycle uses."""
 
     view: View
     pods: Pods
@@ -40,13 +40,13 @@ class Ports:
 
 @dataclass(slots=True, kw_only=True)
 class ProcessState:
-    """What one process keeps through all of its terms."""
+    """The state that one process keeps through all of its terms."""
 
     is_behind: bool = False
     """Whether the last term ended before the view was confirmed."""
     executor: BackgroundExecutor = field(default_factory=BackgroundExecutor)
     pending: PendingPods = field(default_factory=PendingPods)
-    """The pods that workloads held as a whole will make."""
+    """The pods that suspended workloads will create."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

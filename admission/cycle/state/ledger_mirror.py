@@ -1,12 +1,12 @@
 """The leader's copy of the ledger's book, and the entries that wait for the database.
 
-What happened in the cluster is entered into the copy at once and posted in order, all or none at a time. While the
-database is down the copy goes on as if all were posted, with the times at which things were observed; it is posted
-before anything else when the database is back, under the same keys, since a lost answer may have been a yes. Grants are
-never kept so: no gate opens before its row is committed.
+What happened in the cluster is entered into the copy at once and posted in order, each batch all or none. While the
+database is down entries go on to be entered into the copy, with the times of observation; they are posted before
+anything else when the database is back, under the same keys, since an earlier post may have been committed although its
+answer was lost. Grants never wait in this way: no gate opens before its row is committed.
 
-An entry that the ledger refuses as made for another book is dropped, and the next cycle derives what it is about from
-the cluster again: an entry of one gang never keeps those of others out of the books.
+An entry that the ledger refuses as made for another book is dropped, and the next cycle derives it from the cluster
+again: an entry of one gang never keeps those of others out of the ledger.
 """
 
 import asyncio
@@ -24,45 +24,45 @@ from admission.errors import AmountError, ConflictError, LedgerUnavailableError,
 from admission.ports import Ledger
 
 MOST_UNPOSTED = 10_000
-"""Entries that wait for the database. With more, all are dropped, and derived from the cluster when it is back."""
+"""The most entries that wait for the database; if there are more, all are dropped, and later derived again."""
 
 MOST_FOLLOWED = 2_000
-"""Entries that are read one by one, instead of the whole book."""
+"""The most entries that are read to continue a preloaded book, instead of reading the whole book."""
 
 BATCH = 500
-"""Entries that are posted in one transaction, when many have waited."""
+"""The most entries posted in one transaction."""
 
 FENCE_SECONDS = 0.5
-"""How long a cycle waits for the fencing token, since what it guards may wait for the next cycle."""
+"""How long a cycle waits for the fencing check; what it guards may wait for the next cycle."""
 
 
 class MirrorState(StrEnum):
     """How the copy relates to the ledger's book."""
 
     UNREAD = "unread"
-    """Nothing was read, or what was read is lost."""
+    """Nothing was read, or the copy was discarded."""
     PRELOADED = "preloaded"
-    """Read while standing by: the leader of that time may have written since."""
+    """Read as a standby: the leader of that time may have written since."""
     CURRENT = "current"
     STALE = "stale"
     """Complete, but another client has written, or the outcome of a write is unknown: read it again."""
     DOWN_UNREAD = "database down, unread"
     DOWN_PRELOADED = "database down, preloaded"
     DOWN = "database down"
-    """Complete, and goes on while the database does not answer."""
+    """Complete, and updated while the database does not answer."""
 
 
 class MirrorEvent(StrEnum):
-    """What changes that."""
+    """An event that changes the state."""
 
     PRELOAD = "preload"
     READ = "read"
     OUTDATE = "outdate"
-    """Another client has written, or the book is about to be read."""
+    """Another client has written, or the book is about to be read again."""
     NO_ANSWER = "no answer"
     ANSWER = "answer"
     DISCARD = "discard"
-    """The copy is given up: entries that were to be posted are lost or were refused."""
+    """The copy is discarded: waiting entries were dropped or refused."""
 
 
 _S, _E = MirrorState, MirrorEvent
@@ -84,7 +84,7 @@ TRANSITIONS: Mapping[MirrorEvent, Mapping[MirrorState, MirrorState]] = MappingPr
         },
     }
 )
-"""The next state by event; an event that does not name a state leaves it as it is."""
+"""The next state, by event and state; pairs that are not listed change nothing."""
 
 _DOWN = frozenset({_S.DOWN_UNREAD, _S.DOWN_PRELOADED, _S.DOWN})
 _COMPLETE = frozenset({_S.CURRENT, _S.STALE, _S.DOWN})
@@ -94,8 +94,8 @@ _COMPLETE = frozenset({_S.CURRENT, _S.STALE, _S.DOWN})
 class LedgerMirror:
     """The copy of the book. One per leader.
 
-    Rule: only this class changes the book, its state and the entries that wait. Every method that writes raises
-    DeposedError when a later leader has taken over.
+    Rule: only this class changes the book, its state and the waiting entries. Every method that writes raises
+    DeposedError if a later leader has taken over.
     """
 
     _ledger: Ledger
@@ -104,7 +104,7 @@ class LedgerMirror:
     _book: Book = field(default_factory=Book)
     _state: MirrorState = MirrorState.UNREAD
     _unposted: list[Entry] = field(default_factory=list)
-    """Entries that the ledger may not have yet, in order; the copy has them."""
+    """The entries that the copy has and the ledger may lack, in order."""
 
     @property
     def book(self) -> Book:
@@ -121,17 +121,17 @@ class LedgerMirror:
 
     @property
     def is_current(self) -> bool:
-        """Return whether the copy is what the ledger holds, and the ledger holds all that has happened."""
+        """Return whether the copy equals the ledger's book and no entry waits."""
         return self._state is MirrorState.CURRENT and not self._unposted
 
     @property
     def is_complete(self) -> bool:
-        """Return whether the book was read and nothing of it is lost since."""
+        """Return whether the book was read and not discarded since."""
         return self._state in _COMPLETE
 
     @property
     def is_down(self) -> bool:
-        """Return whether the database did not answer when it was last asked."""
+        """Return whether the database did not answer the last request."""
         return self._state in _DOWN
 
     @property
@@ -141,7 +141,7 @@ class LedgerMirror:
     # Reading.
 
     async def open(self) -> None:
-        """Begin a cycle: post what waits, and read the book unless the copy is known to be current."""
+        """Begin a cycle: post waiting entries, and read the book unless the copy is known to be current."""
         if self.is_down and await self.holds_epoch():
             self._move(MirrorEvent.ANSWER)
         if self._unposted and not self.is_down:
@@ -160,11 +160,11 @@ class LedgerMirror:
         """Read past usage while another process leads. Raises LedgerUnavailableError."""
         await self.usage.read(inputs, self._book)
         if await self._ledger.sequence() != self._book.sequence:
-            # These sums would count what was written since, and so would the entries when they are read.
+            # Entries written in between would be counted twice: in these sums, and when they are read.
             self.usage.clear()
 
     async def read_usage(self, inputs: CycleInputs) -> None:
-        """Read past usage that is missing, and state this cluster's use of shared budgets."""
+        """Read missing past usage, and state this cluster's use of shared budgets."""
         if self.is_down:
             self.usage.keep_current(inputs)
             return
@@ -175,10 +175,10 @@ class LedgerMirror:
             self._move(MirrorEvent.NO_ANSWER)
 
     async def holds_epoch(self) -> bool:
-        """Return whether the database answers, and knows of no later leader. Raises DeposedError when it does.
+        """Return whether the database answers and has no later epoch. Raises DeposedError if it has.
 
-        A late write to a claim or a gate is refused by the version that it was made for. A late eviction is not, nor a
-        late deallocation of what another leader has booked: before these, the fencing token is checked.
+        The API server refuses a late write to a claim or a gate by its resource version. It does not refuse a late
+        eviction, nor a late deallocation of what another leader has booked: before these, the fencing token is checked.
         """
         try:
             async with asyncio.timeout(FENCE_SECONDS):
@@ -190,7 +190,7 @@ class LedgerMirror:
     # Writing.
 
     async def record(self, entries: Iterable[Entry | None]) -> None:
-        """Record what has happened: in the copy now, in the ledger now or when it is back."""
+        """Record entries: in the copy now, in the ledger now or when the database is back."""
         wanted = [entry for entry in entries if entry is not None]
         if not wanted:
             return
@@ -203,7 +203,7 @@ class LedgerMirror:
     async def reserve(self, entries: Sequence[Entry], shares: Sequence[BudgetShare] = ()) -> list[Entry]:
         """Commit grants. Return those that the ledger refuses as made for another book.
 
-        Raises LedgerUnavailableError when the outcome is unknown: the book is then read again before anything else is
+        Raises LedgerUnavailableError if the outcome is unknown: the book is then read again before anything else is
         granted. Raises BudgetTakenError, with nothing committed.
         """
         if not entries:
@@ -218,9 +218,9 @@ class LedgerMirror:
         self._state = TRANSITIONS[event].get(self._state, self._state)
 
     async def _detect_foreign_entries(self) -> None:
-        """Detect entries of others: an operator who reconciles or closes a period, say. Then the book is read again.
+        """Detect entries of other clients, as of an operator who reconciles, so that the book is read again.
 
-        A leader that posts something detects them by the number of its entry; an idle leader has to ask, or it would
+        A leader that posts detects them by the sequence number of its entry; an idle leader has to ask, or it would
         hold gangs for quota that was given back.
         """
         try:
@@ -230,7 +230,7 @@ class LedgerMirror:
             self._move(MirrorEvent.NO_ANSWER)
 
     def _enter(self, entries: Sequence[Entry]) -> None:
-        """Enter entries into the copy; one that it refuses is dropped."""
+        """Enter entries into the copy; entries that do not apply are dropped."""
         self.usage.mark(entries, self._book.marked)
         try:
             self._book = self._book.apply_all(entries)
@@ -244,14 +244,14 @@ class LedgerMirror:
                     continue
 
     async def _post_waiting(self) -> None:
-        """Post what waits, in order. What the ledger refuses is dropped, and the book is read again."""
+        """Post waiting entries in order. Those that the ledger refuses are dropped, and the book is read again."""
         try:
             end = self._book.sequence
             while some := self._unposted[:BATCH]:
                 end = (await self._ledger.post_all(some, epoch=self._term.epoch))[-1].sequence
                 del self._unposted[: len(some)]
             if end != self._book.sequence:
-                # Another client has written to the books, or a grant whose answer was lost has reached them.
+                # Another client has written, or a grant whose answer was lost was committed.
                 await self._load()
         except LedgerUnavailableError:
             self._move(MirrorEvent.NO_ANSWER)
@@ -267,7 +267,7 @@ class LedgerMirror:
             self._discard()
 
     async def _one_by_one(self, entries: Sequence[Entry], shares: Sequence[BudgetShare] = ()) -> list[Entry]:
-        """Post entries to the ledger as it is; return those that it refuses. Raises LedgerUnavailableError."""
+        """Read the book again, post entries singly, return those refused. Raises LedgerUnavailableError."""
         refused = []
         await self._reload()
         for entry in entries:
@@ -304,7 +304,7 @@ class LedgerMirror:
         self._move(MirrorEvent.READ)
 
     async def _read(self) -> None:
-        """Make the copy equal to the ledger's book; a preloaded one is continued."""
+        """Make the copy equal to the ledger's book; a preloaded copy is continued if possible."""
         if self._state is MirrorState.PRELOADED and await self._follow():
             return
         self.usage.clear()
@@ -313,7 +313,7 @@ class LedgerMirror:
         self._book = replace(book, placements=kept)
 
     async def _follow(self) -> bool:
-        """Enter what others have written since the book was preloaded; return whether it is the ledger's then."""
+        """Enter the entries written since the book was preloaded; return whether that was possible."""
         entries = await self._ledger.since(self._book.sequence, most=MOST_FOLLOWED)
         if entries is None:
             return False
@@ -325,7 +325,7 @@ class LedgerMirror:
         return True
 
     def _discard(self) -> None:
-        """Give up the copy: what happened is derived from the cluster, once the ledger's book is read."""
+        """Discard copy and waiting entries; these are derived from the cluster again once the book is read."""
         self._unposted.clear()
         self._move(MirrorEvent.DISCARD)
 
@@ -337,7 +337,7 @@ def _after(book: Book, entries: Sequence[Entry], posted: Sequence[Posted]) -> Bo
 def _same(read: Placement, before: Placement | None) -> Placement:
     """Return a placement that was read: the same object as before if they are equal, so that caches hold.
 
-    The tables do not have the time since when it has had seats.
+    The tables do not have `first_reserved`, so it is kept while the placement has a slot in common with the old one.
     """
     if before is None or before == read:
         return before or read

@@ -1,10 +1,9 @@
-"""Pods that do not exist yet: what the templates of workloads that are held as a whole would yield.
+"""The expected pods of suspended workloads: those that their templates would yield.
 
-A workload that is suspended until its gang may start has no pods, and the deciding core knows gangs by their pods. So
-the snapshot of a cycle gets the pods that would come, gated, as the webhook would have completed them, and the claims
-that would be made for them. Nothing that decides need know the difference; what writes to pods and claims leaves these
-out (`names.is_expected`). Those that were granted a place stay until real pods take it over
-(`workloads.pod_replacement`).
+A workload that is suspended until its gang may start has no pods, but scheduling knows gangs by their pods. So the
+snapshot of a cycle gets the pods that would be created, gated, as the webhook would complete them, and their claims.
+Scheduling treats them like real ones; steps that write to pods and claims leave them out (`names.is_expected`).
+Expected pods with a slot stay until real pods take it over (`workloads.pod_replacement`).
 """
 
 import operator
@@ -37,18 +36,18 @@ from admission.workloads.gang_key import LARGEST_SIZE
 from admission.workloads.suspendable import Workload
 
 SUFFIX = " (expected)"
-"""Ends the name of a claim that is expected; no object can be called so."""
+"""The end of an expected claim's name, which no real name can have."""
 
 MAKER = min(admission.JOB_CONTROLLERS)
-"""As whom the webhook is asked about the pods of a Job: its template says who made the Job."""
+"""The user name of reviews for pods of a Job; the Job's user is in its template."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Yield:
-    """What one workload yields. found, inputs: what it was made from. problem: why it cannot be planned so.
+    """The expected pods of one workload. found, inputs: what they were derived from. problem: why there are none.
 
-    named: the claim templates that the pods name, by `namespace/name`. claims: what would be made for the pods, of the
-    templates as they were last.
+    named: the claim templates that the pods name, by `namespace/name`. claims: those that would be created for the
+    pods from the templates at the last refresh.
     """
 
     found: object
@@ -64,7 +63,7 @@ class _Yield:
         self.named = tuple(sorted(named))
 
     def refresh(self, templates: Mapping[str, ClaimTemplate]) -> bool:
-        """Make the claims again where a template is another one than before; return whether that was so."""
+        """Derive the claims again if a template has changed; return whether one has."""
         now = tuple(map(templates.get, self.named))
         if len(now) == len(self._templates) and all(map(operator.is_, now, self._templates)):
             return False
@@ -75,24 +74,24 @@ class _Yield:
 
 
 Part = tuple[_Yield, frozenset[Uid] | None]
-"""What a workload yields, and which of the pods are expected; None: all of them."""
+"""The pods of a workload, and which of them are expected; None for all."""
 
 Merged = tuple[object, object, Mapping[Any, Any]]
-"""What was laid over what, and what came of it."""
+"""Two mappings and the result of merging them."""
 
 
 @dataclass(slots=True)
 class PendingPods:
-    """The pods that are expected, as of the last cycle. One per process.
+    """The expected pods as of the last cycle. One per process.
 
-    What a template yields does not depend on who leads, and to find it for ten thousand workloads takes seconds: who
-    loses the lease meanwhile and leads again goes on from there.
+    They do not depend on who leads, and deriving them for ten thousand workloads takes seconds: so a process that loses
+    the lease and leads again continues from there.
     """
 
     problems: dict[GangUid, Hold | Denial] = field(default_factory=dict)
-    """Why workloads cannot be planned from their templates, by the gang that stands for them."""
+    """Why workloads cannot be planned from their templates, by gang."""
     loose: tuple[Workload, ...] = ()
-    """Workloads that somebody has resumed who may not."""
+    """Workloads that another client has resumed and that may not run yet."""
     _memory: ReviewCaches = field(default_factory=ReviewCaches)
     _yields: dict[Uid, _Yield] = field(default_factory=dict)
     _parts: list[Part] = field(default_factory=list)
@@ -101,18 +100,18 @@ class PendingPods:
     """The pods and claims of all parts."""
     _seen: tuple[object, object, object, object] = (None, None, None, None)
     _grounded: tuple[object, ...] = ()
-    """What the webhook completes pods by, as it is said in what was seen."""
+    """The objects by which the webhook completes pods, without their versions."""
     _kept: set[Uid] = field(default_factory=set)
-    """The pods that are expected only because a place is kept for them."""
+    """The pods that are expected only because they have a slot."""
     _provided: tuple[object, frozenset[str], Mapping[str, ClaimTemplate]] | None = None
-    """Templates that policies will provide, and for what they were found."""
+    """The templates that policies will provide, and the inputs they were derived from."""
     _merged_pods: Merged = (None, None, {})
     _merged_claims: Merged = (None, None, {})
 
     def over(self, snapshot: Snapshot, book: Book) -> Snapshot:
-        """Return the snapshot with the pods that are expected, and their claims.
+        """Return the snapshot with the expected pods and their claims.
 
-        Where nothing changed they are the same objects as before: there may be tens of thousands of them.
+        If nothing changed they are the same objects as before, since there may be tens of thousands of them.
         """
         workloads = list(suspendable.among(snapshot))
         self.loose = tuple(one for one in workloads if one.is_loose and not one.over)
@@ -131,7 +130,7 @@ class PendingPods:
         return replace(snapshot, pods=self._merged_pods[2], claims=self._merged_claims[2])
 
     def still(self, snapshot: Snapshot, book: Book) -> Snapshot:
-        """Return a snapshot of `over` without the pods whose places were taken over, or back, since."""
+        """Return a snapshot of `over` without the pods whose slots were taken over or given back since."""
         gone = {uid for uid in self._kept if uid not in book.owners}
         if not gone:
             return snapshot
@@ -141,7 +140,7 @@ class PendingPods:
         return replace(snapshot, pods=pods_, claims=claims)
 
     def _found(self, workloads: Sequence[Workload], snapshot: Snapshot, book: Book) -> Iterator[Part]:
-        """Yield what workloads yield of which pods are expected: those that wait, and those with places."""
+        """Yield the workloads with expected pods: those that wait, and those whose expected pods have slots."""
         seats, busy = _seated(book), _busy(snapshot, book) if workloads else set[Uid]()
         inputs = self._inputs(snapshot) if workloads else ()
         for workload in workloads:
@@ -155,7 +154,7 @@ class PendingPods:
                 yield found, None if waits else kept
 
     def _yielded(self, workload: Workload, snapshot: Snapshot, inputs: tuple[object, ...]) -> _Yield | None:
-        """Return what a workload yields; None while its namespace is not seen."""
+        """Return the pods of a workload; None while its namespace is not observed."""
         known = self._yields.get(workload.meta.uid)
         if known is not None and known.found is workload.found and known.inputs is inputs:
             return known
@@ -171,21 +170,21 @@ class PendingPods:
         return _Yield(found=workload.found, inputs=inputs, pods=_sign(workload), problem=problem)
 
     def _inputs(self, snapshot: Snapshot) -> tuple[object, ...]:
-        """Return what the webhook completes pods by, beside the pods."""
+        """Return the objects by which the webhook completes pods."""
         now = (snapshot.queues, snapshot.policies, snapshot.namespaces, snapshot.priorities)
         if not all(map(operator.is_, now, self._seen)):
             said = _said(snapshot)
             self._seen = now
-            # The same object as before where nothing else is said: then nothing is compared again for each workload.
+            # Keep the same object if the content is equal, so that workloads compare it by identity.
             self._grounded = self._grounded if said == self._grounded else said
         return self._grounded
 
     def _lay(self, parts: list[Part], snapshot: Snapshot) -> None:
-        """Gather the pods and claims of all parts, unless they are what they were."""
+        """Gather the pods and claims of all parts, unless they are unchanged."""
         same = len(parts) == len(self._parts) and all(
             one[0] is other[0] and one[1] == other[1] for one, other in zip(parts, self._parts, strict=True)
         )
-        # Until all of it is laid out nothing is: whatever fails in between, the next cycle starts over.
+        # `_parts` is set last, so that after an exception in between the next cycle starts over.
         self._parts = []
         if not same:
             self._pods = {uid: pod for part in parts for uid, pod in _expected(part)}
@@ -201,7 +200,7 @@ class PendingPods:
         self._parts = parts
 
     def _templates(self, snapshot: Snapshot, parts: Sequence[Part]) -> Mapping[str, ClaimTemplate]:
-        """Return the claim templates, with those that ClaimPolicies will provide once there are such pods."""
+        """Return the claim templates, with those that ClaimPolicies will provide once the pods exist."""
         if not snapshot.policies:
             return snapshot.templates
         missing = frozenset(key for found, _ in parts for key in found.named if key not in snapshot.templates)
@@ -220,7 +219,7 @@ def _expected(part: Part) -> Iterator[tuple[Uid, Pod]]:
 
 
 def _claims_of(pod: Pod, templates: Mapping[str, ClaimTemplate]) -> Iterator[Claim]:
-    """Yield the claims that would be made for a pod."""
+    """Yield the claims that would be created for a pod."""
     for named in pod.claims:
         template = templates.get(_template_of(pod, named)) if named.template is not None else None
         if template is not None:
@@ -236,7 +235,7 @@ def _is_of(claim: Claim, pods_: Collection[Uid]) -> bool:
 
 
 def _seated(book: Book) -> dict[Uid, frozenset[Uid]]:
-    """Return the expected pods that were granted a place, by workload."""
+    """Return the expected pods with a slot in the ledger, by workload."""
     found: dict[Uid, set[Uid]] = {}
     for placement in book.placements.values():
         for uid in placement.seats:
@@ -246,16 +245,16 @@ def _seated(book: Book) -> dict[Uid, frozenset[Uid]]:
 
 
 def _is_of_now(found: _Yield, kept: Collection[Uid], snapshot: Snapshot, book: Book) -> bool:
-    """Whether the pods with places would be of the gang that has these: those of the next try are of another one."""
+    """Return whether the expected pods still belong to the gang that holds their slots, not to that of a next try."""
     there = (found.pods[uid] for uid in kept if uid in found.pods)
     return any(book.owners[pod.meta.uid] == gang_key.identify(pod, snapshot).uid for pod in there)
 
 
 def _busy(snapshot: Snapshot, book: Book) -> set[Uid]:
-    """Return what has pods that have not ended: their controllers, and the controllers of these.
+    """Return the UIDs of objects with pods that have not ended: the pods' controllers, and the controllers of these.
 
-    What stood between may be gone before the pods are, as the RayCluster of a RayJob; the books still know whose their
-    claims are.
+    An object in between may be deleted before its pods, as the RayCluster of a RayJob; the ledger still has the gang of
+    their claims.
     """
     found = {gang_key.maker(uid) for uid, placement in book.placements.items() if _is_used(placement, snapshot)}
     for pod in snapshot.pods.values():
@@ -271,14 +270,14 @@ def _busy(snapshot: Snapshot, book: Book) -> set[Uid]:
 
 
 def _is_used(placement: Placement, snapshot: Snapshot) -> bool:
-    """Return whether pods that have not ended use what a gang was given."""
+    """Return whether pods that have not ended use the claims of a gang."""
     known = (snapshot.claims.get(holding.claim) for holding in placement.holdings.values())
     users = (snapshot.pods.get(Uid(uid)) for claim in known if claim is not None for uid in claim.reserved_for)
     return any(pod is not None and not pod.finished for pod in users)
 
 
 def _said(snapshot: Snapshot) -> tuple[object, ...]:
-    """Return what queues, policies, namespaces and priorities say, without the versions that these have."""
+    """Return the content of queues, policies, namespaces and priorities without their versions."""
     queues = {name: replace(queue, meta=Meta(name=name)) for name, queue in snapshot.queues.items()}
     policies = {name: replace(one, meta=Meta(name=name)) for name, one in snapshot.policies.items()}
     namespaces = {name: one.labels for name, one in snapshot.namespaces.items()}
@@ -287,16 +286,16 @@ def _said(snapshot: Snapshot) -> tuple[object, ...]:
 
 
 def _merged(before: Merged, base: Mapping[Any, Any], more: Mapping[Any, Any]) -> Merged:
-    """Lay one mapping over another; the result is the same object as before where both are."""
+    """Merge two mappings; the result is the same object as before if both are."""
     known_base, known_more, _ = before
     return before if known_base is base and known_more is more else (base, more, {**base, **more})
 
 
-# What a workload yields.
+# The pods of a workload.
 
 
 def _made(workload: Workload, snapshot: Snapshot, known: ReviewCaches) -> dict[Uid, Pod] | Denial | str:
-    """Return the pods of a workload, by UID; or why there can be none. Raises MalformedObjectError and RetryError."""
+    """Return the pods of a workload, by UID, or why there are none. Raises MalformedObjectError and RetryError."""
     templates = [template for template in workload.templates if template.pods > 0]
     count = sum(template.pods for template in templates)
     if count > LARGEST_SIZE:
@@ -371,7 +370,7 @@ def _claim(pod: Pod, named: PodClaim, template: ClaimTemplate) -> Claim:
 
 
 def _sign(workload: Workload) -> dict[Uid, Pod]:
-    """Return a pod that stands for a workload of which no pods can be planned, so that its gang is told why."""
+    """Return one pod for a workload whose pods cannot be planned, so that its gang has a status with the reason."""
     labels: dict[str, str] = {}
     for template in workload.templates:
         given = (template.body.get("metadata") or {}).get("labels") or {}

@@ -1,4 +1,4 @@
-"""The queue tree with queues that are gone but still count, and the finalizers that were put on queues."""
+"""The queue tree with deleted queues that still count, and the finalizers that were added to queues."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,24 +13,24 @@ from admission.lifecycle.deleted_queues import Refusal
 from admission.quota.tree import Tree
 
 ASK_AGAIN = timedelta(seconds=30)
-"""After how long it is tried again to remove a finalizer that Muster was not allowed to remove."""
+"""How long until the removal of a finalizer is retried after the API server refused it."""
 
 
 @dataclass(slots=True)
 class QueueRegistry:
-    """The queues that this leader has seen. One per leader.
+    """The queues that this leader has observed. One per leader.
 
-    Rule: the tree is rebuilt if and only if the queues, or those that are gone, are other ones.
+    Rule: the tree is rebuilt if and only if the queues, or the deleted ones that still count, have changed.
     """
 
     _queues: Mapping[QueueName, Queue] = field(default_factory=dict)
     _gone: Mapping[QueueName, Queue] = field(default_factory=dict)
-    """Queues that this leader has seen go; what they still use counts where they were."""
+    """Queues that were deleted in this leader's term; their usage still counts at their place."""
     _tree: Tree | None = None
     _refusals: dict[str, Refusal] = field(default_factory=dict)
-    """Queues that are deleted and unused, and whose finalizer could not be removed."""
+    """By deleted and unused queue, why its finalizer could not be removed."""
     _tried: dict[QueueName, str] = field(default_factory=dict)
-    """Queues that got the finalizer, or refused it, with the resource version that they had then."""
+    """By queue to which adding the finalizer was tried, the resource version at the time."""
 
     @property
     def gone(self) -> Mapping[QueueName, Queue]:
@@ -41,7 +41,7 @@ class QueueRegistry:
         return self._refusals
 
     def tree(self, snapshot: Snapshot) -> Tree:
-        """Return the tree of the queues that exist and of those that are gone and still count."""
+        """Return the tree of the existing queues and of deleted ones that still count."""
         gone = deleted_queues.after(snapshot, seen=self._queues, gone=self._gone)
         if self._tree is None or self._queues is not snapshot.queues or self._gone != gone:
             self._tree = Tree.build(snapshot.queues.values(), gone.values())
@@ -49,24 +49,24 @@ class QueueRegistry:
         return self._tree
 
     def without_finalizer(self, snapshot: Snapshot) -> dict[QueueName, Meta]:
-        """Return the queues that lack the finalizer and were not tried in this version."""
+        """Return the queues that lack the finalizer, without those already tried in this resource version."""
         self._tried = {name: version for name, version in self._tried.items() if name in snapshot.queues}
         missing = {QueueName(meta.name): meta for meta in deleted_queues.unkept(snapshot)}
         return {name: meta for name, meta in missing.items() if self._tried.get(name) != meta.resource_version}
 
     def note_finalizers(self, queues: Mapping[QueueName, Meta], *, failed: Collection[str]) -> None:
-        """Note the queues that were tried. failed: names of those that are to be tried again as they are."""
+        """Record the queues that were tried. failed: names of those to be retried in the same version."""
         self._tried |= {name: meta.resource_version for name, meta in queues.items() if name not in failed}
 
     def removable(self, unused: Iterable[Meta], now: datetime) -> list[Meta]:
-        """Return those of the deleted and unused queues whose finalizer is to be removed now."""
+        """Return those of the deleted and unused queues whose finalizer has to be removed now."""
         unused = list(unused)
         names = {meta.name for meta in unused}
         self._refusals = {name: refusal for name, refusal in self._refusals.items() if name in names}
         return [meta for meta in unused if self._is_due(meta, now)]
 
     def note_removal(self, queue: Meta, refused: str | None, now: datetime) -> Refusal | None:
-        """Note the outcome of a removal. refused: why the API server refused it. Return a refusal that is new."""
+        """Record the outcome of a removal. refused: the API server's reason, if any. Return a refusal that is new."""
         before = self._refusals.pop(queue.name, None)
         if refused is None:
             return None

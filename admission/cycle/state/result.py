@@ -1,4 +1,4 @@
-"""What one cycle did: the log that its steps write to, and the result that the loop gets."""
+"""The results of one cycle: the log that its steps write to, and the result that the loop gets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,29 +15,29 @@ from admission.workloads.gangs import Group
 
 @dataclass(slots=True)
 class CycleLog:
-    """What steps note for the end of their cycle. Made when a cycle starts; steps only add to it."""
+    """The log of one cycle, read at its end. Steps only add to it."""
 
     placement_holds: dict[GangUid, Hold] = field(default_factory=dict)
     """Why gangs with a reservation could not be placed."""
     evicted: list[tuple[Group, Evicted]] = field(default_factory=list)
-    """Gangs that could have run on and were taken back; of some no pod is left by the end of the cycle."""
+    """Gangs that were evicted although they could have run on; some have no pods left at the end of the cycle."""
     defects: list[Defect] = field(default_factory=list)
-    """Failures of Muster itself, gang by gang."""
+    """Unexpected exceptions, by gang."""
     budget_was_taken: bool = False
-    """Whether another cluster took from a shared budget what this cycle was about to grant."""
+    """Whether another cluster took what this cycle was about to grant from a shared budget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleResult:
-    """What a cycle found and did.
+    """The result of a cycle.
 
-    granted: gangs granted in this cycle, in order. evicted: gangs that could have run on and were taken back.
+    granted: gangs granted in this cycle, in order. evicted: gangs that were evicted although they could have run on.
     next_try: when something changes by time alone (a back-off, a start timeout or an interval between marks ends), by
-    the wall clock; the time of the books is never behind it. behind: how far the wall clock is behind the books, whose
-    time was used. unposted: entries that wait for the ledger's database. lag: the age of the oldest of them.
-    protected: by driver that the settings name (`protection_conditions.EVERY` for all others), whether kube-scheduler
-    leaves its devices to Muster. decisions: those that differ from what was decided before. defects: failures of Muster
-    itself, gang by gang; other gangs are not affected.
+    the wall clock, which is never ahead of the ledger's time. behind: how far the wall clock is behind the ledger's
+    time. unposted: entries that wait for the ledger's database. lag: the age of the oldest of them. protected: by
+    driver that the settings name (`protection_conditions.EVERY` for all others), whether kube-scheduler leaves its
+    devices to Muster. decisions: the new outcomes. defects: unexpected exceptions, by gang; other gangs are not
+    affected.
     """
 
     gangs: tuple[GangReport, ...] = ()

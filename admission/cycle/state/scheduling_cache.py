@@ -1,4 +1,4 @@
-"""What scheduling keeps between cycles: compiled inputs, the cluster state, plans, verdicts, nominations."""
+"""The caches of scheduling between cycles: compiled inputs, the cluster state, plans, verdicts, nominations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,16 +36,16 @@ from admission.workloads.gang_cache import GangCache
 
 @dataclass(slots=True)
 class SchedulingCache:
-    """One per leader. Every cache in it names its own inputs; what depends on kube-scheduler's profile has none other.
+    """The caches. One per leader. Each checks its own inputs, except for kube-scheduler's profile.
 
-    Rule: `use_profile` is the only place that forgets; nothing outside replaces a cache.
+    Rule: caches that depend on the profile are dropped only by `use_profile`; nothing outside replaces a cache.
     """
 
     gangs: GangCache = field(default_factory=GangCache)
     dirty: DirtyGangs = field(default_factory=DirtyGangs)
-    """Gangs in the books about which something changed."""
+    """The gangs in the ledger that have to be checked, since something of them changed."""
     claim_users: Inverted[Placement, Uid, Uid] = field(default_factory=lambda: Inverted(incremental.claim_users))
-    """The pods with a place that use each claim."""
+    """By claim, the pods with a slot that use it."""
     expected_ends: ExpectedEnds = field(default_factory=ExpectedEnds)
     backfill: Backfill = field(default_factory=lambda: Backfill(RunningGangs(EPOCH)))
     nominations: Nominations = field(default_factory=Nominations)
@@ -65,7 +65,7 @@ class SchedulingCache:
 
     @property
     def profile(self) -> SchedulerProfile:
-        """Return the profile that everything here was found with."""
+        """Return the profile of all that is cached."""
         return self._profile
 
     @property
@@ -74,26 +74,26 @@ class SchedulingCache:
 
     @property
     def cluster(self) -> ClusterState | None:
-        """Return the cluster state that was last built."""
+        """Return the cluster state that was built last."""
         return self._cluster
 
     @property
     def plans(self) -> PlanCache:
-        """Return the planner's refusals that may still hold."""
+        """Return the planner's answers that may still hold."""
         return self._plans
 
     @property
     def verdicts(self) -> VerdictCache:
-        """Return the verdicts on waiting gangs that may still hold."""
+        """Return the verdicts on pending gangs that may still hold."""
         return self._verdicts
 
     @property
     def health(self) -> MeterHealth:
-        """Return what the meters' CEL says of the devices that were inspected so far."""
+        """Return the meters' health on the devices that were evaluated so far."""
         return self._health
 
     def use_profile(self, profile: SchedulerProfile | None) -> None:
-        """Decide like another kube-scheduler from now on; None, for an unknown one, changes nothing."""
+        """Predict another kube-scheduler from now on, and drop what depends on it; None changes nothing."""
         if profile is not None and profile != self._profile:
             self._reset(profile)
 
@@ -108,19 +108,19 @@ class SchedulingCache:
         return self._meters.get(None, (meters,), lambda: device_meters.compile_meters(meters.values()))
 
     def observe(self, snapshot: Snapshot, meters: Meters) -> ObservedAllocations:
-        """Return what is observed of allocations."""
+        """Return the observed allocations."""
         self._observed = ObservedAllocations.from_snapshot(snapshot, meters, self._observed)
         return self._observed
 
     def check_meters(self, inputs: CycleInputs) -> None:
-        """Inspect devices by the meters' CEL, as far as one cycle may."""
+        """Evaluate the meters' CEL on more devices, as many as one cycle may."""
         snapshot = inputs.snapshot
         self._health = meter_health.check(
             inputs.meters, snapshot.slices, snapshot.classes, selectors=self._selectors, before=self._health
         )
 
     def build_cluster(self, inputs: CycleInputs, book: Book) -> ClusterState:
-        """Return the cluster state in which everything that was granted is planned."""
+        """Return the cluster state with all granted gangs as planned."""
         before, claims = self._cluster, inputs.observed.claims
         self._cluster = cluster_state.build(
             inputs.snapshot, book.placements.values(), profile=self._profile, before=before, claims=claims
@@ -130,15 +130,15 @@ class SchedulingCache:
         return self._cluster
 
     def predict_cluster(self, inputs: CycleInputs, book: Book, steps: int) -> ClusterState:
-        """Return the cluster state with what kube-scheduler will allocate to pods whose gate is open."""
+        """Return the cluster state with the devices that kube-scheduler is predicted to allocate to ungated pods."""
         return nominated.predict(self.build_cluster(inputs, book), selectors=self._selectors, steps=steps)
 
     def find_expected_ends(self, inputs: CycleInputs, book: Book, cluster: ClusterState) -> Mapping[str, ExpectedEnd]:
-        """Return which gangs have devices, and until when."""
+        """Return the gangs that hold devices, with their expected ends."""
         queues, users = inputs.snapshot.queues, cluster.users
         return self.expected_ends.refresh(book.placements, inputs.groups, queues, users, inputs.now)
 
 
 def usage(book: Book) -> Mapping[QueueName, Charge]:
-    """Return what queues have taken of meters, reserved and used."""
+    """Return the amount that queues have reserved and used, by meter."""
     return {queue: {meter: sum(use) for meter, use in meters.items()} for queue, meters in book.usage().items()}

@@ -1,4 +1,4 @@
-"""Decisions and statuses as they were last made and written, so that only changes are reported."""
+"""The last decisions and statuses, so that only changes are reported."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,37 +21,37 @@ from admission.status.gang_cache import GangStatusCache
 from admission.workloads.gangs import Group
 
 RESYNC = timedelta(minutes=1)
-"""How often statuses are written again though they did not change: somebody may have written something else."""
+"""How often unchanged statuses are written again, since another client may have changed them."""
 
 RESYNC_GANGS = 1_000
-"""How many gangs at a time, since each status is compared with the stored one."""
+"""About how many gangs each resync writes, since each status is compared with the stored one."""
 
 STEADY = timedelta(minutes=1)
-"""For how long the numbers of a budget that cannot pay are not updated: they move every second."""
+"""How long the numbers of a budget's shortage are not updated, since they change every second."""
 
 
 @dataclass(slots=True)
 class StatusState:
     """The decisions and statuses of this leader. One per leader.
 
-    Rule: a decision stands until another one says something else; a status is pending until it is written.
+    Rule: a decision stands until a different one is made; a status is pending until it is written.
     """
 
     reported: dict[GangUid, events.Reported] = field(default_factory=dict)
-    """What Events said last of each gang; kept by `events.gangs_held`."""
+    """What was last reported of each gang in an Event; kept by `events.gangs_held`."""
     outcomes: OutcomeLog = field(default_factory=OutcomeLog)
     _decisions: dict[GangUid, Decision] = field(default_factory=dict)
-    """The last decision about each waiting gang."""
+    """The last decision about each pending gang."""
     _decided_groups: tuple[Group, ...] = ()
     """The gangs that these decisions are about."""
     _is_decided: bool = False
-    """Whether they are those of the last cycle; not if it ended before they were kept."""
+    """Whether they are those of the last cycle, which may have ended before they were kept."""
     _steady_until: dict[GangUid, datetime] = field(default_factory=dict)
-    """Until when the numbers of gangs that a budget cannot pay for are not updated."""
+    """By gang that a budget cannot pay for, until when its numbers are not updated."""
     _gangs: GangStatusCache = field(default_factory=GangStatusCache)
     _queues: Memo[None, tuple[QueueReport, ...]] = field(default_factory=lambda: Memo(by_value=True))
     _pending: dict[str, GangReport] = field(default_factory=dict)
-    """Statuses of gangs that are still to be written, by name."""
+    """The statuses of gangs that are still to be written, by name."""
     _resync_at: datetime | None = None
     _resync_round: int = 0
 
@@ -70,12 +70,12 @@ class StatusState:
         return self._gangs.groups
 
     def begin_decisions(self) -> bool:
-        """Note that a cycle decides. Return whether the decisions of the one before were kept."""
+        """Begin the decisions of a cycle. Return whether those of the cycle before were kept."""
         was_decided, self._is_decided = self._is_decided, False
         return was_decided
 
     def keep_decisions(self, inputs: CycleInputs, decisions: Iterable[Decision]) -> set[GangUid]:
-        """Keep the last decision about every waiting gang; return the gangs for which it is another one than before."""
+        """Keep the last decision about every pending gang; return the gangs whose decision has changed."""
         changed: set[GangUid] = set()
         for made in decisions:
             decision = self._steady(made, inputs.now)
@@ -109,10 +109,10 @@ class StatusState:
         )
 
     def due(self, changed: Iterable[GangReport], now: datetime, *, is_complete: bool) -> list[GangReport]:
-        """Return the statuses to be written: those that changed or are pending, and now and then others.
+        """Return the statuses to be written: changed and pending ones, and at each resync some others.
 
-        All are due first. is_complete: whether the book is; without it nothing is said of gangs that may have been
-        granted.
+        The first resync has all gangs. is_complete: whether the book is; otherwise only statuses of pending gangs are
+        written, since the others depend on the ledger.
         """
         if self._resync_at is None or now >= self._resync_at:
             known = self._gangs.gangs
@@ -127,13 +127,13 @@ class StatusState:
         return due
 
     def note_failed(self, reports: Sequence[GangReport]) -> None:
-        """Note statuses that could not be written; newer ones take precedence."""
+        """Keep statuses that could not be written as pending; newer ones take precedence."""
         self._pending = {**{report.key: report for report in reports}, **self._pending}
 
     def _steady(self, decision: Decision, now: datetime) -> Decision:
-        """Return a decision with the numbers reported before, if those of a budget have moved within `STEADY`.
+        """Return a decision with the numbers reported before, if only those of a budget have changed within `STEADY`.
 
-        They move every second while anything runs, and are not worth a status update and an Event each time.
+        They change every second while anything runs, which is not worth a status update and an Event each time.
         """
         uid = decision.group.uid
         before = self._decisions.get(uid)

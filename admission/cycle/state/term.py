@@ -3,16 +3,16 @@
 from dataclasses import dataclass, field
 
 UNCONFIRMED = "a new leader first makes sure that it sees all that the one before it saw"
-"""Why gangs wait and fences do not count before the view is confirmed."""
+"""Why gangs are held and fences do not count before the view is confirmed."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Term:
-    """Who leads. actor: the author of ledger entries. epoch: the fencing token of the ledger's writes.
+    """One term of leadership. actor: the author of ledger entries. epoch: the fencing token of the ledger's writes.
 
-    The view is confirmed once it shows all that an earlier leader may have seen. Until then nothing is concluded from
+    The view is confirmed once it shows all that an earlier leader may have observed. Until then nothing follows from
     the absence of an object: only gangs without ledger entries are admitted; nothing is released, taken back, evicted
-    or reported. Only the loop that runs the cycles changes a term, between two of them.
+    or reported. Only the loop that runs the cycles changes a term, between two cycles.
     """
 
     actor: str
@@ -36,7 +36,7 @@ class Term:
 
 @dataclass(slots=True, kw_only=True)
 class CycleSettings:
-    """What an operator may change while a term lasts. steps: of one search for a plan. writes: at a time."""
+    """The settings that may change during a term. steps: of one search for a plan. writes: concurrent ones."""
 
     steps: int = 50_000
     writes: int = 32

@@ -1,4 +1,4 @@
-"""Past usage for budgets and fair shares: read from the ledger once, then kept in step with every mark."""
+"""The past usage for budgets and fair shares: read from the ledger once, then updated with every mark."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,38 +17,38 @@ from admission.scheduling.checks import budget
 MINUTE = timedelta(minutes=1)
 
 LONGEST = timedelta(days=400)
-"""How far back usage is read for fair shares, however long the half-lives are."""
+"""How far back usage is read at most for fair shares."""
 
 
 @dataclass(slots=True)
 class UsageHistory:
-    """What queues have used up to the last mark. One per leader, owned by its `LedgerMirror`.
+    """The usage of queues up to the last mark. One per leader, owned by its `LedgerMirror`.
 
-    Rule: every mark that is entered into the book passes through `mark` first; a book that is read as a whole calls
-    `clear`, and `read` asks the ledger for what is missing.
+    Rule: every mark that is entered into the book passes through `mark` first; when a book is read as a whole, `clear`
+    is called, and `read` then gets what is missing from the ledger.
     """
 
     _ledger: Ledger
     _spent: dict[datetime, dict[QueueMeter, int]] = field(default_factory=dict)
-    """Meter-seconds in the books from a moment (where a budget's period begins) up to the mark."""
+    """By moment at which a budget's period begins, the meter-seconds in the ledger from then to the last mark."""
     _split: set[datetime] = field(default_factory=set)
-    """Those of these moments that lie between two marks: the ledger has to be asked again."""
+    """Those of these moments that are between two marks, so that their sums have to be read again."""
     _past: fair_share.UsageHistory | None = None
-    """Usage by queue for fair shares; None if it has to be read."""
+    """The decayed usage for fair shares; None if it has to be read."""
     _shares: tuple[BudgetShare, ...] | None = None
     """This cluster's use of shared budgets, as last stated to the ledger; None before the first statement."""
     _elsewhere: dict[BudgetKey, int] = field(default_factory=dict)
     """What other clusters have used of shared budgets."""
 
     def clear(self) -> None:
-        """Forget what was read."""
+        """Drop what was read."""
         self._spent, self._past = {}, None
 
     def mark(self, entries: Iterable[Entry], since: datetime | None) -> None:
         """Add marks that are about to be entered into the book. since: the mark before them.
 
-        Of a mark whose interval began before a period, only the ledger knows how much belongs to the period: it is
-        asked as soon as it has the mark.
+        If the interval of a mark began before a period, only the ledger can split it: `read` gets the sum again once
+        the ledger has the mark.
         """
         for entry in entries:
             if entry.kind is not Kind.USAGE:
@@ -61,12 +61,12 @@ class UsageHistory:
                     for sums in self._spent.values():
                         key = (line.queue, line.meter)
                         sums[key] = sums.get(key, 0) + line.amount
-            # Nothing is spent yet of a period that begins with this mark, which is known without the database.
+            # In a period that begins with this mark nothing is spent yet: no need to read that.
             self._spent.setdefault(entry.at, {})
             since = entry.at
 
     async def read(self, inputs: CycleInputs, book: Book) -> None:
-        """Ask the ledger for what is missing. Raises LedgerUnavailableError."""
+        """Read what is missing from the ledger. Raises LedgerUnavailableError."""
         starts = self.keep_current(inputs)
         for start in starts:
             if start not in self._spent or start in self._split:
@@ -77,7 +77,7 @@ class UsageHistory:
             self._past = await self._read_past(rules, inputs.now, book)
 
     def keep_current(self, inputs: CycleInputs) -> tuple[datetime, ...]:
-        """Forget periods that no budget has any more; return where those that count begin."""
+        """Drop periods that no budget has any more; return the beginnings of the current ones."""
         starts = budgets.starts(inputs.tree, inputs.now)
         self._spent = {start: sums for start, sums in self._spent.items() if start in starts}
         self._split &= self._spent.keys()
@@ -86,7 +86,7 @@ class UsageHistory:
     async def state_shares(self, inputs: CycleInputs, book: Book, epoch: int) -> None:
         """Record this cluster's use of shared budgets, and read that of others. Raises LedgerUnavailableError.
 
-        A leader also states once that it uses nothing, since its predecessor may have had budgets that are gone.
+        A leader without shared budgets also writes that once, since its predecessor may have had some.
         """
         known = self.balances(inputs, book)
         if known is None:
@@ -103,7 +103,7 @@ class UsageHistory:
         }
 
     def past(self, inputs: CycleInputs, book: Book) -> fair_share.UsageHistory | None:
-        """Return what every queue has used before now, decayed by age."""
+        """Return the decayed usage of every queue up to now; None if it is unknown."""
         since = book.marked
         if self._past is None or since is None or not fair_share.Rules.from_tree(inputs.tree).weights:
             return self._past
@@ -114,11 +114,11 @@ class UsageHistory:
         return self._past.after(accrued, inputs.now)
 
     def balances(self, inputs: CycleInputs, book: Book) -> Balances | None:
-        """Return the balances of budgets now; None if they are not known, as the ledger could not be asked."""
+        """Return the balances of budgets now; None if they are unknown, since the ledger could not be read."""
         return self._balances(inputs, book, inputs.now)
 
     def reported_balances(self, inputs: CycleInputs, book: Book) -> Balances | None:
-        """Return the balances of budgets at the last full minute: a status is not worth a write every second."""
+        """Return the balances of budgets at the last full minute, so that statuses do not change every second."""
         minute = inputs.now - (inputs.now - datetime.min.replace(tzinfo=inputs.now.tzinfo)) % MINUTE
         edges = budget_periods.boundaries(
             ledger_clock.budgets_of(inputs.tree.queues.values()), after=minute, until=inputs.now

@@ -1,4 +1,4 @@
-"""The steps of an admission cycle, one module for each: a class that is given the parts of the state that it uses."""
+"""The steps of an admission cycle: one class per module, given the parts of the state that it uses."""
 
 __all__ = [
     "build_inputs",

@@ -1,4 +1,4 @@
-"""Building the inputs of a cycle: the snapshot with pending pods, the queue tree, compiled meters, and the gangs."""
+"""The inputs of a cycle: the snapshot with pending pods, the queue tree, compiled meters, and the gangs."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -27,11 +27,11 @@ class InputBuilder:
     cache: SchedulingCache
 
     def with_pending(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with the pods that workloads held as a whole will make."""
+        """Return the snapshot with the expected pods of suspended workloads."""
         return self.pending.over(snapshot, self.mirror.book)
 
     def build(self, snapshot: Snapshot, clock: datetime) -> CycleInputs:
-        """Return the inputs without gangs, which are counted once the book has caught up."""
+        """Return the inputs without gangs, which `regroup` adds once the book has caught up."""
         profile = self.scheduler.profile
         self.cache.use_profile(profile)
         meters = self.cache.meters(snapshot.meters)
@@ -48,7 +48,7 @@ class InputBuilder:
         )
 
     def regroup(self, inputs: CycleInputs) -> CycleInputs:
-        """Return the inputs with the gangs as the book has them now."""
+        """Return the inputs with the gangs by the current book."""
         snapshot = self.pending.still(inputs.snapshot, self.mirror.book)
         if snapshot is not inputs.snapshot:
             observed = self.cache.observe(snapshot, inputs.meters)

@@ -1,8 +1,8 @@
-"""What a new leader leaves alone in its first cycle, before its view is confirmed to show all that the last one saw.
+"""The limits on a new leader before its view is confirmed to show all that the last leader observed.
 
 Confirming reads the versions of all pods and claims, which takes seconds in a large cluster. Until then a gang is
-admitted only if nothing that the view may lack concerns it: it is not in the books, and its pods go to nodes of which
-every pod is seen that was granted a place there. `state.fences` lets no protection of devices count so long.
+admitted only if nothing that the view may lack concerns it: it is not in the ledger, and its pods go to nodes on which
+every pod with a slot is observed. During that time `state.fences` lets no protection of devices count.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from admission.cycle.state.term import UNCONFIRMED, Term
 
 
 def without_unconfirmed(term: Term, book: Book, inputs: CycleInputs) -> CycleInputs:
-    """Return the inputs without what may be outdated; the same ones once the view is confirmed."""
+    """Return the inputs without what may be outdated; unchanged once the view is confirmed."""
     if term.is_confirmed:
         return inputs
     hold = Hold(HoldReason.WAITING_FOR_CLAIMS, UNCONFIRMED)
@@ -33,7 +33,7 @@ def without_unconfirmed(term: Term, book: Book, inputs: CycleInputs) -> CycleInp
 
 
 def _unconfirmed_nodes(book: Book, inputs: CycleInputs) -> set[NodeName]:
-    """Return the nodes on which a pod was granted a place that is not seen: it may be there, or be gone."""
+    """Return the nodes with a slot whose pod is not observed: it may exist, or be deleted."""
     pods = inputs.snapshot.pods
     return {
         seat.node

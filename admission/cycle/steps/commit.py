@@ -1,4 +1,4 @@
-"""Committing grants: the rows of all grants first, then claims and gates of those that the ledger has taken."""
+"""The commit of grants: first the ledger rows of all grants, then claims and gates of those that were committed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ STILL_BOOKED = Hold(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantCommit:
-    """Commits grants and has them placed."""
+    """Commits grants and places the committed ones."""
 
     reports: Reports
     traces: Traces
@@ -51,9 +51,9 @@ class GrantCommit:
     async def commit(
         self, inputs: CycleInputs, decisions: Sequence[Decision], balances: Balances | None
     ) -> list[Decision]:
-        """Commit all grants, then place them in order. What the ledger does not take becomes a hold.
+        """Commit all grants, then place them in order. A grant that is not committed becomes a hold.
 
-        balances: with the grants promised.
+        balances: charged with the grants.
         """
         granted = {d.group.uid: (d.group, d.outcome) for d in decisions if isinstance(d.outcome, Grant)}
         unprotected = self._unprotected(inputs, granted, balances)
@@ -71,7 +71,7 @@ class GrantCommit:
         return [replace(d, outcome=holds[d.group.uid]) if d.group.uid in holds else d for d in decisions]
 
     def _unprotected(self, inputs: CycleInputs, granted: Granted, balances: Balances | None) -> dict[GangUid, Hold]:
-        """Return what holds gangs whose devices Muster was to pick, and kube-scheduler may take by now."""
+        """Return holds for gangs that Muster was to allocate and whose devices are no longer protected."""
         holds: dict[GangUid, Hold] = {}
         for uid, (group, given) in granted.items():
             if given.chosen.mode is not PlacementMode.ALLOCATE:
@@ -92,7 +92,7 @@ class GrantCommit:
         return Start(group=replace(group, placement=self.mirror.book.placements[group.uid]), gates=gates)
 
     async def _committed(self, inputs: CycleInputs, granted: Granted, balances: Balances | None) -> dict[GangUid, Hold]:
-        """Post the reservations; return what holds those that the ledger has not taken."""
+        """Post the reservations; return holds for the gangs whose reservation is not committed."""
         if self.mirror.is_down or balances is None:
             return dict.fromkeys(granted, LEDGER_DOWN)
         holds: dict[GangUid, Hold] = {}
@@ -104,7 +104,7 @@ class GrantCommit:
             except LedgerUnavailableError:
                 return dict.fromkeys(granted, LEDGER_DOWN)
             except BudgetTakenError as error:
-                # Another cluster was quicker. Gangs that do not draw on that budget need not wait for it.
+                # Another cluster has used the budget. The gangs that it does not pay for are posted again.
                 self.log.budget_was_taken = True
                 for uid in _drawing_on(inputs, left, error.share):
                     group, given = left.pop(uid)
@@ -118,13 +118,13 @@ class GrantCommit:
         return holds
 
     def _is_booked(self, uid: GangUid, given: Grant) -> bool:
-        """Return whether the reservation is open. One that was given back at the same instant is not made again."""
+        """Return whether the reservation is open: one that was given back at the same instant is not."""
         placement = self.mirror.book.placements.get(uid)
         return placement is not None and all(pod.uid in placement.seats for pod in given.plan.pods)
 
 
 def _shares(inputs: CycleInputs, granted: Granted, balances: Balances) -> tuple[BudgetShare, ...]:
-    """Return what this cluster will have used of the shared budgets that the grants draw on."""
+    """Return this cluster's use, grants included, of the shared budgets that pay for the grants."""
     return tuple(share for share in balances.shares() if _drawing_on(inputs, granted, share))
 
 

@@ -1,7 +1,7 @@
-"""Deallocating claims: of gangs that cannot start as planned, and orphaned ones that no gang in the books waits for.
+"""The deallocation of claims: of gangs that cannot start as planned, and of orphans that no booked gang waits for.
 
-Muster allocates a claim before any pod uses it, and Kubernetes deallocates only after a pod has used it. So what Muster
-allocated without effect it has to deallocate itself, and what a leader left behind that died or was deposed.
+Muster allocates a claim before any pod uses it, and Kubernetes deallocates only after a pod has used it. So Muster has
+to deallocate a claim that no pod came to use, and those that a dead or deposed leader left behind.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ from admission.workloads.gangs import Group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deallocation:
-    """Takes devices back from claims."""
+    """Deallocates claims."""
 
     claims: Claims
     mirror: LedgerMirror
@@ -33,17 +33,18 @@ class Deallocation:
     writer: BulkWriter
 
     async def withdraw(self, inputs: CycleInputs, placement: Placement, *, keep: Collection[Uid]) -> bool:
-        """Deallocate the claims of a gang, before its quota is given back. Return whether that is done.
+        """Deallocate the claims of a gang, before its quota is given back; return whether that succeeded.
 
-        keep: claims that others wait for as well. Those that pods have reserved stay with these.
+        keep: claims that other gangs wait for as well. Claims that pods have reserved are left as they are.
         """
         given = (holding for uid, holding in placement.holdings.items() if uid not in keep)
         return not await self._deallocate(list(_revocable(inputs, given)))
 
     async def secured(self, inputs: CycleInputs, releases: Sequence[Entry]) -> list[Entry]:
-        """Return the releases after which no write that is under way can allocate devices that count as free.
+        """Return the releases after which no write in flight can allocate devices that then count as free.
 
-        That is so at once where claims are gone, or had devices and lost them. The others are left for the next cycle.
+        That is certain for claims that are deleted, or had devices and lost them. The others are deallocated first;
+        releases for which that fails are left to the next cycle.
         """
         planned = {entry.key: list(_revocable(inputs, self._unsettled(entry))) for entry in releases}
         claims = {claim.meta.uid: claim for found in planned.values() for claim in found}
@@ -51,10 +52,10 @@ class Deallocation:
         return [entry for entry in releases if failed.isdisjoint(claim.meta.uid for claim in planned[entry.key])]
 
     async def collect(self, inputs: CycleInputs) -> CycleInputs:
-        """Deallocate orphaned claims: Muster allocated them, and no gang with a place waits for them.
+        """Deallocate orphaned claims: Muster allocated them, and no gang with a slot waits for them.
 
-        A leader that did not know of its successor wrote them, or their pods went away before any of them was bound.
-        Return the inputs as they are then; gangs whose claims stay allocated so are not planned in this cycle.
+        A deposed leader wrote them late, or their pods were deleted before any of them was bound. Return the inputs
+        afterwards; gangs with an orphaned claim that could not be deallocated are not planned in this cycle.
         """
         orphans = self._orphans(inputs.observed)
         if not orphans or not await self.mirror.holds_epoch():
@@ -70,7 +71,7 @@ class Deallocation:
         return replace(inputs, snapshot=snapshot, observed=observed, unready=unready)
 
     async def _deallocate(self, claims: Sequence[Claim]) -> list[tuple[Claim, Exception]]:
-        """Deallocate several claims at a time; return those for which it failed, and has to be tried again."""
+        """Deallocate claims concurrently; return those that failed, with the error, to be retried."""
         failed: list[tuple[Claim, Exception]] = []
 
         async def deallocate(claim: Claim) -> None:
@@ -85,7 +86,7 @@ class Deallocation:
         return failed
 
     def _unsettled(self, entry: Entry) -> Iterator[Holding]:
-        """Yield what an entry gives back that was never seen allocated."""
+        """Yield the holdings that an entry gives back and that were never observed as allocated."""
         placement = self.mirror.book.placements[entry.gang_uid]
         for uid in entry.closes:
             holding = placement.holdings.get(uid)
@@ -93,7 +94,7 @@ class Deallocation:
                 yield holding
 
     def _orphans(self, observed: ObservedAllocations) -> list[Claim]:
-        # Most are ruled out by their reservations alone, which costs one lookup.
+        # Most claims are excluded by their reservations, which costs one lookup.
         given = [
             claim
             for claim in observed.snapshot.claims.values()
@@ -106,15 +107,15 @@ class Deallocation:
 
 
 def is_allocated_by_muster(claim: Claim) -> bool:
-    """Return whether a claim has devices that Muster gave it."""
+    """Return whether a claim has an allocation that Muster wrote."""
     return claim.allocation is not None and names.PLACEMENT in claim.meta.annotations
 
 
 def _revocable(inputs: CycleInputs, holdings: Iterable[Holding]) -> Iterator[Claim]:
-    """Yield the claims that are allocated and not reserved by a pod, or that a write may be about to allocate.
+    """Yield the claims that are allocated and not reserved by a pod, or that a write in flight may allocate.
 
-    A write of an earlier leader may still be under way, also where kube-scheduler picks the devices by now: they may
-    have been Muster's to pick when it was sent. And what kube-scheduler has just allocated may not be seen yet.
+    An earlier leader's write may still be in flight, even if kube-scheduler picks the devices now: Muster may have
+    picked them when it was sent. And what kube-scheduler has just allocated may not be observed yet.
     """
     for holding in holdings:
         claim = inputs.observed.claims.get(holding.claim_uid)
@@ -125,7 +126,7 @@ def _revocable(inputs: CycleInputs, holdings: Iterable[Holding]) -> Iterator[Cla
 
 
 def _has_no_object(uid: Uid) -> bool:
-    """Return whether no claim can be written: kube-scheduler makes it itself, or its pod is still to come."""
+    """Return whether there is no claim to write: kube-scheduler creates it itself, or its pod is only expected."""
     return names.is_extended_claim(uid) or names.is_expected(uid)
 
 

@@ -1,10 +1,10 @@
-"""Taking whole gangs back: those that cannot start complete or did not start in time, and those that may not run on.
+"""The eviction of whole gangs: those that cannot start complete or in time, and those that may not run on.
 
-`GangEviction.take_back` is the one entrance for gangs whose pods are deleted; `requeue` is for gangs whose gates are
-still shut. The pods of a Job are taken back by suspending it, as the Job controller counts deleted pods as failures and
-would give the Job up after a few (batch/v1, backoffLimit); it is resumed when they are gone. A workload that is held as
-a whole is suspended until its gang may start again. Other pods are evicted one by one.
-What is remembered of an eviction is written before anything is deleted, so that the next leader acts on it.
+`take_back` is the only way to evict a gang whose pods have to be deleted; `requeue` is for gangs whose gates are still
+closed. The pods of a Job are taken back by suspending it, since the Job controller counts deleted pods as failures and
+fails the Job after a few (batch/v1, backoffLimit); it is resumed when they are gone. A workload that is held as a whole
+is suspended until its gang may start again. Other pods are evicted one by one. The state of an eviction is written
+before anything is deleted, so that the next leader continues it.
 """
 
 import contextlib
@@ -38,18 +38,18 @@ from admission.workloads import suspendable
 from admission.workloads.gangs import Group
 
 START_TIMEOUT = timedelta(minutes=5)
-"""Of a gang whose queue is gone."""
+"""The start timeout of a gang whose queue was deleted."""
 
 IMMEDIATE_REQUEUES = 3
-"""How often a gang that cannot be placed as planned is planned again at once, before it backs off like others: the plan
-may not be what is wrong."""
+"""How often a gang that cannot be placed as planned is planned again at once, before it backs off: the cause may be
+in the cluster and not in the gang."""
 
 Suspend = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangEviction:
-    """Takes gangs back."""
+    """Evicts and requeues gangs."""
 
     pods: Pods
     workloads: Workloads
@@ -62,7 +62,7 @@ class GangEviction:
     log: CycleLog
 
     async def take_back_due(self, inputs: CycleInputs) -> CycleInputs:
-        """Take back every gang that has to be, and return the inputs with these gangs, done or not."""
+        """Take back every gang that has to be; return the inputs with these gangs, whether it succeeded or not."""
         concerned: set[GangUid] = set()
         limiting = limits.limiting(inputs.tree)
         self.evictions.note_sizes(inputs.groups, self.mirror.book.placements)
@@ -80,11 +80,11 @@ class GangEviction:
         return replace(inputs, taken_back=frozenset(concerned))
 
     async def take_back(self, inputs: CycleInputs, eviction: Eviction) -> None:
-        """Evict a gang and give back what it has; where that fails, or the leader dies, the next cycle continues."""
+        """Evict a gang and release what it has; after a failure or the leader's death the next cycle continues."""
         group, placement = eviction.group, eviction.group.placement
         if self.evictions.note(inputs, eviction):
             await self._write_record(inputs, group)
-        # A late eviction is not refused: a pod may have started under a successor meanwhile.
+        # The API server does not refuse a late eviction, and the pod may have started under a successor meanwhile.
         if placement is None or not await self.mirror.holds_epoch() or not await self._delete(inputs, eviction):
             return
         keep = transitions.wanted_claims(self._others(group), inputs.observed)
@@ -99,10 +99,10 @@ class GangEviction:
         await events.gang_evicted(self.reports, eviction)
 
     async def requeue(self, inputs: CycleInputs, group: Group, reason: str, *, back_off: bool = False) -> None:
-        """Take the places of a gang's gated pods back, and the devices that only they wait for. Nothing is deleted.
+        """Release the slots of a gang's gated pods, and the devices that only they wait for. No pod is deleted.
 
-        back_off: whether the gang backs off before it is tried again, as it does in any case after a few times. What
-        fails is left as it is, for the next cycle.
+        back_off: whether the gang backs off before it is tried again, as it does anyway after a few requeues. After a
+        failure everything stays as it is, for the next cycle.
         """
         placement = self.mirror.book.placements.get(group.uid)
         gated = [pod for pod in group.half_open if pod.meta.uid not in self.in_flight.opened]
@@ -128,7 +128,7 @@ class GangEviction:
         await events.gang_returned(self.reports, group, gated, reason)
 
     async def resume_jobs(self, inputs: CycleInputs) -> None:
-        """Resume Jobs that were suspended to take their pods back, once these are gone."""
+        """Resume Jobs that were suspended to take their pods back, once these pods are gone."""
         jobs = [
             job for job in inputs.snapshot.jobs.values() if job.suspended and names.REQUEUED in job.meta.annotations
         ]
@@ -140,7 +140,7 @@ class GangEviction:
                     await self.workloads.resume(job)
 
     def _due(self, inputs: CycleInputs, group: Group, limiting: Collection[QueueName]) -> Eviction | None:
-        """Return why a gang is to be taken back: that was decided before, it cannot start, or it may not run on."""
+        """Return why a gang has to be taken back: an eviction in progress, it cannot start, or it may not run on."""
         if group.uid in self.evictions.ending:
             return limits.begun(group, self.evictions.evicted[group.uid])
         queue = inputs.snapshot.queues.get(group.queue)
@@ -176,7 +176,7 @@ class GangEviction:
     # Pods.
 
     async def _shut(self, pods: Sequence[Pod]) -> bool:
-        """Make sure that gates stay shut, whoever was about to open them. Return whether all of them do."""
+        """Ensure that gates stay closed, also against writes in flight; return whether all of them do."""
         opened: list[Pod] = []
 
         async def shut(pod: Pod) -> None:
@@ -187,10 +187,10 @@ class GangEviction:
         return not failed and not opened
 
     async def _delete(self, inputs: CycleInputs, eviction: Eviction) -> bool:
-        """Have the gang's pods deleted. Return whether all are gone or going; if not, the next cycle tries again.
+        """Delete the gang's pods. Return whether all are deleted or being deleted; if not, the next cycle retries.
 
-        Running pods go first: while one of the others exists, every leader sees that the gang has not started.
-        What has ended leaves its pods as they are when it is suspended.
+        Running pods go first: while one of the others exists, every leader sees that the gang has not started. A
+        finished workload is not suspended, since that would not delete its pods: they are evicted.
         """
         group = eviction.group
         suspend = self._suspension(inputs, group.identity.workload)
@@ -212,7 +212,7 @@ class GangEviction:
         )
 
     async def _evict(self, eviction: Eviction, pods: Sequence[Pod]) -> bool:
-        """Evict pods one by one. Return whether all are gone or going; note the gang where only some are."""
+        """Evict pods one by one; return whether all are deleted or being deleted. Record the gang as partly evicted."""
 
         async def evict(pod: Pod) -> None:
             await self.pods.evict(pod, eviction.reason)
@@ -221,10 +221,10 @@ class GangEviction:
 
         return not await self.writer.each_pod(pods, evict)
 
-    # What makes pods.
+    # The controllers of pods.
 
     def _suspension(self, inputs: CycleInputs, owner: Owner | None) -> Suspend | None:
-        """Return what suspends an object so that it deletes its pods; None if it cannot, and the pods are evicted."""
+        """Return a call that suspends an object so that it deletes its pods; None if the pods have to be evicted."""
         workload = suspendable.named(owner, inputs.snapshot)
         if workload is not None and not workload.found.finished:
             return partial(self.workloads.hold, workload.kind.suspendable(workload.meta))
@@ -232,9 +232,10 @@ class GangEviction:
         return partial(self.workloads.suspend, job) if job is not None and not job.finished else None
 
     def _by_maker(self, inputs: CycleInputs, group: Group) -> tuple[set[Uid], list[tuple[Suspend, list[Pod]]]]:
-        """Return the pods of a gang without a workload that are evicted one by one, and what suspends the others.
+        """Return the pods of a gang that are evicted one by one, and the calls that suspend the makers of the others.
 
-        A Job that another object controls is for that one to suspend.
+        For a gang without a workload. A Job that another object controls is not suspended, since that object decides
+        about its suspension.
         """
         single, made = set[Uid](), dict[Uid, tuple[Suspend, list[Pod]]]()
         for pod in group.pods:
@@ -251,7 +252,7 @@ class GangEviction:
         return single, [*made.values()]
 
     async def _suspended(self, eviction: Eviction, suspend: Suspend, pods: Sequence[Pod]) -> bool:
-        """Suspend what makes some pods. Return whether that is done."""
+        """Suspend the maker of these pods; return whether that succeeded."""
         try:
             await suspend()
         except (RetryError, FixError) as error:
@@ -265,12 +266,12 @@ class GangEviction:
 
 
 def not_started(group: Group, reason: str) -> Eviction:
-    """Return the eviction of a gang that was admitted and cannot start, as if it had not started in time."""
+    """Return the eviction of an admitted gang that cannot start, as if it had not started in time."""
     admitted = tuple(pod for pod in group.pods if not pod.gated)
     return Eviction(group=group, pods=admitted, reason=reason, timed_out=True, failure=reason)
 
 
 def _may_be_due(group: Group, limiting: Collection[QueueName], unfinished: Collection[GangUid]) -> bool:
-    """Return whether a gang has to be inspected: of most running gangs, nothing follows."""
+    """Return whether a gang has to be checked for eviction; most running gangs do not."""
     placement = group.placement
     return not group.in_full or (placement is not None and placement.queue in limiting) or group.uid in unfinished

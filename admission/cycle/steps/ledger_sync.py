@@ -1,4 +1,4 @@
-"""Keeping the books: marks, quota changes, settlements and releases follow from what is seen in the cluster."""
+"""The ledger entries that follow from the observed cluster: marks, quota changes, settlements and releases."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -51,9 +51,9 @@ class LedgerSync:
         self.cache.dirty.rest()
 
     async def release(self, inputs: CycleInputs) -> None:
-        """Record what is gone.
+        """Record releases of what is gone.
 
-        A gang that is to be taken back and could not be yet stays as it is: its missing pods are why it has to be.
+        A gang that has to be taken back, and could not be yet, is left as it is: its missing pods are the reason.
         """
         self._find_dirty(inputs)
         entries = self._released(inputs)
@@ -67,7 +67,7 @@ class LedgerSync:
         self.cache.dirty.refresh(book, inputs.observed, self.cache.claim_users.update(book.placements))
 
     def _allocated(self, inputs: CycleInputs) -> list[Entry]:
-        """Return what follows from allocations: settlements, and adjustments of what was allocated again."""
+        """Return the entries for observed allocations: settlements, and adjustments of repeated allocations."""
         at, actor = inputs.now, self.mirror.actor
 
         def settlement(placement: Placement) -> Entry | None:
@@ -92,7 +92,7 @@ class LedgerSync:
         return self._of_dirty(release)
 
     def _of_dirty(self, follow: Callable[[Placement], Entry | None]) -> list[Entry]:
-        """Return the entries that follow for gangs that changed; a gang that Muster fails on stays as it is booked."""
+        """Return the entries for gangs that changed; after an unexpected exception a gang stays as it is booked."""
         entries: list[Entry] = []
         defects = self.log.defects
         for placement in self.cache.dirty.placements(self.mirror.book):

@@ -1,8 +1,8 @@
-"""Placing gangs whose reservation is committed: all claims of a gang first, where Muster picks the devices, then gates.
+"""The placement of gangs whose reservation is committed: first all claims, if Muster picks the devices, then gates.
 
-Grants of this cycle and what an earlier cycle or an earlier leader left unfinished are placed in the same way: what the
-books have open says what to write, and every write may be made twice. As long as no gate of it has opened, a gang that
-cannot be placed as planned is requeued whole, with nothing lost but the time.
+Grants of this cycle and what an earlier cycle or leader left unfinished are placed in the same way: the open placements
+in the ledger determine what to write, and every write may be repeated. While no gate of it is open, a gang that cannot
+be placed as planned is requeued whole, and nothing but time is lost.
 """
 
 import uuid
@@ -48,7 +48,7 @@ from admission.workloads.gangs import Group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """A gang to be placed, with its placement. gates: its pods whose gates are to be opened, in order.
+    """A gang to be placed, with its placement. gates: its pods whose gates have to be opened, in order.
 
     begun: whether it was granted before this cycle, so that the cluster may have changed since it was planned.
     """
@@ -60,7 +60,7 @@ class Start:
 
 @dataclass(slots=True, kw_only=True)
 class _Work:
-    """One gang while it is placed. hold: why its gates stay shut."""
+    """One gang while it is placed. hold: why its gates stay closed."""
 
     start: Start
     missing: Sequence[Missing] = ()
@@ -74,7 +74,7 @@ class _Work:
 
 @dataclass(slots=True, kw_only=True)
 class _Write:
-    """A claim and its allocation. works: the gangs that wait for it."""
+    """A claim and the allocation to write. works: the gangs that wait for it."""
 
     claim: Claim
     result: AllocationResult
@@ -101,7 +101,7 @@ class GangPlacement:
     log: CycleLog
 
     async def finish(self, inputs: CycleInputs) -> CycleInputs:
-        """Place what was granted before and is not placed yet. Return the inputs with the gangs that were requeued."""
+        """Place gangs granted in earlier cycles that are not placed yet; return the inputs with the requeued gangs."""
         begun = [
             Start(group=group, gates=tuple(transitions.unfinished(group)), begun=True)
             for group in inputs.groups
@@ -118,9 +118,9 @@ class GangPlacement:
         return replace(inputs, unready={**inputs.unready, **holds}, first_in_next=first)
 
     async def place(self, inputs: CycleInputs, starts: Iterable[Start]) -> dict[GangUid, Hold]:
-        """Allocate all claims of every gang, then open the gates of those whose claims are all allocated.
+        """Allocate all claims of every gang, then open the gates of gangs whose claims are all allocated.
 
-        Of a gang whose pods are still to come, the workload is resumed. Return what holds the others.
+        For a gang whose pods do not exist yet, the workload is resumed. Return holds for gangs that were not placed.
         """
         starts = list(starts)
         to_come = {start.group.uid: start.group for start in starts if suspend_resume.is_expected(start.group)}
@@ -142,13 +142,13 @@ class GangPlacement:
         return bool(start.gates) or bool(placement_progress.missing(start.group, self.mirror.book, inputs.observed))
 
     def _spared_work(self, inputs: CycleInputs, start: Start) -> _Work:
-        """Return the same as `_work`; a gang that Muster fails on keeps its places and its gates shut."""
+        """Return the result of `_work`; after an unexpected exception a hold, so the gang keeps slots and gates."""
         defects = self.log.defects
         found = faults.spared(During.PLACING, start.group.key, partial(self._work, inputs, start), defects)
         return _Work(start=start, hold=faults.hold(defects[-1])) if found is None else found
 
     def _work(self, inputs: CycleInputs, start: Start) -> _Work:
-        """Return what is to be done for a gang; where it is pinned or counted, kube-scheduler allocates what lacks."""
+        """Return the work for a gang; if it is pinned or counted, kube-scheduler allocates the missing claims."""
         group, work = start.group, _Work(start=start)
         missing = placement_progress.missing(group, self.mirror.book, inputs.observed)
         unread = placement_progress.unread(group, self.mirror.book, inputs.observed)
@@ -164,7 +164,7 @@ class GangPlacement:
         return work
 
     def _chosen(self, inputs: CycleInputs, group: Group) -> Chosen | Hold:
-        """Return the mode in which a gang's claims are allocated, by what protects its devices now."""
+        """Return the mode in which a gang's claims are allocated, by the current protection of its devices."""
         queue = inputs.snapshot.queues.get(group.queue)
         asked = mode.asked(group.record, queue) if queue is not None else PlacementMode.AUTO
         return mode.mode(asked, placement_progress.holdings(group, self.mirror.book), self.fences.protections)
@@ -181,16 +181,16 @@ class GangPlacement:
             work.errors.append(ConflictError("its devices are not safe from kube-scheduler any more"))
 
     def _is_partly_allocated(self, inputs: CycleInputs, group: Group) -> bool:
-        """Return whether Muster has allocated some of a gang's claims, and no pod of it was admitted yet."""
+        """Return whether Muster has allocated some of a gang's claims, and no gate of it is open yet."""
         holdings = placement_progress.holdings(group, self.mirror.book)
         claims = (inputs.observed.claims.get(holding.claim_uid) for holding in holdings)
         given = (deallocate.is_allocated_by_muster(claim) for claim in claims if claim is not None)
         return not self._opened(group) and any(given)
 
     async def _recheck_pinned(self, inputs: CycleInputs, works: Sequence[_Work]) -> None:
-        """Fail gangs that Muster was to allocate and kube-scheduler has to, unless it would pick the same devices.
+        """Fail pinned gangs of earlier cycles for which kube-scheduler would not pick the booked devices.
 
-        Once a gate is open it is too late: kube-scheduler may have begun.
+        Gangs with an open gate are left out, since kube-scheduler may have begun to allocate for them.
         """
         pinned = [
             (work, missing)
@@ -214,7 +214,7 @@ class GangPlacement:
         return chosen is not None and chosen.mode is PlacementMode.PIN
 
     def _opened(self, group: Group) -> list[Pod]:
-        """Return the pods with a place whose gate is open, though the view may not show it yet."""
+        """Return the pods with a slot whose gate is open, also if the view does not show it yet."""
         seats = group.placement.seats if group.placement is not None else {}
         opened = self.in_flight.opened
         return [pod for pod in group.pods if pod.meta.uid in seats and (not pod.gated or pod.meta.uid in opened)]
@@ -222,13 +222,13 @@ class GangPlacement:
     # Claims.
 
     async def _allocate(self, inputs: CycleInputs, works: Sequence[_Work]) -> None:
-        """Allocate claims, those of all gangs at a time; errors are kept with the gang."""
+        """Allocate the claims of all gangs concurrently; errors are kept with the gang."""
         works = [work for work in works if not work.errors]
         if not works:
             return
         cluster = await self.executor.run(self.cache.build_cluster, inputs, self.mirror.book)
         writes = await self.executor.run(self._writes, works, cluster)
-        # The ledger has answered since protection was judged, and gangs were taken back: that may have taken seconds.
+        # Since protection was judged, waiting for the ledger and taking gangs back may have taken seconds.
         self.protection.judge_again()
         for work in works:
             self._hold_unprotected(inputs, work)
@@ -247,7 +247,7 @@ class GangPlacement:
         await self.writer.each(writes, allocate)
 
     def _hold_unprotected(self, inputs: CycleInputs, work: _Work) -> None:
-        """Keep the gates of a gang shut, and its claims as they are, if kube-scheduler may take its devices by now."""
+        """Hold a gang, with gates and claims as they are, if its devices are no longer protected."""
         chosen = self._chosen(inputs, work.group)
         if isinstance(chosen, Hold):
             work.hold = work.hold or chosen
@@ -256,7 +256,7 @@ class GangPlacement:
             work.hold = work.hold or _waits(why)
 
     def _writes(self, works: Sequence[_Work], cluster: ClusterState) -> list[_Write]:
-        """Return what to write, each claim once; gangs whose claim cannot get its devices any more get an error."""
+        """Return the claims to write, each once; gangs whose claim can no longer get its devices get an error."""
         found: dict[Uid, _Write | Misfit | Hold] = {}
         for work in works:
             for one in work.missing:
@@ -288,7 +288,7 @@ class GangPlacement:
     # Errors.
 
     async def _resolve(self, inputs: CycleInputs, work: _Work) -> None:
-        """Take a gang back that failed for good; the next cycle tries again what may succeed later."""
+        """Take back or requeue a gang that failed for good; other failures are retried by the next cycle."""
         group = work.group
         cannot_fit = work.hold is not None and work.hold.reason is HoldReason.NO_FEASIBLE_PLACEMENT
         if work.hold is not None and cannot_fit and not self._opened(group):
@@ -306,14 +306,14 @@ class GangPlacement:
 
 
 def _status(result: AllocationResult, now: datetime) -> Json:
-    """Return status.allocation. kube-scheduler would fill in a missing time, and be refused the change."""
+    """Return status.allocation, with its time: kube-scheduler would try to add a missing one, which is refused."""
     shares = [str(uuid.uuid4()) for given in result.given if given.shared]
     at = now.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     return {"allocationTimestamp": at, **result.json(shares)}
 
 
 def _is_final(error: Exception) -> bool:
-    """Return whether a retry is without effect: the claim is not what it was, or the API server refuses it."""
+    """Return whether a retry would fail as well: the claim has changed, or the API server refuses the write."""
     return isinstance(error, (ConflictError, GoneError, FixError))
 
 

@@ -1,9 +1,9 @@
-"""Preemption: for which held gangs others are evicted, and what these gangs are nominated for.
+"""The preemption step: for which held gangs others are evicted, and the nominations of these gangs.
 
-Decided after everything else in a cycle, on the cluster state as it is then; gangs that might be helped are tried again
-only when something has changed. A result is a nomination in this leader's memory; the evictions are in the status of
-the victims and then in the ledger. The next leader reads there which gangs go, and for which: no further gang is
-evicted for that one as long as those that go are enough.
+It is decided after everything else in a cycle, on the cluster state as it is then; a held gang is tried again only when
+something has changed. The result is a nomination in this leader's memory; evictions are written to the status of the
+victims and then to the ledger. The next leader reads there which gangs are evicted for which: it evicts no further gang
+for one as long as those being evicted suffice.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -33,12 +33,12 @@ from admission.scheduling.preemption.targets import PreemptionCandidate, Preempt
 from admission.workloads.gangs import Group
 
 MOST_TRIES = 4
-"""Different questions for which victims are looked for in one cycle; the others follow in the next one."""
+"""The most questions for which victims are searched in one cycle; the others follow in the next one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """Decides about waiting gangs with preemption, and evicts the victims."""
+    """Decides about pending gangs with preemption, and evicts the victims."""
 
     term: Term
     mirror: LedgerMirror
@@ -55,7 +55,7 @@ class Preemption:
     def decide(
         self, inputs: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage
     ) -> tuple[CycleDecisions, tuple[PreemptionTargets, ...]]:
-        """Decide about the gangs that wait, and which gangs are evicted for those that are held."""
+        """Decide about the pending gangs, and which gangs to evict for those that are held."""
         memory, backfill = self.memory, self.cache.backfill
         if not memory.nominations and not any(map(targets.may_preempt, inputs.snapshot.queues.values())):
             memory.begun = True
@@ -77,7 +77,7 @@ class Preemption:
         return replace(decided, updated=self._explained(found, dropped)), chosen
 
     async def evict(self, inputs: CycleInputs, chosen: Sequence[PreemptionTargets]) -> None:
-        """Evict the victims; where that fails, the next cycles try again, whichever process leads then."""
+        """Evict the victims; failed evictions are retried by the next cycles, also of another leader."""
         if not chosen:
             return
         found = self.cache.gangs.groups(inputs.snapshot, self.mirror.book.placements, self.in_flight.leaving)
@@ -96,10 +96,10 @@ class Preemption:
                 if eviction is not None:
                     await self.eviction.take_back(inputs, eviction)
 
-    # Nominations that do not stand any more.
+    # Nominations that no longer stand.
 
     def _forget_others(self, inputs: CycleInputs) -> None:
-        """Forget the nominations of gangs that do not wait for them any more."""
+        """Drop the nominations of gangs that no longer wait with the planned pods."""
         memory = self.memory
         if memory.nominations:
             waiting = {group.uid: group for group in inputs.groups if group.uid in memory.nominations}
@@ -110,7 +110,7 @@ class Preemption:
             }
 
     def _drop_vain(self, inputs: CycleInputs, found: dict[GangUid, Decision]) -> list[GangUid]:
-        """Drop the nominations that were without effect, and return of which gangs."""
+        """Drop the nominations of held gangs that no awaited victim can help any more; return the gangs."""
         memory, dropped = self.memory, []
         for uid, nomination in [*memory.nominations.items()]:
             decision = found.get(uid) or self.statuses.decisions.get(uid)
@@ -122,7 +122,7 @@ class Preemption:
         return dropped
 
     def _explained(self, found: dict[GangUid, Decision], dropped: Iterable[GangUid]) -> tuple[Decision, ...]:
-        """Return the decisions; the holds of nominated gangs say which gangs are evicted for them, others do not."""
+        """Return the decisions; only the holds of nominated gangs name the gangs evicted for them."""
         memory, decisions = self.memory, self.statuses.decisions
         for uid in dropped:
             raw, before = memory.explained.pop(uid, None), decisions.get(uid)
@@ -144,7 +144,7 @@ class Preemption:
     def _stage(
         self, inputs: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage, *, decided: CycleDecisions
     ) -> "_Stage":
-        """Return the cluster and the quotas after what was decided, with nominations taken, and the candidates."""
+        """Return cluster state and usage after the cycle's grants, with nominations taken, and the candidates."""
         memory = self.memory
         grants = [(one.group, one.outcome) for one in decided.updated if isinstance(one.outcome, Grant)]
         started = {group.uid for group, _ in grants}
@@ -164,7 +164,7 @@ class Preemption:
         )
 
     def _candidates(self, inputs: CycleInputs) -> tuple[list[PreemptionCandidate], list[PreemptionCandidate]]:
-        """Return the gangs that could be evicted, and those that go anyway; stalled evictions are not waited for."""
+        """Return the gangs that could be evicted, and those that end anyway, stalled evictions in neither."""
         seen = candidates.Seen(
             placements=self.mirror.book.placements,
             observed=inputs.observed,
@@ -179,14 +179,14 @@ class Preemption:
         return [one for one in staying if one.uid not in busy], going
 
     def _may_be_taken_over(self, nomination: Nomination, going: Iterable[PreemptionCandidate]) -> bool:
-        """Return whether all that a gang is nominated for will be free."""
+        """Return whether all victims of a nomination are ending, so that its devices will be free."""
         goes = {one.uid for one in going}
         return all(uid in goes for uid in nomination.victims if uid in self.mirror.book.placements)
 
     def _targets(
         self, inputs: CycleInputs, found: dict[GangUid, Decision], make_stage: Callable[[], "_Stage"]
     ) -> Iterator[PreemptionTargets]:
-        """Yield which gangs are evicted for which, and nominate these for what they are planned to get."""
+        """Yield the targets for held gangs, and nominate these gangs for their plans."""
         memory, cluster = self.memory, self.cache.cluster
         made_from = (
             self.mirror.book.placements,
@@ -214,7 +214,7 @@ class Preemption:
             stage.apply(answer)
 
     def _questions(self, inputs: CycleInputs, found: dict[GangUid, Decision]) -> dict[Hashable, tuple[Decision, Queue]]:
-        """Return the gangs that others may be evicted for, in order; of those that ask the same, the first."""
+        """Return the held gangs that may preempt, by question, in order; of equivalent gangs the first."""
         queues = {name: queue for name, queue in inputs.snapshot.queues.items() if targets.may_preempt(queue)}
         waiting = {group.uid for group in inputs.groups if group.queue in queues and group.waiting}
         held = [
@@ -242,9 +242,9 @@ class Preemption:
     def _nominate_first(
         self, inputs: CycleInputs, answer: PreemptionTargets, going: Iterable[PreemptionCandidate]
     ) -> Iterator[PreemptionTargets]:
-        """Nominate a gang for what it is planned to get; yield the gangs that are still to be evicted for it.
+        """Nominate a gang for its plan; yield the targets that have to be evicted.
 
-        Some of the victims may only be nominated and not run yet: they lose their nomination, and go on waiting.
+        Victims that are only nominated and do not run yet lose their nomination and stay pending.
         """
         nominated = self.memory.nominations
         before = [nominated.pop(victim.uid) for victim in answer.victims if victim.uid in nominated]
@@ -260,7 +260,7 @@ class Preemption:
         going: Iterable[PreemptionCandidate],
         before: Sequence[Nomination] = (),
     ) -> None:
-        """Note a nomination. before: those that it takes over, with the gangs that were evicted for these."""
+        """Record a nomination. before: the nominations that it takes over, with their victims."""
         group = answer.group
         leaving = [*answer.victims, *(one for one in going if self._goes_for(inputs, one, group))]
         victims = {uid: at for one in before for uid, at in one.victims.items()}
@@ -276,13 +276,13 @@ class Preemption:
         )
 
     def _goes_for(self, inputs: CycleInputs, candidate: PreemptionCandidate, group: Group) -> bool:
-        """Return whether a gang that goes was evicted for this one, by this leader or an earlier one."""
+        """Return whether an ending gang was evicted for this one, by this leader or an earlier one."""
         record = inputs.snapshot.gangs.get(candidate.key)
         evicted = self.evictions.evicted.get(candidate.uid) or (record.evicted if record is not None else None)
         return evicted is not None and evicted.made_room_for == group.key
 
     def _nominate_recalled(self, inputs: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage) -> None:
-        """Nominate again the gangs that an earlier leader had evicted others for."""
+        """Nominate the gangs for which an earlier leader evicted others, if these suffice."""
         _, going = self._candidates(inputs)
         waiting = {group.key: group for group in inputs.groups if group.waiting} if going else {}
         scope = PreemptionScope(
@@ -306,13 +306,13 @@ class Preemption:
 
 @dataclass(slots=True)
 class _Stage:
-    """What the next gang that asks finds. staying: the gangs that could be evicted."""
+    """The state for the next preempting gang. staying: the gangs that could be evicted."""
 
     scope: PreemptionScope
     staying: list[PreemptionCandidate]
 
     def apply(self, found: PreemptionTargets) -> None:
-        """Give a gang what it was planned to get, and let the victims go."""
+        """Take a gang's plan, and count the victims as ending."""
         scope, plan = self.scope, found.grant.plan
         queue_usage = scope.queue_usage.copy()
         queue_usage.charge(found.group.queue, plan.charge)

@@ -1,4 +1,4 @@
-"""Whether kube-scheduler keeps off the devices: judged as a cycle begins, and wherever it may have changed since."""
+"""The protection check: judged when a cycle begins, and again where it may have changed since."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +13,7 @@ from admission.ports import Fences, View
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtectionCheck:
-    """Judges the protection of devices, and has fences stand accordingly."""
+    """Judges the protection of devices, and requests the fences that are wanted."""
 
     view: View
     barriers: Fences
@@ -23,7 +23,7 @@ class ProtectionCheck:
     in_flight: InFlight
 
     def judge(self, snapshot: Snapshot, now: datetime) -> None:
-        """Judge by a snapshot. now: by the wall clock, whatever the time of the books is."""
+        """Judge by a snapshot. now: by the wall clock, not the ledger's time."""
         wanted = self.fences.judge(
             snapshot,
             self.mirror.book.placements,
@@ -35,5 +35,5 @@ class ProtectionCheck:
         self.barriers.want(wanted)
 
     def judge_again(self) -> None:
-        """Judge by what is seen at this moment, as of the time of the last judgement: nothing counts sooner by it."""
+        """Judge by the current view, as of the time of the last judgement, so that nothing counts any sooner."""
         self.judge(self.in_flight.over(self.view.snapshot()), self.fences.judged_at)

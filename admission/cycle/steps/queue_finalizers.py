@@ -1,7 +1,7 @@
-"""The finalizer of Queues in use: a leader adds it to each queue, and removes it when nothing is open in the books.
+"""The finalizer of Queues in use: a leader adds it to each queue, and removes it when nothing is open in the ledger.
 
-It comes before anything is granted, so that a queue that is deleted afterwards stays until its gangs have ended, also
-under the next leader. A queue that does not take it is used nevertheless: `lifecycle.deleted_queues` says what follows.
+It is added before anything is granted, so that a queue that is deleted afterwards exists until its gangs have ended,
+also under the next leader. A queue that cannot get it is used nevertheless: see `lifecycle.deleted_queues`.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -22,7 +22,7 @@ Write = Callable[[Meta], Awaitable[None]]
 
 @dataclass(slots=True)
 class _Failures:
-    """Names of the queues that could not be written: those that may succeed later, and why others were refused."""
+    """The queues that could not be written: names of those to retry, and by name why others were refused."""
 
     later: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class QueueFinalizers:
     writer: BulkWriter
 
     async def add(self, inputs: CycleInputs) -> None:
-        """Add the finalizer to queues that lack it. One that does not take it is tried again when it has changed."""
+        """Add the finalizer to queues that lack it. After a refusal a queue is tried again only when it has changed."""
         missing = self.queues.without_finalizer(inputs.snapshot)
         failures = await self._each(self.port.keep, missing.values())
         self.queues.note_finalizers(missing, failed=failures.later)
@@ -47,7 +47,7 @@ class QueueFinalizers:
     async def remove(self, inputs: CycleInputs) -> None:
         """Remove the finalizer from queues that are being deleted and have nothing open in the ledger.
 
-        A refusal is emitted once, as an Event, and is in the queue's condition as long as it stands.
+        A refusal is emitted once as an Event, and is in the queue's condition while it stands.
         """
         if not self.mirror.is_current:
             return
@@ -61,7 +61,7 @@ class QueueFinalizers:
                 await events.queues_kept(self.reports, queue, refusal.message)
 
     async def _each(self, write: Write, queues: Iterable[Meta]) -> _Failures:
-        """Write every queue; return those for which it failed."""
+        """Write every queue; return the failures."""
         failures = _Failures()
 
         async def run(queue: Meta) -> None:

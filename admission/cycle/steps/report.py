@@ -1,4 +1,4 @@
-"""Reporting: every status that changed, Events on pods and queues, and the result of the cycle."""
+"""The report of a cycle: every status that changed, Events on pods and queues, and the result."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
@@ -37,15 +37,15 @@ T = TypeVar("T")
 Statuses = tuple[list[GangReport], Sequence[QueueReport], list[ConditionReport]]
 
 DATABASE_RETRY = timedelta(seconds=5)
-"""After how long a database that did not answer is asked again, though nothing else happens."""
+"""How long until a cycle tries the database again after it did not answer."""
 
 POLL = timedelta(seconds=1)
-"""After how long shared budgets that other clusters draw on, and fences that do not count yet, are read again."""
+"""How long until a cycle reads shared budgets that other clusters use, or fences that do not count yet, again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleReport:
-    """Writes what changed."""
+    """Writes statuses and Events that changed."""
 
     reports: Reports
     templates: Templates
@@ -61,9 +61,9 @@ class CycleReport:
     log: CycleLog
 
     async def report(self, inputs: CycleInputs, decided: CycleDecisions) -> CycleResult:
-        """Write every status and Event that changed, and return it all."""
+        """Write every status and Event that changed; return the result of the cycle."""
         changed = self.statuses.keep_decisions(inputs, decided.updated)
-        # Off the event loop: with a thousand queues it takes a good part of a second.
+        # Off the event loop: with a thousand queues it takes most of a second.
         gangs, queues, conditions = await self.executor.run(self.make, inputs, changed)
         granted = [d.group.uid for d in decided.updated if isinstance(d.outcome, Grant)]
         statuses, is_confirmed, placements = self.statuses, self.term.is_confirmed, self.mirror.book.placements
@@ -126,7 +126,7 @@ class CycleReport:
         self.statuses.note_failed(await _each(self.reports.gang, due))
 
     async def _report_placement(self, inputs: CycleInputs, granted: Collection[GangUid]) -> None:
-        """Emit what changed in the protection of devices, and which gangs are not placed as they asked for."""
+        """Emit changes of the protection of devices, and gangs that are not placed in the mode that they requested."""
         protections, queues = self.fences.protections, inputs.snapshot.queues.values()
         concerned = (queue for queue in queues if protection_conditions.matters(queue, protections))
         await events.fence_changes(self.reports, concerned, self.fences.report_changes())
@@ -137,15 +137,16 @@ class CycleReport:
     # When the next cycle is due.
 
     def _has_more(self, inputs: CycleInputs, granted: Sequence[GangUid], decided: CycleDecisions) -> bool:
-        """Return whether another cycle would find more, though nothing changes."""
+        """Return whether another cycle has more to do, even if nothing changes."""
         cache = self.cache
         is_cut = bool((granted or inputs.first_in_next) and not decided.whole)
         return is_cut or bool(cache.health.left) or cache.plans.is_stale or cache.nominations.left
 
     def _next_try(self, inputs: CycleInputs) -> datetime | None:
-        """Return the earliest time, still to come, at which a back-off or a start timeout ends, or a mark is due.
+        """Return the earliest future time at which a cycle is due by time alone.
 
-        What has ended and could not be acted on (a refused eviction, say) is tried again by the resync.
+        As when a back-off or a start timeout ends, or a mark is due. What is overdue and failed, as a refused eviction,
+        is retried by the resync.
         """
         backoffs = self.evictions.backoffs.values()
         soon = [backoff.next_try for backoff in backoffs if backoff.next_try > inputs.clock]
@@ -153,10 +154,10 @@ class CycleReport:
             soon.append(inputs.clock + DATABASE_RETRY)
         if self.log.budget_was_taken or self.fences.protections.soon:
             soon.append(inputs.clock + POLL)
-        # The rest ends by the books, whose time goes on once the clock has caught up with it.
+        # The rest ends by the ledger's time, which advances once the clock has caught up with it.
         ends = [ledger_clock.next_mark(ledger_clock.budgets_of(inputs.tree.queues.values()), inputs.now)]
         if self.cache.backfill.next is not None:
-            # A gang that should have ended by then and has not moves the reservation.
+            # If a gang that should end by then has not, the reservation has to be moved.
             ends.append(self.cache.backfill.next)
         for placement in (group.placement for group in inputs.groups if not group.in_full):
             queue = inputs.snapshot.queues.get(QueueName(placement.queue)) if placement is not None else None
@@ -167,7 +168,7 @@ class CycleReport:
 
 
 async def _each(write: Callable[[T], Awaitable[None]], reports: Iterable[T]) -> list[T]:
-    """Write every report; return those that failed, for the next cycle: what was decided stands."""
+    """Write every report; return those that failed, for the next cycle. A failure does not change decisions."""
     failed = []
     for report in reports:
         try:

@@ -1,4 +1,4 @@
-"""Deciding which waiting gangs start: a pure function of the inputs, the book and what was found before."""
+"""The scheduling step: which pending gangs start, as a pure function of the inputs, the book and the caches."""
 
 from dataclasses import dataclass, replace
 
@@ -29,7 +29,7 @@ NOT_EXAMINED = Hold(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduling:
-    """Runs the scheduling cycle over the waiting gangs."""
+    """Runs the scheduling cycle over the pending gangs."""
 
     settings: CycleSettings
     mirror: LedgerMirror
@@ -44,7 +44,7 @@ class Scheduling:
     def decide(
         self, inputs: CycleInputs, balances: Balances | None
     ) -> tuple[CycleDecisions, tuple[PreemptionTargets, ...]]:
-        """Decide about every waiting gang that anything changed for, and which gangs are evicted for others."""
+        """Decide about every pending gang for which anything changed, and which gangs to evict for others."""
         cache, book = self.cache, self.mirror.book
         cache.check_meters(inputs)
         if not self.statuses.begin_decisions():
@@ -63,7 +63,7 @@ class Scheduling:
         self.cache.predict_cluster(inputs, self.mirror.book, self.settings.steps)
 
     def preload_verdicts(self, inputs: CycleInputs) -> None:
-        """Plan for the waiting gangs, so that those that cannot start are known. Nothing is nominated or reserved."""
+        """Plan the pending gangs, so that those that cannot start are known. Nothing is nominated or reserved."""
         cache, book = self.cache, self.mirror.book
         cluster = cache.predict_cluster(inputs, book, self.settings.steps)
         cache.find_expected_ends(inputs, book, cluster)

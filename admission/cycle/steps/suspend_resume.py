@@ -1,8 +1,8 @@
-"""Workloads that are held as a whole: resuming them once their gangs have places, and handing these to their pods.
+"""Suspended workloads: resuming them once their gangs have slots, and handing the slots over to their pods.
 
-A place that was granted for a pod which is still to come is in the books, so no other gang gets it. What is written
-here is the workload alone, and may be written twice. Its pods come behind their gates as all pods do, so none starts
-too early, whatever happens to a workload in between.
+The slot of an expected pod is in the ledger, so no other gang gets it. Only the workload is written here, and may be
+written twice. Its pods are created with gates like all pods, so none starts too early, whatever happens to the workload
+in between.
 """
 
 from collections.abc import Sequence
@@ -33,13 +33,13 @@ from admission.workloads.suspendable import Workload
 
 
 def is_expected(group: Group) -> bool:
-    """Return whether places are kept for pods that a workload has still to make."""
+    """Return whether a gang has slots for pods that its workload has still to create."""
     return bool(pod_replacement.expected(group))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspendResume:
-    """Suspends and resumes workloads that are held as a whole."""
+    """Suspends and resumes workloads."""
 
     workloads: Workloads
     reports: Reports
@@ -50,7 +50,7 @@ class SuspendResume:
     log: CycleLog
 
     async def resume(self, inputs: CycleInputs, groups: Sequence[Group]) -> dict[GangUid, Hold]:
-        """Resume the workloads of gangs that have their places; return what holds those that could not be."""
+        """Resume the workloads of gangs that have slots; return holds for those that could not be resumed."""
         holds: dict[GangUid, Hold] = {}
         found = [(group, one) for group in groups for one in _workloads(group, inputs.snapshot)]
         self.in_flight.forget_seen_workloads(inputs.snapshot)
@@ -71,7 +71,7 @@ class SuspendResume:
         return holds
 
     async def suspend_again(self, inputs: CycleInputs) -> None:
-        """Suspend workloads that were resumed by others while the webhook did not run."""
+        """Suspend workloads that other clients resumed while the webhook did not run."""
         groups = [group for group in inputs.groups if group.placement]
         placed = {group.identity.workload.uid for group in groups if group.identity.workload}
         placed |= {names.workload_of(pod.meta.uid) for group in groups for pod in pod_replacement.expected(group)}
@@ -85,9 +85,9 @@ class SuspendResume:
         await self.writer.each([one for one in self.pending.loose if one.meta.uid not in placed], suspend)
 
     async def hand_over(self, inputs: CycleInputs) -> None:
-        """Give pods that have come the places that were kept for them.
+        """Hand the expected pods' slots over to the pods that now exist.
 
-        Where they differ from what was planned, the places are given back, and the pods wait like all others.
+        If these differ from what was planned, the slots are given back, and the pods wait like all others.
         """
         entries: list[Entry | None] = []
         awaiting = [
@@ -114,7 +114,7 @@ class SuspendResume:
 
 
 def _workloads(group: Group, snapshot: Snapshot) -> list[Workload]:
-    """Return what is to make the pods of a gang that are still to come: several, where pods name their gang."""
+    """Return the workloads that will create a gang's expected pods: several if pods name their gang."""
     makers = {
         pod.meta.controller.uid: pod.meta.controller for pod in pod_replacement.expected(group) if pod.meta.controller
     }

@@ -134,6 +134,7 @@ class BinPacker:
                 return chosen
             offer = next(offers, None)
             if offer is None:
+                # With the same nodes to come and the same charge, more pods left would fail as well (`_is_dead`).
                 failed[_place(point)].append(point.left)
                 stack.pop()
                 del chosen[-1:]
@@ -151,9 +152,12 @@ class BinPacker:
         node_state, nodes = self._groups[point.group]
         node, most = nodes[point.used], tuple(map(min, point.left, self._caps[point.group]))
         if affordable is gang_request.anything:
+            # Smaller sets are not needed: a plan with one becomes a plan with a largest set if pods of later nodes are
+            # moved here, and those nodes still take the rest.
             for pods in self._node_packer.largest(node_state, most):
                 yield _Offer(node, node_state, pods, {})
         else:
+            # Moving pods may change the charge, so with quota smaller sets may be needed.
             for pods, charge, found in self._node_packer.offers(node_state, most):
                 yield _Offer(node, node_state, pods, charge, found)
 

@@ -102,13 +102,14 @@ class JointAllocation(Search):
 
     def _claim(self, c: int) -> Step:
         if c == self._end and self._sweeping:
+            # Each solution counts as a failure, so that the search goes on; `_dead` then skips others of its sort.
             yield Halt.FOUND
             return False
         return (yield from super()._claim(c))
 
     def _every(self, c: int, r: int, o: int, option: Option) -> list[int]:
         found = super()._every(c, r, o, option)
-        # Where a device cannot be evaluated or slices are missing, "all devices" is not known: the request fails.
+        # If a device cannot be evaluated or slices are missing, "all devices" is unknown: the request is not served.
         return found if isinstance(found, list) else []
 
     def _at_odds(self, c: int, r: int, o: int) -> Answered:  # noqa: ARG002 - another choice of devices may do

@@ -160,6 +160,7 @@ class NodePacker:
         while self._may_fit(signature, more := _with_one(ways[-1], kind), most) and self._fits(signature, more):
             ways.append(more)
         later = set(self._order[at + 1 :])
+        # Most of this kind first: so whatever contains a set in this branch was yielded before it.
         for way in reversed(ways):
             highest = tuple(most[k] if k in later else count for k, count in enumerate(way))
             if not any(_within(highest, other) for other in yielded):
@@ -171,6 +172,7 @@ class NodePacker:
         return _within(pods, most) and signature.kinds.issuperset(kinds) and self._state.fits(signature, pods)
 
     def _fits(self, signature: NodeState, pods: Pods) -> bool:
+        # Monotone: pods that contain a set that does not fit do not fit.
         too_many = self._too_many[signature]
         self._budget.spend(len(too_many) // (2 * TELLS))
         if any(_within(other, pods) for other in too_many):

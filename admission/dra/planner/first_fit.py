@@ -120,6 +120,7 @@ class FirstFitSearch:
         """Search. Raises StepsEndedError."""
         if self._is_dead() or (not self._greedy and self._bounds.are_drained()):
             return self.outcome
+        # The stack has the untried options of every point on the way here; `turned`: whether it ever stepped back.
         stack, turned = [self._options()], False
         while stack:
             if not any(self._left):
@@ -140,6 +141,7 @@ class FirstFitSearch:
                 continue
             if self._is_final():
                 return self.outcome
+            # Everything from this point was tried: the key has all that the rest depends on, so no equal point helps.
             turned = True
             self._failed.add(self._key())
             stack.pop()
@@ -182,6 +184,8 @@ class FirstFitSearch:
                     yield _Option(kind, node, found, open_, self._price(kind, open_, found, node_state))
             if not ranked:
                 self.outcome.dead_end = kind
+            # The other kinds are skipped: a hopeless kind is never placed below here, and if the order does not matter
+            # every plan can be built with the kinds in this order.
             if hopeless or self._commuting or self._greedy:
                 return
 

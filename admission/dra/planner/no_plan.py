@@ -25,7 +25,7 @@ class Kind(StrEnum):
     UNPRICED = "Unpriced"
     """A meter cannot price a device that a claim might get; the message names both."""
     FATAL = "Fatal"
-    """kube-scheduler would give up on the pod: a selector fails, a claim asks for more than 32 devices."""
+    """kube-scheduler would give up on the pod, as when a selector fails or a claim requests more than 32 devices."""
     POOL_INCOMPLETE = "PoolIncomplete"
     """No plan, but slices of a pool are missing on a node where the pod might go."""
     NO_DOMAIN = "NoDomain"

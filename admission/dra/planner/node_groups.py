@@ -96,7 +96,7 @@ class SearchState:
             self._firsts[signature].append(node)
 
     def left(self, node: int) -> Mapping[str, int] | None:
-        """Return what is left of the resources that the gang asks for; None for no limit."""
+        """Return what is left of the resources that the gang requests; None for no limit."""
         return self._left[node]
 
     def first(self, signature: NodeState) -> int:

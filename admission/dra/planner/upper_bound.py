@@ -122,6 +122,7 @@ class UpperBounds:
         counts = self.counts(node_state)
         if counts.unknown & needs.keys():
             return most
+        # Each request alone is a relaxation, and so are all together: pods that fit need that many free devices.
         for parsed, count in needs.items():
             most = min(most, counts.matching[parsed] // count)
         if len(needs) > 1:

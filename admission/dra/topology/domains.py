@@ -214,6 +214,7 @@ def _searched(  # noqa: PLR0917 - the same
     """Search one domain after the other, in rounds with growing parts of the budget."""
     wanted = [domain for domain in found if not home or domain.value in home]
     wanted.sort(key=lambda domain: domain.value != scope.first)
+    # Of equal domains one is enough: the gang is limited to the domain's nodes, and these are equal.
     unlike: dict[Hashable, Domain] = {}
     for domain in wanted:
         unlike.setdefault(domain.likeness, domain)

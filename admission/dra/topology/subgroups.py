@@ -271,10 +271,13 @@ class _Arranging:
         for at in range(first, len(part.domains)):
             domain = part.domains[at]
             there = inside.get(domain.value, [])
+            # Two equal domains in which no subgroup is yet can be swapped in every choice below, so one is enough; not
+            # if other subgroups have other labels, whose domains may overlap these.
             if not there and self._is_symmetric:
                 if domain.likeness in passed:
                     continue
                 passed.add(domain.likeness)
+            # Later domains have even fewer places together, so the loop ends.
             if self._is_crowded(turn, at, there.count(sort)):
                 return
             if not there or self._fits(domain, tuple(sorted([*there, sort]))):
