@@ -141,8 +141,8 @@ async def work(end: socket.socket, *, stop: asyncio.Event) -> None:
 async def serve(settings: Settings, *, stop: asyncio.Event, link: Link | None = None, news: News | None = None) -> None:
     """Run the roles of the settings until `stop` is set. link: to the first process, if this is a further worker.
 
-    Raises FixError when the installation or the settings are wrong, ClusterAwayError when the API server does not
-    answer at the start. Later losses of the API server or of the database are waited out.
+    Raises FixError when the installation or the settings are wrong, ClusterUnavailableError when the API server does
+    not answer at the start. Later losses of the API server or of the database are waited out.
     """
     as_json = None if settings.log_format == "auto" else settings.log_format == "json"
     logs.configure(level=settings.log_level.upper(), as_json=as_json)

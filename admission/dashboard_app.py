@@ -27,7 +27,7 @@ from admission.dashboard.ledger_queries import Extent, Grouping, Line, Statement
 from admission.dashboard.request_context import AppContext
 from admission.dashboard.server import Listening
 from admission.dashboard.view_model import ClusterViews
-from admission.errors import LedgerAwayError, MusterError
+from admission.errors import LedgerUnavailableError, MusterError
 from admission.kube.cache import dashboard_store, reflector
 from admission.kube.cache.dashboard_store import Showcase
 from admission.kube.cache.store import Store
@@ -50,8 +50,8 @@ LONGEST_RETRY = 60.0
 class Ledger:
     """The books of a cluster as the pages ask for them.
 
-    `keep` opens them, and tries again where that fails: meanwhile every question raises LedgerAwayError, and the pages
-    of the cluster are shown all the same.
+    `keep` opens them, and tries again where that fails: meanwhile every question raises LedgerUnavailableError, and the
+    pages of the cluster are shown all the same.
     """
 
     def __init__(self, url: str, cluster: str) -> None:
@@ -131,7 +131,7 @@ class Ledger:
 
     def _ledger(self) -> SqlLedger:
         if self._opened is None:
-            raise LedgerAwayError(self._trouble)
+            raise LedgerUnavailableError(self._trouble)
         return self._opened
 
     @asynccontextmanager

@@ -53,7 +53,7 @@ class AmountError(FixError):
     """An amount that is not a whole number of the meter's base unit, or too large to keep exactly."""
 
 
-class LedgerAwayError(RetryError):
+class LedgerUnavailableError(RetryError):
     """The ledger's database does not answer."""
 
 
@@ -92,7 +92,7 @@ class LedgerVersionError(FixError):
     """The ledger's schema is not the one that this program was built for."""
 
 
-class ClusterAwayError(RetryError):
+class ClusterUnavailableError(RetryError):
     """The Kubernetes API server does not answer."""
 
 

@@ -203,14 +203,14 @@ class Ledger(Protocol):
         ...
 
     async def sequence(self) -> int:
-        """Return the number of the latest entry, whoever wrote it; 0 before the first. Raises LedgerAwayError."""
+        """Return the number of the latest entry of any writer; 0 if there is none. Raises LedgerUnavailableError."""
         ...
 
     async def since(self, sequence: int, *, most: int) -> Sequence[Entry] | None:
         """Return the entries after a number, in order, which lead from the book as it was then to what it is now.
 
         None where the book has to be read again: there are more than `most` of them, or fewer than there were, or
-        something was written that no entry says. Raises LedgerAwayError.
+        something was written that no entry says. Raises LedgerUnavailableError.
         """
         ...
 
@@ -223,21 +223,21 @@ class Ledger(Protocol):
     ) -> Sequence[Posted]:
         """Record entries in order, all or none, each once, and with them what this cluster takes of shared budgets.
 
-        Raises DeposedError, LedgerAwayError when the outcome is unknown, and ConflictError when an entry was made for
-        another book than the ledger's (or is older than its latest): load it again. Raises BudgetTakenError when all
-        clusters' shares together would exceed a limit; then nothing is written.
+        Raises DeposedError, LedgerUnavailableError when the outcome is unknown, and ConflictError when an entry was
+        made for another book than the ledger's (or is older than its latest): load it again. Raises BudgetTakenError
+        when all clusters' shares together would exceed a limit; then nothing is written.
         """
         ...
 
     async def spent(self, since: datetime) -> Mapping[QueueMeter, int]:
         """Return the meter-seconds used from `since` (cut to the second) up to the latest mark, by queue and meter.
 
-        Exact also where `since` lies between two marks. What is zero is left out. Raises LedgerAwayError.
+        Exact also where `since` lies between two marks. What is zero is left out. Raises LedgerUnavailableError.
         """
         ...
 
     async def usage(self, since: datetime) -> Sequence[UsageInterval]:
-        """Return the same, interval by interval between marks, oldest first. Raises LedgerAwayError."""
+        """Return the same, interval by interval between marks, oldest first. Raises LedgerUnavailableError."""
         ...
 
     async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> Sequence[BudgetShare]:
@@ -245,7 +245,7 @@ class Ledger(Protocol):
 
         Of periods that begin after `now` it has taken nothing any more where no share is stated.
         Return the same shares in their order, with `seconds` as what all clusters together have taken. Raises
-        DeposedError and LedgerAwayError.
+        DeposedError and LedgerUnavailableError.
         """
         ...
 

@@ -4,6 +4,7 @@ How thoroughly laws are tried: HYPOTHESIS_PROFILE is `quick` for the fast loop, 
 `make soak`.
 """
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,12 @@ class Lanes(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes | None:
     """Share the tests out by lanes where `make test` asks for files."""
     return Lanes(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_collection_finish() -> None:
+    """Keep what the collection made, which is there until the end, out of each garbage collection that follows."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -1,3 +1,3 @@
-"""The rules of the books: which entries follow from what was granted, used, released."""
+"""The accounting rules, which decide the entries that each movement makes."""
 
 __all__ = ["accruals", "books", "seat_transfer"]

@@ -1,8 +1,8 @@
-"""Meter-seconds: what a queue has used of a meter, for how long, since the books were last marked.
+"""Meter-seconds: the use that has accrued by queue and meter since the latest mark of the books.
 
-Use is counted from settled allocations, in whole seconds: an amount that was used from one moment to another counts for
-the whole seconds between them, both cut down to the second. So parts of a time always sum to the whole of it. A mark is
-the time of the latest `usage` entry, which writes down what has accrued until then.
+Use is counted from settled allocations, in whole seconds: an amount that was in use from one moment to another counts
+for the whole seconds between them, with both cut to the second. So the parts of a time always sum to the whole. A mark
+is the time of the latest `usage` entry, which records the use accrued until then.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,22 +20,22 @@ _SECOND = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Accrual:
-    """What has accrued since the mark. seconds: meter-seconds up to `since`, a whole second."""
+    """The use accrued since the mark. seconds: meter-seconds up to `since`, a whole second."""
 
     since: datetime
     seconds: int = 0
 
     def until(self, at: datetime, used: int) -> "Accrual":
-        """Return the accrual at a later time, when `used` was used meanwhile. A clock that went back adds nothing.
+        """Return the accrual at a later time, with `used` in use meanwhile. A clock that went back adds nothing.
 
-        Raises AmountError when the sum is too large to be kept exactly.
+        Raises AmountError when the sum is too large for the ledger.
         """
         end = max(self.since, whole(at))
         return Accrual(end, quantities.checked(self.seconds + used * between(self.since, end)))
 
 
 class Change(NamedTuple):
-    """One line of the books on what is used: by how much it changed, and when."""
+    """One line of the books that changes an amount in use."""
 
     at: datetime
     key: QueueMeter
@@ -43,12 +43,12 @@ class Change(NamedTuple):
 
 
 def begun(at: datetime, marked: datetime | None) -> Accrual:
-    """Return the accrual of what is used for the first time since the mark."""
+    """Return the initial accrual of a queue and meter whose first use since the mark begins at a time."""
     return Accrual(whole(at) if marked is None else max(whole(at), marked))
 
 
 def whole(at: datetime) -> datetime:
-    """Return the second in which a moment lies, in UTC."""
+    """Return a moment in UTC, cut to the whole second."""
     return at.astimezone(UTC).replace(microsecond=0)
 
 
@@ -60,9 +60,9 @@ def between(start: datetime, end: datetime) -> int:
 def accrued(
     used: Mapping[QueueMeter, int], marked: datetime | None, changes: Iterable[Change]
 ) -> dict[QueueMeter, Accrual]:
-    """Return what has accrued, from what is used now and the lines since the mark, in their order.
+    """Return the accruals, from the amounts in use now and the lines since the mark, in their order.
 
-    Nothing is kept for a queue that has used nothing since the mark.
+    A queue and meter without use since the mark has no accrual.
     """
     listed = list(changes)
     levels = dict(used)

@@ -1,8 +1,8 @@
-"""The rules of the books: which entry a movement makes, and what is open after it.
+"""The rules of the books: the entry of each movement, and the book after it.
 
-The flow builds entries here and posts them to a ledger; the ledger keeps the same projection in its tables. Every entry
-sums to zero for each queue and meter. So at any time a queue's reserved and used amounts are the charges of its open
-holdings, and its free amount is what the grants left over.
+The leader builds entries here and posts them to a ledger; the ledger keeps the same projection in its tables. Every
+entry sums to zero for each queue and meter. So at any time a queue's reserved and used amounts are the charges of its
+open holdings, and its free amount is its nominal quota less both.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from admission.errors import ConflictError
 
 
 class Account(NamedTuple):
-    """What a balance is of."""
+    """The account of a balance."""
 
     queue: QueueName
     meter: MeterName
@@ -31,7 +31,7 @@ class Account(NamedTuple):
 
 
 class Allocated(NamedTuple):
-    """What a claim was really given, what that costs, and how many devices it is of each class."""
+    """The allocated devices of a claim, their charge, and their number by class."""
 
     devices: Sequence[RequestDevice]
     charge: Mapping[MeterName, int]
@@ -39,22 +39,22 @@ class Allocated(NamedTuple):
 
 
 class Use(NamedTuple):
-    """What a queue has taken of a meter, in its base unit."""
+    """A queue's reserved and used amounts of a meter, in its base unit."""
 
     reserved: int
     used: int
 
 
-# Movements. A key names the movement, not the attempt: an entry that is posted again after a lost answer is the same
-# movement. It includes the time of the reservation, since a claim or a gated pod may be reserved, given back and
+# Movements. A key identifies the movement, not the attempt: an entry that is posted again after a lost answer is the
+# same movement. It includes the time of the reservation, since a claim or a gated pod may be reserved, released and
 # reserved again under the same UIDs.
 
 
 def grant(queue: QueueName, meter: MeterName, delta: int, *, at: datetime, actor: str, after: int = 0) -> Entry:
     """Change a queue's nominal quota by delta base units.
 
-    after: `Book.sequence` of the book that it is made for. A quota may change there and back and there again within one
-    moment, for time stands still while a clock is behind the books: these are three movements.
+    after: `Book.sequence` of the book for which it is made. It is part of the key, since a quota may change to a value,
+    back and to it again at one time of the books (which does not advance while the clock is behind): three movements.
     """
     return Entry(
         kind=Kind.GRANT,
@@ -80,7 +80,7 @@ def reserve(  # noqa: PLR0913 - the same
     on_behalf_of: str,
     user: str = "",
 ) -> Entry:
-    """Grant a plan, or the part of it that pods who came late need. The holdings are those not reserved before."""
+    """Reserve a granted plan, or the part of it for pods created later. holdings: those not reserved before."""
     seats = tuple(sorted(seats, key=lambda seat: seat.pod_uid))
     holdings = tuple(sorted(holdings, key=lambda holding: holding.claim_uid))
     pods = [seat.pod_uid for seat in seats]
@@ -103,7 +103,7 @@ def reserve(  # noqa: PLR0913 - the same
 
 
 def settle(placement: Placement, allocated: Mapping[Uid, Allocated], *, at: datetime, actor: str) -> Entry | None:
-    """Replace the plan of unsettled claims by what they were really given; None when none of them is unsettled."""
+    """Replace the plan of unsettled claims by their actual allocations; None when none of them is unsettled."""
     planned = [holding for uid in sorted(allocated) if (holding := _unsettled(placement, uid))]
     if not planned:
         return None
@@ -139,7 +139,7 @@ def release(
     actor: str,
     reason: str,
 ) -> Entry | None:
-    """Close seats of pods that are gone and holdings of claims that are gone; None when none of them is open."""
+    """Close the seats of deleted pods and the holdings of deleted claims; None when none of them is open."""
     closed_seats = sorted(placement.seats.keys() & set(pods))
     closed_holdings = sorted(placement.holdings.keys() & set(claims))
     if not closed_seats and not closed_holdings:
@@ -148,7 +148,7 @@ def release(
 
 
 def readjust(placement: Placement, allocated: Mapping[Uid, Allocated], *, at: datetime, actor: str) -> Entry | None:
-    """Replace what settled claims held by what they were given since: deallocated, and allocated again otherwise."""
+    """Replace the holdings of settled claims that were deallocated and allocated again with other devices."""
     before = [placement.holdings[uid] for uid in sorted(allocated) if uid in placement.holdings]
     if not before:
         return None
@@ -175,7 +175,7 @@ def readjust(placement: Placement, allocated: Mapping[Uid, Allocated], *, at: da
 
 
 def adjust(reservation: Entry) -> Entry:
-    """Enter what a gang has in the cluster and was never granted, from the reservation it would have been: used now."""
+    """Record as used what a gang has in the cluster without a grant, from the reservation that it would have had."""
     held = tuple(replace(holding, settled=True) for holding in reservation.holdings)
     return replace(
         reservation,
@@ -187,18 +187,18 @@ def adjust(reservation: Entry) -> Entry:
 
 
 def evict(placement: Placement, *, keep: Collection[Uid] = (), at: datetime, actor: str, reason: str) -> Entry:
-    """Take a gang back: all seats and unsettled holdings close. What is allocated stays charged until its release.
+    """Evict a gang: close all its seats and unsettled holdings. Allocated claims stay charged until their release.
 
-    keep: claims that pods of other gangs wait for as well.
+    keep: claims for which pods of other gangs wait as well.
     """
     unsettled = sorted(uid for uid, held in placement.holdings.items() if not held.settled and uid not in keep)
     return _closing(Kind.EVICT, placement, sorted(placement.seats), unsettled, at=at, actor=actor, reason=reason)
 
 
 def usage(book: "Book", *, at: datetime, actor: str) -> Entry | None:
-    """Write down the meter-seconds that have accrued, up to the second of `at`; None when it is marked until then.
+    """Record the meter-seconds accrued up to the second of `at`; None when the books are marked until then.
 
-    An entry without lines is a mark as well: nothing was used since the one before.
+    An entry without lines is a mark as well: there was no use since the previous one.
     """
     end = accruals.whole(at)
     if book.marked is not None and end <= book.marked:
@@ -276,7 +276,7 @@ def _moves(queue: QueueName, holdings: Iterable[Holding], source: Bucket, target
 def _lines(
     queue: QueueName, meter: MeterName, amounts: Mapping[Bucket, int], *, claim: Uid = Uid("")
 ) -> tuple[Posting, ...]:
-    """Return one line for each amount that is not zero. Raises AmountError when one cannot be kept exactly."""
+    """Return one line for each amount that is not zero. Raises AmountError when one is too large for the ledger."""
     return tuple(
         Posting(queue=queue, meter=meter, bucket=bucket, amount=quantities.checked(amount), claim=claim)
         for bucket, amount in amounts.items()
@@ -297,11 +297,11 @@ def _instant(at: datetime) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Book:
-    """What is open after some entries: placements by gang, balances by account (those that are not zero).
+    """The state after some entries: open placements by gang, non-zero balances by account.
 
-    owners: the gang that a pod's seat or a claim's holding belongs to, by the pod's or claim's UID. sequence: how many
-    entries made it, which is the number of the latest in its chain. at: the time of that one. marked: the time of the
-    latest usage entry. accruals: what was used since, by queue and meter.
+    owners: the gang of each open seat or holding, by the UID of its pod or claim. sequence: the number of the latest
+    entry in its chain. at: the time of that entry. marked: the time of the latest usage entry. accruals: the use since
+    then, by queue and meter.
     """
 
     placements: Mapping[GangUid, Placement] = field(default_factory=dict)
@@ -337,7 +337,7 @@ class Book:
 
     @classmethod
     def replay(cls, entries: Iterable[Entry]) -> "Book":
-        """Return what is open after all entries, in their order."""
+        """Return the book after all entries, in their order."""
         return cls().apply_all(entries)
 
     def apply(self, entry: Entry) -> "Book":
@@ -352,15 +352,15 @@ class Book:
         return draft.book()
 
     def balance(self, queue: QueueName, meter: MeterName, bucket: Bucket) -> int:
-        """Return what stands on an account, in the meter's base unit."""
+        """Return the balance of an account, in the bucket's unit; 0 if it has none."""
         return self.balances.get(Account(queue, meter, bucket), 0)
 
     def nominal(self, queue: QueueName, meter: MeterName) -> int:
-        """Return the quota granted so far; what `grant` changes."""
+        """Return the queue's nominal quota, which `grant` changes."""
         return -self.balance(queue, meter, Bucket.ENTITLEMENT)
 
     def accrued(self, at: datetime) -> dict[QueueMeter, int]:
-        """Return the meter-seconds used from the mark to a time, by queue and meter; those that are not zero."""
+        """Return the non-zero meter-seconds used from the mark to a time, by queue and meter."""
         found = {
             (queue, meter): accrual.until(at, self.balance(queue, meter, Bucket.USED)).seconds
             for (queue, meter), accrual in self.accruals.items()
@@ -368,7 +368,7 @@ class Book:
         return {key: seconds for key, seconds in found.items() if seconds}
 
     def usage(self) -> dict[QueueName, dict[MeterName, Use]]:
-        """Return what each queue has reserved and used of each meter that it has something of."""
+        """Return the reserved and used amounts by queue and meter, without those that are both zero."""
         usage: dict[QueueName, dict[MeterName, Use]] = {}
         for (queue, meter, bucket), amount in self.balances.items():
             if bucket is Bucket.RESERVED or bucket is Bucket.USED:
@@ -378,7 +378,7 @@ class Book:
 
 
 class EntryDraft:
-    """A book being written: many entries cost one copy. An entry that is refused leaves it unusable."""
+    """A mutable book: many entries cost one copy. A refused entry leaves it unusable."""
 
     def __init__(self, book: Book) -> None:
         self._placements = dict(book.placements)
@@ -390,7 +390,7 @@ class EntryDraft:
         self._accruals = dict(book.accruals)
 
     def book(self) -> Book:
-        """Return what was written; the draft must not be used afterwards."""
+        """Return the book with the applied entries; the draft must not be used afterwards."""
         return Book(
             placements=self._placements,
             balances=self._balances,
@@ -402,7 +402,7 @@ class EntryDraft:
         )
 
     def apply(self, entry: Entry) -> None:
-        """Write one entry. Raises as `forms.check`, and ConflictError when what it closes or settles is not open so."""
+        """Apply one entry. Raises as `entry_rules.check`, and ConflictError when it does not fit what is open."""
         entry_rules.check(entry)
         if entry.kind is Kind.USAGE:
             self._mark(entry)
@@ -420,7 +420,7 @@ class EntryDraft:
         self._accruals[key] = accrual.until(at, self._balances.get(Account(*key, Bucket.USED), 0))
 
     def _mark(self, entry: Entry) -> None:
-        """Start over from a usage entry, which must say what has accrued."""
+        """Set the mark from a usage entry, which must record exactly the accrued use, and reset the accruals."""
         used = _used(self._balances)
         due = {key: accrual.until(entry.at, used.get(key, 0)).seconds for key, accrual in self._accruals.items()}
         said = {(line.queue, line.meter): line.amount for line in entry.postings if line.bucket is Bucket.SPENT}
@@ -469,7 +469,7 @@ class EntryDraft:
             if uid in self._owners:
                 raise ConflictError(f"entry {entry.key} opens {uid}, which is open for gang {self._owners[uid]}")
             self._owners[uid] = entry.gang_uid
-        # The latest reservation counts: pods that come late have their own time to start.
+        # The latest reservation counts, so that pods created later have the full time to start.
         return replace(
             placement,
             reserved_at=entry.at,

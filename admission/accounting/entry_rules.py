@@ -1,4 +1,4 @@
-"""What an entry must look like before any book may hold it."""
+"""The rules that an entry must keep regardless of the book."""
 
 from collections import defaultdict
 
@@ -9,7 +9,7 @@ from admission.errors import PageError
 
 
 def check(entry: Entry) -> None:
-    """Refuse an entry that no book may hold. Raises PageError, or AmountError for an amount that is too large."""
+    """Raise PageError for an entry that no book may hold, or AmountError for an amount that is too large."""
     if problem := _problem(entry):
         raise PageError(f"entry {entry.key or '(without a key)'} of queue {entry.queue}: {problem}")
 

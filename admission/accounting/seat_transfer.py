@@ -1,4 +1,4 @@
-"""Pods that take over what was reserved for others: closed and opened in one entry of the books."""
+"""Transfer of seats and holdings from expected pods to the created ones, in one entry of the books."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -22,7 +22,7 @@ def inherit(
 ) -> Entry:
     """Return the entry that opens seats and holdings and closes those that they replace.
 
-    gone: the UIDs of pods and claims whose places are taken over. Nothing is free in between, or charged twice.
+    gone: the UIDs of the replaced pods and claims. With one entry, nothing is free in between or charged twice.
     """
     closing = books.release(placement, pods=gone, claims=gone, at=at, actor=actor, reason=REASON)
     opening = books.reserve(

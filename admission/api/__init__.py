@@ -1,7 +1,8 @@
-"""Decodes objects of Kubernetes from JSON, or writes them to it.
+"""Typed values of API objects.
 
-Every module here has frozen values and a `decode` that turns an API object (a parsed JSON mapping) into one, raising
-`errors.MalformedObjectError` with all field paths that are wrong. No JSON mapping passes beyond this package.
+Modules define frozen values with a `decode`, which turns an API object (a parsed JSON mapping) into a value or raises
+`errors.MalformedObjectError` with the paths of all wrong fields. No JSON mapping passes beyond this package, except the
+parts of objects that Muster copies or patches as JSON.
 """
 
 __all__ = ["kubernetes", "muster", "snapshot", "traces", "validation", "values"]

@@ -1,4 +1,4 @@
-"""One frozen view of the cluster: a decision reads it and nothing else, so it cannot contradict itself."""
+"""A frozen view of the cluster: a decision reads only one snapshot, so it cannot contradict itself."""
 
 import weakref
 from collections.abc import Iterable, Mapping
@@ -27,12 +27,12 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything that a cycle may read. Namespaced objects are keyed `namespace/name`, jobs and pods by UID.
+    """The objects that a cycle may read. Namespaced objects are keyed `namespace/name`, jobs and pods by UID.
 
-    parents: by kind, written `Kind.group`, what pods belong to beside batch Jobs: by UID, but PodGroups by
-    `namespace/name`. unwatched: why the objects of a kind are not seen, by kind.
-    malformed: objects that could not be read, by (kind, key); they take no part in decisions and are reported.
-    unread_queues: the metadata of such queues, which can be deleted all the same.
+    parents: the workloads of pods besides batch Jobs: by kind, written `Kind.group`, then by UID, but PodGroups by
+    `namespace/name`. unwatched: why a kind cannot be read, by kind.
+    malformed: the errors of objects that cannot be decoded, by (kind, key); decisions ignore these objects, and reports
+    name them. unread_queues: the metadata of such queues, since they can be deleted all the same.
     """
 
     nodes: Mapping[NodeName, Node] = field(default_factory=dict)
@@ -56,21 +56,21 @@ class Snapshot:
 
 
 class Version(dict[K, V]):
-    """All objects of one kind as they were at one time, which knows in what it differs from versions before it.
+    """All objects of one kind at one time, with the keys that differ from earlier versions.
 
-    So nobody need compare fifty thousand pods to find the one that is new. Only `put` and `drop` change a version; the
-    versions before it are held as long as another client holds them.
+    So finding one new pod does not require comparing fifty thousand. Only `put` and `drop` change a version. Earlier
+    versions are referenced weakly, so they live as long as another object holds them.
     """
 
     __slots__ = ("__weakref__", "touched")
 
     REMEMBERED = 8
-    """How many earlier versions are known: whoever looks once in a cycle knows one of the last few."""
+    """How many earlier versions are tracked: a reader that runs once in a cycle has one of the last few."""
 
     def __init__(self, before: "Version[K, V] | None" = None) -> None:
         super().__init__(before or {})
         self.touched: list[tuple[weakref.ref[Version[K, V]], dict[K, None]]] = []
-        """Earlier versions, each with the keys that were put or dropped since; the latest one first."""
+        """Earlier versions, each with the keys that were put or dropped since; the latest version first."""
         if before is not None:
             earlier = [(ref, dict(keys)) for ref, keys in before.touched if ref() is not None]
             self.touched = [(weakref.ref(before), {}), *earlier][: self.REMEMBERED]
@@ -81,12 +81,12 @@ class Version(dict[K, V]):
         self._touch(key)
 
     def drop(self, key: K) -> None:
-        """Take an object out."""
+        """Remove an object."""
         del self[key]
         self._touch(key)
 
     def since(self, before: Mapping[K, V]) -> Iterable[K] | None:
-        """Return the keys that were put or dropped since an earlier version; None where that is not known."""
+        """Return the keys that were put or dropped since an earlier version; None if that version is not tracked."""
         return next((keys for ref, keys in self.touched if ref() is before), None)
 
     def _touch(self, key: K) -> None:

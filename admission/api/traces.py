@@ -1,7 +1,7 @@
-"""Traces: the jobs that come to a cluster one after the other, as `muster simulate --arrivals` plays them.
+"""Traces: the jobs that arrive in a cluster over time, for `muster simulate --arrivals`.
 
-A row of a trace is one job: when it arrives, in which queue, how many pods it has, what each of them asks for, and for
-how long they run. docs/simulation.md describes the fields.
+A row of a trace is one job: its arrival, its queue, its number of pods, the requests of each pod, and its runtime.
+docs/simulation.md describes the fields.
 """
 
 import json
@@ -20,13 +20,13 @@ from admission.api.values.names import QueueName
 from admission.errors import Problem
 
 MOST_PODS = 10_000
-"""Pods of one job: as many as a gang may have."""
+"""The most pods of one job, as of a gang."""
 
 NOTHING = "none"
-"""What a job has for `declared` that says nothing of its runtime."""
+"""The value of `declared` for a job that declares no runtime."""
 
 LONGEST = timedelta(days=3650)
-"""How late a job may arrive, and how long it may run."""
+"""The latest arrival and the longest runtime of a job."""
 
 FIELDS = ("name", "queue", "arrival", "runtime", "declared", "pods", "priority", "topology", "requests", "claims")
 COLUMNS = ("name", "queue", "arrival", "runtime", "declared", "pods", "priority", "topology", "cpu", "memory")
@@ -35,19 +35,19 @@ CLAIM_COLUMNS = ("class", "count", "selector")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PodRequests:
-    """What each pod of a job asks for: claims of its own, and resources of its node. Jobs that ask alike share it."""
+    """The requests of each pod of a job: its own claims, and resources of its node. Jobs with equal ones share it."""
 
     claims: tuple[ClaimSpec, ...] = ()
     requests: Resources = field(default_factory=dict)
     topology: str = ""
-    """A label of nodes of which all pods need one value."""
+    """The label of the topology domain that all pods share; empty for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """One job of a trace. at: since the trace begins. runtime: from when all of its pods run. line: where it stands.
+    """One job of a trace. at: since the trace's start. runtime: from when all of its pods run. line: of its row.
 
-    declared: what it says of its runtime; None where it says nothing.
+    declared: the runtime that it declares; None if it declares none.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a trace and where it stands: the number of its line, from 1."""
+    """One row of a trace with the number of its line, from 1."""
 
     line: int
     body: Any
@@ -71,14 +71,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """What was read of a trace: its jobs in the order of their arrival, and what is wrong, with the line."""
+    """A decoded trace: its jobs in the order of their arrival, and its problems with their lines."""
 
     arrivals: tuple[Arrival, ...] = ()
     problems: tuple[tuple[int, Problem], ...] = ()
 
 
 def decode(rows: Iterable[Row]) -> Trace:
-    """Read the rows of a trace. Times of day count from the earliest of them."""
+    """Decode the rows of a trace. Absolute times count from the earliest one."""
     reading = _Reading()
     found = [one for row in rows if (one := reading.row(row)) is not None]
     first = min((one.moment for one in found if one.moment is not None), default=None)
@@ -95,7 +95,7 @@ def decode(rows: Iterable[Row]) -> Trace:
 
 
 def from_columns(columns: Mapping[str, str]) -> dict[str, Any]:
-    """Return the row that a line of CSV says. Empty cells are absent; other columns than the known ones are kept."""
+    """Return the row of a line of CSV. Empty cells are absent; unknown columns are kept, for the decoder to report."""
     given = {name: text for name, text in columns.items() if text}
     row: dict[str, Any] = {name: text for name, text in given.items() if name not in (*COLUMNS, *CLAIM_COLUMNS)}
     row |= {
@@ -110,7 +110,7 @@ def from_columns(columns: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _number(text: str) -> int | float | str:
-    """Return the number that a cell holds; the text itself where it is none, for the reader to object to."""
+    """Return the number in a cell; its text if it is no number, for the reader to report."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -121,7 +121,7 @@ def _number(text: str) -> int | float | str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """A row that was read. moment: where it arrives at a time of day; offset: where it does after the beginning."""
+    """A decoded row. moment: its arrival as an absolute time, if given so; offset: else, since the trace's start."""
 
     line: int
     moment: datetime | None
@@ -130,7 +130,7 @@ class _Found:
 
 
 class _Reading:
-    """The rows of one trace while they are read: what is alike in them is read once."""
+    """The decoder of one trace's rows, which decodes equal pod requests once."""
 
     def __init__(self) -> None:
         self.problems: list[tuple[int, Problem]] = []
@@ -141,7 +141,7 @@ class _Reading:
         self.problems.append((line, Problem(name, message)))
 
     def row(self, row: Row) -> _Found | None:
-        """Return what a row says; None, with problems noted, where something is wrong with it."""
+        """Return the decoded row; None, with its problems noted, if there are any."""
         reader = Reader(row.body)
         for name in reader.unknown(FIELDS):
             reader.problem(name, f"is no field of a trace; known are {', '.join(FIELDS)}")
@@ -202,7 +202,7 @@ def _runtime(reader: Reader, name: str) -> timedelta:
 
 
 def _declared(reader: Reader, runtime: timedelta) -> timedelta | None:
-    """Return what a job says of its runtime: the truth, unless the trace has something else."""
+    """Return the declared runtime of a job: the real one, unless the trace has another."""
     if "declared" not in reader:
         return runtime
     return None if reader.raw("declared") == NOTHING else _runtime(reader, "declared")
@@ -258,7 +258,7 @@ def _claims(reader: Reader) -> Iterator[ClaimSpec]:
 
 
 def _spec(claim: Reader) -> Json:
-    """Return the ResourceClaimSpec that a short claim means: so many devices of a class."""
+    """Return the ResourceClaimSpec of a short claim: `count` devices of a class."""
     count, selectors = claim.integer("count", 1), claim.texts("selectors")
     if count < 1:
         claim.problem("count", f"is {count}, it must be at least 1")
@@ -272,7 +272,7 @@ def _spec(claim: Reader) -> Json:
 
 
 def _as_written(path: str) -> str:
-    """Return the field of a short claim that a field of the spec was made from."""
+    """Return the field of a short claim from which a field of the spec was made."""
     return (
         path.replace(".devices.requests[0].exactly", "")
         .replace("deviceClassName", "class")

@@ -1,6 +1,6 @@
 """Expressions over the caller's variables, such as a ClaimPolicy's rules: compiled once, evaluated on many values.
 
-Evaluations can share a budget, so that many cheap expressions together cost no more than one may.
+Evaluations can share a budget, so that many cheap expressions together cost no more than one expression may.
 """
 
 from collections.abc import Sequence

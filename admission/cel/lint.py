@@ -1,4 +1,4 @@
-"""Lint of device selectors: those that compile, and then fail or mean something else than they seem to.
+"""Lint of device selectors that compile but fail on some devices, or do not mean what they seem to.
 
 An unguarded look-up is found by evaluating the selector on a device of another driver, so that any guard prevents the
 warning. A correction is offered only if it succeeds on the same device.
@@ -73,7 +73,7 @@ def find(
     types: Types | None = None,
     profile: environment.Profile = environment.DEFAULT,
 ) -> tuple[LintWarning, ...]:
-    """Return the warnings of a selector. One that does not compile, which others report, has none.
+    """Return the warnings of a selector; none for one that does not compile, which is reported elsewhere.
 
     before: selectors that are evaluated first, such as those of a class, which may exclude devices of other drivers.
     types: the known types of devices' attributes.
@@ -129,7 +129,7 @@ def _unguarded(
 
 
 def _guarded(text: str, root: ast.Node, looked_up: Sequence[tuple[int, Name]], profile: environment.Profile) -> str:
-    """Return the selector with a guard for each missing name, or nothing if that does not help."""
+    """Return the selector with a guard for each missing name, or "" if guards do not help."""
     quote = '"' if '"' in text else "'"
     body = text.strip()
     if isinstance(root, ast.Conditional) or (isinstance(root, ast.Logic) and not root.conjunction):
@@ -227,7 +227,7 @@ def _is_version(text: str) -> bool:
 
 
 def _looked_up(node: ast.Node) -> Name | None:
-    """Return the look-up that a node is (`device.attributes[domain].name`, in any notation), or None."""
+    """Return the look-up that a node expresses (`device.attributes[domain].name`, in any notation), or None."""
     name = _selection(node)
     if name is None:
         return None

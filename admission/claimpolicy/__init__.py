@@ -1,3 +1,3 @@
-"""Applies ClaimPolicies to claims: defaults, then what may not be asked."""
+"""Applies ClaimPolicies to claims at admission."""
 
 __all__ = ["admission", "cel_subject", "defaults", "draft", "match", "pods", "rules", "status", "templates"]

@@ -1,9 +1,10 @@
-"""The webhook for claims and claim templates: what they get, and which are refused. Pods come by `podpolicy.admission`.
+"""The webhook for claims and claim templates: their defaults, and their denials. `podpolicy.admission` judges pods.
 
-Which queue a claim is for: the one that its label muster.dev/queue names, or that the claims of a template will carry;
-else the default queue of its namespace; else none. A claim has no pod yet, and pods of several queues may use it, so
-where it names no queue it is refused for quota only if no queue at all that its namespace may enter could hold it. Of
-claims that Kubernetes makes for a pod that is known already: the pod was judged, and its queue need not be this one.
+The queue of a claim is the one that its label muster.dev/queue names (for a template: the label that its claims will
+carry); else the default queue of its namespace; else none. A claim has no pod yet, and pods of several queues may use
+it, so a claim that names no queue is refused for quota only if no queue that its namespace may enter could hold it. A
+claim that Kubernetes makes for an existing pod is not judged for quota: its pod was judged already, and the pod's queue
+need not be the claim's.
 """
 
 from dataclasses import dataclass, replace
@@ -33,21 +34,22 @@ from admission.podpolicy.queue_limits import Limits
 from admission.podpolicy.queue_selection import Defaults, QueueSelection
 
 CLAIM_CONTROLLERS = ("system:serviceaccount:kube-system:resource-claim-controller", "system:kube-controller-manager")
-"""Who makes claims from templates: the controller, with an account of its own or with that of its program."""
+"""The user names of the controller that makes claims from templates: its own account, or that of
+kube-controller-manager."""
 
 POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
 """Annotation of the claims that Kubernetes makes from a pod's templates."""
 
 SCHEDULER = "system:kube-scheduler"
-"""Makes claims itself, for extended resources, in the moment in which it allocates them; nobody may change those."""
+"""Makes and allocates claims for extended resources in one step; nothing may change those claims."""
 
 COMPILERS = (Profile(release=37, lists=True), Profile(release=36, lists=True))
-"""A selector is only refused where every API server would refuse it."""
+"""The compilers of the supported API servers; a selector is refused only if all of them refuse it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimView:
-    """A ResourceClaim or, with `template`, a ResourceClaimTemplate at admission, as JSON, and who brings it."""
+    """A ResourceClaim or, with `template`, a ResourceClaimTemplate at admission, as JSON, and its creator."""
 
     obj: Json
     namespace: str
@@ -56,20 +58,20 @@ class ClaimView:
 
     @property
     def queue(self) -> str:
-        """Return the queue that it names, or nothing."""
+        """Return the queue that the object names, or ""."""
         inner = draft.found(self.obj, "spec", "metadata", "labels", names.QUEUE) if self.template else None
         return _text(inner) or _text(draft.found(self.obj, "metadata", "labels", names.QUEUE))
 
     @property
     def is_for_pod(self) -> bool:
-        """Whether Kubernetes makes it for a pod that exists. Offline nobody is named: what is written is believed."""
+        """Whether Kubernetes makes it for an existing pod. Offline no user is known: the annotation decides."""
         if self.user.username not in ("", *CLAIM_CONTROLLERS):
             return False
         return draft.found(self.obj, "metadata", "annotations", POD_CLAIM) is not None
 
     @property
     def label(self) -> str:
-        """Return what people call it."""
+        """Return the object's kind and name for messages."""
         meta = draft.found(self.obj, "metadata") or {}
         noun = "ResourceClaimTemplate" if self.template else "ResourceClaim"
         return f"{noun} {meta.get('name') or meta.get('generateName') or '(unnamed)'}"
@@ -77,7 +79,7 @@ class ClaimView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimContext:
-    """What the webhook knows of the cluster, and keeps from one review to the next."""
+    """What the webhook knows of the cluster and keeps from one review to the next."""
 
     snapshot: Snapshot
     defaults: Defaults
@@ -86,7 +88,7 @@ class ClaimContext:
 
 
 def complete(claim_view: ClaimView, known: ClaimContext) -> Verdict:
-    """Return what a new claim or template gets. Refuses nothing. Raises RetryError."""
+    """Return the defaults for a new claim or template. Refuses nothing. Raises RetryError."""
     completed = completion(claim_view, known)
     if not (completed.patch or completed.warnings):
         return ALLOWED
@@ -94,7 +96,7 @@ def complete(claim_view: ClaimView, known: ClaimContext) -> Verdict:
 
 
 def completion(claim_view: ClaimView, known: ClaimContext) -> Completed:
-    """Return a new claim or template with what it gets. Raises RetryError."""
+    """Return a new claim or template with its defaults. Raises RetryError."""
     if claim_view.user.username == SCHEDULER:
         return Completed(obj=claim_view.obj)
     chosen, queue = _chosen(claim_view, known)
@@ -126,7 +128,7 @@ def judge(claim_view: ClaimView, known: ClaimContext) -> Verdict:
 
 
 def _ruled(claim_view: ClaimView, known: ClaimContext) -> Verdict:
-    """Return what the rules of the policies say."""
+    """Return the verdict of the policies' rules."""
     chosen, queue = _chosen(claim_view, known)
     if not chosen.rules:
         return ALLOWED
@@ -139,7 +141,7 @@ def _ruled(claim_view: ClaimView, known: ClaimContext) -> Verdict:
 
 
 def _chosen(claim_view: ClaimView, known: ClaimContext) -> tuple[MatchedPolicies, str]:
-    """Return the policies for a claim, and its queue."""
+    """Return the policies for a claim, and the claim's queue or ""."""
     queue = claim_view.queue
     if not queue:
         default = _selection(claim_view, known).queue
@@ -160,7 +162,7 @@ def _spec(claim_view: ClaimView) -> ClaimSpec:
 
 
 def _unreadable(claim: KnownClaim) -> Denial | None:
-    """Refuse a selector that is no CEL for any API server."""
+    """Refuse a selector that does not compile on any supported API server."""
     for request in claim.spec.requests:
         for asked in request.alternatives:
             name = f"{request.name}/{asked.name}" if request.first_available else request.name
@@ -177,7 +179,7 @@ def _unreadable(claim: KnownClaim) -> Denial | None:
 
 @lru_cache(maxsize=1024)
 def _refused(text: str) -> Inadmissible | None:
-    """Judge a selector, once: thousands of claims say the same."""
+    """Return why a selector does not compile. Cached, since thousands of claims have the same selectors."""
     found = [limits.check(text, profile=compiler) for compiler in COMPILERS]
     first = found[0]
     if first is None or None in found or "that Muster does not know" in first.message:
@@ -188,7 +190,7 @@ def _refused(text: str) -> Inadmissible | None:
 def _unaffordable(
     claim_view: ClaimView, claim: KnownClaim, selection: QueueSelection, known: ClaimContext
 ) -> Denial | None:
-    """Refuse what the queue that is named, or any that the claim's pods could be in, refuses of every pod."""
+    """Refuse a claim that the named queue, or every queue that the claim's pods could enter, refuses for every pod."""
     if selection.queue is None or claim_view.is_for_pod:
         return None
     first = _objection(claim, selection.queue, known)

@@ -1,8 +1,9 @@
-"""What a ClaimPolicy's expressions may read, compiled against the shapes of Kubernetes' objects where these are known.
+"""The CEL environment of ClaimPolicies, with the types of Kubernetes' objects where Muster knows them.
 
-Rules and the `when` of defaults share it. Expressions are checked against the types of resource.k8s.io/v1 first, since
-that finds a misspelt field; one that fits no type but would run on any value is taken with a doubt, because Kubernetes
-may have fields that Muster does not know. ValidatingAdmissionPolicy does the same: it warns, and evaluates untyped.
+Rules and the `when` of defaults share it. Expressions are compiled against the types of resource.k8s.io/v1 first, which
+finds misspelt fields. An expression that fails there but compiles untyped is applied and reported as uncertain, because
+Kubernetes may have fields that Muster does not know. ValidatingAdmissionPolicy does the same: it warns, and evaluates
+untyped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,14 +22,14 @@ from admission.cel.programs import Result
 from admission.errors import Problem
 
 PROFILE = Profile(release=37)
-"""ClaimPolicies are Muster's own: they have the newest functions on every cluster."""
+"""ClaimPolicies are Muster's own API, so they have the newest functions on every cluster."""
 
 MOST = 10_000_000
-"""The largest cost that a text may have by its estimate, ten times what a review may spend: sizes are rarely at their
+"""The largest estimated cost of an expression: ten times the budget of a review, since sizes are rarely at their
 largest. ValidatingAdmissionPolicy estimates nothing and stops at this cost."""
 
 UNKNOWN = 10**15
-"""An estimate that is larger is of sizes that nobody bounds; the limit on each review holds for such a text."""
+"""A larger estimate means that a size has no bound; the budget of each review limits such an expression."""
 
 VARIABLES = "variables"
 
@@ -114,7 +115,8 @@ KINDS: Mapping[str, Type] = MappingProxyType(
         "queue": types.STRING,
     }
 )
-"""What an expression reads, in the order in which their values are given; behind them come the policy's variables."""
+"""The variables that an expression may read, in the order in which their values are given; the policy's variables
+follow."""
 
 _NAME = DeclaredSize(most=63)
 _PATH = DeclaredSize(most=253)
@@ -161,15 +163,16 @@ _SIZES: Mapping[str, DeclaredSize] = {
     "namespaceObject": DeclaredSize(fields={"metadata": _META_SIZES}),
     "queue": _NAME,
 }
-"""What the API bounds (resource.k8s.io/v1 types.go); the rest may be of any size, so loops over it have no estimate."""
+"""The sizes that the API bounds (resource.k8s.io/v1 types.go). All others are unbounded, so loops over them have no
+estimate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
     """An expression of a policy.
 
-    reads: which of KINDS it reads, by way of variables too. doubt: why it fits no type that Muster knows; empty if it
-    does.
+    reads: the KINDS that it reads, directly or through variables. uncertainty: why it fits no type that Muster knows;
+    "" if it fits.
     """
 
     expression: Expression
@@ -179,19 +182,19 @@ class Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """What the expressions of one policy may read: KINDS and its own variables, each of which reads those before it."""
+    """What the expressions of one policy may read: KINDS and its variables, each of which reads those before it."""
 
     typed: Environment
     untyped: Environment
     variables: Mapping[str, Term] = field(default_factory=dict)
 
     def compile(self, text: str, result: Result | None) -> Term | Inadmissible:
-        """Compile one expression; result: the type of its value, None for any."""
+        """Compile one expression. result: the type of its value; None for any type."""
         found = expressions.compile_text(text, self.typed, result=result)
         if isinstance(found, Inadmissible):
             anyhow = expressions.compile_text(text, self.untyped, result=result)
             if isinstance(anyhow, Inadmissible):
-                # Where neither way compiles, the error that knows no types is the graver one.
+                # If neither compiles, the untyped error is the more serious one.
                 return anyhow
             return Term(expression=anyhow, reads=self._reads(anyhow), uncertainty=found.message)
         if MOST < found.cost < UNKNOWN:
@@ -208,7 +211,7 @@ class Vocabulary:
 
 
 def build(variables: Sequence[Variable]) -> tuple[Vocabulary, tuple[Problem, ...]]:
-    """Compile a policy's variables. Those with a problem are left out, so that what reads them has one too."""
+    """Compile a policy's variables. Those with a problem are left out, so what reads them does not compile."""
     known: dict[str, Term] = {}
     problems: list[Problem] = []
     for index, variable in enumerate(variables):
@@ -221,7 +224,7 @@ def build(variables: Sequence[Variable]) -> tuple[Vocabulary, tuple[Problem, ...
 
 
 def explained(refused: Inadmissible) -> str:
-    """Return why a text is not taken, with line and column, and what there is to read."""
+    """Return why an expression is refused, with line and column; for an unknown variable also the known ones."""
     if refused.error is not None and "undeclared reference" in refused.message:
         return f"is not CEL: {refused.message}; there are {', '.join((*KINDS, VARIABLES))}"
     return f"is not CEL that Muster takes: {refused.message}"

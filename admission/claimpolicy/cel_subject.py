@@ -1,7 +1,7 @@
-"""What one review puts before the policies: a claim, or the spec of a template, and who asks for it where.
+"""What the expressions read in one review: a claim or the spec of a template, its namespace, its queue and its user.
 
-Each value is converted for CEL once, when an expression first reads it. What is not there (the pod of a claim that
-nobody has used yet) is None; expressions that read it are not asked.
+Each value is converted for CEL once, when an expression first reads it. A missing value (the pod of a claim that no pod
+uses yet) is None; expressions that read it are not evaluated.
 """
 
 import copy
@@ -22,7 +22,7 @@ from admission.errors import MalformedObjectError, Problem
 NAMES = tuple(cel_environment.KINDS)
 
 CONTROLLERS = ("system:serviceaccount:kube-system:", "system:kube-controller-manager")
-"""How the controllers of Kubernetes are called, with a service account each or all with one."""
+"""How the user names of Kubernetes' controllers begin: one service account each, or one for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,18 +37,18 @@ class User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request, or one alternative of `firstAvailable` by the name `request/alternative`. value: as CEL sees it."""
+    """One request, or one alternative of `firstAvailable` as `request/alternative`. value: as CEL reads it."""
 
     name: str
     value: Any
 
 
 class Subject:
-    """A claim and what surrounds it. Belongs to one review.
+    """A claim with its pod, user, namespace and queue, for one review.
 
-    claim: `metadata` and `spec` of a ResourceClaim of resource.k8s.io/v1; of a template, those of the claims that it
-    makes. pod: called when an expression reads it. label: what messages call it, empty where it is the object under
-    review. queue: "" where there is none. Raises MalformedObjectError where a value nests too deeply to be read.
+    claim: `metadata` and `spec` of a ResourceClaim of resource.k8s.io/v1; for a template, those of the claims that it
+    makes. pod: called when an expression first reads it. label: the claim's name in messages; "" for the object under
+    review. queue: "" for none. Raises MalformedObjectError for a value that is nested too deeply.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Subject:
         self._requests: list[Request] | None = None
 
     def used(self, *, pod: Callable[[], Json], user: User | None) -> Self:
-        """Return the same claim as it is used by a pod; what was converted is converted no more."""
+        """Return the same claim with the pod that uses it; values that were converted already are kept."""
         other = copy.copy(self)
         known = {name: value for name, value in self._known.items() if name not in ("pod", "user")}
         other._raw = {**self._raw, "pod": pod, "user": _user(user)}  # noqa: SLF001 - another of this class
@@ -77,7 +77,7 @@ class Subject:
 
     @property
     def present(self) -> frozenset[str]:
-        """Return the names that have a value."""
+        """Return the names of the variables that have a value."""
         return frozenset(name for name in NAMES if name not in ("pod", "user") or self._raw[name] is not None)
 
     def requests(self) -> list[Request]:
@@ -88,7 +88,7 @@ class Subject:
         return self._requests
 
     def values(self, reads: frozenset[str]) -> list[Any]:
-        """Return the values in the order of KINDS, those that nobody reads as null; the request's place is first."""
+        """Return the values in the order of KINDS, null for those not in `reads`; the first place is the request's."""
         return [self._value(name) if name in reads else None for name in NAMES]
 
     def _value(self, name: str) -> Any:
@@ -99,9 +99,9 @@ class Subject:
 
 
 class Activation:
-    """The values for the expressions of one policy on one claim, one request after the other.
+    """The values for the expressions of one policy on one claim, for one request at a time.
 
-    given: a value for each of KINDS, and the policy's variables. Those that read no request are computed once.
+    given: a value for each of KINDS, then the policy's variables. Variables that read no request are computed once.
     """
 
     def __init__(self, vocabulary: Vocabulary, subject: Subject, reads: frozenset[str], budget: Budget) -> None:
@@ -111,7 +111,7 @@ class Activation:
         self._steady = values.LazyMap(self._variables.keys(), self._evaluated)
 
     def turn_to(self, request: Request) -> None:
-        """Read this request from now on."""
+        """Make this the request that expressions read."""
         self.given[0] = request.value
         if self._variables:
             self.given[-1] = values.LazyMap(self._variables.keys(), self._computed)
@@ -127,16 +127,16 @@ class Activation:
 
 
 def person(user: User) -> User | None:
-    """Return a user whom rules may ask about; None for controllers of Kubernetes, which act for another client.
+    """Return the user that rules may read; None for controllers of Kubernetes, which act for another client.
 
-    They make pods of Jobs, and claims of templates: what they make of, its author was asked about. None, too, where
-    nobody is known, as offline; the API server has a name for everybody.
+    The controllers make pods from Jobs and claims from templates; the rules were evaluated for the authors of those.
+    None also if the user is unknown, as offline; the API server names every user.
     """
     return None if not user.username or user.username.startswith(CONTROLLERS) else user
 
 
 def namespace(name: str, known: Namespace | None) -> Json:
-    """Return a namespace as expressions see it: its metadata, as far as it is known."""
+    """Return a namespace as expressions read it: the metadata that is known."""
     data: dict[str, Any] = {"name": name}
     if known is not None:
         data |= {"labels": dict(known.labels), "annotations": dict(known.meta.annotations), "uid": known.meta.uid}
@@ -144,7 +144,7 @@ def namespace(name: str, known: Namespace | None) -> Json:
 
 
 def of_template(metadata: Json, spec: Json) -> Json:
-    """Return the claim that a template makes, as far as it is known. spec: of the ResourceClaimTemplate."""
+    """Return the claim that a template makes, with the metadata known so far. spec: of the ResourceClaimTemplate."""
     inner = spec.get("metadata") or {}
     return {"metadata": {**inner, "namespace": metadata.get("namespace", "")}, "spec": spec.get("spec") or {}}
 
@@ -166,7 +166,7 @@ def _user(user: User | None) -> Json | None:
 
 
 def _requests(written: Any) -> list[Request]:
-    """Return what one entry of spec.devices.requests asks for; in v1beta1 the fields of `exactly` stand beside it."""
+    """Return the requests of one entry of spec.devices.requests; in v1beta1 the entry has the fields of `exactly`."""
     name = str(_object_of(written).get("name", ""))
     alternatives = _list(written, "firstAvailable")
     if alternatives:
@@ -190,7 +190,7 @@ def _object(value: Any, name: str) -> Any:
 
 
 def _object_of(value: Any) -> Any:
-    """Return an object, an empty one for anything else: offline input may have any shape."""
+    """Return an object, or an empty one for any other type: offline input may have any shape."""
     return value if isinstance(value, dict) else {}
 
 

@@ -1,7 +1,7 @@
-"""Claims and templates that were read before, as expressions see them: the JSON of resource.k8s.io/v1 again.
+"""Decoded claims and templates as the JSON of resource.k8s.io/v1 again, for expressions.
 
-The view of the cluster keeps typed values, a tenth of the JSON. What a spec says of requests, constraints and
-configuration is all there; amounts are written in their shortest form.
+The snapshot keeps typed values, a tenth the size of the JSON. The JSON has every request, constraint and configuration
+of the spec; amounts are written in their shortest form.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from admission.api.values.selectors import Toleration
 
 
 def of_claim(claim: Claim) -> Json:
-    """Return a claim; of its status nothing."""
+    """Return a claim without its status."""
     meta = claim.meta
     written: dict[str, Any] = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
     written |= _given(labels=dict(meta.labels), annotations=dict(meta.annotations))
@@ -22,7 +22,7 @@ def of_claim(claim: Claim) -> Json:
 
 
 def of_template(template: ClaimTemplate) -> Json:
-    """Return the claim that a template makes, as far as it is known."""
+    """Return the claim that a template makes, with the metadata known so far."""
     metadata = {**template.claim_metadata, "namespace": template.meta.namespace}
     return {"apiVersion": claims.VERSION, "kind": "ResourceClaim", "metadata": metadata, "spec": _spec(template.spec)}
 

@@ -1,11 +1,12 @@
-"""What claims and claim templates get when they are created and their author is silent: a patch that only adds.
+"""Defaults for new claims and claim templates: a patch that only adds fields.
 
-Nothing that the author wrote is changed, but for the alias of a class, which is there to be replaced. For each field
-the first entry wins that matches, in the order of the policies. The defaults are applied until nothing more is missing,
-so that applying them again changes nothing: the API server may ask twice.
+It changes nothing that the author wrote, except the alias of a class, which exists to be replaced. For each field the
+first matching entry wins, in the order of the policies. Defaults are applied until a pass adds nothing, so applying
+them again changes nothing: the API server may call the webhook twice.
 
-The API server fills in `count: 1` before anybody is asked (`pkg/apis/resource/v1/defaults.go`, v1.37.1), so it cannot
-be told from one that the author wrote, unless `kubectl apply` noted what that was. Without that note a 1 stays.
+The API server sets `count: 1` before any webhook runs (`pkg/apis/resource/v1/defaults.go`, v1.37.1). It cannot be told
+from a 1 that the author wrote, unless the annotation of `kubectl apply` shows what was written. Without that annotation
+a 1 stays.
 """
 
 import json
@@ -30,10 +31,10 @@ from admission.claimpolicy.draft import Draft, Way
 from admission.errors import Problem
 
 COST, STEPS = 1_000_000, 100_000
-"""What all conditions together may take of one review: cost in CEL's units, and turns of loops."""
+"""The budget of all conditions together in one review: cost in CEL's units, and loop iterations."""
 
 MOST_PASSES = 64
-"""Every pass but the last adds something; conditions that wait for one another for longer are left as they are."""
+"""Every pass but the last adds something; longer chains of conditions that depend on one another are cut off here."""
 
 WRITTEN = "kubectl.kubernetes.io/last-applied-configuration"
 """Annotation with the object as its author wrote it."""
@@ -41,7 +42,7 @@ WRITTEN = "kubectl.kubernetes.io/last-applied-configuration"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entry:
-    """One of spec.defaults that compiled."""
+    """An entry of spec.defaults that compiled."""
 
     policy: str
     index: int
@@ -51,13 +52,13 @@ class Entry:
 
     @property
     def general(self) -> bool:
-        """Whether it is for claims of every kind, even one without requests."""
+        """Whether the entry applies to every claim, even one without requests."""
         return not self.default.classes and self.condition is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asker:
-    """Who creates the object, and where. namespace: its object as JSON; queue: "" where there is none."""
+    """The user who creates the object, and where. namespace: the Namespace as JSON; queue: "" for none."""
 
     namespace: Json
     queue: str = ""
@@ -66,7 +67,7 @@ class Asker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
-    """What is to be added. obj: the object with it. warnings: conditions that could not be evaluated."""
+    """The fields to add. obj: the object with them. warnings: conditions that could not be evaluated."""
 
     obj: Json
     patch: Patch = ()
@@ -76,7 +77,7 @@ class Completed:
 def compile_defaults(
     policy: str, vocabulary: Vocabulary, defaults: Sequence[Default]
 ) -> tuple[tuple[Entry, ...], tuple[Problem, ...]]:
-    """Compile spec.defaults of a policy. Returns the entries, and every problem of them."""
+    """Compile spec.defaults of a policy. Return the entries, and all problems."""
     entries: list[Entry] = []
     problems: list[Problem] = []
     for index, default in enumerate(defaults):
@@ -92,21 +93,21 @@ def compile_defaults(
 
 
 def uncertain(entries: Iterable[Entry]) -> Iterator[Problem]:
-    """Yield the conditions that are asked as they are written, yet fit no type that Muster knows."""
+    """Yield the conditions that are applied although they fit no type that Muster knows."""
     for entry in entries:
         if entry.condition is not None and entry.condition.uncertainty:
             yield Problem(f"spec.defaults[{entry.index}].when", f"looks wrong: {entry.condition.uncertainty}")
 
 
 def complete(entries: Sequence[Entry], obj: Json, asker: Asker, *, template: bool) -> Completed:
-    """Give a claim, or a claim template, what it lacks. The object may be of any version of resource.k8s.io."""
+    """Add a claim's, or a claim template's, missing fields. The object may have any version of resource.k8s.io."""
     if not entries:
         return Completed(obj=obj)
     work = _Work(entries, obj, asker, template=template)
     for _ in range(MOST_PASSES):
         before = len(work.draft.patch)
         work.pass_through()
-        # Only a condition can be true of what was just given, and was not before.
+        # Another pass can add something only if a condition became true of what this pass added.
         if not work.conditional or len(work.draft.patch) == before:
             break
     return Completed(obj=work.draft.obj, patch=work.draft.patch, warnings=tuple(dict.fromkeys(work.warnings)))
@@ -114,7 +115,7 @@ def complete(entries: Sequence[Entry], obj: Json, asker: Asker, *, template: boo
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A request, or an alternative of one: its name, its way, and the classes by which entries know it."""
+    """A request or an alternative: its name, its path, its classes by alias, and the entries that apply to it."""
 
     name: str
     way: Way
@@ -124,7 +125,7 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Conditions:
-    """The answers of conditions on the object as it is now."""
+    """Evaluates conditions on the object as it is now."""
 
     subject: Subject
     budget: Budget
@@ -135,7 +136,7 @@ class _Conditions:
         self.values = {request.name: request for request in self.subject.requests()}
 
     def hold(self, entry: Entry, name: str) -> bool:
-        """Return whether an entry's condition is true of a request; one that fails is warned about, and is not."""
+        """Return whether an entry's condition is true of a request. One that fails is false, with a warning."""
         term, request = entry.condition, self.values.get(name)
         if term is None:
             return True
@@ -154,7 +155,7 @@ class _Conditions:
 
 
 class _Work:
-    """One object under completion."""
+    """One object while its defaults are added."""
 
     def __init__(self, entries: Sequence[Entry], obj: Json, asker: Asker, *, template: bool) -> None:
         self.draft = Draft(obj)
@@ -168,7 +169,7 @@ class _Work:
         self.conditional = any(entry.condition is not None for entry in entries)
 
     def pass_through(self) -> None:
-        """Give every request, and the claim as a whole, what is missing by what they look like now."""
+        """Add to every request, and to the claim as a whole, what is missing in their present state."""
         conditions = self._conditions() if self.conditional else None
         all_asked = [self._matched(name, way, conditions) for name, way in _requests(self.draft.obj, self._devices)]
         for asked in all_asked:
@@ -238,7 +239,7 @@ class _Work:
 
 
 def _requests(obj: Json, devices: Way) -> Iterator[tuple[str, Way]]:
-    """Yield name and way of what is asked: of `exactly`, of each alternative, or of a request of v1beta1 itself."""
+    """Yield the name and path of each request: of `exactly`, of each alternative, or of a v1beta1 request itself."""
     requests = draft.found(obj, *devices, "requests")
     for index, request in enumerate(requests if isinstance(requests, list) else ()):
         if not isinstance(request, dict):
@@ -254,9 +255,9 @@ def _requests(obj: Json, devices: Way) -> Iterator[tuple[str, Way]]:
 
 
 def _resolved(stated: str, entries: Iterable[Entry]) -> Sequence[str]:
-    """Return the class that is stated and, where it is an alias, what it stands for, last; aliases may be chained.
+    """Return the stated class, then the classes that it is an alias of, the final one last.
 
-    An alias that leads back to itself stands for nothing.
+    An alias that leads back to itself is not resolved.
     """
     aliases: dict[str, str] = {}
     for entry in entries:
@@ -273,7 +274,7 @@ def _resolved(stated: str, entries: Iterable[Entry]) -> Sequence[str]:
 
 
 def _silent_about_count(obj: Json, devices: Way) -> frozenset[str]:
-    """Return the requests of which it is known that their author wrote neither count nor allocationMode."""
+    """Return the requests whose author is known to have written neither count nor allocationMode."""
     noted = draft.found(obj, "metadata", "annotations", WRITTEN)
     if not isinstance(noted, str):
         return frozenset()
@@ -293,7 +294,7 @@ def _driver(config: Any) -> Any:
 
 
 def _problems(at: str, default: Default) -> Iterator[Problem]:
-    """Yield what the API server would refuse of a claim with these defaults."""
+    """Yield what the API server would refuse in a claim with these defaults."""
     for index, selector in enumerate(default.selectors):
         refused = limits.check(str(draft.found(selector, "cel", "expression")))
         if refused is not None:

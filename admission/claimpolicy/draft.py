@@ -1,4 +1,4 @@
-"""An object while defaults are put into it: every step is a JSON patch of what was sent, and is seen by the next."""
+"""An object while defaults are added to it: every change is an operation of a JSON patch, visible to the next."""
 
 from typing import Any
 
@@ -7,14 +7,14 @@ from admission.api.values.decoding import Json
 from admission.api.values.json_patch import Operation, Patch
 
 END = "-"
-"""Behind the last element of a list, as RFC 6902 writes it."""
+"""The place after the last element of a list (RFC 6902)."""
 
 Way = tuple[str | int, ...]
 """The keys and indices from the object to one of its values."""
 
 
 class Draft:
-    """One object. What was sent is not changed."""
+    """One object with its changes. The object as it was sent is not modified."""
 
     def __init__(self, obj: Json) -> None:
         self.obj: Any = obj
@@ -25,11 +25,11 @@ class Draft:
         return tuple(self._steps)
 
     def get(self, *way: str | int) -> Any:
-        """Return the value at the end of a way; None where there is none."""
+        """Return the value at a path; None if there is none."""
         return found(self.obj, *way)
 
     def put(self, way: Way, value: Any) -> None:
-        """Put a value at the end of a way, making the objects and lists on it that are missing."""
+        """Put a value at a path, creating the missing objects and lists on it."""
         there = self._depth(way)
         for part in reversed(way[there + 1 :]):
             value = [value] if part == END else {part: value}
@@ -37,14 +37,14 @@ class Draft:
         self.obj = _with(self.obj, way[: there + 1], value)
 
     def drop(self, way: Way) -> None:
-        """Take the value at the end of a way out of its object."""
+        """Remove the value at a path."""
         self._steps.append(json_patch.remove(json_patch.pointer(*way)))
         *before, last = way
         holder = {key: value for key, value in self.get(*before).items() if key != last}
         self.obj = _with(self.obj, tuple(before), holder)
 
     def _depth(self, way: Way) -> int:
-        """Return the place in the way of the first part that is to be made."""
+        """Return the index in the path of the first part that has to be created."""
         value = self.obj
         for depth, part in enumerate(way[:-1]):
             value = found(value, part)
@@ -54,9 +54,9 @@ class Draft:
 
 
 def found(obj: Any, *way: str | int) -> Any:
-    """Return the value at the end of a way through an object; None where there is none."""
+    """Return the value at a path through an object; None if there is none."""
     for part in way:
-        # JSON as it was parsed: nothing but dicts and lists, which are told apart faster than mappings and sequences.
+        # Parsed JSON has only dicts and lists; isinstance is faster for these than for Mapping and Sequence.
         if isinstance(obj, dict):
             obj = obj.get(part)
         elif isinstance(obj, list) and isinstance(part, int) and part < len(obj):
@@ -67,7 +67,7 @@ def found(obj: Any, *way: str | int) -> Any:
 
 
 def _with(obj: Any, way: Way, value: Any) -> Any:
-    """Return the object with a value at the end of the way; what is on the way is copied, the rest is shared."""
+    """Return the object with a value at a path; objects on the path are copied, all others shared."""
     if not way:
         return value
     first, rest = way[0], way[1:]

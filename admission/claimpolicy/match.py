@@ -1,8 +1,8 @@
-"""Which ClaimPolicies apply to a claim, and in which order: by the labels of its namespace, and by the queue.
+"""The ClaimPolicies that apply to a claim, in order: by the labels of its namespace, and by its queue.
 
-Policies are sorted by `order`, then by name. One with a problem is not applied at all, since half a policy would let
-through what its other half was written against; its status says so. Compiling is the expensive part, so a policy is
-compiled once for each version of it.
+Policies are sorted by `order`, then by name. A policy with a problem is not applied at all, since half a policy would
+allow what its other half forbids; its status says so. Compiling is the expensive part, so each version of a policy is
+compiled once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,9 @@ from admission.errors import Problem, RetryError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """A policy that is understood, unless it has problems. defaults and rules: all that are whole.
+    """A compiled policy. defaults and rules: those without a problem; problems: why the policy is not applied.
 
-    doubts: what is applied as it is written, yet is probably wrong.
+    uncertain: expressions that are applied as they are but are probably wrong.
     """
 
     policy: ClaimPolicy
@@ -36,7 +36,7 @@ class Compiled:
 
 
 class Owned(NamedTuple):
-    """A conversion, and the name of the policy that it stands in."""
+    """A conversion, and the name of its policy."""
 
     policy: str
     conversion: Conversion
@@ -44,7 +44,7 @@ class Owned(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchedPolicies:
-    """The policies that apply somewhere, in their order, and what they hold. conversions: by extended resource."""
+    """The policies for a namespace and a queue, in order, with their contents. conversions: by extended resource."""
 
     policies: tuple[ClaimPolicy, ...] = ()
     defaults: tuple[Entry, ...] = ()
@@ -56,7 +56,7 @@ NONE = MatchedPolicies()
 
 
 class Policies:
-    """All ClaimPolicies, compiled, for as long as policies and namespaces stay the same. Remembers what was asked."""
+    """All ClaimPolicies, compiled, while policies and namespaces stay the same. Caches what `choose` returns."""
 
     def __init__(self, compiled: Mapping[str, Compiled], namespaces: Mapping[str, Namespace]) -> None:
         self.compiled = compiled
@@ -65,18 +65,18 @@ class Policies:
             (one for one in compiled.values() if one.applied),
             key=lambda one: one.policy.place,
         )
-        """Those that are applied, the first in order first."""
+        """The policies that are applied, in order."""
         self.convert = any(one.policy.conversions for one in self.whole)
         """Whether any policy turns extended resources into claims."""
         self.provide = self.convert or any(one.policy.templates for one in self.whole)
-        """Whether any policy has templates made."""
+        """Whether any policy needs templates that Muster writes."""
         self._chosen: dict[tuple[str, str], MatchedPolicies] = {}
 
     @classmethod
     def build(
         cls, policies: Mapping[str, ClaimPolicy], namespaces: Mapping[str, Namespace], before: Self | None = None
     ) -> Self:
-        """Compile all policies. before: those of an earlier time; what has not changed since is taken from there."""
+        """Compile all policies. before: an earlier result; policies that have not changed are taken from it."""
         known = before.compiled if before is not None else {}
         compiled = {}
         for name, policy in policies.items():
@@ -111,7 +111,7 @@ class Policies:
 
 
 def compile_policy(policy: ClaimPolicy) -> Compiled:
-    """Compile the CEL of a policy, and find every problem of it."""
+    """Compile the CEL of a policy, and collect all its problems."""
     rules, problems = claimpolicy_rules.compile_rules(policy.name, policy.variables, policy.rules)
     defaults, more = claimpolicy_defaults.compile_defaults(policy.name, rules.vocabulary, policy.defaults)
     uncertain = (*rules.uncertain, *claimpolicy_defaults.uncertain(defaults))

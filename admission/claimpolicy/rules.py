@@ -1,9 +1,9 @@
-"""Rules of ClaimPolicies: what a claim may not ask, in the manner of ValidatingAdmissionPolicy.
+"""Rules of ClaimPolicies: restrictions on claims, evaluated as ValidatingAdmissionPolicy evaluates its own.
 
-Every rule of every policy is asked about every request; a Deny of any denies. A rule that cannot be evaluated does what
-its action does when it is false, as with failurePolicy Fail (k8s.io/apiserver pkg/admission/plugin/policy/validating,
-v0.36); a message that cannot be written is replaced by the rule's `message`. A rule that reads what a review does not
-have, such as `pod` of a claim that nobody uses yet, is not asked.
+Every rule of every policy is evaluated for every request; one Deny denies the review. A rule that cannot be evaluated
+counts as false, as with failurePolicy Fail (k8s.io/apiserver pkg/admission/plugin/policy/validating, v0.36). If the
+message expression fails, the rule's `message` is used. A rule that reads what the review does not have, such as `pod`
+for a claim that no pod uses yet, is not evaluated.
 """
 
 import json
@@ -23,10 +23,10 @@ from admission.claimpolicy.cel_subject import Activation, Subject
 from admission.errors import Problem
 
 COST, STEPS = 1_000_000, 100_000
-"""What all rules together may take of one review: cost in CEL's units, and turns of loops."""
+"""The budget of all rules together in one review: cost in CEL's units, and loop iterations."""
 
 LONGEST_MESSAGE = 5 * 1024
-"""In bytes; ValidatingAdmissionPolicy takes no longer one from a messageExpression."""
+"""In bytes; ValidatingAdmissionPolicy has the same limit for a messageExpression."""
 
 AUDIT = "claim-policies"
 """The key of the audit annotation; the API server puts the webhook's name and a slash before it."""
@@ -36,8 +36,8 @@ AUDIT = "claim-policies"
 class Compiled:
     """A rule and its place in spec.rules.
 
-    needs: what a review must have for the rule to be asked. reads: what its message reads besides. steady: whether the
-    answer is the same for all requests of a claim.
+    needs: the variables that a review must have for the rule to be evaluated. reads: those, and the variables of its
+    message. steady: whether the result is the same for all requests of a claim.
     """
 
     index: int
@@ -51,7 +51,7 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rulebook:
-    """The rules of one policy, compiled once for each version of it. doubts: what is allowed, yet probably wrong."""
+    """The rules of one policy, compiled once per version. uncertain: rules that are applied but are probably wrong."""
 
     policy: str
     vocabulary: Vocabulary
@@ -60,14 +60,14 @@ class Rulebook:
     reads: frozenset[str] = frozenset()
 
     def only(self, wanted: Callable[[Compiled], bool]) -> Self:
-        """Return the same with a part of the rules."""
+        """Return the same policy with only the wanted rules."""
         rules = tuple(filter(wanted, self.rules))
         return replace(self, rules=rules, reads=_reads(rules))
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A rule that a request breaks. error: why the rule could not be evaluated, if that is what is wrong."""
+    """A rule that a request violates. error: why the rule could not be evaluated; "" if it could."""
 
     policy: str
     index: int
@@ -79,7 +79,7 @@ class Finding:
 
     @property
     def where(self) -> str:
-        """Return the field of the policy."""
+        """Return the rule's field path in the policy."""
         return f"spec.rules[{self.index}]"
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ class Finding:
 
     @property
     def said(self) -> str:
-        """Return what is wrong, without policy and request."""
+        """Return the message, without the names of policy and request."""
         if self.error:
             return f"{self.where} could not be evaluated: {self.error}; the policy's author has to guard it"
         return self.message if self.rule.reason == REASON else f"{self.rule.reason}: {self.message}"
@@ -102,13 +102,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What the rules say of one review; findings in the order of the policies and their rules."""
+    """The findings of one review, in the order of the policies and their rules."""
 
     findings: tuple[Finding, ...] = ()
 
     @property
     def denial(self) -> Denial | None:
-        """Return the denial, with the words of every rule that denies."""
+        """Return the denial, with the message of every rule that denies."""
         denying = self._of(Action.DENY)
         if not denying:
             return None
@@ -141,7 +141,7 @@ NOTHING = Ruling()
 def compile_rules(
     policy: str, variables: Sequence[Variable], rules: Sequence[Rule]
 ) -> tuple[Rulebook, tuple[Problem, ...]]:
-    """Compile the rules of a policy. Return them and all problems; a policy with a problem is not applied in part."""
+    """Compile a policy's rules. Return those without a problem, and all problems; one problem disables the policy."""
     vocabulary, problems = cel_environment.build(variables)
     found = list(problems)
     compiled = []
@@ -159,16 +159,17 @@ def compile_rules(
 
 
 def judge(books: Iterable[Rulebook], subjects: Sequence[Subject], *, budget: Budget | None = None) -> Ruling:
-    """Ask the rules of the policies, in their order, about the claims of one review."""
+    """Evaluate the rules of the policies, in their order, on the claims of one review."""
     left = Budget(cost=COST, steps=STEPS) if budget is None else budget
     findings = [found for book in books if book.rules for subject in subjects for found in _asked(book, subject, left)]
     return Ruling(tuple(_merged(findings))) if findings else NOTHING
 
 
 def unasked(books: Iterable[Rulebook], label: str, *, absent: Collection[str] = ()) -> Ruling:
-    """Return what is said of a claim that is not there yet, by rules that cannot be asked of it later.
+    """Return findings about a claim that does not exist yet, from rules that will not be evaluated for it later.
 
-    label: how people call the claim. absent: what the review lacks; rules that read it are not asked now either.
+    label: the claim's name in messages. absent: variables that the review does not have; rules that read them are
+    skipped.
     """
     said = f"{label} is not there yet, and this rule is asked when the pod is created; create {label} before the pod"
     findings = (
@@ -201,7 +202,8 @@ def _compile(vocabulary: Vocabulary, index: int, rule: Rule) -> Compiled | list[
         problems.append(Problem(f"{at}.messageExpression", cel_environment.explained(message)))
     if isinstance(condition, Inadmissible) or isinstance(message, Inadmissible):
         return problems
-    # A message that reads what is not there falls back, so only the condition decides where a rule is asked.
+    # A message that reads a missing variable falls back to `message`, so only the condition decides whether a rule
+    # runs.
     reads = condition.reads | (message.reads if message else frozenset())
     return Compiled(
         index=index,
@@ -225,7 +227,7 @@ def _uncertain(vocabulary: Vocabulary, compiled: Iterable[Compiled]) -> Iterator
 
 
 def _asked(book: Rulebook, subject: Subject, budget: Budget) -> Iterator[Finding]:
-    """Yield what the requests of a claim break; of a rule that reads no request, for all of them at once."""
+    """Yield the rules that requests of a claim violate; a rule that reads no request is evaluated once for all."""
     present = subject.present
     rules = [compiled for compiled in book.rules if compiled.needs <= present]
     requests = subject.requests()
@@ -245,7 +247,7 @@ def _asked(book: Rulebook, subject: Subject, budget: Budget) -> Iterator[Finding
 
 
 def _broken(compiled: Compiled, activation: Activation) -> tuple[str, str] | None:
-    """Return message and error of a rule that the request breaks; None where it keeps it."""
+    """Return the message and error of a violated rule; None if the request complies."""
     try:
         if compiled.condition.expression.evaluate(activation.given, activation.budget) is True:
             return None
@@ -255,7 +257,7 @@ def _broken(compiled: Compiled, activation: Activation) -> tuple[str, str] | Non
 
 
 def _message(compiled: Compiled, activation: Activation) -> str:
-    """Return the words of the message expression where it writes one line, else those of `message`."""
+    """Return the text of the message expression if it is a single line, else `message`."""
     if compiled.message is None:
         return compiled.rule.message
     try:
@@ -269,7 +271,7 @@ def _message(compiled: Compiled, activation: Activation) -> str:
 
 
 def _merged(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield findings, those of one rule that say the same as one, by policy, then rule."""
+    """Yield findings by policy, then rule; findings of one rule with the same message become one."""
     groups: dict[tuple[str, int, str, str, str], list[Finding]] = {}
     policies: dict[str, int] = {}
     for found in findings:

@@ -1,6 +1,6 @@
-"""What the author of a claim is warned about: selectors that are taken, and then do not do what they seem to.
+"""Warnings about a new claim's selectors that are admitted but do not do what they seem to.
 
-The devices are not known at admission, so nothing is said that depends on them; `muster lint` says more.
+Admission does not know the devices, so no warning depends on them; `muster lint` finds more.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ COMPILER = Profile(release=37)
 
 
 def warnings(claim: KnownClaim, classes: Mapping[str, DeviceClass]) -> tuple[str, ...]:
-    """Return the warnings about a claim's selectors, each with the corrected expression where it is known."""
+    """Return the warnings about a claim's selectors, each with the corrected expression if it is known."""
     return tuple(dict.fromkeys(_found(claim, classes)))
 
 
@@ -28,7 +28,7 @@ def _found(claim: KnownClaim, classes: Mapping[str, DeviceClass]) -> Iterator[st
             before = known.selectors if known is not None else ()
             for index, text in enumerate(asked.selectors):
                 for trap in _warnings(text, before):
-                    # A class that is not there yet may keep the devices of other drivers away.
+                    # A class that does not exist yet may guard the look-up, by excluding the devices of other drivers.
                     if trap.rule is LintRule.ALWAYS_TRUE or (trap.rule is LintRule.UNGUARDED_LOOKUP and known):
                         yield f"muster: request {name}, selectors[{index}], {_said(trap)}"
                 before = (*before, text)
@@ -36,12 +36,12 @@ def _found(claim: KnownClaim, classes: Mapping[str, DeviceClass]) -> Iterator[st
 
 @lru_cache(maxsize=1024)
 def _warnings(text: str, before: tuple[str, ...]) -> tuple[LintWarning, ...]:
-    """Find the traps of a text, once: thousands of claims say the same."""
+    """Return the lint warnings of a selector. Cached, since thousands of claims have the same selectors."""
     return lint.find(text, before=before, profile=COMPILER)
 
 
 def _said(trap: LintWarning) -> str:
-    """Say it shortly, with the correction first: the API server may cut a warning off after 256 characters."""
+    """Return a short message with the correction first: the API server may cut a warning off after 256 characters."""
     at = f"line {trap.line}, column {trap.column}"
     if trap.rule is LintRule.UNGUARDED_LOOKUP and trap.instead:
         return f"{at}: a look-up without a guard keeps the pod from being scheduled; write: {trap.instead}"

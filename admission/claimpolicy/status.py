@@ -1,4 +1,4 @@
-"""What the status of a ClaimPolicy says: whether it is applied, why not, and where it gives way to an earlier one."""
+"""The status of a ClaimPolicy: whether it is applied, why not, and where an earlier policy overrides it."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from admission.claimpolicy.match import Compiled, Policies
 
 PLURAL = "claimpolicies"
 MOST_REPORTED = 5
-"""How many things of one kind a message names."""
+"""The most items of one kind in a message."""
 
 NO_TROUBLES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
@@ -21,7 +21,10 @@ NO_TROUBLES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 def conditions(
     policies: Policies, snapshot: Snapshot, templates: Mapping[str, tuple[str, ...]] = NO_TROUBLES
 ) -> list[ConditionReport]:
-    """Return the condition Ready of every policy. templates: which are not as the policy wants them, by its name."""
+    """Return the condition Ready of every policy.
+
+    templates: by policy, the templates that differ from what it wants.
+    """
     giving_way = conflicts(policies, snapshot.namespaces)
     reports = [
         ConditionReport(
@@ -41,9 +44,9 @@ def conditions(
 
 
 def conflicts(policies: Policies, namespaces: Mapping[str, Namespace]) -> Mapping[str, tuple[str, ...]]:
-    """Return where policies give way: the name of the later one → what an earlier one decides otherwise.
+    """Return what earlier policies override: the name of the later policy → its fields that an earlier one decides.
 
-    Only what is certain counts: entries without a condition, for a class and a namespace that both policies are for.
+    Only certain conflicts count: entries without a condition, for a class and a namespace that both policies are for.
     """
     found: dict[str, tuple[str, ...]] = {}
     whole = [compiled.policy for compiled in policies.whole]
@@ -123,7 +126,7 @@ def _share_classes(one: Default, other: Default) -> bool:
 
 
 def _given(default: Default) -> Mapping[str, object]:
-    """Return what an entry gives, by field."""
+    """Return the values that an entry sets, by field."""
     whole: dict[str, object] = {
         "deviceClassName": default.device_class,
         "count": default.count,

@@ -1,12 +1,13 @@
-"""Which ResourceClaimTemplates must exist for ClaimPolicies, and what has to be done so that they do.
+"""The ResourceClaimTemplates that ClaimPolicies require, and the plan of what to create, replace and delete.
 
-Two kinds: those that a policy lists, in every namespace that it selects; and those for pods whose extended resources it
-has turned into claims, where such pods are. `writers.claim_templates` writes what is planned here.
+There are two kinds: templates that a policy lists, in every namespace that it selects; and templates of pods whose
+extended resources it has turned into claims, in the namespaces of such pods. `writers.claim_templates` executes the
+plan.
 
-A template is Muster's if its label names a policy and its annotation proves that it was made for this very policy (by
-its UID), namespace and name. A copy under another name or in another namespace has no such proof. Any other template
-of the name is never touched. What is compared with the policy is a digest of the spec as the policy writes it, since
-defaults are added to what is stored. The policy owns its templates, so they go with it, whether or not Muster runs.
+A template is Muster's if its label names a policy and its annotation proves that it was made for exactly this policy
+(by UID), namespace and name; a copy under another name or in another namespace has no such proof. Any other template of
+the name is never touched. The annotation also has a digest of the spec as the policy writes it, since the stored spec
+has defaults added. The policy owns its templates, so Kubernetes deletes them with it, even when Muster does not run.
 """
 
 import hashlib
@@ -30,12 +31,12 @@ from admission.claimpolicy.pods.extended_resources import Recipe
 
 LONGEST_LABEL = 63
 MOST_REPORTED = 3
-"""How many namespaces a message names."""
+"""The most namespaces in a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredTemplate:
-    """A template that must exist. recipe: of one for converted pods; None of one that the policy lists."""
+    """A template that must exist. recipe: for converted pods; None for a template that the policy lists."""
 
     policy: ClaimPolicy
     namespace: str
@@ -49,11 +50,11 @@ class DesiredTemplate:
 
     @property
     def mark(self) -> str:
-        """Return the annotation by which it is known: the proof, and the digest of the spec."""
+        """Return the annotation that identifies the template: the proof, and the digest of the spec."""
         return f"{_proof(self.policy, self.namespace, self.name)}.{_digest(self.spec)}"
 
     def body(self) -> dict[str, Any]:
-        """Return the ResourceClaimTemplate as it is created."""
+        """Return the ResourceClaimTemplate to create."""
         policy = self.policy
         converted = {names.CONVERTED: str(self.recipe)} if self.recipe is not None else {}
         return {
@@ -81,9 +82,9 @@ class DesiredTemplate:
 class Plan:
     """What has to be done.
 
-    missing: to be created. outdated: to be made again, each with what stands there. surplus: to be deleted. idle: made
-    for converted pods, of which there are none now. taken: those in whose place stands a template of another client.
-    yielding: those that a policy lists and an earlier one provides, with the name of that one.
+    missing: to be created. outdated: to be replaced, each with the stored template. surplus: to be deleted. idle: made
+    for converted pods, none of which exists now. taken: those whose name a template of another client has. yielding:
+    those that a policy lists and an earlier policy provides, with that policy's name.
     """
 
     missing: tuple[DesiredTemplate, ...] = ()
@@ -95,7 +96,7 @@ class Plan:
 
 
 def plan(policies: Policies, snapshot: Snapshot, *, spared: Iterable[str] = ()) -> Plan:
-    """Compare what must exist with what does. spared: namespaces in which Muster makes nothing."""
+    """Compare the templates that must exist with those that do. spared: namespaces in which Muster creates nothing."""
     wanted, yielding = _wanted(policies, snapshot, frozenset(spared))
     missing: list[DesiredTemplate] = []
     outdated: list[tuple[DesiredTemplate, ClaimTemplate]] = []
@@ -124,7 +125,7 @@ def plan(policies: Policies, snapshot: Snapshot, *, spared: Iterable[str] = ()) 
 
 
 def desired(policies: Policies, snapshot: Snapshot, namespace: str, name: str) -> DesiredTemplate | None:
-    """Return the template of this name that a policy lists for a namespace; of several the first in order."""
+    """Return the template of this name that a policy lists for a namespace; the first in order of several."""
     known = snapshot.namespaces.get(namespace)
     if known is None:
         return None
@@ -136,7 +137,7 @@ def desired(policies: Policies, snapshot: Snapshot, namespace: str, name: str) -
 
 
 def of_recipe(recipe: Recipe, policies: Policies, namespace: Namespace, queue: str) -> DesiredTemplate | None:
-    """Return the template for a converted pod; None where no policy there converts the resource so."""
+    """Return the template for a converted pod; None if no policy there converts the resource in this way."""
     compiled = policies.compiled.get(recipe.policy)
     if compiled is None or not compiled.applied:
         return None
@@ -153,14 +154,14 @@ def of_recipe(recipe: Recipe, policies: Policies, namespace: Namespace, queue: s
 
 
 def label(policy: str) -> str:
-    """Return the value of the label for a policy: its name, as far as a label holds it."""
+    """Return the label's value for a policy: its name, shortened with a digest if it is too long for a label."""
     if len(policy) <= LONGEST_LABEL:
         return policy
     return f"{policy[: LONGEST_LABEL - 9].rstrip('.-')}-{hashlib.sha256(policy.encode()).hexdigest()[:8]}"
 
 
 def troubles(found: Plan, refused: Iterable[tuple[DesiredTemplate, str]]) -> dict[str, tuple[str, ...]]:
-    """Return what a policy's author has to know, by the policy's name. refused: what could not be written, and why."""
+    """Return messages for the status of each policy, by name. refused: templates that could not be written, and why."""
     sayings = [
         *((one, "is somebody else's and stays; rename one of the two, or delete it") for one in found.taken),
         *((one, f"is that of ClaimPolicy {first}, which comes first") for one, first in found.yielding),
@@ -178,7 +179,7 @@ def troubles(found: Plan, refused: Iterable[tuple[DesiredTemplate, str]]) -> dic
 def _wanted(
     policies: Policies, snapshot: Snapshot, spared: frozenset[str]
 ) -> tuple[dict[str, DesiredTemplate], list[tuple[DesiredTemplate, str]]]:
-    """Return the templates that must exist by their keys, and those that give way to an earlier policy's."""
+    """Return the templates that must exist, by key, and those that an earlier policy's template overrides."""
     found: dict[str, DesiredTemplate] = {}
     yielding: list[tuple[DesiredTemplate, str]] = []
     for one in _listed(policies, snapshot, spared):
@@ -203,7 +204,7 @@ def _listed(policies: Policies, snapshot: Snapshot, spared: frozenset[str]) -> I
 
 
 def _selects(policy: ClaimPolicy, namespace: Namespace, snapshot: Snapshot) -> bool:
-    """Return whether a policy is for a namespace; one for some queues only where one of these is open to it."""
+    """Return whether a policy is for a namespace; if it names queues, one of them must be open to the namespace."""
     if not policy.namespaces.matches(namespace.labels):
         return False
     queues = (snapshot.queues.get(name) for name in policy.queues)
@@ -214,7 +215,7 @@ def _selects(policy: ClaimPolicy, namespace: Namespace, snapshot: Snapshot) -> b
 
 
 def _converted(policies: Policies, snapshot: Snapshot, spared: frozenset[str]) -> Iterator[DesiredTemplate]:
-    """Yield what pods wait for whose resources were turned into claims."""
+    """Yield the templates that pods with converted resources need."""
     for pod in snapshot.pods.values():
         if names.CONVERTED not in pod.meta.annotations or pod.finished or pod.meta.namespace in spared:
             continue
@@ -229,7 +230,7 @@ def _converted(policies: Policies, snapshot: Snapshot, spared: frozenset[str]) -
 
 
 def _used(snapshot: Snapshot) -> frozenset[str]:
-    """Return the keys of the templates that pods refer to which have not ended."""
+    """Return the keys of the templates that unfinished pods refer to."""
     pods = (pod for pod in snapshot.pods.values() if pod.claims and not pod.finished)
     return frozenset(f"{pod.meta.namespace}/{name}" for pod in pods for name in _referred(pod))
 
@@ -239,9 +240,10 @@ def _referred(pod: Pod) -> frozenset[str]:
 
 
 def _is_surplus(found: ClaimTemplate, policies: Policies) -> bool:
-    """Return whether a template is Muster's, and its policy says no more that it must be there.
+    """Return whether a template is Muster's and its policy no longer requires it.
 
-    A policy with a problem, or one that is being deleted, says nothing; the templates of the latter go with it.
+    A policy with a problem, or one that is being deleted, requires nothing to be deleted; Kubernetes deletes the
+    templates of the latter.
     """
     if names.POLICY not in found.meta.labels or found.meta.deleted is not None:
         return False
@@ -250,7 +252,7 @@ def _is_surplus(found: ClaimTemplate, policies: Policies) -> bool:
 
 
 def _owner(found: ClaimTemplate, policies: Policies) -> ClaimPolicy | None:
-    """Return the policy that a template was made for; None where it was not made by Muster."""
+    """Return the policy that a template was made for; None if Muster did not make it."""
     said = found.meta.labels.get(names.POLICY)
     if said is None:
         return None

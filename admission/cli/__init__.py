@@ -1,8 +1,8 @@
-"""The command `muster`: one module for each group of commands, imported when it is asked for.
+"""The command `muster`: one module for each group of commands, imported when the command is run.
 
-Exit codes: 0 done; 1 failed, and trying again may help; 2 the command line, the input or the installation is wrong;
-others are told in the help of the command that has them. Errors are sentences on the standard error, never tracebacks;
-`--debug` adds the traceback.
+Exit codes: 0 done; 1 failed, and a retry may help; 2 the command line, the input or the installation is wrong; any
+other code is in its command's help. Errors are sentences on the standard error, never tracebacks; `--debug` adds the
+traceback.
 """
 
 import importlib
@@ -35,13 +35,13 @@ COMMANDS = {
     "doctor": "admission.cli.doctor.command",
     "ledger": "admission.cli.ledger.command",
 }
-"""Name of a command → the module whose `app` it is."""
+"""The name of a command → the module with its `app`."""
 
 _debugging: ContextVar[bool] = ContextVar("debugging", default=False)
 
 
 class _OnDemand(TyperGroup):
-    """A group whose commands are imported one by one: a database's or a cluster's client takes a while to import."""
+    """A group that imports its commands one by one, since a database's or cluster's client takes a while to import."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the base class's
         return list(COMMANDS)
@@ -87,7 +87,7 @@ def main() -> None:
 
 @contextmanager
 def sentences() -> Iterator[None]:
-    """End the process with a sentence and an exit code where an error leaves the block."""
+    """Turn an error that leaves the block into a sentence and an exit code, and end the process."""
     try:
         yield
     except KeyboardInterrupt:
@@ -102,7 +102,7 @@ def sentences() -> Iterator[None]:
 
 
 def _flat(error: Exception) -> Iterator[Exception]:
-    """Yield the errors of a group, as tasks raise them, or the error itself."""
+    """Yield the errors of a group, which tasks raise, or the error itself."""
     if isinstance(error, ExceptionGroup):
         for inner in error.exceptions:
             yield from _flat(inner)

@@ -1,11 +1,11 @@
-"""How every command and group of commands is made, so that they look and behave alike."""
+"""The constructors of all commands and groups, so that they look and behave alike."""
 
 from collections.abc import Sequence
 
 import typer
 
 WIDTH = 110
-"""Columns of help texts, on a terminal that has them."""
+"""The most columns of help texts."""
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
 
@@ -21,7 +21,7 @@ def group() -> typer.Typer:
 
 
 def epilog(examples: Sequence[str], *paragraphs: str) -> str:
-    """Return what stands below the options: examples, one a line as they are typed, and paragraphs."""
-    # Help text is wrapped by paragraph, but for those that begin with a backspace character.
+    """Return the text below the options: examples as they are typed, one per line, and paragraphs."""
+    # Help text is rewrapped by paragraph, except for paragraphs that begin with a backspace character.
     listed = "\n".join(["\b", "Examples:", *(f"  {example}" for example in examples)])
     return "\n\n".join([listed, *paragraphs])

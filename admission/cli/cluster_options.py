@@ -1,4 +1,4 @@
-"""How the commands reach a cluster, and the options that say which one."""
+"""The commands' connection to a cluster, and the options that select it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ from admission.kube.client.credentials import Place
 T = TypeVar("T")
 
 PATIENCE = Patience(tries=3, timeout=15.0)
-"""A person waits: two more tries within seconds, then the reason."""
+"""The user waits: two more tries within seconds, then the error."""
 
 PAGE = 500
 
@@ -31,12 +31,15 @@ ContextOption = Annotated[str | None, typer.Option("--context", help="The kubeco
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """An open connection, asked for whole objects."""
+    """An open connection, for whole objects."""
 
     connection: Connection
 
     async def every(self, kind: Kind, namespace: str = "") -> list[Json]:
-        """Return all objects of a kind, of one namespace if one is named. Raises FixError when it is not installed."""
+        """Return all objects of a kind, of one namespace if it is given.
+
+        Raises FixError if the kind is not installed.
+        """
         path = kind.path if not namespace else _within(kind, namespace)
         found: list[Json] = []
         try:
@@ -49,7 +52,7 @@ class Cluster:
         return found
 
     async def one(self, kind: Kind, name: str, namespace: str = "") -> Json | None:
-        """Return an object, or None where there is none."""
+        """Return an object; None if it does not exist."""
         path = kind.path if not namespace else _within(kind, namespace)
         try:
             return await self.connection.get(paths.join(path, name))
@@ -58,7 +61,7 @@ class Cluster:
 
 
 def ask(question: Callable[[Cluster], Awaitable[T]], *, kubeconfig: Path | None, context: str | None) -> T:
-    """Connect, ask, and hang up."""
+    """Connect, return the result of the question, and disconnect."""
 
     async def connected() -> T:
         place = Place(kubeconfig=kubeconfig, context=context)

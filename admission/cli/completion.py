@@ -1,6 +1,7 @@
-"""Names that the shell completes: those of the cluster's queues and gangs.
+"""Shell completion of the names of the cluster's queues and gangs.
 
-Whoever presses Tab waits for it, so the cluster is asked once and for a moment; without an answer there are no names.
+The user waits after pressing Tab, so the cluster is asked once with a short timeout; without an answer there are no
+names.
 """
 
 import asyncio
@@ -17,16 +18,16 @@ from admission.kube.client.connection import Connection, Patience
 from admission.kube.client.credentials import Place
 
 QUICK = Patience(tries=1, timeout=1.5)
-"""Seconds that a person waits for Tab at most."""
+"""One try, with the longest acceptable wait after Tab in seconds."""
 
 
 def queues(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of queues that begin so."""
+    """Return the names of queues with this beginning."""
     return _beginning(incomplete, [found["metadata"]["name"] for found in _found(ctx, watched_resources.QUEUES)])
 
 
 def gangs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of gangs that begin so, with their namespace unless the command line names one."""
+    """Return the names of gangs with this beginning, with their namespace unless the command line has one."""
     namespace = ctx.params.get("namespace")
     named = "" if namespace in (None, "", "default") else str(namespace)
     found = [obj["metadata"] for obj in _found(ctx, watched_resources.GANGS, named)]

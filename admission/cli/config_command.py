@@ -1,4 +1,4 @@
-"""How the commands choose settings: the file, the environment and their own options; and `muster config`."""
+"""The commands' settings, from the file, the environment and options; and `muster config`."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ PATHS: Mapping[str, str] = {
     "--log-level": "log_level",
     "--log-format": "log_format",
 }
-"""The settings that options of commands are for."""
+"""The setting of each option."""
 
 EPILOG = apps.epilog(
     (
@@ -59,7 +59,7 @@ def _group() -> None:
 def chosen(config: Path | None, options: Mapping[str, Any], changes: Sequence[str] | None = None) -> Chosen:
     """Return the settings of file, environment and options; an option of None was not typed.
 
-    changes: `SETTING=VALUE`, as --set takes them. Raises FixError that names everything that is wrong.
+    changes: `SETTING=VALUE`, as --set takes them. Raises FixError with all problems.
     """
     flags = [Flag(option, PATHS[option], given) for option, given in options.items() if given is not None]
     for change in changes or ():
@@ -71,7 +71,7 @@ def chosen(config: Path | None, options: Mapping[str, Any], changes: Sequence[st
 
 
 def file() -> Path | None:
-    """Return the file that the environment names, if any."""
+    """Return the file in the environment variable, if any."""
     named = os.environ.get(load.CONFIG)
     return Path(named) if named else None
 

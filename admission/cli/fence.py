@@ -1,4 +1,4 @@
-"""`muster fence`: what keeps kube-scheduler off devices, and how it is taken away without a Muster that runs."""
+"""`muster fence`: the fences that keep kube-scheduler off devices, and their removal without a running Muster."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`muster gang`: the gangs of a cluster and how far they have come."""
+"""`muster gang`: the gangs of a cluster and their phases."""
 
 from typing import Annotated, Any
 
@@ -52,20 +52,20 @@ def listed(
 
 
 async def reports(cluster: Cluster, namespace: str = "") -> list[GangReport]:
-    """Return all gangs: those that run first, then those that wait in their order."""
+    """Return all gangs: running ones first, waiting ones last, in their order."""
     found = [status_views.gang(obj) for obj in await cluster.every(watched_resources.GANGS, namespace)]
     last = len(_ORDER)
     return sorted(found, key=lambda gang: (_ORDER.get(gang.phase, last), gang.queue, gang.position or 0, gang.key))
 
 
 def show(found: list[GangReport]) -> None:
-    """Write the table."""
+    """Print the table."""
     headings = ("gang", "queue", "phase", "pods", "charges", "where, or why not")
     terminal.table("Gangs", headings, map(_row, found))
 
 
 def as_json(report: GangReport) -> dict[str, Any]:
-    """Return one gang for JSON (docs/commands.md)."""
+    """Return one gang as documented JSON (docs/commands.md)."""
     hold = report.hold
     return {
         "namespace": report.namespace,
@@ -97,7 +97,7 @@ def _row(report: GangReport) -> tuple[object, ...]:
 
 
 def _fate(report: GangReport) -> str:
-    """Say where the gang runs, or why not, in short: `muster why` says all of it."""
+    """Return where the gang runs, or the short reason of its hold; `muster why` has the whole reason."""
     if report.hold is None:
         return terminal.nodes_of(report.plan)
     return f"{report.hold.reason}: {report.hold.message.split('; ')[0]}"

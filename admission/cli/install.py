@@ -1,4 +1,4 @@
-"""`muster install --print`: the plain manifests, which travel in the wheel, with what differs from place to place."""
+"""`muster install --print`: the plain manifests from the wheel, with the values of this installation."""
 
 import re
 import sys
@@ -16,7 +16,7 @@ app = apps.single()
 IMAGE = "registry.example.com/muster"
 NAMESPACE = "muster-system"
 SECRET = "muster-ledger"  # noqa: S105 - its name
-"""What stands in deploy/manifests for the three, and nowhere else for anything else."""
+"""The three values that installations replace; in deploy/manifests they stand for nothing else."""
 
 FILES = ("rbac.yaml", "muster.yaml")
 DASHBOARD = "dashboard.yaml"
@@ -65,7 +65,7 @@ def install(
 
 
 def manifests(places: dict[str, str], files: Iterable[str]) -> Iterator[str]:
-    """Yield files that are shipped, with something else in some places."""
+    """Yield the shipped files with the values replaced."""
     for name in files:
         text = (resources.manifests() / name).read_text().partition("\n")[2]
         yield _PLACES.sub(lambda found: places[(found["image"] and IMAGE) or found[0]], text)

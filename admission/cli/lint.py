@@ -1,4 +1,4 @@
-"""`muster lint`: what is wrong with manifests, before a cluster sees them."""
+"""`muster lint`: finds problems of manifests without a cluster."""
 
 import asyncio
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ EPILOG = apps.epilog(
 
 
 class Format(StrEnum):
-    """What the command writes."""
+    """The format of the output."""
 
     TEXT = "text"
     JSON = "json"
@@ -71,7 +71,7 @@ def lint(
 
 
 def exit_code(remarks: Sequence[Remark]) -> int:
-    """Return 0, 3 or 4: the worst of the remarks."""
+    """Return 0, 3 or 4, by the worst of the remarks."""
     severities = {remark.severity for remark in remarks}
     if Severity.ERROR in severities:
         return WRONG
@@ -79,7 +79,7 @@ def exit_code(remarks: Sequence[Remark]) -> int:
 
 
 def show(remarks: Sequence[Remark], found: Sequence[Manifest]) -> None:
-    """Write a line for each remark, and below it what to write instead."""
+    """Print a line for each remark, and below it the correction."""
     for remark in remarks:
         manifest = found[remark.index]
         place = manifest.place(remark.field)
@@ -99,7 +99,7 @@ def as_json(remarks: Sequence[Remark], found: Sequence[Manifest]) -> dict[str, A
 
 
 def as_sarif(remarks: Sequence[Remark], found: Sequence[Manifest]) -> dict[str, Any]:
-    """Return a log of SARIF 2.1.0, which code hosts show beside the lines."""
+    """Return a SARIF 2.1.0 log, which code hosts show beside the lines."""
     driver = {
         "name": "muster lint",
         "version": admission.__version__,

@@ -1,7 +1,7 @@
-"""Reading manifests: files, folders or standard input become objects, each with the place where it stands.
+"""Reader of manifests: files, folders or standard input become objects, each with its place in the input.
 
-For the commands that work offline. YAML is read as Kubernetes reads it, so times stay text and a key that stands twice
-is an error. Lines are looked up only when something is wrong: the text is parsed again and the field's path is walked.
+For the commands that work offline. YAML is read as Kubernetes reads it: times stay text, and a duplicate key is an
+error. Lines are looked up only for a problem: the text is parsed again, and the field's path is followed.
 """
 
 import json
@@ -25,7 +25,7 @@ _Base: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class BadInputError(FixError):
-    """Manifests that cannot be used; one line for each thing that is wrong, with file, line and field."""
+    """Unusable manifests; one line for each problem, with file, line and field."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -34,7 +34,7 @@ class BadInputError(FixError):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file that was read; `name` is what people know it by."""
+    """A file that was read; `name` is its name in messages."""
 
     name: str
     text: str = field(repr=False)
@@ -42,7 +42,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One object and where it stands: the source, the document in it, and the item when the document is a list."""
+    """One object and its place: the source, the document in it, and the item if the document is a list."""
 
     body: Json
     source: Source
@@ -51,16 +51,16 @@ class Manifest:
 
     @property
     def label(self) -> str:
-        """Return `Kind namespace/name`, as messages name the object."""
+        """Return `Kind namespace/name` for messages."""
         return f"{self.body.get('kind')} {self.name}"
 
     @property
     def name(self) -> str:
-        """Return `namespace/name`, as far as the object says it."""
+        """Return `namespace/name`, as far as the object has them."""
         return meta.name_in(self.body)
 
     def place(self, path: str = "") -> str:
-        """Return `file:line` of a field, or of the closest thing around it that is there."""
+        """Return `file:line` of a field, or of the closest existing object around it."""
         inside = path if self.item is None else f"items[{self.item}].{path}".rstrip(".")
         node = next((node for at, node in enumerate(_nodes(self.source.text)) if at == self.document), None)
         if node is None:
@@ -68,7 +68,7 @@ class Manifest:
         return f"{self.source.name}:{_walk(node, inside).start_mark.line + 1}"
 
     def problem(self, fault: Problem) -> str:
-        """Write one flaw of the object as a line for people."""
+        """Return one problem of the object as a line for people."""
         return f"{self.place(fault.field)}: {self.label}: {fault}"
 
 
@@ -88,7 +88,7 @@ def read(paths: Iterable[str]) -> list[Manifest]:
 
 
 def _problems(body: Json) -> Iterator[Problem]:
-    """Yield what is missing from an object that it could be any kind at all."""
+    """Yield the missing fields that an object of any kind needs."""
     for name in ("apiVersion", "kind"):
         value = body.get(name)
         if value is None or value == "":
@@ -152,7 +152,7 @@ def _manifests(source: Source) -> list[Manifest]:
 
 
 def _items(document: Any) -> list[tuple[int | None, Any]]:
-    """Take a list apart: `kind: List`, and typed ones such as PodList, whose items need not say what they are."""
+    """Return the items of a list: `kind: List`, or a typed one such as PodList, whose items may omit their kind."""
     if not isinstance(document, Mapping):
         return [(None, document)]
     kind, items = document.get("kind"), document.get("items")
@@ -164,7 +164,7 @@ def _items(document: Any) -> list[tuple[int | None, Any]]:
 
 def _documents(source: Source) -> list[Any]:
     if source.text.lstrip()[:1] == "{":
-        # A dump in JSON is large and json is fast; what it cannot read may still be YAML in braces.
+        # A dump in JSON is large, and the JSON parser is fast; a text that it rejects may still be YAML in braces.
         try:
             return [json.loads(source.text)]
         except (ValueError, RecursionError):
@@ -183,7 +183,7 @@ def _documents(source: Source) -> list[Any]:
         place = f"{source.name}:{mark.line + 1}" if mark else source.name
         raise BadInputError([f"{place}: is not YAML: {error.problem or error.context}"]) from error
     except (yaml.YAMLError, ValueError, AttributeError, KeyError, TypeError) as error:
-        # The last ones are what PyYAML stumbles over where a value is not what its tag says, such as `!!timestamp x`.
+        # PyYAML raises the last four if a value does not match its tag, such as `!!timestamp x`.
         raise BadInputError([f"{source.name}: is not YAML: {type(error).__name__}: {error}"]) from error
     except RecursionError as error:
         raise BadInputError([f"{source.name}: is nested too deeply"]) from error
@@ -208,7 +208,7 @@ class _Loader(_Base):  # type: ignore[misc,valid-type]
 
 
 def _nodes(text: str) -> Iterator[yaml.Node]:
-    """Yield the documents as nodes, which know their lines; nothing more where the text is only JSON, not YAML."""
+    """Yield the documents as nodes, which have lines; stops early if the text is only JSON, not YAML."""
     loader = _Loader(text)
     try:
         while loader.check_node():
@@ -220,7 +220,7 @@ def _nodes(text: str) -> Iterator[yaml.Node]:
 
 
 def _walk(node: yaml.Node, path: str) -> yaml.Node:
-    """Follow a path such as `spec.quotas[0].nominal` as far as it goes; keys may hold dots themselves."""
+    """Follow a path such as `spec.quotas[0].nominal` as far as it exists; keys may contain dots."""
     path = path.removeprefix(".")
     if not path:
         return node
@@ -232,13 +232,13 @@ def _walk(node: yaml.Node, path: str) -> yaml.Node:
         steps = [(key, value, left) for key, value in node.value if (left := _after(path, key.value)) is not None]
         if steps:
             key, value, rest = max(steps, key=lambda step: len(step[0].value))
-            # The last step is shown where its key stands: a value may begin on a later line.
+            # For the last step, return the key's node: the value may begin on a later line.
             return _walk(value, rest) if rest else key
     return node
 
 
 def _after(path: str, key: Any) -> str | None:
-    """Return what is left of a path behind a key, or None when the path does not begin with it."""
+    """Return the rest of a path after a key, or None if the path does not begin with it."""
     if not isinstance(key, str):
         return None
     starts = (start for start in (f"[{key}]", key) if path.startswith(start))

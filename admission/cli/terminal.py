@@ -1,7 +1,7 @@
-"""How the commands write: tables for people, JSON for programs, notes and errors to the standard error.
+"""The commands' output: tables for people, JSON for programs, notes and errors to the standard error.
 
-On a terminal tables have colours and rules. Elsewhere they are plain text in columns, one row a line, so that grep, awk
-and logs can use them.
+On a terminal, tables have colours and rules. Elsewhere they are plain text in columns, one row per line, so that grep,
+awk and logs can use them.
 """
 
 import json
@@ -24,7 +24,7 @@ from admission.api.values import quantities
 from admission.quota import budgets
 
 UNLIMITED = 10_000
-"""Columns of plain text; nothing is cut off."""
+"""Columns of plain text; nothing is truncated."""
 
 STYLES: Mapping[str, str] = {
     "Admitted": "green",
@@ -39,20 +39,20 @@ STYLES: Mapping[str, str] = {
 
 
 class Format(StrEnum):
-    """What a command writes."""
+    """The format of a command's output."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class Number(str):
-    """The heading of a column of numbers, which stand to the right."""
+    """The heading of a column of numbers, which are right-aligned."""
 
     __slots__ = ()
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "none") -> None:
-    """Write a table to the standard output; without rows, a line that says so."""
+    """Print a table; without rows, a line that says so."""
     console = Console(highlight=False)
     listed = [[_cell(value) for value in row] for row in rows]
     if not listed:
@@ -65,33 +65,33 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
 
 
 def say(text: str) -> None:
-    """Write a line to the standard output."""
+    """Print a line."""
     Console(highlight=False, soft_wrap=True).print(Text(text))
 
 
 def note(text: str) -> None:
-    """Write a remark to the standard error, where it disturbs no program."""
+    """Print a remark to the standard error, where no program reads it."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text(f"note: {text}", style="dim"))
 
 
 def error(text: str) -> None:
-    """Write what is wrong to the standard error."""
+    """Print an error to the standard error."""
     message = Text("error: ", style="bold red").append(Text(text, style="default not bold"))
     Console(stderr=True, highlight=False, soft_wrap=True).print(message)
 
 
 def as_json(value: Any) -> None:
-    """Write one JSON document."""
+    """Print one JSON document."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def amount(value: int) -> str:
-    """Write an amount of a meter; a dash for nothing, as most of a table of use is nothing."""
+    """Return an amount of a meter as text; a dash for zero, since most cells of a table of use are zero."""
     return quantities.render(value) if value else "-"
 
 
 def charge(charges: Charge) -> str:
-    """Write a charge as `gpus 4, claims 2`."""
+    """Return a charge as `gpus 4, claims 2`."""
     return ", ".join(f"{meter} {quantities.render(taken)}" for meter, taken in sorted(charges.items())) or "-"
 
 
@@ -101,7 +101,7 @@ def amounts(charges: Charge) -> dict[str, str]:
 
 
 def use(meter: MeterUse) -> dict[str, str]:
-    """Return a queue's use of a meter for JSON; what is reserved counts as used."""
+    """Return a queue's use of a meter for JSON; reserved amounts count as used."""
     values = {
         "nominal": meter.nominal,
         "used": meter.reserved + meter.used,
@@ -113,7 +113,7 @@ def use(meter: MeterUse) -> dict[str, str]:
 
 
 def plan(pods: Iterable[PlannedPod]) -> list[dict[str, Any]]:
-    """Return a plan for JSON, with names inside the gang's namespace."""
+    """Return a plan for JSON, with names relative to the gang's namespace."""
     return [
         {
             "pod": _local(pod.pod),
@@ -133,7 +133,7 @@ def plan(pods: Iterable[PlannedPod]) -> list[dict[str, Any]]:
 
 
 def topology(report: TopologyReport | None) -> dict[str, Any] | None:
-    """Return where a gang is together for JSON; None where its pods may go anywhere."""
+    """Return a gang's topology for JSON; None if its pods may go anywhere."""
     if report is None:
         return None
     subgroups = [{"name": name, **_domains(own)} for name, own in report.subgroups]
@@ -150,7 +150,7 @@ def _domains(report: DomainReport) -> dict[str, Any]:
 
 
 def evicted(report: Evicted | None) -> dict[str, Any] | None:
-    """Return why a gang was taken back for JSON; None where it was not, or runs again."""
+    """Return a gang's eviction for JSON; None if there is none, or the gang runs again."""
     if report is None:
         return None
     told = {"reason": report.reason, "message": report.message, "at": moment(report.at)}
@@ -163,7 +163,7 @@ def plan_rows(pods: Iterable[PlannedPod]) -> list[tuple[str, str, str]]:
 
 
 def nodes_of(pods: Iterable[PlannedPod]) -> str:
-    """Write where a gang goes: `node-1 x2, node-3`."""
+    """Return the nodes of a plan as `node-1 x2, node-3`."""
     counts: dict[str, int] = {}
     for pod in pods:
         counts[str(pod.node)] = counts.get(str(pod.node), 0) + 1
@@ -171,7 +171,7 @@ def nodes_of(pods: Iterable[PlannedPod]) -> str:
 
 
 def _devices(pod: PlannedPod) -> str:
-    """Write the devices of a pod; those of its node's own pool by their names alone."""
+    """Return a pod's devices as text; those in the pool of its node by name only."""
     given = [one.device for claim in pod.claims for one in sorted(claim.devices)]
     return ", ".join(one.device if one.pool == pod.node else f"{one.pool}/{one.device}" for one in given) or "-"
 
@@ -247,7 +247,7 @@ def budget_rows(queue: QueueReport) -> list[tuple[str, ...]]:
 
 
 def budget(use: BudgetUse) -> dict[str, str | None]:
-    """Return a budget for JSON; hours are decimal strings, to four places."""
+    """Return a budget for JSON; hours are decimal strings with four places."""
     amounts = {
         "hours": use.limit,
         "spent": use.spent,
@@ -267,17 +267,20 @@ def budget(use: BudgetUse) -> dict[str, str | None]:
 
 
 def moment(time: datetime | None) -> str | None:
-    """Return a time as the API server writes it."""
+    """Return a time in the API server's format."""
     return time.astimezone(UTC).isoformat().replace("+00:00", "Z") if time else None
 
 
 STEPS = 200
-"""How often the bar is moved at most; each time costs more than reading a row."""
+"""The most updates of a progress bar; each costs more than reading a row."""
 
 
 @contextmanager
 def shown(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield what is told how much of how much is done. Nothing is written where the standard error is no terminal."""
+    """Yield a function to call with the steps done and their total, for a progress bar on the standard error.
+
+    Nothing is written if the standard error is no terminal.
+    """
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(title, total=None)

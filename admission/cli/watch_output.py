@@ -1,4 +1,4 @@
-"""`--watch`: shows something again whenever it has changed, until interrupted."""
+"""`--watch`: prints the output again whenever it has changed, until interrupted."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from admission.errors import RetryError
 T = TypeVar("T")
 
 POLL_SECONDS = 2.0
-"""Between two looks. The controller writes statuses as often as they change; a person reads slower than that."""
+"""The time between two polls. The controller writes statuses more often, but people read slower."""
 
 WatchOption = Annotated[
     bool, typer.Option("--watch", "-w", help="Show it again whenever it has changed, until interrupted.")
@@ -25,7 +25,7 @@ FollowOption = Annotated[
 
 
 def shown(poll: Callable[[], T], show: Callable[[T], None], *, again: bool) -> None:
-    """Show what is seen; again: and go on, until the process is interrupted. A terminal is cleared each time."""
+    """Print the result of a poll; if `again`, poll until interrupted, and clear the terminal for each change."""
     seen = poll()
     show(seen)
     console = Console()

@@ -1,7 +1,7 @@
-"""The loop that runs one admission cycle after another, as long as this process leads.
+"""The loop of admission cycles, which runs as long as this process leads.
 
-It is driven by changes, gathered for a moment so that a burst costs one cycle, and by time: a slow resync, and the next
-back-off or start timeout that ends.
+A cycle starts after a change, with a short delay so that a burst costs one cycle, or after a time: the slow resync, or
+the end of the next back-off or start timeout.
 """
 
 import asyncio
@@ -22,24 +22,24 @@ log = structlog.get_logger()
 
 
 LONGEST_PAUSE = 1.0
-"""Seconds that changes wait at most for a cycle because the last one took long."""
+"""Longest pause in seconds after a long cycle."""
 
 
 LINES = 100
-"""So many lines are logged in a row."""
+"""Lines logged before the loop yields to other tasks."""
 
 
 class Changes(Protocol):
     """Reports whether the view has changed since the last call."""
 
     async def wait(self) -> None:
-        """Return as soon as something has changed; at once when it has already."""
+        """Return after the next change; at once if there was one since the last call."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """Seconds: between two cycles though nothing changes, to gather a burst, and after a failed cycle."""
+    """Seconds: between two cycles without a change, to gather a burst, and after a failed cycle."""
 
     resync: float
     debounce: float
@@ -55,11 +55,11 @@ async def admit(
     observe: Callable[[CycleResult, float], None],
     confirm: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Run cycles until cancelled. pace: read before each of them.
+    """Run cycles until cancelled. pace: read before each cycle.
 
-    confirm: returns when the view shows all that an earlier leader may have seen. It takes long in a large cluster, so
-    it is called after a first cycle, which may already grant, unless an earlier term ended while it was pending.
-    Raises DeposedError when a later leader has written to the ledger, and what `confirm` does.
+    confirm: returns when the view has all that an earlier leader may have seen. It takes long in a large cluster, so it
+    is called after a first cycle, which may already grant, unless an earlier term ended while it was pending.
+    Raises DeposedError when a later leader has written to the ledger, and the errors of `confirm`.
     """
     loop = asyncio.get_running_loop()
     before = CycleResult()
@@ -93,8 +93,8 @@ async def admit(
             continue
         wait = _until(result, clock(), now.resync)
         await _change_or(changes, wait)
-        # After a long cycle, watches and the webhook get the time, and a burst costs fewer cycles. But gangs that were
-        # left over by a cycle which admitted as many as it may do not wait for that.
+        # A pause after a long cycle leaves time to the watches and the webhook, and makes a burst cost fewer cycles.
+        # There is none when the cycle reached its limit of admissions, so that the remaining gangs need not wait.
         pause = min(2 * seconds, LONGEST_PAUSE) if wait or not result.granted else 0.0
         await asyncio.sleep(max(now.debounce, pause))
 
@@ -103,13 +103,13 @@ async def _log_decisions(result: CycleResult) -> None:
     """Log every decision, one per line: admissions, evictions, and each new reason for which a gang waits."""
     for number, one in enumerate(result.decisions):
         if number % LINES == LINES - 1:
-            # A new leader has thousands of them, and has to renew its lease meanwhile.
+            # A new leader logs thousands of lines, and has to renew its lease meanwhile.
             await asyncio.sleep(0)
         log.info(str(one.kind), gang=one.gang, gang_uid=one.uid, queue=one.queue, **_details(one))
 
 
 def _details(one: Outcome) -> dict[str, Any]:
-    """Return what else is logged of a decision. Amounts are text, so that readers of JSON stay exact."""
+    """Return the fields of a decision's log line. Amounts are text, so that readers of JSON stay exact."""
     match one.kind:
         case Kind.ADMITTED:
             charges = {meter: str(amount) for meter, amount in one.charge.items()}
@@ -146,7 +146,7 @@ def _log_defects(result: CycleResult, before: CycleResult) -> None:
 
 
 def _until(result: CycleResult, now: datetime, resync: float) -> float:
-    """Return the seconds until the next cycle though nothing changes."""
+    """Return the seconds until the next cycle if nothing changes."""
     if result.next_try is None:
         return resync
     return min(resync, max(0.0, (result.next_try - now).total_seconds()))

@@ -1,4 +1,4 @@
-"""Leadership: only the holder of the lease decides, and the ledger refuses whoever held it before."""
+"""Leadership: only the holder of the lease makes decisions, and the ledger refuses writes of earlier holders."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,16 +7,16 @@ from typing import Protocol
 
 import structlog
 
-from admission.errors import ClusterAwayError, DeposedError, ForbiddenError
+from admission.errors import ClusterUnavailableError, DeposedError, ForbiddenError
 
 log = structlog.get_logger()
 
 PAUSE = 1.0
-"""Seconds after a term before we stand for election again."""
+"""Seconds between the end of a term and the next candidacy."""
 
 
 class Term(Protocol):
-    """One time of leading. epoch grows with every term of any process."""
+    """One term as leader. epoch: grows with every term of any process."""
 
     @property
     def epoch(self) -> int: ...
@@ -26,19 +26,19 @@ class Term(Protocol):
 
 
 class Election(Protocol):
-    """Where leaders are chosen."""
+    """The election of leaders."""
 
     def lead(self) -> AbstractAsyncContextManager[Term]:
-        """Wait until this process leads; the lease is given back on leaving."""
+        """Wait until this process leads; release the lease on leaving."""
         ...
 
 
 async def lead(
     election: Election, work: Callable[[int], Awaitable[None]], *, leads: Callable[[int | None], None]
 ) -> None:
-    """Work whenever this process leads, until cancelled. work gets the epoch and ends when the lease is lost.
+    """Run `work` with the epoch whenever this process leads, until cancelled; cancel it when the lease is lost.
 
-    leads: is told of every term by its epoch when it begins, and by None when it has ended.
+    leads: called with the epoch when a term begins, and with None when it has ended.
     """
     while True:
         async with election.lead() as term:
@@ -49,12 +49,12 @@ async def lead(
             except DeposedError as error:
                 log.warning("another leader has taken over", epoch=term.epoch, error=str(error))
             except ForbiddenError as error:
-                # For want of a role, or since the API server has just started and has yet to read them.
+                # A role is missing, or an API server that has just started has yet to read its roles.
                 log.warning(
                     "the controller is refused what it needs, and begins anew", epoch=term.epoch, error=str(error)
                 )
             except Exception:
-                # A defect here must not take the webhook down with it, and queued namespaces with that.
+                # A defect here must not stop the webhook of this process, which would close the queued namespaces.
                 log.exception("the controller failed and begins anew", epoch=term.epoch)
             finally:
                 leads(None)
@@ -74,7 +74,7 @@ async def _work(term: Term, work: Callable[[int], Awaitable[None]]) -> None:
         working.cancel()
         outcomes = await asyncio.gather(working, losing, return_exceptions=True)
     failure = _leaf(outcomes[0])
-    if isinstance(failure, BaseException) and not isinstance(failure, ClusterAwayError | asyncio.CancelledError):
+    if isinstance(failure, BaseException) and not isinstance(failure, ClusterUnavailableError | asyncio.CancelledError):
         raise failure
 
 
@@ -87,7 +87,7 @@ async def _run_until(lost: asyncio.Event) -> None:
 
 
 def _leaf(outcome: object) -> object:
-    """Return what a TaskGroup has failed of, where it is one thing: its name says what to do next."""
+    """Return the only exception of nested exception groups: its class says what to do next."""
     while isinstance(outcome, BaseExceptionGroup) and len(outcome.exceptions) == 1:
         outcome = outcome.exceptions[0]
     return outcome

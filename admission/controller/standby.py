@@ -1,8 +1,8 @@
-"""Standing by: a process that does not lead keeps its state preloaded, so that its first cycle is like any other.
+"""The standby: a process that does not lead preloads its state, so that its first cycle is as fast as any other.
 
-A leader without any state has to count every gang and inspect every device before it can grant anything, which takes
-seconds in a large cluster. A standby does that beforehand, again and again; its decisions have no effect and it writes
-nothing. Its state has no epoch under which the ledger would accept a write until its term begins.
+A leader without state has to count every gang and inspect every device before its first grant, which takes seconds in a
+large cluster. A standby does that periodically in advance; its decisions have no effect, and it writes nothing. Until
+its term begins, its state has no epoch under which the ledger would accept a write.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ PAUSE = 5.0
 """Seconds between two preloads, at least."""
 
 PAUSE_FACTOR = 10
-"""The pause after a preload, as a multiple of its duration: one in a large cluster takes long itself."""
+"""The pause after a preload, as a multiple of its duration, since a preload takes long in a large cluster."""
 
 
 class Standby(Generic[T]):
-    """Keeps one state, as `make` returns it, preloaded by `preload` until a term takes it over."""
+    """One state, created by `make` and kept current by `preload` until a term takes it over."""
 
     def __init__(self, make: Callable[[], T], preload: Callable[[T], Awaitable[None]]) -> None:
         self._make = make
@@ -37,7 +37,7 @@ class Standby(Generic[T]):
 
     @asynccontextmanager
     async def preloading(self) -> AsyncGenerator[None]:
-        """Preload beside the block; not during a term."""
+        """Preload periodically while the block runs, except during a term."""
         task = asyncio.create_task(self._run(), name="preload")
         try:
             yield
@@ -56,7 +56,7 @@ class Standby(Generic[T]):
 
     @asynccontextmanager
     async def take_over(self) -> AsyncGenerator[T]:
-        """Yield the state for a term. A preload in progress is waited for: the first cycle would do the same work."""
+        """Yield the state for a term. Wait for a preload in progress, as the first cycle would repeat its work."""
         self._is_leading = True
         try:
             async with self._lock:
@@ -72,7 +72,7 @@ class Standby(Generic[T]):
         except RetryError as error:
             log.debug("the rehearsal is tried again", error=str(error))
         except Exception:
-            # A failed preload is no reason not to lead: the next one begins with an empty state.
+            # A failed preload does not stop the process from leading: the next preload or term creates a new state.
             log.exception("the rehearsal failed")
             return
         self._preloaded = state

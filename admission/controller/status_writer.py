@@ -1,7 +1,7 @@
-"""The leader's reports are written beside its cycles, so that nobody who waits to be admitted waits for a status.
+"""The writer of the leader's reports, which runs beside the cycles, so that admissions do not wait for status writes.
 
-Of each object only the latest report is kept: what changed twice in a moment is written once. What was handed in before
-and has not changed is not looked at again, until `forget_after` seconds have passed, since somebody may have edited it.
+Only the latest report of each object is pending, so two changes in quick succession cost one write. A report equal to
+the previous one is dropped, until `forget_after` seconds have passed, since the object may have been edited meanwhile.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ Key = tuple[str, str]
 Write = Callable[[], Awaitable[None]]
 
 MOST_NOTICES = 1_000
-"""Events that wait to be written; older ones are dropped, as they are worth less than the API server's time."""
+"""Events pending at most; the oldest are dropped, to spare the API server."""
 
 
 class StatusWriter:
-    """The port Reports that returns at once; `run` writes, `writes` at a time, at most once in `pause` seconds."""
+    """The port Reports, without waiting: `run` does the writes, `writes` at a time, with `pause` seconds in between."""
 
     def __init__(self, reports: Reports, *, writes: int = 8, pause: float = 1.0, forget_after: float = 60.0) -> None:
         self._reports = reports
@@ -39,7 +39,7 @@ class StatusWriter:
         self._handed: dict[Key, Any] = {}
         self._pending: dict[Key, tuple[Any, Write]] = {}
         self._writing: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
-        """Of each object that is being written: what was handed in first is there first."""
+        """A lock for each object being written, so that its reports are written in order."""
         self._notices: deque[Notice] = deque(maxlen=MOST_NOTICES)
         self._news = asyncio.Event()
 
@@ -57,7 +57,7 @@ class StatusWriter:
         self._news.set()
 
     async def run(self) -> None:
-        """Write what is handed in, until cancelled."""
+        """Write pending reports and notices until cancelled."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -65,7 +65,7 @@ class StatusWriter:
             await asyncio.sleep(self._pause)
 
     async def flush(self) -> None:
-        """Write everything that waits."""
+        """Write all pending reports and notices."""
         pending, self._pending = self._pending, {}
         notices, self._notices = self._notices, deque(maxlen=MOST_NOTICES)
         async with asyncio.TaskGroup() as tasks:
@@ -86,19 +86,19 @@ class StatusWriter:
         self._news.set()
 
     def _forget(self) -> None:
-        """Forget what was handed in, when it is time. Here and not in `run`, which sleeps while nothing changes."""
+        """Forget the earlier reports when `forget_after` is over. Not in `run`, which sleeps while nothing changes."""
         now = asyncio.get_running_loop().time()
         if now >= self._forget_at:
             self._handed.clear()
             self._forget_at = now + self._forget_after
 
     async def _write(self, key: Key, report: Any, write: Write) -> None:
-        """Write one report. One that fails waits until something is handed in again; what was decided stands."""
+        """Write one report. A failed one is retried after the next report of any object; decisions are unaffected."""
         async with self._writing.setdefault(key, asyncio.Lock()), self._limit:
             try:
                 await write()
             except (RetryError, FixError, GoneError) as error:
-                # A later one is on its way, or waits already.
+                # Only if no later report of the object has replaced this one.
                 if self._handed.get(key) is report:
                     del self._handed[key]
                     if not isinstance(error, GoneError):

@@ -74,7 +74,7 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
 async def preload(leader: Leader, clock: datetime) -> None:
     """Read all that a cycle reads, and keep what a cycle keeps: for a standby that may lead soon.
 
-    Decisions have no effect, and nothing is written. Raises LedgerAwayError.
+    Decisions have no effect, and nothing is written. Raises LedgerUnavailableError.
     """
     await leader.mirror.preload()
     steps, executor = composition.compose(leader, CycleLog()), leader.process.executor
@@ -100,5 +100,5 @@ async def _gather(leader: Leader, steps: Steps, snapshot: Snapshot, clock: datet
     await steps.ledger_sync.catch_up(inputs)
     # A new leader counts all gangs here, which may take seconds.
     inputs = await executor.run(steps.inputs.regroup, inputs)
-    leader.evictions.recall(inputs, leader.mirror.book.placements)
+    leader.evictions.restore_backoffs(inputs, leader.mirror.book.placements)
     return inputs

@@ -90,7 +90,7 @@ async def gang_returned(reports: Reports, group: Group, pods: Sequence[Pod], rea
     """Tell pods that they do not go where they were told to."""
     for pod in pods[:MOST]:
         message = f"gang {group.key} cannot be placed as planned and waits again: {reason}"
-        await reports.notify(_about(pod, group.uid, EventType.NORMAL, EventReason.PLACED_ANEW, message))
+        await reports.notify(_about(pod, group.uid, EventType.NORMAL, EventReason.REPLANNED, message))
 
 
 async def gang_failed(reports: Reports, pod: Pod, error: MusterError) -> None:

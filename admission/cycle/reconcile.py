@@ -47,7 +47,7 @@ class Cluster(Protocol):
     """The cluster."""
 
     async def now(self) -> Snapshot:
-        """Return the cluster as it is when asked, or later. Raises ClusterAwayError."""
+        """Return the cluster as it is when asked, or later. Raises ClusterUnavailableError."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""Shows queues, gangs, devices or the books to people; it only reads.
+"""Shows queues, gangs, devices or the ledger to people, read-only.
 
-`server` serves them; `rbac` decides what each visitor sees; `view_model` orders what is seen of the cluster, and
-`pages` shows it.
+`server` serves the pages; `auth.rbac` decides what each visitor may see; `view_model` orders the cluster's objects, and
+`pages` renders them.
 """
 
 __all__ = ["auth", "jinja_environment", "ledger_queries", "request_context", "server", "tls", "view_model"]

@@ -1,4 +1,4 @@
-"""How pages write amounts, times and charges."""
+"""Formats of amounts, times and charges on pages."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -11,23 +11,23 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def amount(value: int) -> str:
-    """Write an amount of a meter."""
+    """Return an amount of a meter as text."""
     return quantities.render(value)
 
 
 def charge(charges: Mapping[str, int]) -> str:
-    """Write a charge as `gpus 4, claims 2`."""
+    """Return a charge as `gpus 4, claims 2`."""
     return ", ".join(f"{meter} {quantities.render(taken)}" for meter, taken in sorted(charges.items())) or "-"
 
 
 def hours(seconds: int) -> str:
-    """Write meter-seconds as hours, to one place: what a person compares."""
+    """Return meter-seconds as hours with one decimal."""
     tenths = round(seconds / 360)
     return budgets.hours(tenths * 360)
 
 
 def span(length: timedelta) -> str:
-    """Write how long something lasts, in its two largest units."""
+    """Return a duration in its two largest units."""
     seconds = max(0, int(length.total_seconds()))
     found: list[str] = []
     for size, unit in _UNITS:
@@ -40,28 +40,28 @@ def span(length: timedelta) -> str:
 
 
 def between(at: datetime, now: datetime) -> str:
-    """Write how long ago, or in how long, something is."""
+    """Return how long ago, or in how long, a time is."""
     length = now - at
     return f"{span(length)} ago" if length >= timedelta(0) else f"in {span(-length)}"
 
 
 def moment(at: datetime) -> str:
-    """Write a time in UTC, as people read it."""
+    """Return a time in UTC, for people."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def instant(at: datetime) -> str:
-    """Write a time for machines: RFC 3339."""
+    """Return a time in RFC 3339."""
     return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def segment(text: str) -> str:
-    """Write a name as one segment of a path."""
+    """Return a name as one segment of a path."""
     return quote(text, safe="")
 
 
 def read_moment(text: str) -> datetime | None:
-    """Read a time as a form or a person writes it, in UTC unless it says otherwise; None where it is none."""
+    """Return a time from a form, converted to UTC, which is also its default offset; None if it is invalid."""
     try:
         at = datetime.fromisoformat(text.strip())
         return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""Templates and assets, read once at the start: nothing touches the disk while pages are made."""
+"""Templates and assets, read once at the start, so that rendering a page needs no disk access."""
 
 import hashlib
 import mimetypes
@@ -16,7 +16,10 @@ _FOLDER = Path(__file__).resolve().parent
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file that pages refer to. digest: of its content, a part of its address, so that browsers may keep it."""
+    """A file that pages refer to.
+
+    digest: of its content; it is a part of its address, so that browsers may cache it.
+    """
 
     content: bytes
     kind: str
@@ -24,7 +27,7 @@ class Asset:
 
 
 class Templates:
-    """Every template, compiled, and every asset. Making one reads files: call `load` in a thread."""
+    """All templates, compiled, and all assets. The constructor reads files, so it belongs in a thread."""
 
     def __init__(self) -> None:
         try:
@@ -62,7 +65,7 @@ class Templates:
         self._templates = {name: environment.get_template(name) for name in environment.list_templates()}
 
     def render(self, name: str, values: Mapping[str, Any]) -> str:
-        """Return a page. What it says is escaped."""
+        """Return a page. Values are escaped."""
         return self._templates[name].render(values)
 
     def _address(self, name: str) -> str:

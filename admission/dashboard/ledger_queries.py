@@ -1,4 +1,4 @@
-"""What the pages ask the books, and what these answer: values, whatever keeps the books."""
+"""The pages' queries to the ledger and their results, as values independent of its storage."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from admission.api.values.names import MeterName, QueueName
 
 
 class Window(NamedTuple):
-    """A time, from start on and before end."""
+    """A period, including its start and without its end."""
 
     start: datetime
     end: datetime
 
 
 class Grouping(StrEnum):
-    """By what use is grouped."""
+    """The keys by which use is grouped."""
 
     QUEUE = "queue"
     NAMESPACE = "namespace"
@@ -27,7 +27,7 @@ class Grouping(StrEnum):
 
 
 class Step(StrEnum):
-    """The bars of a chart, in UTC."""
+    """The periods of a chart, in UTC."""
 
     HOUR = "hour"
     DAY = "day"
@@ -36,9 +36,9 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What transactions are looked for; an empty condition matches all.
+    """The conditions of a search for transactions; an empty one matches all.
 
-    gang: a part of `namespace/name`. before: only those with a lower number. limit: how many, the newest first.
+    gang: a part of `namespace/name`. before: only lower sequence numbers. limit: how many, the newest first.
     """
 
     window: Window
@@ -60,7 +60,7 @@ class Transaction(NamedTuple):
 
 
 class Amounts(NamedTuple):
-    """Of one meter: granted, reserved by plans and used by allocations, in its base unit; spent in meter-seconds."""
+    """Amounts of one meter: granted, reserved by plans, used by allocations, in base units; spent in meter-seconds."""
 
     nominal: int
     reserved: int
@@ -70,7 +70,7 @@ class Amounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """What one transaction did to one meter of a queue, and what stood there afterwards."""
+    """The effect of one transaction on one meter of a queue, and the balance after it."""
 
     sequence: int
     at: datetime
@@ -85,7 +85,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A time of a queue's account. opening and closing: by meter, what stood at its start and at its end."""
+    """A period of a queue's account. opening and closing: by meter, the balances at its start and at its end."""
 
     queue: QueueName
     window: Window
@@ -103,7 +103,7 @@ class Use:
 
 
 class Extent(NamedTuple):
-    """The time that the books tell of. start: None where they tell of all; end: of the latest transaction, if any."""
+    """The period that the ledger covers. start: None if it covers all; end: of the latest transaction, if any."""
 
     start: datetime | None
     end: datetime | None

@@ -1,4 +1,4 @@
-"""Lists a page at a time, and what a query string says, whatever somebody has written into it."""
+"""Pages of lists, and values from query strings, which may contain anything."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ T = TypeVar("T")
 
 SIZE = 50
 LONGEST = 253
-"""Characters of a word in a query: of names of Kubernetes, and more than enough of others."""
+"""The most characters of a word in a query: the limit of Kubernetes' names, and enough for all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Generic[T]):
-    """One page. number: from 1 on; total: of the whole list."""
+    """One page. number: from 1; total: of the whole list."""
 
     items: Sequence[T]
     number: int
@@ -35,25 +35,25 @@ class Page(Generic[T]):
 
 
 def page(items: Sequence[T], query: Mapping[str, str], *, size: int = SIZE) -> Page[T]:
-    """Return the page of a list that a query asks for; the nearest where there is none of that number."""
+    """Return the page of a list that a query asks for; the nearest existing one if there is none of that number."""
     last = max(1, -(-len(items) // size))
     number = min(max(1, integer(query, "page") or 1), last)
     return Page(items=items[(number - 1) * size : number * size], number=number, size=size, total=len(items))
 
 
 def word(query: Mapping[str, str], name: str) -> str:
-    """Return what a query says under a name, without spaces around it."""
+    """Return a value of a query, without surrounding spaces."""
     return query.get(name, "")[:LONGEST].strip()
 
 
 def integer(query: Mapping[str, str], name: str) -> int | None:
-    """Return a number ≥ 0; None where there is none."""
+    """Return a value of a query as a number ≥ 0; None if it is none."""
     text = query.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 
 def changed(query: Mapping[str, str], **changes: str | int | None) -> str:
-    """Return a query string with some values changed, and the page forgotten unless it is among them."""
+    """Return a query string with some values changed, and without the page number unless it is among them."""
     values = {key: value for key, value in query.items() if key not in ("page", "rows")}
     values |= {key: str(value) for key, value in changes.items() if value is not None}
     for key, value in changes.items():

@@ -1,6 +1,6 @@
-"""What the pages ask of the cluster, of the API server's judgement, and of the books.
+"""The pages' ports to the cluster, to the API server's access reviews, and to the ledger.
 
-`app` puts the real ones in; the twins for tests stand in `tests/unit/dashboard/twins.py`.
+`app` injects the real ones; the twins for tests are in `tests/unit/dashboard/twins.py`.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from admission.dashboard.ledger_queries import Extent, Grouping, Search, Stateme
 
 
 class View(Protocol):
-    """The cluster as it was last seen."""
+    """The latest view of the cluster."""
 
     @property
     def synced(self) -> bool: ...
@@ -24,7 +24,7 @@ class View(Protocol):
 
 
 class Reviewer(Protocol):
-    """The API server's judgement of tokens and rights. Raises RetryError and FixError when there is none."""
+    """The API server's reviews of tokens and rights. Raises RetryError or FixError if it cannot answer."""
 
     async def recognise(self, token: str) -> Visitor | None: ...
 
@@ -32,7 +32,7 @@ class Reviewer(Protocol):
 
 
 class Journal(Protocol):
-    """The transactions of the books. Raises RetryError while the database is away."""
+    """The transactions of the ledger. Raises RetryError while the database is unavailable."""
 
     async def extent(self) -> Extent: ...
 
@@ -40,7 +40,7 @@ class Journal(Protocol):
 
 
 class Accounts(Protocol):
-    """What the transactions come to. Raises RetryError while the database is away."""
+    """The sums of transactions. Raises RetryError while the database is unavailable."""
 
     async def statement(self, queue: QueueName, window: Window) -> Statement: ...
 
@@ -50,4 +50,4 @@ class Accounts(Protocol):
 
 
 class Ledger(Journal, Accounts, Protocol):
-    """The books. Of a time before `extent`, FixError says that it was closed."""
+    """The ledger. Raises FixError for a time before `extent`, which has been archived."""

@@ -1,4 +1,4 @@
-"""What every page starts from: who asks, what is asked, and the parts that the server holds."""
+"""The common context of all pages: the visitor, the query, and the server's shared parts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from admission.dashboard.view_model import ClusterView, ClusterViews
 
 
 class Way(StrEnum):
-    """How a visitor was recognised."""
+    """How a visitor was authenticated."""
 
     SESSION = "session"
     BEARER = "bearer"
@@ -26,7 +26,7 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppContext:
-    """What the server holds. cluster: its name in the books. ledger: the books."""
+    """The shared parts of the server. cluster: the cluster's name in the ledger."""
 
     cluster: str
     cluster_views: ClusterViews
@@ -57,20 +57,20 @@ NAVIGATION = (
 
 
 def cluster_view(request: web.Request) -> ClusterView:
-    """Return how the cluster looks."""
+    """Return the present view of the cluster."""
     return request.app[CONTEXT].cluster_views.now()
 
 
 @dataclass(frozen=True, slots=True)
 class VisibleGangs:
-    """Whose gangs the visitor sees; crowded: nothing, since they have to name a namespace first."""
+    """The gangs that a visitor may see; crowded: none, since the visitor has to name a namespace first."""
 
     seen: Seen
     crowded: bool = False
 
 
 async def seen(request: web.Request, namespace: str = "") -> VisibleGangs:
-    """Return whose gangs the visitor sees: of one namespace, or of all that have any."""
+    """Return which gangs the visitor may see: of one namespace, or of all with gangs."""
     wanted = [namespace] if namespace else cluster_view(request).namespaces
     try:
         return VisibleGangs(await request[RIGHTS].seen(wanted))
@@ -79,7 +79,7 @@ async def seen(request: web.Request, namespace: str = "") -> VisibleGangs:
 
 
 def shown(request: web.Request, template: str, *, status: int = 200, **values: Any) -> web.Response:
-    """Return a page."""
+    """Return a rendered page."""
     app_context = request.app[CONTEXT]
     rights = request.get(RIGHTS)
     theme = request.cookies.get(THEME_COOKIE, "")
@@ -111,7 +111,8 @@ _ALLOWED = (
     "trusted-types muster",
 )
 POLICY = "; ".join(_ALLOWED)
-"""Scripts and styles come from files of ours alone, none is inline, and no other site may be asked or show us."""
+"""The Content-Security-Policy: scripts and styles come only from our own files, none is inline, no other site may be
+contacted, and no other site may embed a page."""
 
 ALWAYS = {
     "Content-Security-Policy": POLICY,
@@ -127,7 +128,7 @@ STRICT_TRANSPORT = "max-age=31536000"
 
 
 async def add(request: web.Request, response: web.StreamResponse) -> None:
-    """Add them to a response that is about to be sent. What is no asset is kept by nobody."""
+    """Add the headers that make browsers block what our pages never do. Only assets may be cached."""
     for name, value in ALWAYS.items():
         response.headers[name] = value
     response.headers.setdefault(hdrs.CACHE_CONTROL, "no-store")

@@ -1,7 +1,7 @@
-"""The dashboard's server: routes, who is admitted, and what a failure looks like.
+"""The dashboard's server: its routes, the authentication of visitors, and error pages.
 
-`admission.dashboard_app` wires it: `async with serving(listening, desk) as port`. Nothing is kept between requests but
-what `Judge` remembers, so any number of replicas may answer.
+`admission.dashboard_app` wires it: `async with serving(listening, app_context) as port`. Only `Judge` keeps anything
+between requests, as a cache, so any number of replicas may answer.
 """
 
 import asyncio
@@ -28,20 +28,20 @@ log = structlog.get_logger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 LARGEST_FORM = 64 * 1024
-"""Bytes; a token is all that is ever sent."""
+"""Bytes; forms only ever contain a token."""
 
 ANSWER_SECONDS = 60.0
-"""How long a page may take. What is longer, as a replay of years, is cut off."""
+"""The time limit of a page. Longer ones, such as a replay of years, are cancelled."""
 
 ASSET_CACHE = "public, max-age=31536000, immutable"
 
 OPEN = frozenset({"/login"})
-"""Paths, beside the assets, that need no visitor."""
+"""Paths, besides the assets, that need no visitor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
-    """Where the server listens. context: None for plain HTTP."""
+    """The address to listen on. context: None for plain HTTP."""
 
     host: str
     port: int
@@ -74,7 +74,7 @@ def application(app_context: AppContext) -> web.Application:
 
 @asynccontextmanager
 async def serving(listening: Listening, app_context: AppContext) -> AsyncIterator[int]:
-    """Serve until the block is left; yield the port. Raises FixError when it cannot listen there."""
+    """Serve until the block is left; yield the port. Raises FixError if it cannot listen there."""
     runner = web.AppRunner(application(app_context), access_log=None, shutdown_timeout=5)
     await runner.setup()
     try:
@@ -93,7 +93,7 @@ async def serving(listening: Listening, app_context: AppContext) -> AsyncIterato
 
 @web.middleware
 async def _explained(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer with a page that says what is wrong, and never with what a program says of itself."""
+    """Answer an error with a page that explains it, without a program's internals."""
     request[FORM] = authentication.form_secret(request)
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
@@ -108,7 +108,7 @@ async def _explained(request: web.Request, handler: Handler) -> web.StreamRespon
 
 
 def _failure(request: web.Request, error: Exception) -> web.Response:
-    """Return the page that tells of a failure; what a person has to fix is logged, too."""
+    """Return the error page; problems that an operator has to fix are also logged."""
     match error:
         case RefusedError():
             error_page = ErrorPage(403, "You may not see this", f"Kubernetes says that {error}.", str(error.question))
@@ -135,12 +135,12 @@ def _failure(request: web.Request, error: Exception) -> web.Response:
 
 
 def _words(request: web.Request, error: Exception) -> str:
-    """Return what an error says, to who was admitted."""
+    """Return the message of an error, if the visitor is authenticated."""
     return str(error) if request.get(RIGHTS) is not None else "The dashboard's log says more."
 
 
 class ErrorPage(NamedTuple):
-    """What a page says that cannot be shown. right: what is missing, in the words of RBAC."""
+    """The content of an error page. right: the missing right, in RBAC's terms."""
 
     status: int
     title: str
@@ -154,7 +154,7 @@ def _error_page(request: web.Request, error_page: ErrorPage) -> web.Response:
 
 @web.middleware
 async def _let_in(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Find out who asks; whoever it is not known of is asked to sign in."""
+    """Authenticate the visitor; others are asked to sign in."""
     if request.path in OPEN or request.path.startswith("/static/"):
         return await handler(request)
     app_context = request.app[CONTEXT]
@@ -174,7 +174,7 @@ async def _let_in(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 def _asked_in(request: web.Request, app_context: AppContext, *, ended: bool) -> web.Response:
-    """Send a browser to the form, and tell a program that it needs a token."""
+    """Redirect a browser to the sign-in form; tell other clients that they need a token."""
     wants_page = "text/html" in request.headers.get("Accept", "")
     if request.method != "GET" or not wants_page or "rows" in request.query:
         response = _error_page(request, ErrorPage(401, "Sign in first", "The session has ended, or there was none."))

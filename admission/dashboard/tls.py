@@ -1,4 +1,4 @@
-"""The certificate that browsers are shown: files that another client keeps fresh, read again as they change."""
+"""The dashboard's certificate: files that another program renews, read again when they change."""
 
 import asyncio
 import ssl
@@ -12,12 +12,12 @@ from admission.errors import FixError
 log = structlog.get_logger(__name__)
 
 SECONDS = 10.0
-"""How often the files are read again. Kubernetes replaces those of a mounted Secret within about a minute."""
+"""The time between two reads of the files. Kubernetes updates those of a mounted Secret within about a minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """PEM. authority: of the client certificates that a visitor may show, if any."""
+    """The PEM files. authority: of visitors' client certificates, if any."""
 
     certificate: Path
     key: Path
@@ -27,26 +27,26 @@ class Files:
         return ", ".join(map(str, filter(None, (self.certificate, self.key, self.authority))))
 
     def read(self) -> tuple[bytes, ...]:
-        """Return what they hold. Raises OSError."""
+        """Return their contents. Raises OSError."""
         return tuple(path.read_bytes() for path in (self.certificate, self.key, self.authority) if path is not None)
 
 
 class ServedCertificate:
-    """What a server shows: `context`, for TLS 1.2 or newer, in which `keep` renews the certificate.
+    """The server's certificate: `context`, for TLS 1.2 or newer, in which `keep` renews it.
 
-    Raises FixError when the files cannot be used.
+    Raises FixError if the files cannot be used.
     """
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        # Read before it is loaded: what is replaced in between is then loaded once more, and not missed.
+        # They are read before they are loaded: files replaced in between are then loaded once more, and not missed.
         self._known = _held(files)
         self.context = _context(files)
 
     async def keep(self, *, every: float = SECONDS) -> None:
-        """Have new connections see what the files hold by then, until cancelled.
+        """Load changed files for new connections, until cancelled.
 
-        An authority that has left the file is believed until the process ends: a context cannot forget one.
+        An authority that was removed from its file is trusted until the process ends: a context cannot remove one.
         """
         while True:
             await asyncio.sleep(every)
@@ -62,7 +62,8 @@ class ServedCertificate:
                 self._known = held
 
     def _renew(self) -> None:
-        # A context that is given a key which is not its certificate's has none any more, so another one is asked first.
+        # A context that fails to load a mismatched key loses its certificate, so the files are tried in another context
+        # first.
         _context(self._files)
         self.context.load_cert_chain(self._files.certificate, self._files.key)
         if self._files.authority is not None:
@@ -83,7 +84,7 @@ def _context(files: Files) -> ssl.SSLContext:
 
 
 def _held(files: Files) -> tuple[bytes, ...]:
-    """Return what the files hold; nothing while one cannot be read."""
+    """Return the files' contents; () while one cannot be read."""
     try:
         return files.read()
     except OSError:

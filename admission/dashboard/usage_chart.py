@@ -1,4 +1,4 @@
-"""Bars of use over time, stacked by group: places and words, of which a template makes SVG."""
+"""A bar chart of use over time, stacked by group: positions and texts, from which a template writes the SVG."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from admission.dashboard.ledger_queries import Use
 WIDTH, HEIGHT = 960, 240
 LEFT, BOTTOM, TOP = 64, 24, 8
 SERIES = 7
-"""Groups with a colour of their own; the rest is drawn together."""
+"""The most groups with a colour of their own; the others are combined."""
 OTHERS = "all others"
 _LABELS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A part of a column. series: which colour, from 0 on."""
+    """A part of a column. series: the number of its colour, from 0."""
 
     x: float
     y: float
@@ -29,7 +29,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A label on an axis, at a place along it."""
+    """A label on an axis. at: its position along the axis."""
 
     at: float
     text: str
@@ -37,7 +37,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A row of the table beside the chart: device-seconds in all, and in each period."""
+    """A row of the table beside the chart: device-seconds in total, and in each period."""
 
     name: str
     series: int
@@ -47,7 +47,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A chart and the table that says the same."""
+    """A chart, and the same data as a table."""
 
     width: int
     height: int
@@ -62,7 +62,7 @@ class Chart:
 
 
 def chart(use: Use) -> Chart:
-    """Draw the use of a time. Amounts are device-seconds, shown as device-hours."""
+    """Return the chart of the use in a period. Amounts are device-seconds, shown as device-hours."""
     groups = _groups(use)
     sums = [sum(group.amounts[at] for group in groups) for at in range(len(use.periods))]
     top, steps = _round_up(max(sums, default=0))
@@ -98,7 +98,7 @@ def chart(use: Use) -> Chart:
 
 
 def _groups(use: Use) -> list[Group]:
-    """Return the groups, the largest first, and what is left of them as one."""
+    """Return the groups, the largest first, with the remaining ones combined."""
     ranked = sorted(use.amounts.items(), key=lambda item: (-sum(item[1]), item[0]))
     found = [
         Group(name=name or "unknown", series=at, total=sum(amounts), amounts=amounts)
@@ -111,7 +111,7 @@ def _groups(use: Use) -> list[Group]:
 
 
 def _round_up(seconds: int) -> tuple[int, int]:
-    """Return the next amount that is 1, 2 or 5 times a power of ten hours, and in how many round parts it is marked."""
+    """Return the next amount that is 1, 2 or 5 times a power of ten hours, and the number of its axis steps."""
     step = 3_600
     while True:
         for factor, parts in ((1, 5), (2, 4), (5, 5)):

@@ -1,7 +1,7 @@
-"""The cluster in the order in which pages ask for it: queues by parent, gangs by queue, devices by node.
+"""The cluster's objects in the order in which pages show them: queues by parent, gangs by queue, devices by node.
 
-A scene is made from one frozen view and never changes. `Scenes` makes a new one at most once a second: with thousands
-of gangs there is always one that has just changed, and nobody sees the difference.
+A ClusterView is built from one frozen observation and never changes. `ClusterViews` builds a new one at most once per
+second: with thousands of gangs one of them has always just changed, and nobody would see the difference.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,20 +16,20 @@ from admission.dashboard.devices.inventory import Custody, Holders, Inventory
 from admission.dashboard.ports import View
 
 REST = 1.0
-"""Seconds for which a scene is shown though something has changed."""
+"""Seconds for which a view is shown even if something has changed."""
 
 WAITING = (Phase.PENDING, Phase.EVICTED)
 STARTED = (Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING)
 
 
 class ClusterView:
-    """One view of the cluster, ordered."""
+    """One ordered view of the cluster."""
 
     def __init__(self, observed: ObservedObjects, before: "ClusterView | None" = None) -> None:
         self.observed = observed
         self._inventory: Inventory | None = None
         self._custody = Custody()
-        """Who held which device when somebody last asked."""
+        """The device holders when they were last computed."""
         if before is not None:
             self._custody = before._custody  # noqa: SLF001 - of this class
             if before.observed.slices is observed.slices:
@@ -41,7 +41,7 @@ class ClusterView:
 
     @cached_property
     def children(self) -> Mapping[str, Sequence[ObservedQueue]]:
-        """Queues by their parent, in the order of their names; under "" those without one, or whose parent is gone."""
+        """Queues by parent and name; under "" those without a parent, or with a missing one."""
         found: dict[str, list[ObservedQueue]] = {}
         for name in sorted(self.queues):
             observed_queue = self.queues[name]
@@ -51,7 +51,7 @@ class ClusterView:
         return found
 
     def path(self, name: str) -> list[str]:
-        """Return the names from the root to a queue; one that is its own ancestor ends where it begins again."""
+        """Return the names from the root to a queue; in a cycle, each queue once."""
         found: list[str] = []
         at: QueueName | None = QueueName(name)
         while at is not None and at in self.queues and at not in found:
@@ -61,12 +61,12 @@ class ClusterView:
 
     @cached_property
     def gangs(self) -> Sequence[ObservedGang]:
-        """All gangs: those that wait, the longest first, and then the others by name."""
+        """All gangs: waiting ones, the longest first, then the others by name."""
         return sorted(self.observed.gangs.values(), key=_rank)
 
     @cached_property
     def by_queue(self) -> Mapping[str, Sequence[ObservedGang]]:
-        """Gangs by their queue: those that wait in the order in which they are to start, and then the others."""
+        """Gangs by queue: waiting ones in the order in which they will start, then the others."""
         found: dict[str, list[ObservedGang]] = {}
         for gang in self.gangs:
             found.setdefault(gang.report.queue, []).append(gang)
@@ -81,7 +81,7 @@ class ClusterView:
 
     @cached_property
     def meters(self) -> Sequence[str]:
-        """Meters that queues report on, those of most queues first."""
+        """Meters in the reports of queues, those of most queues first."""
         counts: dict[str, int] = {}
         for observed_queue in self.queues.values():
             for meter in observed_queue.report.meters:
@@ -90,20 +90,20 @@ class ClusterView:
 
     @property
     def inventory(self) -> Inventory:
-        """Every device at its node. It is kept from scene to scene as long as no slice changes."""
+        """All devices by node. Kept from view to view while no slice changes."""
         if self._inventory is None:
             self._inventory = inventory.inventory(self.observed.slices.values())
         return self._inventory
 
     @cached_property
     def holders(self) -> Holders:
-        """Who holds which device."""
+        """The holders of each device."""
         self._custody = self._custody.after(self.observed.claims, self.observed.gangs)
         return self._custody.holders
 
 
 class ClusterViews:
-    """The present scene."""
+    """The present view."""
 
     def __init__(self, view: View, clock: Callable[[], float]) -> None:
         self._view = view
@@ -116,7 +116,7 @@ class ClusterViews:
         return self._view.synced
 
     def now(self) -> ClusterView:
-        """Return how the cluster looks, at most `REST` seconds ago."""
+        """Return the view of the cluster, at most `REST` seconds old."""
         at = self._clock()
         if self._scene is None or at - self._made >= REST:
             self._scene = ClusterView(self._view.observe(), self._scene)
@@ -125,12 +125,12 @@ class ClusterViews:
 
 
 def since(gang: ObservedGang) -> datetime:
-    """Return since when a gang waits, or else since when there is one."""
+    """Return when a gang began to wait, or else when it was created."""
     return gang.report.queued_since or gang.meta.created
 
 
 def waiting(gangs: Iterable[ObservedGang]) -> list[ObservedGang]:
-    """Return those that wait."""
+    """Return the waiting gangs."""
     return [gang for gang in gangs if gang.report.phase in WAITING]
 
 

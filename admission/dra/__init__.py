@@ -1,4 +1,4 @@
-"""Structured allocation of devices."""
+"""Structured allocation of devices to the pods of a gang."""
 
 __all__ = [
     "allocator",

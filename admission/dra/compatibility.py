@@ -1,7 +1,7 @@
-"""Which kube-scheduler to decide like: its release, and the feature gates that change its answers.
+"""The kube-scheduler whose decisions are reproduced: its release, feature gates and known bugs.
 
-`1.36` stands for what v0.36.3 of `k8s.io/dynamic-resource-allocation` does, `1.37` for v0.37.1; later releases are
-taken for the newest that is known. Releases before 1.36 give devices in random order: nothing is predicted for them.
+`1.36` stands for v0.36.3 of `k8s.io/dynamic-resource-allocation`, `1.37` for v0.37.1; later releases are treated as the
+newest known one. Releases before 1.36 give devices in random order: nothing is predicted for them.
 """
 
 import re
@@ -41,11 +41,11 @@ class Features:
 class KnownBugs:
     """Defects of the upstream allocator that change answers, each with the pull request that fixes it.
 
-    distinct_forgets: a distinctAttribute constraint remembers one value for each request (kubernetes #140600).
-    counters_by_pool_name: the counters of two drivers whose pools have one name are taken for each other's (#140435).
+    distinct_forgets: a distinctAttribute constraint remembers only one value per request (kubernetes #140600).
+    counters_by_pool_name: the counters of two drivers are confused if their pools have one name (#140435).
     foreign_counters: slices with counters matter on every node, so a broken pool of another node matters (#140436).
-    unsharable_counters: a second share of a device with counters and no capacity pays its counters again.
-    all_by_what_is_left: `All` leaves a device out of which too little is left, and takes the rest.
+    unsharable_counters: a second share of a device with counters and no capacity draws the counters again.
+    all_by_what_is_left: `All` leaves out a device with too little capacity left, and takes the rest.
     lists_only_shrink: the values that list attributes have in common are not restored when the search steps back.
     admin_pays_counters: a request with admin access needs free counters (#140729). In every release so far.
     vanished_are_free: what an allocated device drew from counters is free again when it leaves its slice (#140802). In
@@ -79,7 +79,7 @@ _KNOWN_BUGS = {Release.V1_36: AS_OF_1_36, Release.V1_37: AS_OF_1_37}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerProfile:
-    """How one kube-scheduler decides. known bugs: those of the release, unless others are named."""
+    """How one kube-scheduler decides. known_bugs: those of the release, unless others are given."""
 
     release: Release = Release.V1_37
     features: Features = field(default_factory=Features)
@@ -105,7 +105,7 @@ def profile(release: Release, features: Features | None = None) -> SchedulerProf
 
 
 def of_version(version: str) -> SchedulerProfile | None:
-    """Return the profile of a Kubernetes version such as `v1.37.1`; None for one that is no version or before 1.36."""
+    """Return the profile of a Kubernetes version such as `v1.37.1`; None if it is no version or before 1.36."""
     match = re.match(r"v?(\d+)\.(\d+)", version)
     if match is None or (int(match[1]), int(match[2])) < (1, 36):
         return None

@@ -1,8 +1,12 @@
-"""The gang planner: for every pod a node and devices, all together or not at all.
+"""The gang planner: a node and devices for every pod of a gang, all together or not at all.
 
-Under `Pin` the rule is that of kube-scheduler (`Choice.FIRST_FIT`): pods are placed one after the other, and at its
-turn a pod gets the first fit of devices on its node, given all that was taken before. Order and nodes are free; the
-devices are not. Under `Allocate` devices are free as well (`Choice.FREE`), since Muster allocates them itself.
+Under `Pin` the rule is that of kube-scheduler (`Choice.FIRST_FIT`): pods are placed one after the other, and each gets
+the first fit of devices on its node beside all that was taken before. Order and nodes are free; the devices are not.
+Under `Allocate` devices are free as well (`Choice.FREE`), since Muster allocates them itself.
+
+The searches: `planner.first_fit` for the first fit; for free devices `freechoice.bin_packing` if no claim is shared and
+no device is seen by several nodes, else `freechoice.search`; over all of these `topology` for domains. Each is sound
+and complete within the budget of steps; an answer at its end is STEPS_ENDED and proves nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -55,12 +59,12 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     topology: Topology | None = None,
     mute: bool = False,
 ) -> Plan | NoPlan:
-    """Place all pods of a gang, or say why that cannot be.
+    """Place all pods of a gang, or return why there is no plan.
 
-    steps: see `Budget`; as many again where a free choice of devices has ended without an answer, for the one that
-    kube-scheduler would make. Quota takes part in the search: where the first choice is not
-    affordable another one may be. Claims that are allocated or planned already are not charged again. topology: where
-    the pods shall be together. mute: leave out what is missing where there is no plan; the answer is the same.
+    steps: see `Budget`; if the free choice of devices ends without an answer, first fit gets as many again. Quota takes
+    part in the search: if the first choice is not affordable another one may be. Claims that are allocated or planned
+    already are not charged again. topology: which pods have to be in one domain. mute: do not explain what is missing
+    if there is no plan; the kind of answer is the same.
     """
     question = _Question(cluster, meters, selectors, steps, affordable, choice, topology, mute)
     answer = _plan(pods, question)
@@ -72,7 +76,7 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What an answer depends on beside the pods."""
+    """All that an answer depends on beside the pods."""
 
     cluster: ClusterState
     meters: Meters
@@ -84,7 +88,7 @@ class _Question:
     mute: bool = False
 
     def device_signatures(self, gang: Gang) -> DeviceSignatures:
-        """Return the signatures for a gang. The free choice sees the pools as they are, without the defects of 1.36."""
+        """Return the device signatures for a gang; for a free choice without the defects of 1.36."""
         profile = self.cluster.profile
         if self.choice is Choice.FREE:
             profile = profile.with_known_bugs(compatibility.AS_OF_1_37)
@@ -95,7 +99,7 @@ class _Question:
 
 
 def _plugged(demand: PodDemand) -> PodDemand:
-    """Return the same pod with its extended resources served by device plugins, as far as it has any."""
+    """Return the pod with its extended resources, if it has any, served by device plugins instead of DRA."""
     return replace(demand, claims=demand.claims[:-1], plugged=True) if demand.extended else demand
 
 
@@ -121,7 +125,7 @@ def _plan(pods: Sequence[PodDemand], question: _Question) -> Plan | NoPlan:
 
 
 def _counted(gang: Gang, question: _Question, known: DeviceSignatures) -> Plan | NoPlan:
-    """Search for a plan, unless counting shows that there is none and nobody asks why."""
+    """Search for a plan, unless counting shows that there is none and no explanation is needed."""
     counted = candidate_nodes.count(gang, question.cluster, known)
     if counted is None:
         return _Planning(gang, question, known, question.steps).answer()
@@ -141,9 +145,9 @@ def capacity_bound(
     selectors: Selectors,
     choice: Choice,
 ) -> CapacityBound | None:
-    """Return what tells by counting, in this state and in others like it, that there is no plan; None if nothing does.
+    """Return the proof by counting that there is no plan, to be repeated in other states; None if there can be none.
 
-    Of pods without a topology.
+    For pods without a topology.
     """
     gang = pod_groups.compile_gang(pods, cluster)
     if not isinstance(gang, Gang) or any(demand.extended for demand in pods):
@@ -164,9 +168,9 @@ def diagnose(  # noqa: PLR0913 - the same
     choice: Choice = Choice.FIRST_FIT,
     topology: Topology | None = None,
 ) -> NoPlan:
-    """Tell a gang that waits for busy devices from one that no empty cluster could take.
+    """Tell a gang that waits for busy devices from one that would not fit an empty cluster.
 
-    Only an infeasible answer is looked into; every other one is returned as it is.
+    Only an infeasible answer is examined; every other one is returned unchanged.
     """
     if answer.kind is not Kind.INFEASIBLE:
         return answer
@@ -194,7 +198,7 @@ def diagnose(  # noqa: PLR0913 - the same
 
 
 class _Planning:
-    """One question: a compiled gang in a cluster state."""
+    """The planning of one compiled gang in one cluster state."""
 
     def __init__(self, gang: Gang, question: _Question, known: DeviceSignatures, steps: int) -> None:
         self.gang = gang
@@ -238,7 +242,7 @@ class _Planning:
         try:
             return self._free(affordable)
         except StepsEndedError:
-            # Nobody shall be worse off for having more to choose from.
+            # First fit may find a plan sooner: a gang must not lose one because its devices may be chosen.
             self.budget = Budget(self.steps)
             outcome = self._greedy_search(affordable).run()
             if outcome.done:
@@ -246,9 +250,10 @@ class _Planning:
             raise
 
     def _is_disproved(self) -> bool:
-        """Return whether not even a free choice of devices has a plan: what kube-scheduler gives could be chosen too.
+        """Return whether a free choice of devices is proved to have no plan, within a fourth of the steps.
 
-        Who chooses fills node after node and so sees much sooner that something does not add up.
+        Then first fit has none: the devices that kube-scheduler gives could be chosen as well. Bin packing fills node
+        after node and so finds the proof much sooner.
         """
         known = replace(self.question, choice=Choice.FREE).device_signatures(self.gang)
         state = SearchState(self.gang, self.cluster, known)
@@ -273,7 +278,7 @@ class _Planning:
         )
 
     def _over_quota(self, shortfall: Shortfall) -> NoPlan:
-        """No plan is affordable; if there is none at all, say that instead, unless that takes too long to find out."""
+        """Answer that no plan is affordable; or that there is none at all, if a search without quota proves it."""
         try:
             free = self._searched(anything)
         except StepsEndedError:
@@ -285,7 +290,7 @@ class _Planning:
         )
 
     def _infeasible(self, outcome: Outcome) -> NoPlan:
-        """Say why there is no plan: first what Muster cannot know, then what is missing."""
+        """Answer why there is no plan: first what Muster cannot evaluate, then what is missing."""
         spent = self.budget.spent
         refusals = sorted(outcome.refusals, key=lambda refusal: isinstance(refusal, Fatal))
         if refusals:
@@ -323,7 +328,7 @@ class _Planning:
         )
 
     def _explained(self) -> tuple[FirstFitSearch, Explanation]:
-        """Walk greedily to where the gang gets stuck, and explain that. Raises StepsEndedError."""
+        """Search greedily to where the gang gets stuck, and explain that. Raises StepsEndedError."""
         self.budget = Budget(self.steps)
         greedy_search = self._greedy_search(anything, greedy=True)
         greedy_search.run()
@@ -351,7 +356,7 @@ class _Planning:
         return Plan(pods=tuple(pods), charge=charge, holdings=tuple(held), uses=taken, steps=self.budget.spent)
 
     def _plugged(self, demand: PodDemand) -> Holding | None:
-        """Return what a pod will have of device plugins."""
+        """Return what a pod will hold of device plugins."""
         pod = demand.pod
         resources = holdings.by_plugins(pod.requests, demand.by_devices)
         return holdings.of_pod(self.device_signatures.need.meters, pod.meta.uid, pod.meta.key, resources)
@@ -384,5 +389,5 @@ class _Planning:
 
 
 def _is_apart(gang: Gang, state: SearchState) -> bool:
-    """Return whether what happens on one node changes nothing on others, which is what a `Packer` needs."""
+    """Return whether the use of one node changes nothing on others, as `BinPacker` requires."""
     return not gang.shared and all(layout.fixed for layout in state.layouts)

@@ -1,8 +1,8 @@
-"""Kubernetes, as Muster reaches it: the only package that names kubernetes-asyncio.
+"""Adapters to the API server of Kubernetes, in the only package that imports kubernetes-asyncio.
 
-`connection` sends requests and translates failures; `reflector` keeps `store` true to the cluster; `pods` and `status`
-are the real adapters of `admission.ports`; `leader_election` elects the leader; `registration` and `crd_installer` set
-the cluster up. JSON stays inside: what goes out are values of `admission.api`.
+`client` sends requests and translates failures; `cache` mirrors the cluster's objects in a store; `writers` implement
+the ports of `admission.ports`; `leader_election` elects the leader; `webhook_config` and `crd_installer` set the
+cluster up. JSON stays inside: the package returns values of `admission.api`.
 """
 
 __all__ = [

@@ -1,8 +1,8 @@
 """The ValidatingAdmissionPolicies that Muster keeps, as JSON: pure, written by `fence_controller`.
 
-They are evaluated inside the API server, in every namespace and for everybody, so that no outage of Muster's webhook
-opens them. Whoever wants to lift one has to delete its binding, which is seen. Every field is written out, also those
-that the API server would default: what is kept is compared with what is wanted word by word.
+The API server evaluates them in every namespace and for every user, so that no outage of Muster's webhook lifts them.
+Lifting one requires deleting its binding, which Muster watches. Every field is set, including those that the API server
+would default, since the stored object is compared with the wanted one field by field.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ COVERAGE = "muster-coverage"
 _FENCE = device_taint_rules.FENCE
 
 DEVICES = "dyn(object).spec.?spec.orValue(dyn(object).spec).?devices.orValue({})"
-"""CEL: what a claim asks for, or what the claims of a template do."""
+"""CEL: the `devices` of a claim's spec, or of the claim spec in a template."""
 
 PATH = "request.kind.kind == 'ResourceClaimTemplate' ? 'spec.spec.devices' : 'spec.devices'"
 
@@ -47,14 +47,14 @@ ALTERNATIVES = (
     f" o.?tolerations.orValue([]).exists(t, {TOLERATES}), string(j) + '].tolerations['"
     f" + o.tolerations.transformList(k, t, {TOLERATES}, string(k))[0])[0] + ']')"
 )
-"""CEL: the same of requests with alternatives."""
+"""CEL: the same for requests with alternatives."""
 
 
 def fence() -> Json:
-    """Return the spec of the policy that refuses what tolerates a fence.
+    """Return the spec of the policy that refuses claims and templates that tolerate a fence.
 
-    Requests with admin access are let through: they take their devices from nobody. As kube-scheduler judges
-    tolerations: `k8s.io/dynamic-resource-allocation/resourceclaim/devicetoleration.go` (v0.37.1).
+    Requests with admin access are allowed, since they do not allocate devices exclusively. Tolerations match as in
+    kube-scheduler: `k8s.io/dynamic-resource-allocation/resourceclaim/devicetoleration.go` (v0.37.1).
     """
     variables = {"devices": DEVICES, "path": PATH, "exact": EXACT, "alternatives": ALTERNATIVES}
     message = (
@@ -66,7 +66,7 @@ def fence() -> Json:
 
 
 def coverage(namespaces: Sequence[str]) -> Json:
-    """Return the spec of the policy that keeps claims out of these namespaces, but for admin access."""
+    """Return the spec of the policy that refuses claims without admin access in these namespaces."""
     admin = f"{REQUESTS}.all(r, r.?exactly.?adminAccess.orValue(false))"
     message = (
         "variables.path + '.requests: Muster hands out all devices of this cluster, and does not see the pods of"
@@ -79,7 +79,7 @@ def coverage(namespaces: Sequence[str]) -> Json:
 
 
 def binding(policy: str) -> Json:
-    """Return the spec of the binding that has a policy deny what it does not let through, everywhere."""
+    """Return the spec of the binding that enforces a policy everywhere."""
     return {"policyName": policy, "validationActions": ["Deny"]}
 
 

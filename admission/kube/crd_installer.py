@@ -1,4 +1,4 @@
-"""Installs the CRDs: applies them from YAML, and waits until the API server serves them."""
+"""Installation of the CRDs: applies them from YAML, then waits until the API server serves them."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 import yaml
 
-from admission.errors import ClusterAwayError, FixError
+from admission.errors import ClusterUnavailableError, FixError
 from admission.kube.client.connection import Connection
 
 log = structlog.get_logger(__name__)
@@ -17,13 +17,13 @@ COLLECTION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 POLL_SECONDS = 0.2
 
 LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's where it is installed: the CRDs have 100 KB, which takes 0.3 s of a start in Python."""
+"""libyaml's loader where it is installed: parsing the 100 KB of CRDs in Python takes 0.3 s of a start."""
 
 
 async def install(connection: Connection, paths: Iterable[Path], *, within: float = 30.0) -> None:
     """Create or update every CRD of these files.
 
-    Raises FixError when one is not accepted, ClusterAwayError when one is not served after `within` seconds.
+    Raises FixError when one is refused, ClusterUnavailableError when one is not served after `within` seconds.
     """
     definitions = await asyncio.to_thread(_read, tuple(paths))
     await asyncio.gather(*(connection.apply(_path(definition), definition) for definition in definitions))
@@ -32,7 +32,7 @@ async def install(connection: Connection, paths: Iterable[Path], *, within: floa
             await asyncio.gather(*(_established(connection, definition) for definition in definitions))
     except TimeoutError:
         names = ", ".join(definition["metadata"]["name"] for definition in definitions)
-        raise ClusterAwayError(f"after {within} s not all of these are established: {names}") from None
+        raise ClusterUnavailableError(f"after {within} s not all of these are established: {names}") from None
     log.info("the CRDs are installed", count=len(definitions))
 
 
@@ -49,7 +49,7 @@ async def _established(connection: Connection, definition: Mapping[str, Any]) ->
 
 
 def _read(paths: tuple[Path, ...]) -> list[dict[str, Any]]:
-    """Return every CRD of these files, and nothing else that stands there."""
+    """Return the CRDs in these files, without their other documents."""
     found = []
     for path in paths:
         try:

@@ -1,7 +1,7 @@
-"""Objects that Muster keeps in a cluster word by word: watched, compared with what they have to say, and written again.
+"""Objects whose whole spec Muster keeps: watched, compared with the wanted spec, and written again when they differ.
 
-Server-side apply would not do: what somebody adds to an object, such as an exception to a policy, stays theirs. So an
-object that differs is replaced as a whole. `fence_controller` uses it.
+Server-side apply is not enough: it would keep fields that another client adds, such as an exception to a policy. So an
+object that differs is replaced as a whole. `fence_controller` uses this module.
 """
 
 import contextlib
@@ -26,17 +26,17 @@ from admission.kube.client.errors import ExistsError
 log = structlog.get_logger(__name__)
 
 AGED = timedelta(seconds=60)
-"""How old an object has to be to be taken for older than this process; clocks differ by less."""
+"""The age from which `metadata.created` is trusted as the object's age, since clocks differ by less."""
 
 LABELS = {names.MANAGED_BY: names.FIELD_MANAGER}
 
 Identity = tuple[str, int]
-"""UID and generation, which counts the changes of what an object asks for."""
+"""UID and generation, which counts the changes of an object's spec."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """An object as it stands: its metadata, and all of it."""
+    """A stored object: its metadata, and the whole object."""
 
     meta: Meta
     body: Json
@@ -47,7 +47,7 @@ class Kept:
 
 
 def kind(name: str, group: str, plural: str, *older: str, optional: bool = False) -> Kind:
-    """Return a kind of which `Objects` keeps some. older, optional: as in `Kind`."""
+    """Return a kind for `Objects`. older, optional: as in `Kind`."""
     return Kind(
         name=name,
         group=group,
@@ -62,7 +62,7 @@ def kind(name: str, group: str, plural: str, *older: str, optional: bool = False
 
 
 class Objects:
-    """The objects of some kinds. store: what is watched of them, by another client. clock: for `since`."""
+    """The objects of some kinds. store: must be fed by a `reflector.watch`. clock: for `since`."""
 
     def __init__(self, connection: Connection, kinds: Iterable[Kind], clock: Callable[[], datetime]) -> None:
         self.store = Store(kinds)
@@ -76,12 +76,12 @@ class Objects:
         return found
 
     def find(self, kind: Kind, name: str) -> Kept | None:
-        """Return one that stands, and is not being deleted."""
+        """Return an object that exists and is not being deleted."""
         found: Kept | None = self.store.tables[kind].find(name)
         return None if found is None or found.meta.deleted is not None else found
 
     def since(self, kind: Kind, name: str) -> datetime | None:
-        """Return since when an object has stood as it is now: as far as was seen, or as its age proves."""
+        """Return since when an object has had its present spec, as far as was observed or as its age proves."""
         found = self.find(kind, name)
         if found is None:
             return None
@@ -94,9 +94,10 @@ class Objects:
         return known[1]
 
     async def put(self, kind: Kind, name: str, spec: Json, *, version: str = "v1") -> None:
-        """Create an object, or replace one whose spec says something else.
+        """Create an object, or replace one whose spec differs.
 
-        Raises FixError when it is not kept as it was written, ConflictError when it is changed at the same time.
+        Raises FixError when the API server's answer has another spec, ConflictError when another client changes the
+        object at the same time.
         """
         found = self.find(kind, name)
         if found is not None and says(found.body, spec):
@@ -108,7 +109,7 @@ class Objects:
             try:
                 answer = await self._connection.post(path, body)
             except ExistsError:
-                return  # it was made a moment ago, and the watch is about to show it
+                return  # it was created a moment ago, and the watch has yet to deliver it
         else:
             metadata["resourceVersion"] = found.meta.resource_version
             answer = await self._connection.send(Request(method="PUT", path=paths.join(path, name), body=body))
@@ -117,7 +118,7 @@ class Objects:
             raise FixError(f"{kind.name} {name} is not kept as Muster writes it: see who changes it, and stop that")
 
     async def remove(self, kind: Kind, name: str, *, version: str = "v1") -> None:
-        """Delete an object. Harmless when it is gone."""
+        """Delete an object. A no-op when it is gone."""
         found = self.find(kind, name)
         if found is None:
             return
@@ -128,12 +129,12 @@ class Objects:
 
 
 def collection(kind: Kind, version: str) -> str:
-    """Return where all objects of a kind are, in one of its versions."""
+    """Return the path of a kind's collection in one of its versions."""
     return f"/apis/{kind.group}/{version}/{kind.plural}"
 
 
 def says(body: Json, spec: Json) -> bool:
-    """Return whether an object's spec is this one, but for the times in it."""
+    """Return whether an object's spec equals this one, apart from `timeAdded`."""
     return bool(_timeless(body.get("spec")) == _timeless(spec))
 
 

@@ -1,9 +1,9 @@
-"""Keeps the fences and what makes them hold, and tells what stands: the real `flow.ports.Fences`.
+"""Keeps the fences and the policies that enforce them, and reports their state: the real `ports.Fences`.
 
 A fence is a DeviceTaintRule on all devices of a driver, and a ValidatingAdmissionPolicy with its binding that refuses
-claims which tolerate it. Where the settings ask for coverage, another policy keeps claims out of the namespaces that
-the webhook does not see, and the webhook's registration is looked at. All of it is watched and fixed. That the
-policies are heeded is proved by claims that they have to refuse, as dry runs.
+claims which tolerate it. If the settings ask for coverage, another policy keeps claims out of the namespaces that the
+webhook does not see, and the webhook's registration is checked. All these objects are watched, and written again when
+they differ. Dry runs of claims that must be refused prove that the API server enforces the policies.
 """
 
 import asyncio
@@ -32,19 +32,19 @@ from admission.scheduling.placement.protection import SETTLING, Barriers, Webhoo
 log = structlog.get_logger(__name__)
 
 CHECK_SECONDS = 30.0
-"""Between two proofs that a policy is heeded, and two looks for whether DeviceTaintRules are served."""
+"""Seconds between two proofs that a policy is enforced, and two checks whether DeviceTaintRules are served."""
 
 TIDY_SECONDS = 600.0
-"""At most so long until it is tried again to remove what is left of earlier fences."""
+"""Longest pause between tries to remove earlier fences that the settings no longer ask for."""
 
 AGAIN_SECONDS = 0.5
-"""Until a policy that is not heeded yet is tried again."""
+"""Seconds until a new policy that is not enforced yet is tried again."""
 
 SYNC_SECONDS = 10.0
-"""After how long it is a trouble that something cannot be listed."""
+"""Seconds after which an incomplete list is reported as a trouble."""
 
 VERSIONS = ("v1", "v1beta2")
-"""Versions of DeviceTaintRule that a fence may be made of, the best first."""
+"""Versions of DeviceTaintRule in which a fence may be written, the best first."""
 
 _REGISTRATION = "admissionregistration.k8s.io"
 RULES = desired_state.kind("DeviceTaintRule", "resource.k8s.io", "devicetaintrules", "v1beta2", optional=True)
@@ -57,7 +57,7 @@ KINDS = (RULES, POLICIES, BINDINGS, MUTATING, VALIDATING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What the settings ask for. fence: drivers; namespace: Muster's own; controller: the name of its user."""
+    """The settings on fences. fence: drivers; namespace: Muster's own; controller: the name of its user."""
 
     namespace: str
     controller: str
@@ -82,18 +82,18 @@ class Wish:
 
 
 class _Proof(NamedTuple):
-    """That a policy was heeded: as it stood then, and when, by the event loop's clock."""
+    """A proof that a policy was enforced. of: the policy and binding at that time; at: by the event loop's clock."""
 
     of: tuple[Identity, Identity]
     at: float
 
 
 class _NotYetError(RetryError):
-    """Something that was made a moment ago does not count yet, as was to be expected."""
+    """A policy that was created a moment ago is not enforced yet, which is expected."""
 
 
 class Fencer:
-    """Keeps fences while `run` runs. clock: that of the cycles which ask what is seen."""
+    """Keeps fences while `run` runs. clock: the same as that of the cycles, which call `seen`."""
 
     def __init__(
         self, connection: Connection, wish: Wish, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -104,10 +104,11 @@ class Fencer:
         self._clock = clock
         self._objects = Objects(connection, kinds, clock)
         self._version: str | None = None
-        """In which version rules are written; None where none is served, or nobody has looked yet."""
+        """The version in which rules are written; None where none is served, or before the first check."""
         self._looked = False
         self._wanted: frozenset[str] | None = None
-        """None until it is known what stands: fences of an earlier leader stay until then, and no new one goes up."""
+        """None until `want` is called with a synced store. Until then an earlier leader's fences of drivers in the
+        settings stay, and no new fence is created."""
         self._changes: Subscription | None = None
         self._proofs: dict[str, _Proof] = {}
         self._trouble = ""
@@ -115,13 +116,13 @@ class Fencer:
 
     @property
     def store(self) -> Store:
-        """What is watched, for whoever wants to know of changes."""
+        """The store of the watched objects, for subscriptions to their changes."""
         return self._objects.store
 
     # The port.
 
     def seen(self) -> Barriers:
-        """Return what stands now."""
+        """Return the present state of the fences."""
         if not self._wish.any:
             return Barriers()
         trouble = self._trouble or "; ".join(f"{kind}: {why}" for kind, why in self.store.troubles().items())
@@ -138,18 +139,18 @@ class Fencer:
         )
 
     def want(self, drivers: frozenset[str]) -> None:
-        """Have these fences stand from now on, and no others; unless that was judged before it was seen what stands."""
+        """Keep the fences of exactly these drivers from now on. Ignored until the store is synced."""
         if self.store.synced and drivers != self._wanted:
             self._wanted = drivers
             if self._changes is not None:
                 self._changes.wake()
 
     def _rule(self, driver: str) -> datetime | None:
-        """Return since when a driver's rule stands as it must."""
+        """Return since when a driver's rule has existed with the wanted spec; None if it does not."""
         return self._fence_state(RULES, device_taint_rules.fence_name(driver), rule(driver))
 
     def _policy(self, name: str) -> datetime | None:
-        """Return since when a policy stands with its binding, and is heeded."""
+        """Return since when a policy and its binding have existed as wanted and enforced; None if they are not."""
         wanted = dict(self._wish.policies()).get(name)
         if wanted is None:
             return None
@@ -166,7 +167,7 @@ class Fencer:
             for kind in (MUTATING, VALIDATING)
             if (one := self._objects.find(kind, registration.NAME)) is not None and self._shows_all(kind, one.body)
         ]
-        # Both configurations, or nothing: the one adds the gate, the other sees that nobody came without it.
+        # Both configurations are required: one adds the gate, the other refuses pods that lack it.
         shown = [since for since in found if since is not None]
         return Webhooks(
             since=max(shown) if len(shown) == 2 else None,
@@ -183,14 +184,14 @@ class Fencer:
         return None if found is None or not desired_state.says(found.body, spec) else self._objects.since(kind, name)
 
     def _identities(self, name: str) -> tuple[Identity, Identity] | None:
-        """Return which policy and which binding of a name stand."""
+        """Return the identities of a policy and its binding; None unless both exist."""
         policy, binding = self._objects.find(POLICIES, name), self._objects.find(BINDINGS, name)
         return None if policy is None or binding is None else (policy.identity, binding.identity)
 
-    # What keeps it so.
+    # The loops that keep the objects.
 
     async def run(self) -> None:
-        """Keep what is wanted until cancelled; where nothing is, take away what an earlier Muster has left."""
+        """Keep the wanted objects until cancelled; if the settings want none, remove those of an earlier Muster."""
         if not self._wish.any:
             await self._tidy()
             return
@@ -236,7 +237,7 @@ class Fencer:
                         await changes.next()
 
     async def _fix(self) -> None:
-        """Write what differs from what is wanted: policies before rules, so that no fence stands open."""
+        """Write the objects that differ: policies before rules, so that no fence exists without its policy."""
         await self.store.wait_synced(SYNC_SECONDS)
         if self._version is None:
             self._version, self._looked = await served(self._connection), True
@@ -253,7 +254,7 @@ class Fencer:
         try:
             await self._objects.put(RULES, device_taint_rules.fence_name(driver), rule(driver), version=version)
         except errors.AbsentEndpointError:
-            self._version = None  # another release serves other versions: look again
+            self._version = None  # another release may serve another version: check again
             raise
 
     async def _keep_policies(self) -> None:
@@ -269,7 +270,7 @@ class Fencer:
             await self._prove(name)
 
     async def _prove(self, name: str) -> None:
-        """See that a policy is heeded as it stands now. Raises RetryError while it is not."""
+        """Prove that a policy is enforced in its present form. Raises RetryError while it is not."""
         identities, now = self._identities(name), asyncio.get_running_loop().time()
         proof = self._proofs.get(name)
         if identities is None or (proof is not None and proof.of == identities and now - proof.at < CHECK_SECONDS):
@@ -279,7 +280,7 @@ class Fencer:
         try:
             await self._connection.send(request)
         except FixError as error:
-            # Where both stand, either of them may be the one that is named.
+            # Where both policies exist, the refusal may name either.
             if not any(
                 f"'{policy}'" in str(error) for policy in (admission_policies.FENCE, admission_policies.COVERAGE)
             ):
@@ -294,13 +295,13 @@ class Fencer:
             )
 
     def _excuse(self, name: str) -> None:
-        """Have patience with a policy that has just been made: an API server heeds it after a second or two."""
+        """Raise _NotYetError for a policy that was created a moment ago: an API server enforces it within seconds."""
         since = self._objects.since(BINDINGS, name)
         if since is not None and self._clock() - since < SETTLING:
             raise _NotYetError(f"ValidatingAdmissionPolicy {name} is not heeded yet")
 
     def _fences(self) -> set[str]:
-        """Return the names of the fences that stand."""
+        """Return the names of the rules that are fences."""
         rules = self._objects.all(RULES)
         return {
             name
@@ -317,7 +318,7 @@ def rule(driver: str) -> Json:
 
 
 async def served(connection: Connection) -> str | None:
-    """Return in which version the API server takes the rules of fences; None where it takes none."""
+    """Return the version in which the API server serves DeviceTaintRules for fences; None where it serves none."""
     for version in VERSIONS:
         with contextlib.suppress(errors.AbsentEndpointError):
             await connection.get(desired_state.collection(RULES, version), {"limit": 1})
@@ -326,14 +327,14 @@ async def served(connection: Connection) -> str | None:
 
 
 class ClusterFences(NamedTuple):
-    """What stands in a cluster: fences as driver and time of creation, and the policies that are bound, by name."""
+    """The fences of a cluster as driver and time of creation, and the names of the policies that are bound."""
 
     fences: list[tuple[str, datetime]]
     policies: list[str]
 
 
 async def cluster_fences(connection: Connection) -> ClusterFences:
-    """Return what stands now, whoever has put it up."""
+    """Return the present fences and bound policies of the cluster, from any process."""
     bindings = (await connection.get(desired_state.collection(BINDINGS, BINDINGS.version))).get("items") or ()
     bound = {item["metadata"]["name"] for item in bindings}
     fences = await _fence_rules(connection, await served(connection))
@@ -344,9 +345,9 @@ async def cluster_fences(connection: Connection) -> ClusterFences:
 
 
 async def lift(connection: Connection, drivers: Collection[str] = ()) -> list[str]:
-    """Remove the fences of these drivers; of all, and the policies with them, where none is named.
+    """Remove the fences of these drivers; if none is named, all fences and their policies.
 
-    Return what was removed. A leader whose settings ask for it puts it up again.
+    Return the removed objects. A leader whose settings ask for them creates them again.
     """
     removed: list[str] = []
     version = await served(connection)
@@ -363,7 +364,7 @@ async def lift(connection: Connection, drivers: Collection[str] = ()) -> list[st
 
 
 async def _fence_rules(connection: Connection, version: str | None) -> dict[str, TaintRule]:
-    """Return the rules of fences by driver; none where no version is served."""
+    """Return the rules that are fences by driver; none where no version is served."""
     if version is None:
         return {}
     items = (await connection.get(desired_state.collection(RULES, version))).get("items") or ()

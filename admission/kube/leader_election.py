@@ -1,10 +1,10 @@
-"""Who leads: one holder at a time of a Lease (coordination.k8s.io/v1).
+"""Leader election: at most one holder at a time of a Lease (coordination.k8s.io/v1).
 
-Nobody's clock but our own is trusted, and of ours only how much time passes: a lease is taken for dead when its record
-has not changed for as long as it promised to be renewed, counted from when we saw it (client-go,
-tools/leaderelection/leaderelection.go, v0.37). A holder counts from before it sent its last good renewal and gives up
-after a shorter time, so it stops before anyone else may begin. What a holder does that was stopped too long to notice
-is refused by the ledger, for which every term has a larger epoch than those before it.
+Only the local clock is trusted, and only for differences: a lease counts as expired when its record has not changed for
+its lease duration, counted from when this process saw the change (client-go, tools/leaderelection/leaderelection.go,
+v0.37). A holder counts from before it sent its last successful renewal, and gives up after a shorter time, so it stops
+before another may begin. A holder that was paused too long to notice is fenced off by the ledger: every term has a
+larger epoch than those before it, and the ledger refuses writes of older epochs.
 """
 
 import asyncio
@@ -30,7 +30,8 @@ from admission.kube.writers import events
 log = structlog.get_logger(__name__)
 
 CHECKS = 4
-"""Who stands by counts from when it has seen the last renewal: a look that comes late makes a failover as late."""
+"""How often a standby reads the lease per retry time: it counts from when it sees the last renewal, so a late read
+delays a failover by as much."""
 
 FIRST_EPOCH_AT = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -39,8 +40,8 @@ FIRST_EPOCH_AT = datetime(2025, 1, 1, tzinfo=UTC)
 class Durations:
     """Seconds; retry < renew < lease.
 
-    lease: others wait so long after the last renewal. renew: we give up so long after it. retry: between two renewals;
-    who stands by looks LOOKS times as often.
+    lease: a standby waits so long after the last renewal. renew: the holder gives up so long after it. retry: between
+    two renewals; a standby reads the lease CHECKS times as often.
     """
 
     lease: float = 15.0
@@ -50,31 +51,31 @@ class Durations:
 
 @dataclass(slots=True, kw_only=True)
 class Term:
-    """One time of leading. epoch: larger than that of every term before it, of any process."""
+    """One term as leader. epoch: larger than that of every earlier term of any process."""
 
     epoch: int
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     deadline: float
-    """When it is lost unless it is renewed, on the loop's clock."""
+    """When the term ends unless it is renewed, on the loop's clock."""
     version: str
 
     @property
     def leads(self) -> bool:
-        """Whether we lead at this very moment, also when the loop was too busy to set `lost`."""
+        """Whether this process leads now, correct even if the loop was too busy to set `lost`."""
         return not self.lost.is_set() and asyncio.get_running_loop().time() < self.deadline
 
 
 @dataclass(slots=True)
 class _Observed:
-    """A record of another holder, as we last saw it."""
+    """Another holder's record, as last seen."""
 
     version: str = ""
     until: float = 0.0
-    """When it is taken for dead unless it changes."""
+    """When the lease counts as expired unless the record changes, on the loop's clock."""
 
 
 class Lease:
-    """Our candidacy for one Lease."""
+    """This process's candidacy for one Lease."""
 
     def __init__(
         self,
@@ -93,14 +94,14 @@ class Lease:
         self._clock = clock
         self._observed = _Observed()
         self._last_epoch = 0
-        # One slow request must not eat the time in which others could renew.
+        # One slow request must leave time for another renewal before the deadline.
         self._patience = Patience(tries=1, timeout=max(0.1, self._durations.renew / 2))
 
     @asynccontextmanager
     async def lead(self) -> AsyncGenerator[Term]:
-        """Wait until we lead, renew while the block runs, and give the lease back at its end.
+        """Wait for the leadership, renew the lease while the block runs, and release it at the end.
 
-        When `term.lost` is set, someone else may lead soon: leave the block, and ask again.
+        When `term.lost` is set, another process may lead soon: leave the block, and call `lead` again.
         """
         term = await self._acquire()
         failure: Exception | None = None
@@ -131,13 +132,13 @@ class Lease:
             await asyncio.sleep(self._pause())
 
     def _pause(self) -> float:
-        """Return the seconds until the next try: no more than until the holder is dead unless it renews."""
+        """Return the seconds until the next try: at most until the holder's lease expires, with some jitter."""
         usual = backoff.spread(self._durations.retry, self._durations.retry * 1.2) / CHECKS
         left = self._observed.until - self._now()
         return min(usual, left + backoff.spread(0.0, self._durations.retry / 20)) if left > 0 else usual
 
     async def _try_to_acquire(self) -> Term | None:
-        """Take the lease if it is free, given back, or dead."""
+        """Acquire the lease if it does not exist, was released, or has expired; None otherwise."""
         try:
             found = await self._connection.get(self._path, patience=self._patience, urgent=True)
         except errors.AbsentEndpointError:
@@ -150,10 +151,10 @@ class Lease:
         return await self._try_acquire(found["metadata"]["resourceVersion"], transitions)
 
     async def _create(self) -> Term | None:
-        """Make the lease.
+        """Create the lease; None when another process was first.
 
-        Its transitions do not begin at 0: somebody may have deleted it, and the ledger would refuse an epoch that is
-        smaller than those before for ever. Seconds since 2025 exceed what any number of takeovers can have counted.
+        Its transitions do not begin at 0: an earlier lease may have been deleted, and the ledger would refuse every
+        epoch smaller than that lease's last. They begin at the seconds since 2025, which exceed any count of takeovers.
         """
         began = self._now()
         transitions = max(self._last_epoch, int((self._clock() - FIRST_EPOCH_AT).total_seconds()))
@@ -192,11 +193,12 @@ class Lease:
         )
 
     async def _keep(self, term: Term) -> None:
-        """Renew until that fails for too long, then say that the term is lost."""
+        """Renew the lease until renewals fail for too long, then set `term.lost`."""
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(term.deadline) as limit:
-                    # aiohttp takes our cancellation for its own when a request times out in the same moment.
+                    # `expired` is checked since aiohttp may turn our cancellation into its own timeout, when a request
+                    # times out at the same moment.
                     while not limit.expired():
                         await asyncio.sleep(self._durations.retry)
                         began = self._now()
@@ -209,12 +211,12 @@ class Lease:
         term.lost.set()
 
     async def _renew(self, term: Term) -> bool:
-        """Say that we are still there. Raises GoneError when another client holds the lease, or it is gone."""
+        """Renew the lease; return whether that succeeded. Raises GoneError when another holds it, or it is gone."""
         body = renewal(at=self._clock(), version=term.version)
         try:
             written = await self._patch(body)
         except ConflictError:
-            # Somebody touched the record, or it was us and the answer was lost.
+            # Another client changed the record, or the answer to our last renewal was lost.
             term.version = await self._still_ours(term)
             return False
         except GoneError:
@@ -226,7 +228,7 @@ class Lease:
         return True
 
     async def _still_ours(self, term: Term) -> str:
-        """Return the version to renew from; the old one if the record cannot be read now. Raises GoneError."""
+        """Return the version to renew from; the old one if the record cannot be read. Raises GoneError if not ours."""
         try:
             found = await self._connection.get(self._path, patience=self._patience, urgent=True)
         except GoneError:
@@ -239,7 +241,7 @@ class Lease:
         return str(found["metadata"]["resourceVersion"])
 
     async def _release(self, term: Term) -> None:
-        """Give the lease back, so that the next leader need not wait. Only while it is surely ours."""
+        """Release the lease, so that the next leader need not wait. Only while this process surely holds it."""
         if not term.leads:
             return
         term.lost.set()
@@ -268,7 +270,7 @@ class Lease:
 def record(
     holder: str, durations: Durations, *, at: datetime, transitions: int, version: str = "", name: str = ""
 ) -> dict[str, Any]:
-    """Return the Lease of a new holder. With a version, the API server refuses it if the Lease has changed."""
+    """Return the Lease of a new holder. With a version, the API server refuses the write if the Lease has changed."""
     meta = {"name": name} if name else {"resourceVersion": version}
     return {
         "apiVersion": "coordination.k8s.io/v1",
@@ -276,7 +278,7 @@ def record(
         "metadata": meta,
         "spec": {
             "holderIdentity": holder,
-            # Whole seconds are all that the API has; rounding up keeps the others waiting long enough.
+            # The API has only whole seconds; rounding up makes the standbys wait long enough.
             "leaseDurationSeconds": max(1, -int(-durations.lease // 1)),
             "acquireTime": events.micro_time(at),
             "renewTime": events.micro_time(at),
@@ -286,15 +288,15 @@ def record(
 
 
 def renewal(*, at: datetime, version: str) -> dict[str, Any]:
-    """Return the change of a Lease that its holder renews.
+    """Return the patch by which the holder renews its Lease.
 
-    Never without the version: it would count as renewed although another client had taken it.
+    It needs the version: without it, the write would succeed although another process holds the lease.
     """
     return {"metadata": {"resourceVersion": version}, "spec": {"renewTime": events.micro_time(at)}}
 
 
 def release(*, at: datetime, version: str) -> dict[str, Any]:
-    """Return the change of a Lease that its holder gives back; the transitions stay, for the next epoch."""
+    """Return the patch by which the holder releases its Lease; the transitions stay, for the next epoch."""
     spec = {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": events.micro_time(at)}
     return {"metadata": {"resourceVersion": version}, "spec": spec}
 
@@ -304,7 +306,10 @@ def _transitions(lease: Json) -> int:
 
 
 async def ensure(connection: Connection, name: str) -> None:
-    """Create the namespace unless it is there. Raises ForbiddenError, naming the permission, when that is refused."""
+    """Create Muster's own namespace, in which its lease lives, unless it exists.
+
+    Raises ForbiddenError, which names the permission, when that is refused.
+    """
     try:
         await connection.get(paths.join("/api/v1/namespaces", name))
     except GoneError:

@@ -1,6 +1,6 @@
-"""A Secret that several processes of Muster share: the authorities of the webhook's certificates.
+"""A Secret that several processes of Muster share, with the authorities of the webhook's certificates.
 
-Whoever writes names the version that it has read, so of two that write at the same time one fails and reads again.
+A writer names the version that it has read, so of two concurrent writers one fails and reads again.
 """
 
 import base64
@@ -16,7 +16,7 @@ from admission.kube.client.errors import AbsentEndpointError
 
 
 class SecretVault:
-    """The entries of one Secret: the real `webhook.rotating.Vault`."""
+    """The entries of one Secret: the real `webhook.tls.rotation.Vault`."""
 
     def __init__(self, connection: Connection, *, namespace: str, name: str) -> None:
         self._connection = connection
@@ -39,7 +39,7 @@ class SecretVault:
         return entries, str(found["metadata"]["resourceVersion"])
 
     async def write(self, entries: Mapping[str, bytes], version: str | None) -> None:
-        """Make the Secret, or replace the entries of a version. Raises ConflictError when another client was faster."""
+        """Create the Secret, or replace the entries of a version. Raises ConflictError when it has another version."""
         metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}
         metadata["labels"] = {names.MANAGED_BY: names.FIELD_MANAGER}
         data = {key: base64.b64encode(value).decode() for key, value in entries.items()}

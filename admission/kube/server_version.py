@@ -1,7 +1,7 @@
-"""Which release of Kubernetes the cluster runs, looked at again and again: the real `flow.ports.Scheduler`.
+"""The release of Kubernetes that the cluster runs, read periodically: the real `ports.Scheduler`.
 
-The API server is asked; kube-scheduler is taken for one of the same release, as it is but for the minutes of an
-upgrade. Its feature gates cannot be seen, and are taken for the defaults.
+The API server reports its release; kube-scheduler is assumed to be of the same one, which holds except for minutes
+during an upgrade. Its feature gates cannot be read, and are assumed to have their defaults.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from admission.kube.client.connection import Connection, ServerVersions
 log = structlog.get_logger(__name__)
 
 CHECK_SECONDS = 30.0
-"""Between two looks: upgrading takes longer, and the answer is a few hundred bytes."""
+"""Seconds between two reads: an upgrade takes longer, and the answer is a few hundred bytes."""
 
 _FRACTIONAL_RANGES = (1, 37)
-"""From this minimum compatibility version on the gate DRAFractionalCapacityRange is on by default."""
+"""The minimum compatibility version from which the gate DRAFractionalCapacityRange is on by default."""
 
 
 class Versions:
-    """What the cluster's kube-scheduler decides like. chosen: what the operator says it is, whatever is seen."""
+    """The profile of the cluster's kube-scheduler. chosen: the operator's setting, which overrides what is read."""
 
     def __init__(self, chosen: SchedulerProfile | None = None) -> None:
         self._chosen = chosen
@@ -33,11 +33,11 @@ class Versions:
 
     @property
     def profile(self) -> SchedulerProfile | None:
-        """The profile to decide by; None for a version that nothing is predicted for, or while none was seen."""
+        """The profile to predict by; None for a version that cannot be predicted, or before the first read."""
         return self._chosen or self._seen
 
     async def probe(self, connection: Connection) -> None:
-        """Ask for the version, and say what follows from it when it is another one than before."""
+        """Read the version, and log the resulting profile when the version has changed."""
         version = await connection.versions()
         if version == self._version:
             return
@@ -45,7 +45,7 @@ class Versions:
         self._log_version(version)
 
     async def keep(self, connection: Connection, *, every: float = CHECK_SECONDS) -> None:
-        """Look again until cancelled. While there is no answer, what was seen last stays."""
+        """Read the version periodically until cancelled. While there is no answer, the last one stays."""
         while True:
             await asyncio.sleep(every)
             try:

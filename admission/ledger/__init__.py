@@ -1,8 +1,8 @@
 """The books in SQL: SQLite in WAL mode, or PostgreSQL.
 
-`ledger.SqlLedger` is what the rest of Muster calls; `migrations` makes and upgrades the schema. Rows stay in this
-package. The transactions and their postings are only ever added to, chained by hashes; balances and what is open are
-projections of them, written in the same SQL transaction.
+The rest of Muster calls `sql_ledger.SqlLedger`; `db.migrations` creates and upgrades the schema. Rows stay in this
+package. Transactions and their postings are append-only and chained by hashes. Balances and the open gangs, seats and
+holdings are projections of them, written in the same SQL transaction.
 """
 
 __all__ = ["audit", "db", "journal", "reports", "sql_ledger"]

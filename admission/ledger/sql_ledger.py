@@ -1,4 +1,4 @@
-"""The ledger that the flow posts to, in a SQL database."""
+"""The ledger of one cluster in a SQL database: what the controller, the commands and the dashboard call."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -16,7 +16,7 @@ from admission.accounting.accruals import QueueMeter
 from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import BudgetShare, Entry, Posted, UsageInterval
 from admission.api.values.names import QueueName
-from admission.errors import LedgerAwayError, LedgerVersionError
+from admission.errors import LedgerUnavailableError, LedgerVersionError
 from admission.ledger.audit import close_period, rebuild, verify
 from admission.ledger.audit.close_period import Order
 from admission.ledger.audit.verify import Verification
@@ -31,8 +31,8 @@ from admission.ledger.reports.statement import Statement
 T = TypeVar("T")
 
 PATIENCE = 5.0
-"""Seconds for which a call is tried again while the database is away or other writers come first. What takes longer is
-for the caller to wait for."""
+"""Seconds for which a call is retried while the database is away or other writers come first. After that the caller
+decides whether to wait."""
 
 _UNDEFINED_TABLE = "42P01"
 """PostgreSQL's SQLSTATE."""
@@ -47,7 +47,7 @@ class SqlLedger:
         self._cluster = cluster
         self._turn = asyncio.Lock()
         self._read: read.Head | None = None
-        """Where the books ended that were read last."""
+        """The end of the chain at the latest read."""
 
     @classmethod
     @asynccontextmanager
@@ -55,7 +55,8 @@ class SqlLedger:
         """Yield the ledger at a URL (sqlite or postgresql).
 
         Raises LedgerVersionError when its schema is missing, older or newer than this program's, LedgerCorruptError
-        when the file is no database, LedgerAwayError when the database does not answer, and FixError for a bad URL.
+        when the file is no database, LedgerUnavailableError when the database does not answer, and FixError for a bad
+        URL.
         """
         parsed = database_url.parsed(url)
         await _check_presence(parsed)
@@ -67,7 +68,7 @@ class SqlLedger:
             yield cls(engine, parsed, cluster)
 
     async def load(self) -> Book:
-        """Return what is open, and every balance."""
+        """Return the book: every balance, and the open gangs, seats and holdings."""
 
         async def once() -> Book:
             async with engines.reading(self._engine) as connection:
@@ -77,7 +78,7 @@ class SqlLedger:
         return await self._persist(once)
 
     async def sequence(self) -> int:
-        """Return the number of the latest entry, whoever wrote it; 0 before the first."""
+        """Return the number of the latest entry, by any writer; 0 before the first."""
 
         async def once() -> int:
             async with engines.reading(self._engine) as connection:
@@ -87,10 +88,10 @@ class SqlLedger:
         return await self._persist(once)
 
     async def since(self, sequence: int, *, most: int) -> list[Entry] | None:
-        """Return the entries after a number, in order; None where they do not tell all that has changed since.
+        """Return the entries after a number, in order; None where they do not explain every change since.
 
-        So it is with more than `most` of them, where the books are not those that were read up to that number (restored
-        from a backup, say), where some were archived, and where what is open was made again.
+        None is returned for more than `most` entries, for books other than those read up to that number (restored from
+        a backup, for example), and after entries were archived or the projections rebuilt.
         """
 
         async def once() -> list[Entry] | None:
@@ -111,12 +112,12 @@ class SqlLedger:
     async def post_all(
         self, entries: Sequence[Entry], *, epoch: int, shares: Sequence[BudgetShare] = ()
     ) -> list[Posted]:
-        """Record entries under a leader's epoch, in order, all or none; a key that is there already changes nothing.
+        """Record entries under a leader's epoch, in order, all or none; an entry whose key is stored changes nothing.
 
-        shares: what this cluster takes of shared budgets with them. Raises BudgetTakenError when all clusters together
-        would exceed a limit, DeposedError when a later leader has written, ConflictError when an entry was made for
-        another book than the ledger's or is older than its latest (load it again), LedgerAwayError when the outcome is
-        unknown (post the same entries again), PageError and AmountError as `forms.check`.
+        shares: this cluster's shares of shared budgets with these entries. Raises BudgetTakenError when all clusters
+        together would exceed a limit, DeposedError when a later leader has written, ConflictError when an entry was
+        made for another book than the ledger's or is older than its latest (load it again), LedgerUnavailableError when
+        the outcome is unknown (post the same entries again), PageError and AmountError as `entry_rules.check`.
         """
 
         async def once() -> list[Posted]:
@@ -130,11 +131,10 @@ class SqlLedger:
         return await self._in_turn(once)
 
     async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> list[BudgetShare]:
-        """Write down what this cluster has taken of shared budgets, also where that is over the limit.
+        """Store this cluster's shares of shared budgets, even where the sum exceeds the limit.
 
-        Of periods that begin after `now` it has taken nothing any more where no share is stated.
-        Return the same shares in their order, with `seconds` as what all clusters together have taken. Raises
-        DeposedError and LedgerAwayError.
+        A period that begins after `now` and has no stated share is reset to zero. Return the same shares in their
+        order, with `seconds` as the sum over all clusters. Raises DeposedError and LedgerUnavailableError.
         """
 
         async def once() -> list[BudgetShare]:
@@ -150,12 +150,12 @@ class SqlLedger:
             return await usage.spent(connection, self._cluster, since)
 
     async def usage(self, since: datetime) -> list[UsageInterval]:
-        """Return the same, interval by interval between marks, oldest first."""
+        """Return the same use by intervals between marks, oldest first."""
         async with self.snapshot() as connection:
             return await usage.usage(connection, self._cluster, since)
 
     async def fence(self, epoch: int) -> None:
-        """Shut out the leaders of earlier epochs; a new leader does so before it loads. Raises DeposedError."""
+        """Fence off the leaders of earlier epochs; a new leader does so before `load`. Raises DeposedError."""
 
         async def once() -> None:
             async with engines.writing(self._engine) as connection:
@@ -164,7 +164,7 @@ class SqlLedger:
         await self._in_turn(once)
 
     async def amend(self, entries: Sequence[Entry], *, known: Book) -> list[Posted]:
-        """Record entries beside the leader, for a book that was loaded. Raises ConflictError when it has gone on."""
+        """Record entries without the leadership. Raises ConflictError when the ledger is ahead of the book `known`."""
 
         async def once() -> list[Posted]:
             async with engines.writing(self._engine) as connection:
@@ -173,9 +173,9 @@ class SqlLedger:
         return await self._in_turn(once)
 
     async def rebuild(self, note: Entry) -> Posted:
-        """Make balances and what is open again from the chain, and record an entry without lines that says so.
+        """Rebuild the projections from the chain, and record an entry without lines that notes it.
 
-        Raises LedgerCorruptError when the chain is wrong, and ConflictError when others write meanwhile.
+        Raises LedgerCorruptError when the chain is wrong, and ConflictError when another client writes meanwhile.
         """
         async with self.snapshot() as connection:
             book = await rebuild.replayed(connection, self._cluster)
@@ -207,46 +207,46 @@ class SqlLedger:
     async def verify(self, *, archive: Path | None = None) -> Verification:
         """Replay the books; return how far they are right and the first finding, if any.
 
-        archive: the folder with the archives of closed periods, to begin with the very first row; by default what the
-        latest closing carried forward is taken for right.
+        archive: the folder with the archives of closed periods, to replay from the very first row; by default the state
+        that the latest closing carried forward is trusted.
         """
         with translated(self._url):
             async with engines.reading(self._engine, seconds=engines.PATIENT_SECONDS) as connection:
                 return await verify.verify(connection, self._cluster, archive=archive)
 
     async def statement(self, queue: QueueName | None, start: datetime, end: datetime) -> Statement:
-        """Return what moved on a queue, or on all, from start on and before end, with running balances."""
+        """Return the movements of a queue, or of all queues, in [start, end), with running balances."""
         async with self.snapshot() as connection:
             return await statement.statement(connection, self._cluster, queue, start, end)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
-        """Yield a connection that sees one state of all clusters' books throughout, for reports and exports."""
+        """Yield a connection that sees one consistent state of all clusters' books, for reports and exports."""
         with translated(self._url):
             async with engines.reading(self._engine, seconds=engines.PATIENT_SECONDS) as connection:
                 yield connection
 
     async def _in_turn(self, write: Callable[[], Awaitable[T]]) -> T:
-        """Write when earlier calls are through, so that their order is kept also when one has to be repeated."""
+        """Write after earlier calls have finished, so that a retry does not change the order."""
         async with self._turn:
             return await self._persist(write)
 
     async def _persist(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Try again while the database is away, for a while.
+        """Retry while the database is away, for PATIENCE seconds.
 
-        Writing twice is safe: a commit whose answer was lost is found by the keys of its entries.
+        Writing twice is safe: after a commit whose answer was lost, the retry finds the entries by their keys.
         """
         retrying = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception_type((LedgerAwayError, post.OvertakenError)),
+            retry=tenacity.retry_if_exception_type((LedgerUnavailableError, post.OvertakenError)),
             wait=tenacity.wait_random_exponential(multiplier=0.02, max=1.0),
-            # Once at least: a connection may have died long ago, and only the wait for its answer has shown it.
+            # At least one retry: only the timeout of the first attempt shows that a connection died long ago.
             stop=tenacity.stop_all(tenacity.stop_after_delay(PATIENCE), tenacity.stop_after_attempt(2)),
             reraise=True,
         )
         try:
             return await retrying(self._translated, work)
         except post.OvertakenError as error:
-            raise LedgerAwayError(
+            raise LedgerUnavailableError(
                 f"the ledger {database_url.shown(self._url)} is busy with the writes of other processes"
             ) from error
 

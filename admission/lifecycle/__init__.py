@@ -1,4 +1,4 @@
-"""Derives what follows from a grant until it is released."""
+"""Derives the ledger entries that follow a grant."""
 
 __all__ = [
     "deleted_queues",

@@ -1,13 +1,13 @@
-"""Queues that are deleted while their gangs run keep their place in the tree, so that nothing becomes free by it.
+"""Deleted queues whose gangs still run: they keep their place in the tree, so that their deletion frees no quota.
 
-Otherwise what a deleted queue has borrowed would count against no queue, and its siblings could take it once more. The
-ledger does not record parents, so the Queue itself has to stay: it carries the finalizer `muster.dev/in-use` while it,
-or a queue below it, has anything open in the books. (Kueue keeps a ClusterQueue so, with
+Otherwise what a deleted queue has borrowed would count against no queue, and its siblings could borrow it again. The
+ledger does not record parents, so the Queue object has to stay: it has the finalizer `muster.dev/in-use` while it, or a
+queue below it, has open entries in the ledger. (Kueue keeps a ClusterQueue in this way, with
 `kueue.x-k8s.io/resource-in-use`.)
 
-The finalizer may be removed by hand, and an edit may leave a queue that cannot be read. Then a leader keeps what it has
-seen go, and the next leader does not know of it. The same holds for what a deleted queue has spent of a budget above
-it.
+A user may remove the finalizer by hand, and an edit may make a queue malformed. Then a leader keeps the queues that it
+has seen disappear, but the next leader does not know of them. The same holds for what a deleted queue has spent of a
+budget above it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,14 +26,14 @@ Queues = Mapping[QueueName, Queue]
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """That Muster may not take its finalizer from a queue: why, and until when it is not tried again."""
+    """Why Muster's finalizer could not be removed from a queue, and when to try again."""
 
     why: str
     until: datetime
 
     @property
     def message(self) -> str:
-        """Return what keeps the queue, and the fix."""
+        """Return why the queue stays, and the remedy."""
         return (
             f"Muster may not take its finalizer {names.IN_USE} away: {self.why}; mend that, or take it away by hand"
             ' (see "Deleting a queue" in docs/concepts.md)'
@@ -41,16 +41,16 @@ class Refusal:
 
 
 def after(snapshot: Snapshot, *, seen: Queues, gone: Queues) -> dict[QueueName, Queue]:
-    """Return the queues that are gone now. seen: those that were there before; gone: those that were not, even then.
+    """Return the queues that are gone now. seen: those of the snapshot before; gone: those that were gone even then.
 
-    A queue that was deleted has no quota any more; one that cannot be read keeps what it had, as it does in the ledger.
+    A deleted queue has no quota any more; a malformed one keeps its quota, as it does in the ledger.
     """
     left = {name: queue for name, queue in {**gone, **seen}.items() if name not in snapshot.queues}
     return {name: _without_nominations(queue, snapshot) for name, queue in left.items()}
 
 
 def unkept(snapshot: Snapshot) -> list[Meta]:
-    """Return the queues that do not carry the finalizer yet; one that is being deleted takes none any more."""
+    """Return the queues without the finalizer; a queue that is being deleted cannot get it any more."""
     return [
         queue.meta
         for queue in snapshot.queues.values()
@@ -59,9 +59,9 @@ def unkept(snapshot: Snapshot) -> list[Meta]:
 
 
 def unused(snapshot: Snapshot, queues: Queues, placements: Iterable[Placement]) -> list[Meta]:
-    """Return the queues that are being deleted and may lose Muster's finalizer. queues: as in `users`.
+    """Return the deleted queues whose finalizer Muster may remove. queues: as in `users`.
 
-    A queue that cannot be read is deleted like any other.
+    A malformed queue is deleted like any other.
     """
     metas = [*(queue.meta for queue in snapshot.queues.values()), *snapshot.unread_queues.values()]
     waiting = [meta for meta in metas if meta.deleted is not None and names.IN_USE in meta.finalizers]
@@ -72,7 +72,7 @@ def unused(snapshot: Snapshot, queues: Queues, placements: Iterable[Placement]) 
 
 
 def users(queues: Queues, placements: Iterable[Placement]) -> dict[QueueName, list[str]]:
-    """Return the gangs that have anything open in or below each queue. queues: those that are there or keep a place."""
+    """Return the gangs with open entries in or below each queue. queues: those that exist or keep a place."""
     found: dict[QueueName, list[str]] = {}
     for placement in placements:
         for name in _upwards(placement.queue, queues):
@@ -81,7 +81,7 @@ def users(queues: Queues, placements: Iterable[Placement]) -> dict[QueueName, li
 
 
 def _upwards(queue: QueueName, queues: Queues) -> Iterator[QueueName]:
-    """Yield a queue and those above it as they are declared, though they may have no place in the tree."""
+    """Yield a queue and its declared ancestors, which need not have a place in the tree."""
     seen: set[QueueName] = set()
     above: QueueName | None = queue
     while above is not None and above not in seen:

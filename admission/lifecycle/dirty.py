@@ -1,7 +1,7 @@
-"""Gangs in the books for which an entry may follow: something about them changed since none did.
+"""Dirty gangs: those in the ledger for which a new entry may follow, because their inputs have changed.
 
-`transitions` derives settlements, adjustments and releases from a gang's placement, its pods and claims and their
-devices. While all of these are the same objects, it derives nothing that it did not before.
+`transitions` derives settlements, adjustments and releases from a gang's placement, its pods and claims, and their
+devices. While all of these are the same objects, it derives nothing new, so the gang can be skipped.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -17,17 +17,17 @@ from admission.lifecycle.transitions import ObservedAllocations
 
 @dataclass(slots=True)
 class DirtyGangs:
-    """The gangs that are to be looked at, and what was seen when the others were. One per leader."""
+    """The gangs to examine, and the inputs of the last examination. One per leader."""
 
     _snapshot: Snapshot = field(default_factory=Snapshot)
     _meters: Meters | None = None
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
     _open: set[GangUid] = field(default_factory=set)
     _followed: set[GangUid] = field(default_factory=set)
-    """Those of which something followed in this cycle, and may not have come to pass."""
+    """Gangs with an entry in this cycle; posting it may fail, so they stay dirty."""
 
     def refresh(self, book: Book, observed: ObservedAllocations, users: Mapping[Uid, Collection[Uid]]) -> None:
-        """Note what changed. users: by the UIDs of claims, the pods with a seat in the book that use them."""
+        """Mark the gangs whose inputs changed. users: by the UID of a claim, the pods with a seat that use it."""
         before, snapshot = self._snapshot, observed.snapshot
         rules = (before.malformed == snapshot.malformed, before.classes == snapshot.classes)
         if self._meters is not observed.meters or not all(rules):
@@ -42,15 +42,15 @@ class DirtyGangs:
         self._snapshot, self._meters, self._placements = snapshot, observed.meters, book.placements
 
     def placements(self, book: Book) -> Iterator[Placement]:
-        """Yield the gangs of which something may follow."""
+        """Yield the placements of dirty gangs."""
         return (placement for uid, placement in book.placements.items() if uid in self._open)
 
     def follows(self, uid: GangUid) -> None:
-        """Note that something follows of a gang."""
+        """Record that an entry for a gang was derived."""
         self._followed.add(uid)
 
     def rest(self) -> None:
-        """Note that nothing more follows of the others as they are now."""
+        """Mark all gangs clean but those with an entry in this cycle."""
         self._open, self._followed = self._followed, set()
 
 
@@ -64,13 +64,13 @@ def _by_pods(before: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[GangU
 def _by_claims(
     before: Snapshot, snapshot: Snapshot, book: Book, users: Mapping[Uid, Collection[Uid]]
 ) -> Iterator[GangUid]:
-    """Yield the gangs that pay for a claim that changed, and those with a pod that uses it."""
+    """Yield the gangs charged for a changed claim, and those with a pod that uses it."""
     keys = changed(before.claims, snapshot.claims)
     found = (claims.get(key) for key in keys for claims in (before.claims, snapshot.claims))
     known = [claim for claim in found if claim is not None]
     if not known:
         return
-    # A claim that kube-scheduler has made for extended resources goes by its pod in the books.
+    # The ledger keys a claim that kube-scheduler made for extended resources by its pod.
     pods = {Uid(uid) for claim in known for uid in (*claim.reserved_for, *(owner.uid for owner in claim.meta.owners))}
     yield from (book.owners[uid] for uid in pods if uid in book.owners)
     uids = {claim.meta.uid for claim in known}
@@ -79,7 +79,7 @@ def _by_claims(
 
 
 def _by_slices(before: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[GangUid]:
-    """Yield the gangs that hold a device of a pool of which a slice changed."""
+    """Yield the gangs that hold a device of a pool with a changed slice."""
     keys = changed(before.slices, snapshot.slices)
     known = (slices.get(key) for key in keys for slices in (before.slices, snapshot.slices))
     pools = {(piece.driver, piece.pool) for piece in known if piece is not None}
@@ -92,7 +92,7 @@ def _by_slices(before: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[Gan
 
 
 def _sharing(gang: GangUid, book: Book, before: Mapping[GangUid, Placement]) -> Iterator[GangUid]:
-    """Yield the gangs that pay for what the pods of another one use, or used."""
+    """Yield the gangs charged for claims that the pods of another gang use, or used before."""
     for placement in (book.placements.get(gang), before.get(gang)):
         for seat in placement.seats.values() if placement is not None else ():
             for uid in seat.claims:

@@ -1,8 +1,8 @@
-"""The time of the books, and when they are marked.
+"""The time of ledger entries, and the times of usage marks.
 
-Time never goes back in the books: a clock that does is not followed, and no entry is older than the latest one. A mark
-(`books.usage`) is due at every full hour of UTC and wherever a budget's period begins or ends, so that the usage of a
-period is a sum of whole marks.
+Time never goes back in the ledger: if the clock does, no entry gets a time before the latest one. A mark
+(`books.usage`) is due at every full hour of UTC and at both ends of a budget's period, so that the usage of a period is
+a sum of whole marks.
 """
 
 from collections.abc import Iterable
@@ -15,33 +15,33 @@ from admission.quota import budget_periods
 HOUR = timedelta(hours=1)
 
 NOTABLE = timedelta(seconds=5)
-"""How far a clock may be behind before anybody is told."""
+"""How far behind a clock must be to be reported."""
 
 
 MOMENT = timedelta(microseconds=1)
-"""The shortest time that the books tell apart."""
+"""The resolution of the ledger's times."""
 
 
 def onward(now: datetime, book: Book) -> datetime:
-    """Return what time it is for the books: now, or a moment after their latest entry where the clock is behind it.
+    """Return the time for a new entry: now, or a moment after the latest entry if the clock is behind it.
 
-    Not the same time again: a gang that is taken back and granted again in it would seem to be posted once more, since
-    keys of entries tell reservations apart by their times.
+    The same time would not do: the keys of entries distinguish reservations by their times, so a gang that is evicted
+    and granted again at one time would seem to be posted twice.
     """
     return now if book.at is None or now >= book.at else book.at + MOMENT
 
 
 def behind(now: datetime, time: datetime) -> timedelta:
-    """Return how far the clock is behind the time of the books; zero where that is little."""
+    """Return how far the clock is behind the ledger's time; zero if it is not worth a report."""
     late = time - now
     return late if late >= NOTABLE else timedelta(0)
 
 
 def marks(book: Book, budgets: Iterable[Budget], now: datetime) -> list[datetime]:
-    """Return the times at which the books have to be marked before anything of `now` is written, in order.
+    """Return the times of the marks that are due before any entry of `now`, in order.
 
-    Of full hours only the latest counts: after a long pause the books are not filled with empty marks. A time before
-    the latest entry is left out, since time never goes back; the lines themselves tell what was used around it.
+    Of the full hours only the latest counts, so that a long pause adds no empty marks. A time before the latest entry
+    is left out, since time never goes back; the entries themselves show the usage around it.
     """
     since = book.marked or book.at
     if since is None or book.at is None:
@@ -51,13 +51,13 @@ def marks(book: Book, budgets: Iterable[Budget], now: datetime) -> list[datetime
 
 
 def next_mark(budgets: Iterable[Budget], now: datetime) -> datetime:
-    """Return the next time at which a mark is due."""
+    """Return the time of the next mark."""
     hour = _hour(now) + HOUR
     return min((*budget_periods.boundaries(budgets, after=now, until=hour), hour))
 
 
 def budgets_of(queues: Iterable[Queue]) -> frozenset[Budget]:
-    """Return the budgets that queues have, each once."""
+    """Return the distinct budgets of the queues."""
     return frozenset(budget for queue in queues for budget in queue.budgets)
 
 

@@ -1,7 +1,7 @@
-"""Gangs that may not run on: their queue is drained, or they have run for as long as it allows.
+"""Evictions by a queue's limits: the queue is drained, or its gangs have run for as long as it allows.
 
-Every eviction of a gang that could run on is made here, and is written to the Gang's status before anything is deleted,
-so that the next leader finishes it.
+All evictions of gangs that could run on are built here. They are written to the Gang's status before any pod is
+deleted, so that the next leader completes them.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from admission.workloads.gangs import Group
 
 
 def limiting(tree: Tree) -> frozenset[QueueName]:
-    """Return the queues whose gangs may have to end: of most nobody need be looked at."""
+    """Return the queues whose gangs may have to end; the gangs of all others need not be examined."""
     found = {name for name, queue in tree.queues.items() if queue.stop_policy is StopPolicy.HOLD_AND_DRAIN}
     for name in tree.order if found else ():
         if tree.parents.get(name) in found:
@@ -29,7 +29,7 @@ def limiting(tree: Tree) -> frozenset[QueueName]:
 
 
 def due(group: Group, tree: Tree, now: datetime) -> Eviction | None:
-    """Return why a gang has to end, if it has to."""
+    """Return the eviction that a queue's limits require, if any."""
     placement = group.placement
     if placement is None or not placement.seats:
         return None
@@ -44,12 +44,12 @@ def due(group: Group, tree: Tree, now: datetime) -> Eviction | None:
 
 
 def begun(group: Group, record: Evicted) -> Eviction | None:
-    """Return an eviction that was decided before, and is not done yet."""
+    """Return the eviction that was decided before and is not complete yet."""
     return evicted(group, record.reason, record.message, made_room_for=record.made_room_for)
 
 
 def evicted(group: Group, cause: EvictionReason, reason: str, *, made_room_for: str = "") -> Eviction | None:
-    """Return the eviction of a gang as a whole; None where none of its pods has a place any more."""
+    """Return the eviction of a whole gang; None if no pod of it has a place any more."""
     seats = group.placement.seats if group.placement is not None else {}
     seated = [pod for pod in group.pods if pod.meta.uid in seats]
     if not seated:
@@ -65,9 +65,9 @@ def evicted(group: Group, cause: EvictionReason, reason: str, *, made_room_for: 
 
 
 def at_latest(placement: Placement, tree: Tree) -> datetime | None:
-    """Return until when a gang may run, by the first of its reservations; None where nobody limits it.
+    """Return when a gang must end, counted from its first reservation; None for no limit.
 
-    Pods that come later, in place of others or beside them, give it no more time.
+    Pods that join later, as replacements or additions, do not extend it.
     """
     queue = tree.queues.get(placement.queue)
     if queue is None or queue.max_runtime is None or not placement.seats:
@@ -76,13 +76,13 @@ def at_latest(placement: Placement, tree: Tree) -> datetime | None:
 
 
 def limits(placements: Iterable[Placement], tree: Tree) -> list[datetime]:
-    """Return until when gangs may run, of those whose queues limit that."""
+    """Return when gangs must end, for those whose queue has a limit."""
     limited = {name for name, queue in tree.queues.items() if queue.max_runtime is not None}
     ends = (at_latest(placement, tree) for placement in placements if limited and placement.queue in limited)
     return [end for end in ends if end is not None]
 
 
 def _drained(placement: Placement, tree: Tree) -> Queue | None:
-    """Return the queue, of those above the gang, that lets nobody go on."""
+    """Return the gang's queue, or the ancestor, that is drained."""
     path = (tree.queues.get(name) for name in tree.path(placement.queue))
     return next((queue for queue in path if queue and queue.stop_policy is StopPolicy.HOLD_AND_DRAIN), None)

@@ -1,8 +1,8 @@
-"""Whether kube-scheduler would give a gang the devices that are booked for it, if its gates were opened now.
+"""Checks that kube-scheduler would allocate a gang the devices in the ledger if its gates were opened now.
 
-What was planned for Muster to allocate may use any devices. If Muster may not allocate by the time the gang is placed,
-such a plan holds only if kube-scheduler would come to the same devices. The books record neither who was to allocate
-nor the order of the pods; so it is tried, in the order in which the gates would be opened.
+A plan for Muster's own allocation may use any devices. If Muster may not allocate when the gang is placed, the plan is
+valid only if kube-scheduler would choose the same devices. The ledger records neither which of the two was to allocate
+nor the order of the pods, so this is simulated, in the order in which the gates would be opened.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ from admission.workloads.gangs import Group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitting:
-    """What is tried with: the cluster state in which the gang is planned, and the bound of each search."""
+    """The inputs of the simulation: the cluster state in which the gang is planned, and the bound of each search."""
 
     cluster: ClusterState
     selectors: Selectors
@@ -31,10 +31,10 @@ class Fitting:
 
 
 def holds(group: Group, gates: Iterable[tuple[Pod, NodeName]], missing: Iterable[Missing], fitting: Fitting) -> bool:
-    """Return whether each claim of a gang that has no devices yet would get those that are booked for it.
+    """Return whether each claim of a gang without devices would get those that the ledger has for it.
 
-    Those whose gates are open come before it. What is not found out within the bound does not hold; what asks for
-    extended resources was planned as kube-scheduler does in any case.
+    Pods whose gates are open already precede it. A search that reaches its bound counts as no. Claims for extended
+    resources need no check: they were planned as kube-scheduler allocates them.
     """
     booked = {one.claim.meta.uid: (one.claim, one.devices) for one in missing}
     seats = group.placement.seats if group.placement is not None else {}
@@ -52,7 +52,7 @@ def holds(group: Group, gates: Iterable[tuple[Pod, NodeName]], missing: Iterable
 def _taken(
     wanted: Iterable[Uid], booked: dict[Uid, tuple[Claim, tuple[RequestDevice, ...]]]
 ) -> Iterator[tuple[Claim, tuple[RequestDevice, ...]]]:
-    """Yield what a pod's claims have booked, each for the first pod that comes with it."""
+    """Yield the devices in the ledger for a pod's claims; a shared claim counts for the first of its pods."""
     for uid in wanted:
         if uid in booked:
             yield booked.pop(uid)

@@ -1,7 +1,7 @@
-"""What remains to be written for a gang with a reservation, and whether it can be: claims first, then gates.
+"""The writes that remain for a gang with a reservation, and what prevents them: claims first, then gates.
 
-The ledger has the devices of every claim before they are written to it, so a controller finds here what to do next,
-whether it has just granted the gang or an earlier one died before it was placed.
+The ledger has the devices of every claim before the cluster does, so this tells a controller what to do next, whether
+it has just granted the gang or an earlier leader failed before the gang was placed.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from admission.workloads.gangs import Group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """A claim without the devices that the books have for it. node: where the pod goes that brings it."""
+    """A claim without the devices that the ledger has for it. node: where its pod is placed."""
 
     claim: Claim
     devices: tuple[RequestDevice, ...]
@@ -28,16 +28,16 @@ class Missing:
 
 
 def holdings(group: Group, book: Book) -> list[Holding]:
-    """Return what the books have open for the claims of a gang's seats, whichever gang pays for it."""
+    """Return the open holdings for the claims of a gang's seats, whichever gang is charged for them."""
     placement = group.placement
     wanted = {uid for seat in placement.seats.values() for uid in seat.claims} if placement is not None else set()
     return [holding for uid in sorted(wanted) if (holding := _holding(uid, book)) is not None]
 
 
 def missing(group: Group, book: Book, observed: ObservedAllocations) -> list[Missing]:
-    """Return the claims of pods that are not bound yet that have no devices, each once.
+    """Return the claims without devices of pods that are not bound yet, each once.
 
-    Those that kube-scheduler makes itself, or that a device plugin serves, are not among them.
+    Claims that kube-scheduler makes itself, and resources of device plugins, are not included.
     """
     found: dict[Uid, Missing] = {}
     for _, seat in _unbound(group):
@@ -49,7 +49,7 @@ def missing(group: Group, book: Book, observed: ObservedAllocations) -> list[Mis
 
 
 def unread(group: Group, book: Book, observed: ObservedAllocations) -> str | None:
-    """Return a claim of a gang that is there and cannot be read: nothing can be done for the gang until it can."""
+    """Return a malformed claim of a gang, which keeps the gang from being placed."""
     for holding in holdings(group, book):
         if holding.claim_uid not in observed.claims and observed.is_unreadable("ResourceClaim", holding.claim):
             return holding.claim
@@ -57,7 +57,7 @@ def unread(group: Group, book: Book, observed: ObservedAllocations) -> str | Non
 
 
 def trouble(group: Group, book: Book, observed: ObservedAllocations) -> str | None:
-    """Return what keeps a gang from starting as it was planned: its nodes, claims or devices are not what they were."""
+    """Return why a gang cannot start as planned: its nodes, claims or devices have changed."""
     for pod, seat in _unbound(group):
         if seat.node and seat.node not in observed.snapshot.nodes:
             return f"node {seat.node}, where pod {pod.meta.key} was to go, is gone"
@@ -87,7 +87,7 @@ def _trouble_of(uid: Uid, pod: Pod, book: Book, observed: ObservedAllocations) -
 
 
 def _unbound(group: Group) -> Iterator[tuple[Pod, Seat]]:
-    """Yield the pods that have a place and are not bound to it yet."""
+    """Yield the pods that have a place and are not bound yet."""
     seats = group.placement.seats if group.placement is not None else {}
     for pod in group.pods:
         if not pod.node and pod.meta.uid in seats:
@@ -102,7 +102,7 @@ def _named(seat: Seat) -> Iterator[Uid]:
 
 
 def _recreated(pod: Pod, seat: Seat, observed: ObservedAllocations) -> Claim | None:
-    """Return a claim that the pod names now and did not name when it was planned."""
+    """Return a claim that the pod names and that is not the one in its seat."""
     for named in pod.claims:
         claim = observed.snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(named)}")
         if claim is not None and claim.meta.uid not in seat.claims:

@@ -1,8 +1,8 @@
-"""The books compared with the cluster: the differences, and the entries that correct the books.
+"""Reconciliation of the ledger with the cluster: the differences, and the entries that correct the ledger.
 
-A leader does most of this in every cycle (`transitions`). This is for what it cannot see: pods and claims that ran
-before it was installed, charges at an outdated price, books that were changed by hand, and the time in which no leader
-runs. Quota is not checked here: what the cluster has given is charged, whatever is left.
+A leader posts most corrections in every cycle (`transitions`). This covers what it cannot see: pods and claims that ran
+before its installation, charges at an outdated price, ledgers that were edited by hand, and times without a leader.
+Quota is not checked here: whatever the cluster has allocated is charged.
 """
 
 from collections import defaultdict
@@ -30,28 +30,28 @@ from admission.workloads.gangs import Group
 
 
 class What(StrEnum):
-    """How the books and the cluster can differ."""
+    """The kinds of difference between the ledger and the cluster."""
 
     CLAIM_GONE = "ClaimGone"
-    """The books hold devices for a claim that does not exist any more."""
+    """The ledger holds devices for a claim that does not exist any more."""
     CLAIM_FREE = "ClaimFree"
-    """The books hold devices for a claim that is not allocated, and whose pods have ended."""
+    """The ledger holds devices for a claim that is not allocated, and whose pods have ended."""
     POD_GONE = "PodGone"
-    """The books keep a seat for a pod that has ended or does not exist any more."""
+    """The ledger has a seat for a pod that has ended or does not exist any more."""
     NOT_SETTLED = "NotSettled"
-    """A claim was allocated; the books have no more than the plan."""
+    """A claim was allocated; the ledger has only the plan."""
     NOT_BOOKED = "NotBooked"
-    """A claim is allocated to a pod of a queue, and the books do not have it."""
+    """A claim of a pod in a queue is allocated, and the ledger does not have it."""
     NO_PRICE = "NoPrice"
-    """The same, but today's meters cannot say what it costs."""
+    """The same, but today's meters cannot price it."""
     DEVICES = "DevicesDiffer"
-    """A claim has other devices than those in the books."""
+    """A claim has other devices than the ledger."""
     CHARGE = "ChargeDiffers"
-    """Today's meters ask another charge for the devices than the one in the books."""
+    """Today's meters price the devices differently than the ledger."""
     QUOTA = "QuotaDiffers"
-    """The nominal quota in the books is not that of the Queue."""
+    """The nominal quota in the ledger is not that of the Queue."""
     BALANCE = "BalanceDiffers"
-    """What stands on a queue's accounts is not what its open holdings cost: somebody has changed rows by hand."""
+    """A queue's balance differs from the charges of its open holdings: its rows were edited by hand."""
 
 
 MENDS: Mapping[What, str] = {
@@ -66,15 +66,15 @@ MENDS: Mapping[What, str] = {
     What.QUOTA: "grant the difference",
     What.BALANCE: "make balances and holdings anew from the chain of transactions",
 }
-"""What is posted for each."""
+"""The correction for each kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One thing of which the books say something else than the cluster.
+    """One difference between the ledger and the cluster.
 
-    subject: `Kind namespace/name`. uid: of the pod or claim; empty for queues. gang and queue: whom it is charged to.
-    books, cluster: what each of them says.
+    subject: `Kind namespace/name`. uid: of the pod or claim; "" for queues. gang and queue: those charged. books,
+    cluster: what each of the two has.
     """
 
     what: What
@@ -88,18 +88,18 @@ class Difference:
 
     @property
     def fix(self) -> str:
-        """Say what would be posted for it."""
+        """Return the correction that would be posted."""
         return MENDS[self.what]
 
     @property
     def fixable(self) -> bool:
-        """Whether an entry can fix it, or the books made again."""
+        """Whether an entry, or rebuilding the balances, can correct it."""
         return self.what is not What.NO_PRICE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Author:
-    """Who posts corrections, when and why."""
+    """The time, author and reason of corrections."""
 
     at: datetime
     actor: str
@@ -107,7 +107,7 @@ class Author:
 
 
 def differences(book: Book, observed: ObservedAllocations) -> list[Difference]:
-    """Return everything of which the books say something else than the cluster, in a stable order."""
+    """Return all differences between the ledger and the cluster, in a stable order."""
     wanted = transitions.wanted_claims(book.placements.values(), observed)
     found = [*_balances(book), *_quotas(book, observed.snapshot), *_missing(book, observed)]
     for placement in book.placements.values():
@@ -120,9 +120,9 @@ def differences(book: Book, observed: ObservedAllocations) -> list[Difference]:
 def corrections(
     book: Book, observed: ObservedAllocations, wanted: Collection[Difference], author: Author
 ) -> list[Entry]:
-    """Return the entries that fix these differences, of those that `differences` finds in the same book and sight.
+    """Return the entries that correct the wanted ones of the differences between the ledger and the cluster.
 
-    Those of balances are fixed by no entry: the chain of transactions is right, what was made of it is not.
+    No entry corrects balances: the chain of transactions is right, but the sums derived from it are not.
     """
     chosen: defaultdict[What, set[Uid]] = defaultdict(set)
     for one in wanted:
@@ -140,7 +140,7 @@ def corrections(
 
 
 def note(book: Book, author: Author) -> Entry:
-    """Return the entry that says that balances and what is open were made again from the chain; it moves nothing."""
+    """Return the entry which records that balances and holdings were rebuilt from the chain; it moves nothing."""
     return Entry(
         kind=Kind.ADJUST,
         key=f"{Kind.ADJUST}:anew:{book.sequence}",
@@ -169,7 +169,7 @@ def _among(given: Mapping[Uid, books.Allocated], uids: Collection[Uid]) -> dict[
     return {uid: one for uid, one in given.items() if uid in uids}
 
 
-# What a placement has open that the cluster does not show so.
+# Open holdings that differ from the cluster.
 
 
 def _gone(placement: Placement, observed: ObservedAllocations, wanted: frozenset[Uid]) -> Iterator[Difference]:
@@ -219,12 +219,12 @@ def _of(placement: Placement, what: What, uid: Uid, subject: str, booked: str, s
     )
 
 
-# What the cluster shows that no placement has.
+# Allocations in the cluster without a holding.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Unbooked:
-    """Something that a bound pod has and the books do not. holding: what they would say; None without a price."""
+    """An allocation of a bound pod that the ledger lacks. holding: the missing one; None without a price."""
 
     uid: Uid
     subject: str
@@ -248,7 +248,7 @@ def _missing(book: Book, observed: ObservedAllocations) -> Iterator[Difference]:
 
 
 def _entries(book: Book, observed: ObservedAllocations, only: Collection[Uid], author: Author) -> Iterator[Entry]:
-    """Yield, for each gang, what enters these into the books, with the seats of pods that have none."""
+    """Yield an entry for each gang that adds missing holdings, with the seats of pods that have none."""
     entered: set[Uid] = set()
     for group in gangs.groups(observed.snapshot, book.placements):
         wanted = [one for one in _unbooked(group, book, observed) if one.uid in only and one.uid not in entered]
@@ -258,7 +258,7 @@ def _entries(book: Book, observed: ObservedAllocations, only: Collection[Uid], a
 
 
 def _unbooked(group: Group, book: Book, observed: ObservedAllocations) -> Iterator[_Unbooked]:
-    """Yield the allocated claims and the plugins' resources of a gang's bound pods that the books do not have."""
+    """Yield the allocated claims and device-plugin resources of a gang's bound pods that the ledger lacks."""
     seen: set[Uid] = set()
     for pod in group.pods if any(pod.node for pod in group.pods) else ():
         for one in (*_of_claims(pod, observed), *_of_plugins(pod, observed)) if pod.node else ():
@@ -308,7 +308,7 @@ def _of_plugins(pod: Pod, observed: ObservedAllocations) -> Iterator[_Unbooked]:
 
 
 def _claims_of(pod: Pod, observed: ObservedAllocations) -> dict[Uid, Claim]:
-    """Return the claims that the pod names, and the one that kube-scheduler has made for its extended resources."""
+    """Return the claims that the pod names, and the claim that kube-scheduler made for its extended resources."""
     keys = (f"{pod.meta.namespace}/{pod.claim_name(named)}" for named in pod.claims)
     found = {claim.meta.uid: claim for key in keys if (claim := observed.snapshot.claims.get(key)) is not None}
     made = names.extended_claim(pod.meta.uid)
@@ -316,7 +316,7 @@ def _claims_of(pod: Pod, observed: ObservedAllocations) -> dict[Uid, Claim]:
 
 
 def _queue_of(group: Group) -> QueueName:
-    """Return the queue that pays: where a gang is placed already, it stays."""
+    """Return the queue to charge: that of the gang's placement, if it has one."""
     return group.placement.queue if group.placement else group.queue
 
 
@@ -366,7 +366,7 @@ def _quotas(book: Book, snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _quota_changes(book: Book, snapshot: Snapshot) -> dict[tuple[QueueName, MeterName], int]:
-    """Return by how much each nominal quota is not what the books say; of a Queue that is gone, all of it."""
+    """Return the difference of each nominal quota from the ledger's; the whole quota for a Queue that is gone."""
     wanted = {(name, quota.meter): quota.nominal for name, queue in snapshot.queues.items() for quota in queue.quotas}
     known = {(account.queue, account.meter) for account in book.balances}
     found = {key: wanted.get(key, 0) - book.nominal(*key) for key in sorted({*wanted, *known})}
@@ -374,7 +374,7 @@ def _quota_changes(book: Book, snapshot: Snapshot) -> dict[tuple[QueueName, Mete
 
 
 def _balances(book: Book) -> Iterator[Difference]:
-    """Yield the accounts on which something else stands than what is open costs."""
+    """Yield the accounts whose balance differs from the charges of open holdings."""
     due: defaultdict[tuple[QueueName, MeterName, Bucket], int] = defaultdict(int)
     for placement in book.placements.values():
         for holding in placement.holdings.values():
@@ -402,11 +402,11 @@ def _balance(queue: QueueName, meter: MeterName, stands: str, right: str) -> Dif
     )
 
 
-# Words.
+# Wording.
 
 
 def _subject(uid: Uid, key: str) -> str:
-    """Name what is held: a claim, or what a device plugin gave to a pod."""
+    """Return the name of what is held: a claim, or the device-plugin resources of a pod."""
     return f"Pod {key}" if names.pod_of_plugin_claim(uid) else f"ResourceClaim {key}"
 
 

@@ -1,7 +1,7 @@
-"""How long an evicted gang waits before it is tried again.
+"""The back-off of an evicted gang before it is requeued.
 
-Back-offs end by the wall clock, not by the time of the books, which stands still while the clock is behind it. After a
-clock that was ahead is set right, `within` bounds the wait by the back-off itself.
+Back-offs end by the wall clock, not by the ledger's time, which stands still while the clock is behind it. If the clock
+was ahead and is corrected, `within` bounds the wait by the length of the back-off.
 """
 
 from dataclasses import dataclass, replace
@@ -12,17 +12,16 @@ from admission.api.muster.queues import Queue
 from admission.api.values.reasons import Detail, Hold, HoldReason
 
 LONGEST = timedelta(days=3650)
-"""However long a queue says: the calendar has an end."""
+"""A bound on what queues declare, so that times stay within the calendar."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """What is remembered of a gang that was evicted: how often, and when it may be tried again.
+    """The evictions of a gang: how often, and when it may be tried again.
 
-    next_try: by the clock. wait: how long the whole back-off is; LONGEST where nobody knows. since: when the last
-    eviction was decided, by the books; the beginning of time where an earlier leader decided it. failure: what was in
-    the way, where the gang was not just late; nobody knows it of what an earlier leader decided. overran: whether it
-    ran for too long.
+    next_try: by the clock. wait: the length of the whole back-off; LONGEST if unknown. since: the ledger's time of the
+    last eviction; EPOCH if an earlier leader decided it. failure: why the gang could not be placed; "" if it was only
+    late, or if an earlier leader decided. overran: whether it ran for too long.
     """
 
     evictions: int
@@ -42,7 +41,7 @@ def following(
     failure: str = "",
     overran: bool = False,
 ) -> Backoff:
-    """Return when an evicted gang is tried again: `wait_after` its n-th eviction."""
+    """Return the back-off after one more eviction."""
     evictions = (before.evictions if before else 0) + 1
     wait = wait_after(evictions, queue)
     return Backoff(evictions=evictions, next_try=clock + wait, wait=wait, since=since, failure=failure, overran=overran)
@@ -56,13 +55,13 @@ def wait_after(evictions: int, queue: Queue) -> timedelta:
 
 
 def within(backoff: Backoff, clock: datetime) -> Backoff:
-    """Return a back-off that ends no later than it would if it began now: the clock may have gone back since."""
+    """Return a back-off that ends no later than one that begins now, since the clock may have been set back."""
     latest = clock + backoff.wait
     return backoff if backoff.next_try <= latest else replace(backoff, next_try=latest)
 
 
 def hold(backoff: Backoff, queue: Queue, clock: datetime) -> Hold | None:
-    """Return why an evicted gang waits: until its next try, and for good after its last."""
+    """Return the hold of an evicted gang: until its next try, or for good after its last."""
     reason, said = _said(backoff)
     limit = queue.requeue.limit
     if limit is not None and backoff.evictions > limit:

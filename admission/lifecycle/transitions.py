@@ -1,7 +1,7 @@
-"""What follows from a grant: settle what was allocated, release what is gone, finish what was begun, or take it back.
+"""Transitions after a grant: settle allocated claims, release what is gone, complete a placement, or evict the gang.
 
-A placement in the ledger is compared with the snapshot. The same rules serve the normal case and the recovery of a
-controller that died: what is granted and not placed is placed, what can no longer start is taken back.
+A placement in the ledger is compared with the snapshot. The same rules serve normal operation and recovery after a
+controller failed: a granted gang that is not placed is placed, and one that can no longer start is evicted.
 """
 
 import sys
@@ -30,11 +30,11 @@ from admission.workloads.gangs import Group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """A gang that is taken back as a whole: the pods to delete, and why.
+    """The eviction of a whole gang: the pods to delete, and the reason.
 
-    timed_out: whether it backs off before it is tried again. failure: what kept it from starting, if it was not time.
-    cause: why a gang that might go on is taken back; None for one that cannot start. made_room_for: the gang that gets
-    what it had, if that is why.
+    timed_out: whether it backs off before it is tried again. failure: what kept it from starting, other than time.
+    cause: why a gang that could run on is evicted; None for a gang that cannot start. made_room_for: the gang that
+    preempts it, if any.
     """
 
     group: Group
@@ -46,13 +46,13 @@ class Eviction:
     made_room_for: str = ""
 
     @property
-    def told(self) -> str:
-        """Return the reason as the books have it."""
+    def recorded_reason(self) -> str:
+        """Return the reason as the ledger records it."""
         return f"{self.cause}: {self.reason}" if self.cause is not None else self.reason
 
 
 def index_devices(snapshot: Snapshot) -> dict[DeviceId, Device]:
-    """Return every device by what names it, of the newest generation of its pool."""
+    """Return every device by its id, from the newest generation of its pool."""
     return _index(snapshot.slices.values())
 
 
@@ -67,9 +67,9 @@ def _index(slices: Iterable[Slice]) -> dict[DeviceId, Device]:
 
 
 class Devices(Mapping[DeviceId, Device]):
-    """Every device by what names it, of the newest generation of its pool: pools are looked into when one is asked for.
+    """Every device by its id, from the newest generation of its pool; a pool is indexed when first needed.
 
-    The same as `index_devices`, for those who ask for few of many.
+    Equal to `index_devices`, but faster when few of many devices are looked up.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -95,7 +95,7 @@ class Devices(Mapping[DeviceId, Device]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedAllocations:
-    """What the snapshot shows of the things that placements are about."""
+    """The state of the claims, devices and pods of placements, as the snapshot shows it."""
 
     snapshot: Snapshot
     index: extended_resources.Index
@@ -104,12 +104,12 @@ class ObservedAllocations:
 
     @property
     def claims(self) -> Mapping[Uid, Claim]:
-        """Every claim, by `extended.index_claims`."""
+        """All claims, by `extended_resources.index_claims`."""
         return self.index.claims
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, meters: Meters, before: Self | None = None) -> Self:
-        """Index a snapshot. before: what was seen earlier; of what did not change since its indices are taken over."""
+        """Index a snapshot. before: an earlier result; indices of unchanged objects are taken from it."""
         known = before.snapshot if before is not None else None
         same_slices = known is not None and known.slices is snapshot.slices
         return cls(
@@ -120,20 +120,20 @@ class ObservedAllocations:
         )
 
     def is_unreadable(self, kind: str, key: str) -> bool:
-        """Whether an object is there but cannot be read: nothing follows from not seeing it."""
+        """Whether an object exists but is malformed; then its absence from the snapshot proves nothing."""
         return (kind, key) in self.snapshot.malformed
 
 
 def settlement(placement: Placement, observed: ObservedAllocations, *, at: datetime, actor: str) -> Entry | None:
-    """Return the entry that replaces planned by allocated devices, for every claim that has been allocated since."""
+    """Return the entry that replaces planned by allocated devices, for every newly allocated claim."""
     return books.settle(placement, allocated(placement, observed, settled=False), at=at, actor=actor)
 
 
 def adjustment(placement: Placement, observed: ObservedAllocations, *, at: datetime, actor: str) -> Entry | None:
-    """Return the entry for settled claims that were deallocated and allocated again otherwise.
+    """Return the entry for settled claims that were deallocated and then allocated differently.
 
-    Otherwise means other devices, or shares that consume something else. What has another price today, on a meter that
-    was changed, added or removed meanwhile, stays charged as it is.
+    Differently means other devices, or shares that consume other amounts. A claim whose price changed only because a
+    meter was changed, added or removed keeps its charge.
     """
     given = allocated(placement, observed, settled=True)
     changed = {uid: new for uid, new in given.items() if _differs(placement.holdings[uid], new, observed)}
@@ -141,7 +141,7 @@ def adjustment(placement: Placement, observed: ObservedAllocations, *, at: datet
 
 
 def wanted_claims(placements: Iterable[Placement], observed: ObservedAllocations) -> frozenset[Uid]:
-    """Return the claims that a pod with a seat uses, of any gang: a shared claim ends with the last of them."""
+    """Return the claims that unfinished pods with a seat use, in any gang: a shared claim ends with the last one."""
     return frozenset(
         claim
         for placement in placements
@@ -152,16 +152,16 @@ def wanted_claims(placements: Iterable[Placement], observed: ObservedAllocations
 
 
 class ClaimsInUse(Container[Uid]):
-    """The same as `wanted_claims` of all placements of a book, for those who ask about few."""
+    """Equal to `wanted_claims` of all placements of a ledger, but faster when few claims are looked up."""
 
     def __init__(self, users: Mapping[Uid, frozenset[Uid]], book: Book, observed: ObservedAllocations) -> None:
-        """users: the pods with a seat that use a claim."""
+        """users: by claim, the pods with a seat that use it."""
         self._users = users
         self._book = book
         self._observed = observed
 
     def __contains__(self, claim: object) -> bool:
-        """Return whether a pod that has not ended uses a claim, by its UID."""
+        """Return whether an unfinished pod uses a claim, by its UID."""
         pods = self._users.get(Uid(claim), frozenset()) if isinstance(claim, str) else ()
         return any(not _is_over(self._seat(pod), self._observed) for pod in pods)
 
@@ -172,11 +172,11 @@ class ClaimsInUse(Container[Uid]):
 def release(
     placement: Placement, observed: ObservedAllocations, wanted: Container[Uid], *, at: datetime, actor: str
 ) -> Entry | None:
-    """Return the entry that gives back what is gone. wanted: `wanted_claims` of all placements.
+    """Return the entry that releases what is gone. wanted: `wanted_claims` of all placements.
 
     A seat ends with its pod. A holding ends when its claim is gone, or when the claim is not allocated and no pod that
-    would use it is left; while such a pod lives, kube-scheduler may still allocate it, so it stays charged. What a
-    device plugin serves ends with its pod.
+    would use it is left; while such a pod exists, kube-scheduler may still allocate the claim, so it stays charged.
+    Resources of device plugins end with their pod.
     """
     pods = {uid for uid, seat in placement.seats.items() if _is_over(seat, observed)}
     claims = {uid for uid, holding in placement.holdings.items() if _is_free(uid, holding, observed, wanted)}
@@ -185,10 +185,10 @@ def release(
 
 
 def allocated(placement: Placement, observed: ObservedAllocations, *, settled: bool) -> dict[Uid, books.Allocated]:
-    """Return what claims were allocated, of those that are settled in the books or of those that are not.
+    """Return the allocations of claims: of those that the ledger has settled, or of the others.
 
-    What device plugins serve is taken as soon as the pod is bound. The charge is what was planned where a device has
-    left its slice or has no price, and on meters that are gone or cannot be read: nothing gets free by that.
+    Resources of device plugins are in use as soon as the pod is bound. The planned charge stays if a device has left
+    its slice or has no price, and on meters that are gone or malformed, so that no quota becomes free by that.
     """
     found: dict[Uid, books.Allocated] = {}
     for uid, holding in placement.holdings.items():
@@ -202,7 +202,7 @@ def allocated(placement: Placement, observed: ObservedAllocations, *, settled: b
 
 
 def _plugged(uid: Uid, holding: Holding, observed: ObservedAllocations) -> books.Allocated | None:
-    """Return what a pod has of device plugins, once it is bound."""
+    """Return a bound pod's resources from device plugins."""
     owner = names.pod_of_plugin_claim(uid)
     pod = observed.snapshot.pods.get(owner) if owner is not None else None
     if pod is None or not pod.node:
@@ -224,7 +224,7 @@ def _given(uid: Uid, holding: Holding, observed: ObservedAllocations) -> books.A
 
 
 def price(claim: Claim, observed: ObservedAllocations) -> Charge | None:
-    """Return the charge of what a claim was allocated; None where a device has left its slice or has no price."""
+    """Return the charge for a claim's allocation; None if a device has left its slice or has no price."""
     given: list[device_meters.PricedDevice] = []
     for result in claim.allocation.devices if claim.allocation else ():
         device = observed.devices.get(result.device)
@@ -251,12 +251,12 @@ def eviction(
     begun: str = "",
     previous_size: int = sys.maxsize,
 ) -> Eviction | None:
-    """Return why a gang must be taken back, if it must. To be asked before anything of the gang is released.
+    """Return the eviction of a gang, if it must be evicted. Must be called before anything of the gang is released.
 
-    Either a pod went away before the gang ran, so that it cannot start whole; or it was admitted and is not running in
-    time. Where as many run as it needs the others may be late; with fewer, those that run can do nothing. begun: why
-    some of its pods were evicted while others could not be; these are not to run without them. had: how many places it
-    had when it last ran whole: it needs no more, though it was scaled up since.
+    A gang is evicted if a pod disappeared before it ran, so that it cannot start whole; or if it was admitted and does
+    not run in time. If as many pods run as it needs, the others may be late; with fewer, the running ones can do
+    nothing. begun: why some of its pods were evicted while others could not be; the rest must not run without them.
+    previous_size: its number of places when it last ran whole; it needs no more, even if it was scaled up since.
     """
     placement = group.placement
     if placement is None or not placement.seats:
@@ -280,7 +280,7 @@ def eviction(
 
 
 def _differs(holding: Holding, given: books.Allocated, observed: ObservedAllocations) -> bool:
-    """Return whether a claim has other devices than the books say, or shares that consume something else."""
+    """Return whether a claim has other devices than the ledger, or shares that consume other amounts."""
     if sorted(holding.devices) != sorted(given.devices):
         return True
     claim = observed.claims.get(holding.claim_uid)
@@ -297,12 +297,12 @@ def _is_over(seat: Seat, observed: ObservedAllocations) -> bool:
 
 
 def _is_lost(seat: Seat, observed: ObservedAllocations) -> bool:
-    """Whether the pod is not there any more, and not just unreadable."""
+    """Whether the pod does not exist any more, and is not just malformed."""
     return seat.pod_uid not in observed.snapshot.pods and not observed.is_unreadable("Pod", seat.pod)
 
 
 def _is_leaving(seat: Seat, observed: ObservedAllocations) -> bool:
-    """Whether the pod is being deleted: a finalizer may keep it for long, and it will never run."""
+    """Whether the pod is being deleted: a finalizer may keep it for long, but it will never run."""
     pod = observed.snapshot.pods.get(seat.pod_uid)
     return pod is not None and pod.meta.deleted is not None and not pod.finished
 

@@ -1,7 +1,7 @@
-"""The webhook for Muster's own objects: refuses what can never work, and warns of what its author may not have meant.
+"""The webhook for Muster's own objects: it refuses what can never work, and warns of probable mistakes.
 
-What the API server's own validation says by the CRDs is not said again. Only a changed spec is judged, so that labels,
-finalizers and what stood there before never get in anybody's way; and nothing that is deleted is refused.
+What the CRDs have the API server validate is not checked again. Only a changed spec is judged, so that changes of
+labels and finalizers are never refused because of an older spec; and no deletion is refused.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,7 +26,7 @@ from admission.objectpolicy.findings import ObjectFinding
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectView:
-    """One of Muster's own objects, by its plural. obj: None where it is deleted; old: None where it is new."""
+    """One of Muster's own objects, by its plural. obj: None if it is deleted; old: None if it is new."""
 
     plural: str
     namespace: str = ""
@@ -64,7 +64,7 @@ def _on_deletion(object_view: ObjectView, known: ObjectContext) -> Verdict:
     try:
         return _verdict(check(object_view, known))
     except MalformedObjectError:
-        # It was of no use to anybody.
+        # A malformed object was never used, so its deletion affects nothing.
         return ALLOWED
 
 
@@ -102,12 +102,12 @@ def _policy(object_view: ObjectView, known: ObjectContext) -> Iterable[ObjectFin
 
 def _gang(object_view: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
     gang = gangs.decode(object_view.obj or {})
-    # A gang stays in its queue, whatever becomes of the labels of its namespace.
+    # A gang stays in its queue, even if the labels of its namespace change later.
     return objectpolicy_gangs.written(gang, known.snapshot, object_view.namespace) if object_view.old is None else ()
 
 
 def _read_if_whole(decode: Callable[[Json], T], old: Json | None) -> T | None:
-    """Read what an object was; nothing is known of one that could not be read."""
+    """Read the object as it was; None if it is malformed."""
     try:
         return None if old is None else decode(old)
     except MalformedObjectError:

@@ -1,6 +1,6 @@
-"""What is wrong with a ClaimPolicy that is created or changed.
+"""Checks of a new or changed ClaimPolicy.
 
-One with a problem would not be applied at all, so it is refused: the rules that were there before go on to hold.
+A policy with a problem would not be applied at all, so it is refused: the rules of the stored version stay in force.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from admission.objectpolicy.findings import ObjectFinding
 
 
 def written(policy: ClaimPolicy, snapshot: Snapshot, known: Policies) -> Iterator[ObjectFinding]:
-    """Yield what is wrong with a policy as it will be stored. known: all policies, as they are now."""
+    """Yield the findings about a policy as it will be stored. known: all policies as they are now."""
     compiled = match.compile_policy(policy)
     yield from understood(compiled)
     for at, template in enumerate(policy.templates):
@@ -38,19 +38,19 @@ def written(policy: ClaimPolicy, snapshot: Snapshot, known: Policies) -> Iterato
 
 
 def understood(compiled: Compiled) -> list[ObjectFinding]:
-    """Return what is wrong with the CEL of a policy."""
+    """Return the findings about a policy's CEL."""
     return [*findings.refusals(compiled.problems), *findings.uncertain(compiled.uncertain)]
 
 
 def strangers(policy: ClaimPolicy, snapshot: Snapshot) -> Iterator[ObjectFinding]:
-    """Yield queues that are not there: a policy for those alone is for no claim."""
+    """Yield queues that do not exist: a policy only for those applies to no claim."""
     for at, queue in enumerate(policy.queues):
         if queue not in snapshot.queues:
             yield ObjectFinding(field=f"spec.queues[{at}]", message=f"there is no queue {queue}")
 
 
 def _template_problems(template: Template, path: str) -> Iterator[Problem]:
-    """Yield what every API server would refuse of a template."""
+    """Yield the problems of a template that every API server would refuse."""
     body = {"metadata": {"name": template.name}, "spec": {"spec": template.spec}}
     for problem in objects.problems("ResourceClaimTemplate", body):
         field = problem.field.replace("metadata.name", f"{path}.name", 1).replace("spec.spec", f"{path}.spec", 1)
@@ -70,7 +70,7 @@ def _selector_problems(asked: Reader) -> Iterator[Problem]:
 
 
 def _trapped(selectors: Sequence[Json], path: str, before: tuple[str, ...] | None) -> Iterator[ObjectFinding]:
-    """Yield the traps of selectors. before: those of their class; None where it is not known."""
+    """Yield the lint warnings of selectors. before: the selectors of their class; None if it is not known."""
     for at, selector in enumerate(selectors):
         text = str(selector["cel"]["expression"])
         for trap in findings.lint_of(text, before or ()):

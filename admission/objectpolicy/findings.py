@@ -1,4 +1,4 @@
-"""What is wrong with one of Muster's own objects, in the words of the webhook and of `muster lint`."""
+"""Findings about Muster's own objects, for the webhook and `muster lint`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from admission.cel.lint import LintWarning
 from admission.errors import Problem
 
 MOST_NAMED = 3
-"""How many objects of one kind a message names."""
+"""The most objects of one kind in a message."""
 
 COMPILER = Profile(release=37)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectFinding:
-    """field: its path. denied: the reason for which the object is refused; None: its author is warned.
+    """A finding. field: its path. denied: the reason to refuse the object; None for a warning.
 
-    instead: what to write there, where it is known.
+    instead: the corrected text, if it is known.
     """
 
     field: str
@@ -46,19 +46,19 @@ def uncertain(problems: Iterable[Problem]) -> list[ObjectFinding]:
 
 
 def trapped(field: str, text: str, trap: LintWarning) -> ObjectFinding:
-    """Return a trap of an expression, with its place in the text."""
+    """Return a lint warning of an expression, with its place in the text."""
     place = f"column {trap.column}" if "\n" not in text else f"line {trap.line}, column {trap.column}"
     return ObjectFinding(field=field, message=f"{place}: {trap.message}", instead=trap.instead)
 
 
 @lru_cache(maxsize=1024)
 def lint_of(text: str, before: tuple[str, ...] = ()) -> tuple[LintWarning, ...]:
-    """Find the traps of a selector for devices of which nothing is known."""
+    """Return the lint warnings of a selector for devices of which nothing is known."""
     return lint.find(text, before=before, profile=COMPILER)
 
 
 def listed(names: Sequence[str]) -> str:
-    """Name a few of them, and say how many more there are."""
+    """Return the first few names, and the number of the others."""
     more = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 

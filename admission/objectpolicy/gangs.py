@@ -1,4 +1,4 @@
-"""What is wrong with a Gang that somebody writes. What its pods say is judged when they come."""
+"""Checks of a Gang that a user creates. Its pods are judged when they are created."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from admission.podpolicy.queue_selection import Defaults
 
 
 def written(gang: Gang, snapshot: Snapshot, namespace: str) -> Iterator[ObjectFinding]:
-    """Yield what is wrong with a new gang. Raises RetryError for a namespace that was not seen yet."""
+    """Yield the findings about a new gang. Raises RetryError for a namespace that has not been seen yet."""
     if len(gang.meta.name) > annotations.LONGEST_GANG:
         message = (
             f"has more than {annotations.LONGEST_GANG} characters, so no pod can name it in the label {names.GANG}"

@@ -1,7 +1,7 @@
-"""What is in use, as far as the webhook can know it: by what the status of Gangs says.
+"""The devices in use, by the status of Gangs: all that the webhook can know.
 
-The status is written a moment after the books, and says nothing of claims that outlive their gang; so these are numbers
-for warnings, and nothing is refused for them.
+The status is written a moment after the ledger, and does not contain claims that outlive their gang. So these numbers
+serve for warnings, never for denials.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -14,7 +14,7 @@ Amounts = Mapping[QueueName, Mapping[MeterName, int]]
 
 
 def amounts(gangs: Iterable[Gang]) -> Amounts:
-    """Return what is charged to each queue."""
+    """Return the charges of each queue."""
     found: dict[QueueName, dict[MeterName, int]] = {}
     for gang in gangs:
         own = found.setdefault(gang.queue, {})
@@ -24,19 +24,19 @@ def amounts(gangs: Iterable[Gang]) -> Amounts:
 
 
 def charged(meter: MeterName, gangs: Iterable[Gang]) -> tuple[int, tuple[str, ...]]:
-    """Return how much of a meter is charged, and to which gangs, `namespace/name`."""
+    """Return the charged amount of a meter, and the charged gangs as `namespace/name`."""
     holders = [gang for gang in gangs if gang.charges.get(meter)]
     return sum(gang.charges[meter] for gang in holders), tuple(sorted(gang.meta.key for gang in holders))
 
 
 def alive(queues: Collection[QueueName], gangs: Iterable[Gang]) -> list[Gang]:
-    """Return the gangs of queues that are not finished, in the order of their names."""
+    """Return the unfinished gangs of the queues, by name."""
     found = [gang for gang in gangs if gang.queue in queues and gang.phase is not Phase.FINISHED]
     return sorted(found, key=lambda gang: gang.meta.key)
 
 
 def let_in(gang: Gang) -> bool:
-    """Whether it was granted its devices, and has not given all of them back."""
+    """Whether the gang was given its devices and has not returned all of them."""
     return gang.phase in (Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING) or bool(gang.charges)
 
 

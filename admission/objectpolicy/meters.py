@@ -1,4 +1,4 @@
-"""What is wrong with a Meter that is created, changed or deleted. CEL that cannot be used is refused."""
+"""Checks of a new, changed or deleted Meter. CEL that cannot be used is refused."""
 
 from collections.abc import Iterator
 
@@ -11,10 +11,10 @@ from admission.objectpolicy.findings import ObjectFinding
 
 
 def written(meter: Meter, snapshot: Snapshot, before: Meter | None = None) -> Iterator[ObjectFinding]:
-    """Yield what is wrong with a meter as it will be stored. before: as it was, where it is changed."""
+    """Yield the findings about a meter as it will be stored. before: the stored meter, for an update."""
     yield from unusable(meter)
     for at, source in enumerate(meter.sources):
-        # A class has chosen the devices already, so a look-up without a guard is usual here.
+        # The class has selected the devices already, so a look-up without a guard is usual here.
         for trap in findings.lint_of(source.selector or "true"):
             if trap.rule is not LintRule.UNGUARDED_LOOKUP:
                 yield findings.trapped(f"spec.sources[{at}].selector", source.selector or "", trap)
@@ -31,12 +31,12 @@ def written(meter: Meter, snapshot: Snapshot, before: Meter | None = None) -> It
 
 
 def unusable(meter: Meter) -> list[ObjectFinding]:
-    """Return the CEL of a meter with which nothing can be counted."""
+    """Return the problems of a meter's CEL, with which nothing can be counted."""
     return findings.refusals(device_meters.compile_meters([meter]).problems.get(meter.name, ()))
 
 
 def deleted(meter: Meter, snapshot: Snapshot) -> Iterator[ObjectFinding]:
-    """Yield what becomes of those who use a meter that is deleted."""
+    """Yield the effects of a meter's deletion on gangs and queues."""
     amount, holders = in_use.charged(meter.name, snapshot.gangs.values())
     if amount:
         message = f"{in_use.said(amount, meter.name)} stay charged to {findings.listed(holders)} until their claims go"

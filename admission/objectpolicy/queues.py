@@ -1,7 +1,8 @@
-"""What is wrong with a Queue that is created, changed or deleted.
+"""Checks of a new, changed or deleted Queue.
 
-A queue that would close a circle, or stand deeper than the tree may be, is refused; one whose parent or meter is not
-there yet is not, since manifests are applied in any order. One that stands so already may be changed in all else.
+A queue that would close a cycle, or exceed the depth of the tree, is refused. A queue whose parent or meter does not
+exist yet is admitted, since manifests are applied in any order. If a stored queue is in a cycle or too deep already,
+its other fields may be changed.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from admission.quota.tree import Inactive, Tree
 
 
 def written(queue: Queue, snapshot: Snapshot, before: Queue | None = None) -> Iterator[ObjectFinding]:
-    """Yield what is wrong with a queue as it will be stored. before: as it was, where it is changed."""
+    """Yield the findings about a queue as it will be stored. before: the stored queue, for an update."""
     others = [other for name, other in snapshot.queues.items() if name != queue.name]
     old = Tree.build(others if before is None else [*others, before])
     new = Tree.build([*others, queue])
@@ -35,7 +36,7 @@ def written(queue: Queue, snapshot: Snapshot, before: Queue | None = None) -> It
 
 
 def deleted(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
-    """Yield what becomes of those who use a queue that is deleted."""
+    """Yield the effects of a queue's deletion on gangs and other queues."""
     tree = Tree.build(snapshot.queues.values())
     below = _below(queue.name, tree)
     live = in_use.alive({queue.name, *below}, snapshot.gangs.values())
@@ -58,7 +59,7 @@ def _warning(field: str, message: str) -> ObjectFinding:
 
 def _below(queue: QueueName, tree: Tree) -> list[QueueName]:
     found = list(tree.children.get(queue, ()))
-    # The list grows while it is walked.
+    # The list grows during the loop: breadth first.
     for name in found:
         found.extend(tree.children.get(name, ()))
     return sorted(found)
@@ -79,7 +80,7 @@ def _place(queue: Queue, tree: Tree, snapshot: Snapshot, *, moved: bool) -> Iter
 
 
 def _sunken(queue: Queue, old: Tree, new: Tree) -> Iterator[ObjectFinding]:
-    """Yield the queues that become too deep since one above them was moved."""
+    """Yield the queues that become too deep because a queue above them moved."""
     deep = [
         name
         for name, problem in new.problems.items()
@@ -101,7 +102,7 @@ def _meters(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
 
 
 def _limits(queue: Queue, tree: Tree) -> Iterator[ObjectFinding]:
-    """Yield limits that change nothing, which their author cannot have meant."""
+    """Yield limits without an effect, which are probably mistakes."""
     for at, quota in enumerate(queue.quotas):
         field = f"spec.quotas[{at}]"
         if queue.parent is None:
@@ -136,7 +137,7 @@ def _rivals(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
 
 
 def _same_named(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
-    """Yield other queues that are called the same in the same namespaces."""
+    """Yield other queues with the same alias in the same namespaces."""
     if not queue.aliases or queue.namespaces is None:
         return
     labels = {
@@ -156,7 +157,7 @@ def _same_named(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
 
 
 def _overdrawn(queue: Queue, old: Tree, new: Tree, snapshot: Snapshot) -> Iterator[ObjectFinding]:
-    """Yield the queues that use more than they could have from now on, and those that will be borrowing."""
+    """Yield queues that use more than they may have after the change, and the queue itself if it will be borrowing."""
     uses = in_use.amounts(snapshot.gangs.values())
     before, after = QueueUsage(old, uses), QueueUsage(new, uses)
     for meter in sorted({meter for own in uses.values() for meter in own}):
@@ -187,7 +188,7 @@ def _was_over(queue_state: QueueUsage, queue: QueueName, meter: MeterName) -> bo
 
 
 def _shut_out(queue: Queue, before: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
-    """Yield the gangs whose namespaces could enter before, and cannot any more."""
+    """Yield the gangs whose namespaces could enter the queue before, but not any more."""
     if before.namespaces is None or before.namespaces == queue.namespaces:
         return
     kept = queue.namespaces

@@ -1,4 +1,4 @@
-"""What is wrong with a workload that will be held in a queue, though nothing refuses it."""
+"""Checks of a workload that a queue will hold, for problems that are no reason to refuse it."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ from admission.workloads.suspendable import Holdable
 def written(
     kind: Holdable, obj: Json, *, namespace: str, snapshot: Snapshot, defaults: Defaults
 ) -> Iterator[ObjectFinding]:
-    """Yield what is wrong with a workload. Raises MalformedObjectError and RetryError."""
+    """Yield the findings about a workload. Raises MalformedObjectError and RetryError."""
     workload_view = workload_admission.decode(kind, obj, namespace)
     queue = workload_admission.queue_of(workload_view, snapshot, defaults)
     if queue is None or not any(registry.deadlines_at(Reader(obj), kind.deadline)):
@@ -31,7 +31,7 @@ def written(
 
 
 def _clock_runs(kind: Holdable, queue: QueueName, *, may_suspend: bool) -> ObjectFinding:
-    """Say that a workload's deadline comes nearer while its pods wait at their gates (`pkg/controller/job`, v1.37)."""
+    """Return a warning: the workload's deadline counts while its pods are gated (`pkg/controller/job`, v1.37)."""
     field = ".".join(kind.deadline)
     whole = f"have queue {queue} hold workloads as a whole (holdAt: Workload), or " if may_suspend else ""
     message = (

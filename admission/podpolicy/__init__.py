@@ -1,3 +1,3 @@
-"""What a pod or workload gets at admission, or is refused for."""
+"""Admits pods to queues."""
 
 __all__ = ["admission", "annotations", "pod_view", "queue_limits", "queue_selection", "update", "workload_admission"]

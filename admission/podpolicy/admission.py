@@ -1,16 +1,16 @@
-"""The webhook: what the webhook adds to a pod, and which pods it refuses; `update` judges what is changed of them.
+"""The webhook for new pods: what it adds to a pod, and which pods it refuses; `update` judges changes of pods.
 
 `review.reviewer` calls it with one review and one snapshot. Two rules:
 
-- The mutating half only adds what is missing and refuses nothing: another webhook may still fix the pod after it, and
-  the API server may call it again. The validating half comes last and judges what will be stored.
-- What can never be is refused here; what may be later (a claim that does not exist yet, a stopped queue, quota in use)
-  is admitted and waits behind the gate.
+- The mutating half only adds what is missing and refuses nothing: another webhook may still change the pod after it,
+  and the API server may call it again. The validating half comes last and judges the pod as it will be stored.
+- What can never work is refused here; what may work later (a claim that does not exist yet, a stopped queue, quota in
+  use) is admitted and waits behind the gate.
 
-A pod with another schedulerName is admitted with a warning. Its gate holds all the same, since the API server itself
-refuses to bind a gated pod whoever asks (`pkg/registry/core/pod/storage`, "has non-empty .spec.schedulingGates"), and
-second profiles of kube-scheduler are common. Only a scheduler with rules of its own may disregard the plan; such a gang
-is evicted by the queue's startTimeout, and that is what the warning says.
+A pod with another schedulerName is admitted with a warning. Its gate holds all the same, since the API server refuses
+every binding of a gated pod (`pkg/registry/core/pod/storage`, "has non-empty .spec.schedulingGates"), and second
+profiles of kube-scheduler are common. Only a scheduler with rules of its own may deviate from the plan; such a gang is
+evicted by the queue's startTimeout, which is what the warning says.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,14 +33,14 @@ from admission.podpolicy.queue_selection import Defaults
 from admission.workloads.kinds import foreign_queues
 
 JOB_CONTROLLERS = frozenset({"system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager"})
-"""Who makes the pods of Jobs: the Job controller, with an account of its own or with that of its program."""
+"""The user names that make the pods of Jobs: the Job controller's own account, or that of kube-controller-manager."""
 
 TRY_AGAIN = "create the pod again; if this persists, another webhook takes away what Muster's mutating webhook adds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownClaim:
-    """One of the pod's claims whose spec is known. source: how people would say it, `template gpu of claim gpus`."""
+    """One of the pod's claims whose spec is known. source: its name in messages, `ResourceClaimTemplate gpu`."""
 
     source: str
     spec: ClaimSpec
@@ -49,7 +49,10 @@ class KnownClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extended:
-    """The extended resources of a pod. offered: those that devices may serve; claim: what would be claimed for them."""
+    """The extended resources of a pod.
+
+    offered: those that devices may serve; claim: the claim that these would need.
+    """
 
     resources: Resources = field(default_factory=dict)
     offered: tuple[str, ...] = ()
@@ -59,11 +62,11 @@ class Extended:
 NOTHING = Extended()
 
 Limits = Callable[[Queue, Sequence[KnownClaim], Extended], Denial | None]
-"""Refuses what the queue could not hold even if nobody used anything (`limits.Limits`)."""
+"""Refuses claims that the queue could not hold even if nothing were in use (`queue_limits.Limits`)."""
 
 
 Passed = dict[tuple[str | int, ...], tuple[ClaimSpec, ...]]
-"""Claims that passed their checks: by queue and the ids of their specs, which are kept, so that no other gets one."""
+"""Claims that passed their checks, by queue and the ids of their specs. The specs are kept, so that no id is reused."""
 
 MOST_PASSED = 10_000
 
@@ -75,17 +78,20 @@ def no_limits(_queue: Queue, _claims: Sequence[KnownClaim], _extended: Extended)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What an installation decides about its door."""
+    """What an installation decides about the admission of pods."""
 
     controller: str
     """User name of Muster's controller, as the API server authenticates it; it alone may open gates."""
     schedulers: frozenset[str] = frozenset({"default-scheduler"})
-    """Scheduler names that follow kube-scheduler's rules; others are warned about."""
+    """Scheduler names that follow kube-scheduler's rules; a pod with any other gets a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What a check may read: the pod, the queue that it enters, its claims as far as they are known."""
+    """What a check may read: the pod, the queue that it enters, and its claims.
+
+    missing: names of claims not known yet.
+    """
 
     new_pod: PodView
     queue: Queue
@@ -100,8 +106,8 @@ class Inputs:
 def additions(new_pod: PodView, queue: Queue | None, *, username: str = "", trace: str = "") -> Patch:
     """Return what a new pod lacks: the gate, the label of the queue that it enters by default, and its maker.
 
-    queue: the one that the pod enters. username: of its creator; empty if unknown, and then no maker is set. trace: the
-    parent of its trace, if it has one.
+    queue: the one that the pod enters. username: of its creator; if empty, no maker is set. trace: the parent of the
+    pod's trace; may be empty.
     """
     if new_pod.node or queue is None:
         return ()
@@ -116,10 +122,10 @@ def additions(new_pod: PodView, queue: Queue | None, *, username: str = "", trac
 
 
 def maker(new_pod: PodView, username: str) -> str:
-    """Return who made a pod, or the Job that it belongs to.
+    """Return the user who made a pod, or the Job that it belongs to.
 
-    The template of a Job says who made the Job, since nobody but this webhook can write that there. It is believed of
-    pods that the Job controller creates; anybody else is named as the API server knows them.
+    The template of a Job states the Job's maker; only this webhook can write it there. It is believed for pods that the
+    Job controller creates; for all other pods the maker is the user that the API server authenticated.
     """
     if username in JOB_CONTROLLERS and new_pod.is_of_job:
         return new_pod.annotations.get(names.USER) or username
@@ -127,10 +133,10 @@ def maker(new_pod: PodView, username: str) -> str:
 
 
 def job_additions(job: JobView, username: str) -> Patch:
-    """Return what makes the template of a new Job name its maker, whatever its author wrote there.
+    """Return the patch that writes a new Job's maker into its template, replacing whatever its author wrote there.
 
-    Some systems are told the queue by a label of the Job alone. Its pods say it in an annotation, which counts only
-    where a queue is called so.
+    Some systems take the queue from a label of the Job alone. Its pods get that name in an annotation, which counts
+    only if it is an alias of a queue.
     """
     alias = foreign_queues.of_job(job.labels)
     said = {names.USER: username} | ({names.QUEUE_ALIAS: alias} if alias else {})
@@ -144,7 +150,7 @@ def _annotated(job: JobView, said: dict[str, str]) -> Patch:
 
 
 def job_restorations(old: JobView, new: JobView) -> Patch:
-    """Return what makes the template of a changed Job name whom it named before."""
+    """Return the patch that restores the maker in the template of a changed Job."""
     before, after = ((job.annotations or {}).get(names.USER) for job in (old, new))
     if before == after:
         return ()
@@ -163,9 +169,9 @@ def judge_creation(
     passed: Passed | None = None,
     username: str = "",
 ) -> Verdict:
-    """Judge a new pod as it will be stored. username: who creates it; empty where nobody knows. Raises RetryError.
+    """Judge a new pod as it will be stored. username: its creator; empty if unknown. Raises RetryError.
 
-    passed: remembers claims that passed, for as long as queues and meters stay what they are.
+    passed: caches claims that passed, while queues and meters stay the same.
     """
     if new_pod.is_mirror:
         return ALLOWED
@@ -240,7 +246,7 @@ def _gate_is_there(inputs: Inputs) -> Denial | None:
 
 
 def _job_makes_it(inputs: Inputs) -> Denial | None:
-    """Refuse a pod that would be taken for a Job's: the Job's UID is what its gang is known by."""
+    """Refuse a pod that would count as a Job's pod, since its gang is identified by the Job's UID."""
     new_pod, username = inputs.new_pod, inputs.username
     if not new_pod.is_of_job or not username or username in JOB_CONTROLLERS:
         return None
@@ -269,7 +275,7 @@ def _what_it_says_is_sound(inputs: Inputs) -> Denial | None:
 
 
 def _gang_is_nobodys(inputs: Inputs) -> Denial | None:
-    """Refuse the name of a gang that is known by its Job or pod: both would have one Gang object, and one place."""
+    """Refuse the name of a gang that belongs to a workload: both gangs would have the same Gang object."""
     for where, text in inputs.new_pod.settings(names.GANG).items():
         known = inputs.snapshot.gangs.get(f"{inputs.new_pod.namespace}/{text}")
         if known is not None and known.workload is not None and not known.written_by_user:
@@ -283,7 +289,7 @@ def _gang_is_nobodys(inputs: Inputs) -> Denial | None:
 
 
 def _claims_will_do(inputs: Inputs) -> Denial | None:
-    """Check the claims, unless those of a pod before were the same: pods of a Job share their templates."""
+    """Check the claims; cached, since the pods of a Job share their templates."""
     if inputs.new_pod.containers:
         return _first_denial(inputs)
     key: tuple[str | int, ...] = (inputs.queue.name,)
@@ -307,10 +313,10 @@ def _claims_are_small_enough(inputs: Inputs) -> Denial | None:
 
 
 def too_large(claim: KnownClaim) -> Denial | None:
-    """Refuse what the allocator gives up on: a claim's results are limited, and the API server checks no count.
+    """Refuse a claim with more devices than the allocator's limit; the API server does not check the sum.
 
-    As the allocator counts, a `firstAvailable` request weighs as much as its lightest alternative, and `All` nothing
-    that is known before (`dynamic-resource-allocation/structured`, AllocationResultsMaxSize, v0.37.1).
+    As in the allocator, a `firstAvailable` request counts as its smallest alternative, and `All`, whose count is not
+    known before, as nothing (`dynamic-resource-allocation/structured`, AllocationResultsMaxSize, v0.37.1).
     """
     count = sum(min((a.count for a in r.alternatives), default=0) for r in claim.spec.requests)
     if count <= MAX_RESULTS:
@@ -383,7 +389,7 @@ def _unmetered(device_class: str, source: str, request: str, queue: Queue) -> De
 
 
 def _look_up(new_pod: PodView, snapshot: Snapshot) -> tuple[tuple[KnownClaim, ...], tuple[str, ...]]:
-    """Return the pod's claims that are known, and the names of the templates and claims that are not."""
+    """Return the pod's claims whose specs are known, and the names of the templates and claims that are not."""
     known: list[KnownClaim] = []
     missing: list[str] = []
     for claim in new_pod.claims:
@@ -397,7 +403,7 @@ def _look_up(new_pod: PodView, snapshot: Snapshot) -> tuple[tuple[KnownClaim, ..
 
 
 def _source(claim: PodClaim) -> str:
-    """Name what a pod's claim refers to; nothing when it names neither, which the API server refuses."""
+    """Return a pod's claim for messages; "" if it names neither claim nor template, which the API server refuses."""
     if claim.template:
         return f"ResourceClaimTemplate {claim.template}"
     return f"ResourceClaim {claim.claim}" if claim.claim else ""

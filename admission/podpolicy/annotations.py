@@ -1,6 +1,6 @@
-"""What a pod says of its gang, by labels and annotations, judged by itself: names, sizes, topology and runtime.
+"""Checks of a pod's labels and annotations about its gang: names, sizes, topology and runtime.
 
-`admission` asks it about every pod that enters a queue.
+`admission` calls it for every pod that enters a queue.
 """
 
 from collections.abc import Callable
@@ -14,16 +14,16 @@ from admission.workloads.gang_key import LARGEST_SIZE, OBJECT_NAME
 from admission.workloads.kinds import labels, pod_labels
 
 LONGEST_GANG = 63
-"""Characters. A gang's name is that of an object, and a label's value, which is the narrower of the two."""
+"""Characters. A gang's name is an object's name and a label's value; the label has the lower limit."""
 
 
 def judge(new_pod: PodView) -> Denial | None:
-    """Return the first thing that the pod says and that nobody could act on."""
+    """Return the first error in the pod's labels and annotations."""
     return next((denial for check in _CHECKS if (denial := check(new_pod)) is not None), None)
 
 
 def _gang_is_a_name(new_pod: PodView) -> Denial | None:
-    """Refuse a gang whose Gang object could not be made."""
+    """Refuse a gang name for which no Gang object can be created."""
     said = new_pod.settings(names.GANG)
     for where, text in said.items():
         if len(text) > LONGEST_GANG or not OBJECT_NAME.fullmatch(text):
@@ -57,7 +57,7 @@ def _sizes_are_numbers(new_pod: PodView) -> Denial | None:
 
 
 def _groups_of_others_have_sizes(new_pod: PodView) -> Denial | None:
-    """Refuse a size that another system would not take either."""
+    """Refuse a size in another system's annotation that is not a whole number, which that system would refuse too."""
     for key in pod_labels.NUMBERS:
         text = new_pod.annotations.get(key)
         if text and not labels.number(text):
@@ -103,7 +103,7 @@ def _runtime_is_a_duration(new_pod: PodView) -> Denial | None:
 
 @lru_cache(maxsize=1024)
 def _problem_of_duration(text: str) -> str:
-    """Return what is wrong with a duration. The pods of a cluster say a few of them again and again."""
+    """Return what is wrong with a duration. Cached, since a cluster's pods repeat a few of them."""
     try:
         durations.parse_positive(text)
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""What the webhook reads of a pod: far less than the planner does, since this runs for every pod that anyone creates.
+"""The fields of a pod that the webhook reads: far fewer than the planner, since this runs for every new pod.
 
-`kubernetes.pods` reads a whole pod. Here only the fields are touched that `admission` decides by; everything else about
-the pod is for the API server to judge, which answers with its own words.
+`kubernetes.pods` reads a whole pod. Here only the fields are read by which `admission` decides; the API server
+validates all others.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,9 +24,9 @@ MIRROR = "kubernetes.io/config.mirror"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodView:
-    """A pod at admission. labels and gates: None when the pod has no such field, since a patch must then make it.
+    """A pod at admission. labels and gates: None if the pod has no such field, since a patch must then create it.
 
-    requests and containers: as of a Pod, but only where a container asks for a resource with a domain in its name.
+    requests and containers: as of a Pod, but only if a container requests a resource with a domain in its name.
     """
 
     namespace: str
@@ -42,7 +42,7 @@ class PodView:
 
     @property
     def queue(self) -> str:
-        """Return the queue that the pod names, or nothing."""
+        """Return the queue that the pod names, or ""."""
         return (self.labels or {}).get(names.QUEUE, "")
 
     @property
@@ -51,26 +51,26 @@ class PodView:
 
     @property
     def is_of_job(self) -> bool:
-        """Whether it says that a Job's controller makes it."""
+        """Whether the owner reference says that a Job controls the pod."""
         owner = self.controller
         return owner is not None and owner.kind == "Job" and owner.api_version == "batch/v1"
 
     @property
     def job(self) -> Uid | None:
-        """Return the UID of the Job that it says controls it, or None."""
+        """Return the UID of the Job that controls the pod by its owner reference, or None."""
         return self.controller.uid if self.controller is not None and self.is_of_job else None
 
     @property
     def is_mirror(self) -> bool:
-        """Whether this stands for a static pod, which the kubelet runs already.
+        """Whether the pod is the mirror of a static pod, which the kubelet runs already.
 
-        The annotation alone proves nothing, anyone may write it; with a node name it is harmless, for a kubelet runs no
-        mirror that it did not make (`pkg/kubelet/kubelet.go`, HandlePodAdditions).
+        Anyone may write the annotation. With a node name it is harmless: a kubelet runs no mirror pod that it did not
+        create (`pkg/kubelet/kubelet.go`, HandlePodAdditions).
         """
         return bool(self.node) and MIRROR in self.annotations
 
     def settings(self, key: str) -> Mapping[str, str]:
-        """Return what the pod says under one key: `label` or `annotation` → text; an empty text says nothing."""
+        """Return the pod's values of one key: `label` or `annotation` → text. Empty texts are left out."""
         label, annotation = (self.labels or {}).get(key), self.annotations.get(key)
         if not label and not annotation:
             return {}
@@ -78,7 +78,7 @@ class PodView:
 
 
 class ClaimHead(TypedDict, total=False):
-    """As much of an entry of spec.resourceClaims."""
+    """The fields read of an entry of spec.resourceClaims."""
 
     name: str | None
     resourceClaimName: str | None
@@ -86,13 +86,13 @@ class ClaimHead(TypedDict, total=False):
 
 
 class GateHead(TypedDict, total=False):
-    """As much of an entry of spec.schedulingGates."""
+    """The fields read of an entry of spec.schedulingGates."""
 
     name: str | None
 
 
 class OwnerHead(TypedDict, total=False):
-    """As much of an entry of metadata.ownerReferences."""
+    """The fields read of an entry of metadata.ownerReferences."""
 
     apiVersion: str | None
     kind: str | None
@@ -102,7 +102,7 @@ class OwnerHead(TypedDict, total=False):
 
 
 class MetaHead(TypedDict, total=False):
-    """As much of metadata."""
+    """The fields read of metadata."""
 
     name: str | None
     generateName: str | None
@@ -112,21 +112,21 @@ class MetaHead(TypedDict, total=False):
 
 
 class ResourcesHead(TypedDict, total=False):
-    """As much of a container's resources."""
+    """The fields read of a container's resources."""
 
     requests: dict[str, str | int | float] | None
     limits: dict[str, str | int | float] | None
 
 
 class ContainerHead(TypedDict, total=False):
-    """As much of a container."""
+    """The fields read of a container."""
 
     restartPolicy: str | None
     resources: ResourcesHead | None
 
 
 class SpecHead(TypedDict, total=False):
-    """As much of spec."""
+    """The fields read of spec."""
 
     nodeName: str | None
     schedulerName: str | None
@@ -139,9 +139,9 @@ class SpecHead(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """A Job at admission: whether its pod template has metadata, and the annotations there; None when it has none.
+    """A Job at admission: whether its pod template has metadata, and the template's annotations, None if it has none.
 
-    labels: its own, not those of its pods.
+    labels: the Job's own, not those of its pods.
     """
 
     has_meta: bool
@@ -150,13 +150,13 @@ class JobView:
 
 
 class TemplateHead(TypedDict, total=False):
-    """As much of a pod template."""
+    """The fields read of a pod template."""
 
     metadata: MetaHead | None
 
 
 class JobSpecHead(TypedDict, total=False):
-    """As much of a Job's spec."""
+    """The fields read of a Job's spec."""
 
     template: TemplateHead | None
 
@@ -185,7 +185,7 @@ def decode(obj: Json | None, namespace: str) -> PodView:
 
 
 def read(head: PodHead, namespace: str) -> PodView:
-    """Read a pod whose fields are known to have the right types. Raises MalformedObjectError for what they say."""
+    """Read a pod whose fields have the right types. Raises MalformedObjectError for a wrong value."""
     labels, spec = head["metadata"].get("labels"), head["spec"]
     gates = spec.get("schedulingGates")
     requests, containers = pods.decode_asks(Reader(spec)) if _asks_for_devices(spec) else ({}, ())
@@ -218,7 +218,7 @@ def decode_job(obj: Json | None) -> JobView:
 
 
 def _asks_for_devices(spec: SpecHead) -> bool:
-    """Return whether a container asks for a resource with a domain in its name; of most pods none does."""
+    """Return whether a container requests a resource with a domain in its name; in most pods none does."""
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         resources = container.get("resources") or {}
         for name in (*(resources.get("requests") or ()), *(resources.get("limits") or ())):

@@ -1,6 +1,6 @@
-"""What a queue could hold if nobody used anything: a pod that certainly needs more is refused at admission.
+"""The most that each queue could hold if nothing were in use: a pod that certainly needs more is refused at admission.
 
-Only what is certain counts (`dra.metering.lower_bound`): the cheapest alternative, and no meter whose amount depends on
+Only certain needs count (`device_meters.lower_bound`): the cheapest alternative, and no meter whose amount depends on
 the device. A pod that passes may still never fit; then its gang is held, with the planner's reason.
 """
 
@@ -22,15 +22,15 @@ from admission.quota.headroom import QueueUsage
 from admission.quota.tree import Tree
 
 MOST_BOUNDS = 10_000
-"""Claim specs whose bounds are remembered; templates that were replaced would pile up otherwise."""
+"""The most claim specs with a cached bound; without a limit, replaced templates would accumulate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Limits:
-    """All queues' limits, for as long as queues and meters stay the same; callable as `doors.Limits`.
+    """The limits of all queues, while queues and meters stay the same; callable as `admission.Limits`.
 
-    _potentials and _bounds remember what was asked before, for a door is asked the same few things over and over.
-    standing: of queues that use nothing; made once, as it costs a step for every queue.
+    _potentials and _bounds cache earlier results, since reviews repeat the same few. queue_state: the queues with
+    nothing in use; built once, since that costs a step for every queue.
     """
 
     meters: Meters
@@ -45,9 +45,10 @@ class Limits:
     def __call__(
         self, queue: Queue, claims: Sequence[KnownClaim], extended: Extended = NOTHING, *, noun: str = "the pod"
     ) -> Denial | None:
-        """Refuse what together exceeds what the queue could ever take. Inactive queues hold, they refuse nothing.
+        """Refuse claims that together exceed what the queue could ever hold. An inactive queue holds its gangs instead.
 
-        A claim that is allocated already is charged to whoever took it first. noun: who needs it, for people.
+        An allocated claim counts as nothing here: it is charged to the gang that used it first. noun: the subject of
+        the message.
         """
         if not (claims or extended.resources) or not self.queue_state.tree.active(queue.name):
             return None
@@ -64,12 +65,12 @@ class Limits:
         return None
 
     def _bound(self, spec: ClaimSpec) -> Charge:
-        """Return the least charge of a claim. The pods of a gang share their templates, so few are computed."""
+        """Return the least charge of a claim. Cached, since the pods of a gang share their templates."""
         known = self._bounds.get(id(spec))
         if known is None:
             if len(self._bounds) >= MOST_BOUNDS:
                 self._bounds.clear()
-            # The spec is kept beside its bound, so that no other can get its id.
+            # The spec is kept with its bound, so that no other spec gets its id.
             known = self._bounds[id(spec)] = spec, device_meters.lower_bound(self.meters, spec)
         return known[1]
 
@@ -81,7 +82,7 @@ class Limits:
 
 
 def _never_fits(queue: QueueName, meter: MeterName, amounts: tuple[int, int], noun: str, sources: list[str]) -> Denial:
-    """Word the denial. amounts: what is needed, and the most that there can be."""
+    """Return the denial. amounts: the need, and the most that the queue could hold."""
     amount, most = amounts
     return Denial(
         DenyReason.NEVER_FITS,

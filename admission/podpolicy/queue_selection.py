@@ -1,6 +1,6 @@
-"""Which queue a pod enters: the one it names, or the one that is the default of its namespace, or none.
+"""The queue that a pod enters: the queue that it names, or the default of its namespace, or none.
 
-Queues without a namespaceSelector are parents: they pool what their children lend, and nobody enters them.
+Queues without a namespaceSelector are parents: they pool what their children lend, and pods cannot enter them.
 """
 
 import difflib
@@ -20,14 +20,14 @@ from admission.workloads.kinds import foreign_queues, labels
 from admission.workloads.kinds.foreign_queues import Said
 
 MOST_NAMED = 10
-"""Aliases that a message names."""
+"""The most aliases in a message."""
 
 HOW_TO_LIST = "`kubectl get queues.muster.dev` lists them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSelection:
-    """Where a pod goes: into a queue, nowhere (the pod is not Muster's business), or away with a denial."""
+    """The result: a queue, or a denial, or neither, if Muster leaves the pod alone."""
 
     queue: Queue | None = None
     denial: Denial | None = None
@@ -35,13 +35,12 @@ class QueueSelection:
 
 
 class Defaults:
-    """The default queues of every namespace that was asked for, and those that other systems call something.
-
-    They are kept as long as queues and namespaces stay the same.
-
-    One that is being deleted makes room for another, which may be there already; alone, it is better than none.
+    """The default queues and aliased queues of each namespace, cached while queues and namespaces stay the same.
 
     With hundreds of queues, matching all their selectors would be most of the work of a review.
+
+    A default queue that is being deleted gives way to another one, which may exist already; without another it stays
+    the default.
     """
 
     def __init__(self, queues: Iterable[Queue], namespaces: Mapping[str, Namespace]) -> None:
@@ -52,7 +51,7 @@ class Defaults:
         self._called: dict[str, dict[str, tuple[Queue, ...]]] = {}
 
     def open_to(self, namespace: str) -> tuple[Queue, ...]:
-        """Return the queues marked default that are open to a namespace; one is right, more are a mistake."""
+        """Return the default queues that are open to a namespace; more than one is a configuration error."""
         found = self._found.get(namespace)
         if found is None:
             if not self._candidates:
@@ -64,7 +63,7 @@ class Defaults:
         return found
 
     def called(self, namespace: str) -> Mapping[str, tuple[Queue, ...]]:
-        """Return the queues that are open to a namespace by each of their aliases; more than one is a mistake."""
+        """Return the queues open to a namespace, by alias; more than one for an alias is a configuration error."""
         if not self._aliased:
             return {}
         found = self._called.get(namespace)
@@ -79,7 +78,7 @@ class Defaults:
 
 
 def select_queue(new_pod: PodView, snapshot: Snapshot, defaults: Defaults) -> QueueSelection:
-    """Find the pod's queue. Raises RetryError when that depends on a namespace which has not been seen yet."""
+    """Return the pod's queue. Raises RetryError if that depends on a namespace which has not been seen yet."""
     if new_pod.queue:
         return _named(QueueName(new_pod.queue), new_pod.namespace, snapshot)
     called = defaults.called(new_pod.namespace)
@@ -88,7 +87,7 @@ def select_queue(new_pod: PodView, snapshot: Snapshot, defaults: Defaults) -> Qu
 
 
 def _aliased(said: Said, called: Mapping[str, tuple[Queue, ...]], namespace: str) -> QueueSelection:
-    """Return the queue that another system calls so; nobody enters one by chance, so all other names are refused."""
+    """Return the queue with this alias. An unknown name is refused, so that no pod enters a queue by a typing error."""
     found = called.get(said.name, ())
     if len(found) == 1:
         return QueueSelection(queue=found[0])
@@ -120,7 +119,7 @@ def _named(name: QueueName, namespace: str, snapshot: Snapshot) -> QueueSelectio
 
 
 def shut(queue: Queue, namespace: str, snapshot: Snapshot) -> Denial | None:
-    """Refuse a namespace that a queue is not open to. Nothing is said of one that has not been seen yet."""
+    """Refuse a namespace that the queue is not open to; a namespace that has not been seen yet is not refused."""
     if queue.namespaces is None:
         return _is_parent(queue.name, namespace, snapshot)
     known = snapshot.namespaces.get(namespace)
@@ -145,7 +144,7 @@ def _default(namespace: str, defaults: Defaults) -> QueueSelection:
 def _labels(namespace: str, namespaces: Mapping[str, Namespace]) -> Mapping[str, str]:
     known = namespaces.get(namespace)
     if known is None:
-        # Right after its creation. Deciding without its labels would let a pod past its quota or refuse it wrongly.
+        # The namespace was just created. Without its labels, a pod could evade its quota or be refused wrongly.
         raise RetryError(f"namespace {namespace} has not been seen yet; try again in a moment")
     return known.labels
 
@@ -212,12 +211,12 @@ def open_to(namespace: str, snapshot: Snapshot) -> list[Queue]:
 
 
 def _open_to(namespace: str, snapshot: Snapshot) -> list[str]:
-    """Return the names of the queues that the namespace may enter; others would only lead to the next denial."""
+    """Return the names of the queues that the namespace may enter; any other would be refused next."""
     return [queue.name for queue in open_to(namespace, snapshot)]
 
 
 def describe(selector: LabelSelector) -> str:
-    """Write a selector as kubectl's `-l` takes it."""
+    """Return a selector in the form of kubectl's `-l`."""
     return ",".join(map(_requirement, selector.requirements)) or "any labels"
 
 

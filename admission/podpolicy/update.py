@@ -1,7 +1,7 @@
-"""What may not be changed of a pod that is there: its gate, its queue, its gang, its claims, and who made it.
+"""Checks of changes to existing pods: gate, queue, gang, claims and maker are fixed.
 
-`review.reviewer` asks about every change that the webhook is shown (`webhook_config.match_conditions`, MATTERS),
-whoever makes it and by whatever kind of request.
+`review.reviewer` calls it for every change that reaches the webhook (`webhook_config.match_conditions`, MATTERS), by
+any user and through any kind of request.
 """
 
 from collections.abc import Mapping
@@ -23,14 +23,15 @@ FIXED = (
     names.CLAIMS,
     names.CONVERTED,
 )
-"""Labels and annotations that stay what they were when the pod was created."""
+"""Labels and annotations that keep the value from the pod's creation."""
 
 KEEPERS = JOB_CONTROLLERS | {"system:serviceaccount:kube-system:generic-garbage-collector"}
-"""Who changes whose Job's a pod is: the Job controller adopts and releases pods, the garbage collector orphans them."""
+"""Users that change which Job owns a pod: the Job controller adopts and releases pods, the garbage collector orphans
+them."""
 
 
 def judge(old: PodView, new: PodView, *, username: str, rules: Rules) -> Denial | None:
-    """Judge an update: of a queued pod, gate, queue and gang are the controller's alone to change."""
+    """Judge an update: only the controller may change gate, queue and gang of a queued pod."""
     if username == rules.controller:
         return None
     if old.gated and not new.gated:
@@ -52,7 +53,10 @@ def judge(old: PodView, new: PodView, *, username: str, rules: Rules) -> Denial 
 
 
 def _of_keys(old: PodView, new: PodView) -> Denial | None:
-    """Refuse a change of what a pod says. In the words of other systems their controllers may say what nobody has."""
+    """Refuse a changed value of a fixed key.
+
+    Under other systems' keys, their controllers may add a value where there was none.
+    """
     for key in dict.fromkeys((*FIXED, *catalog.FIXED, *catalog.SUBGROUP_KEYS)):
         before, after = old.settings(key), new.settings(key)
         if before != after and (before or key in FIXED):

@@ -1,8 +1,8 @@
-"""The webhook for workloads of queues that say `holdAt: Workload`: they are suspended when they come, and stay so.
+"""The webhook for workloads of queues with `holdAt: Workload`: it suspends them at creation and keeps them suspended.
 
-Whoever creates a workload there, or resumes one that he had suspended himself, has it held: it is suspended, marked,
-and resumed by the controller when its gang may start. What its author suspends is his to resume. Nobody else resumes
-what is held, or writes the mark, as nobody else opens a gate; and behind all of this there are still the gates.
+A workload that its author creates there unsuspended, or resumes after suspending it himself, is held: it is suspended
+and marked, and the controller resumes it when its gang may start. What an author suspended himself, he may resume. Only
+Muster resumes what it holds, or writes the mark, just as only Muster opens a gate; the gates remain behind all this.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,9 +30,9 @@ from admission.workloads.suspendable import Holdable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadView:
-    """A workload at admission. obj: all of it, as JSON; meta: with the namespace of the request.
+    """A workload at admission. obj: its whole JSON; meta: with the namespace of the request.
 
-    may_suspend: whether its controller bears with it when it is suspended.
+    may_suspend: whether its controller supports suspending it.
     """
 
     kind: Holdable
@@ -49,7 +49,7 @@ class WorkloadView:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether Muster has it wait."""
+        """Whether Muster holds it."""
         return self.suspended and self.held is Held.WAITING
 
 
@@ -78,9 +78,9 @@ def additions(
     username: str,
     before: WorkloadView | None = None,
 ) -> Patch:
-    """Return what has a workload held that comes, or that its author resumes. Raises RetryError.
+    """Return the patch that holds a workload which is created, or which its author resumes. Raises RetryError.
 
-    before: as it was, where it is changed.
+    before: the stored workload, for an update.
     """
     if not suspendable.is_free(workload_view.meta.controller):
         return ()
@@ -91,11 +91,11 @@ def additions(
         return (*_suspended(workload_view), *_said(workload_view, _HELD)) if held_again else ()
     if queue is None or not _is_held(workload_view, queue, snapshot):
         return tuple(_unmarked(workload_view))
-    # The template of a batch Job says who made it already.
+    # The template of a batch Job has its maker already.
     maker = {names.USER: username} if username and workload_view.kind is not suspendable.JOB else {}
     labels = tuple(_labelled(workload_view, queue))
     if workload_view.is_waiting:
-        return (*labels, *_said(workload_view, maker))  # it was here before
+        return (*labels, *_said(workload_view, maker))  # marked already, by an earlier call of the webhook
     if workload_view.suspended:
         return (*labels, *_said(workload_view, maker), *_unmarked(workload_view))
     return (*labels, *_suspended(workload_view), *_said(workload_view, {**maker, **_HELD}))
@@ -110,7 +110,7 @@ def judge(
     username: str,
     before: WorkloadView | None = None,
 ) -> Denial | None:
-    """Refuse what would have a workload run that is held, and marks that are not Muster's. Raises RetryError."""
+    """Refuse to resume a held workload, and marks that are not Muster's. Raises RetryError."""
     if username == rules.controller or not suspendable.is_free(workload_view.meta.controller):
         return None
     if before is None:
@@ -127,20 +127,20 @@ def judge(
 
 
 def queue_of(workload_view: WorkloadView, snapshot: Snapshot, defaults: Defaults) -> Queue | None:
-    """Return the queue that the pods of a workload will enter, by the first of its templates; None: they enter none."""
+    """Return the queue that the pods of a workload will enter, by its first template; None if they will enter none."""
     data = next((Reader(template.body).child("metadata") for template in workload_view.templates), Reader(None))
     pod = PodView(namespace=workload_view.namespace, labels=data.pairs("labels"), annotations=data.pairs("annotations"))
     return queue_selection.select_queue(pod, snapshot, defaults).queue
 
 
 def _is_held(workload_view: WorkloadView, queue: Queue | None, snapshot: Snapshot) -> bool:
-    """Whether a workload is held as a whole. Where Muster may not read its kind, nobody would resume it."""
+    """Whether a workload is held as a whole. If Muster may not read its kind, Muster could not resume it."""
     is_asked = queue is not None and queue.hold_at is HoldAt.WORKLOAD and workload_view.may_suspend
     return is_asked and _is_seen(workload_view, snapshot)
 
 
 def _is_seen(workload_view: WorkloadView, snapshot: Snapshot) -> bool:
-    """Whether Muster reads what is of this kind. One that was not served when it was looked for is, and soon seen."""
+    """Whether Muster reads objects of this kind. A kind that was not served at start, but is now, will be read soon."""
     return snapshot.unwatched.get(workload_view.kind.key, UNSERVED) == UNSERVED
 
 
@@ -148,19 +148,19 @@ def _label(template: PodTemplate) -> str:
     return Reader(template.body).child("metadata").pairs("labels").get(names.QUEUE, "")
 
 
-# What is added.
+# Additions.
 
 
 _HELD = {names.HELD: Held.WAITING.value}
 
 
 def _said(workload_view: WorkloadView, wanted: Mapping[str, str]) -> Iterable[Operation]:
-    """Return what annotates a workload."""
+    """Return the operations that annotate a workload."""
     return json_patch.set_pairs("/metadata/annotations", workload_view.meta.annotations or None, wanted)
 
 
 def _suspended(workload_view: WorkloadView) -> Iterator[Operation]:
-    """Yield what suspends a workload."""
+    """Yield the operations that suspend a workload."""
     *above, _ = way = workload_view.kind.suspend
     reader = Reader(workload_view.obj)
     for depth, name in enumerate(above, 1):
@@ -171,13 +171,13 @@ def _suspended(workload_view: WorkloadView) -> Iterator[Operation]:
 
 
 def _unmarked(workload_view: WorkloadView) -> Iterator[Operation]:
-    """Yield what takes a mark away that its author has written."""
+    """Yield the operation that removes a mark written by the author."""
     if names.HELD in workload_view.meta.annotations:
         yield json_patch.remove(json_patch.pointer("metadata", "annotations", names.HELD))
 
 
 def _labelled(workload_view: WorkloadView, queue: Queue) -> Iterator[Operation]:
-    """Yield what fixes the queue of all pods that will come, as a pod's is fixed when it is created."""
+    """Yield the operations that write the queue into the templates, since a pod's queue is fixed at its creation."""
     for template in workload_view.templates:
         if _label(template):
             continue
@@ -189,7 +189,7 @@ def _labelled(workload_view: WorkloadView, queue: Queue) -> Iterator[Operation]:
         yield from json_patch.set_pairs(f"{path}/metadata/labels", labels, {names.QUEUE: queue.name})
 
 
-# What is refused.
+# Denials.
 
 
 def _missed(workload_view: WorkloadView) -> Denial:

@@ -1,4 +1,4 @@
-"""Says what the queues of a tree may still take."""
+"""The quota that the queues of a tree may still take."""
 
 __all__ = [
     "budget_periods",

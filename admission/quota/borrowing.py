@@ -3,12 +3,12 @@
 They are those of Kueue's `pkg/cache/scheduler/resource_node.go` (2026), for a tree of any depth:
 
 - *subtree* is a queue's nominal quota plus what its children do not keep for themselves;
-- *kept* is what a lending limit holds back from the parent;
+- *kept* is what a lending limit keeps from the parent;
 - *usage* is what the queue itself uses plus what its children use beyond what they keep.
 
-What is used may exceed what there is, as after a quota was lowered: then what is available is negative, and what a
-queue does not use of what it keeps makes up for it as far as it reaches. `headroom` applies the rules to a whole tree.
-All amounts are in the meter's base unit; a limit of None is unlimited.
+Usage may exceed the quota, as after a quota was lowered: then what the parent has available is negative, and what the
+queue keeps and does not use is offset against it. `headroom` applies the rules to a whole tree. All amounts are in the
+meter's base unit; a limit of None is unlimited.
 """
 
 
@@ -32,37 +32,37 @@ def allowance(*, subtree: int, kept: int, usage: int, borrowing_limit: int) -> i
 
 
 def available(*, above: int, kept: int, usage: int) -> int:
-    """Return max(0, kept - usage) + above, what a queue may still take where it may take `above` from its parent.
+    """Return max(0, kept - usage) + above, what a queue may still take if it may take `above` from its parent.
 
-    above: what the parent has available, at most the allowance (`available`). Of a root it is subtree - usage.
+    above: what the parent has available, at most the allowance (`available`). A root has subtree - usage available.
     """
     return max(0, kept - usage) + above
 
 
 def potential(*, above: int, subtree: int, kept: int, borrowing_limit: int | None) -> int:
-    """Return what a queue could take if nobody used anything, where its parent could take `above`.
+    """Return what a queue could take if nothing were used and its parent could take `above`.
 
-    min(kept + above, subtree + borrowingLimit) (`potentialAvailable`). Of a root it is its subtree.
+    min(kept + above, subtree + borrowingLimit) (`potentialAvailable`). A root could take its subtree.
     """
     most = kept + above
     return most if borrowing_limit is None else min(most, subtree + borrowing_limit)
 
 
 def borrowed(*, subtree: int, usage: int) -> int:
-    """Return max(0, usage - subtree), what is used under a queue beyond its own quota (Kueue's `Borrowing`)."""
+    """Return max(0, usage - subtree), the usage under a queue beyond its own quota (Kueue's `Borrowing`)."""
     return max(0, usage - subtree)
 
 
 def idle(*, subtree: int, kept: int, usage: int) -> int:
-    """Return what a queue offers its parent and does not use itself: max(0, subtree - max(kept, usage))."""
+    """Return what a queue offers its parent and does not use: max(0, subtree - max(kept, usage))."""
     return max(0, subtree - max(kept, usage))
 
 
 def lent(*, idle: int, loans: int, pool: int) -> int:
-    """Return how much of what a queue has idle the others under the same parent use. Ours: Kueue does not say.
+    """Return how much of a queue's idle quota other queues under the same parent use. Kueue does not define it.
 
-    loans: what those have borrowed; pool: what there was to borrow, the parent's own quota and what all of its children
-    have idle. Each lender bears a part in proportion to what it has idle, rounded up, so that a loan is never
-    invisible: min(idle, ⌈loans x idle / pool⌉).
+    loans: what these have borrowed. pool: what can be borrowed, the parent's own quota plus the idle quota of all its
+    children. Each lender bears a part in proportion to its idle quota, rounded up, so that no loan is invisible:
+    min(idle, ⌈loans x idle / pool⌉).
     """
     return min(idle, -(-loans * idle // pool)) if pool else 0

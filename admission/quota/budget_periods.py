@@ -1,13 +1,13 @@
-"""When the period of a budget begins and ends.
+"""The periods of budgets: when each begins and ends.
 
 A calendar period begins at midnight of its first day in the budget's time zone: a day at each, a week on Monday, a
-quarter in January, April, July and October. So a day has 23 or 25 hours where the clocks change. Where midnight does
-not exist, because the clocks go forward over it, the period begins at the first moment that does exist; where it comes
-twice, at the first of the two. Periods tile time: each ends where the next one begins, and a date that a zone has left
-out altogether (30 December 2011 in Pacific/Apia) has none.
+quarter in January, April, July and October. So a day has 23 or 25 hours where the clocks change. If midnight does not
+exist, because the clocks go forward over it, the period begins at the first moment that does; if it exists twice, at
+the first of the two. Periods tile time: each ends where the next one begins, and a date that a zone has skipped
+(30 December 2011 in Pacific/Apia) has none.
 
-A fixed window is one span. Before and after it the budget has none, and limits nothing: to stop a queue outside of a
-window is what `stopPolicy` and a quota of 0 are for.
+A fixed window is one span. Outside it the budget has no period and limits nothing: use `stopPolicy` or a quota of 0 to
+stop a queue outside a window.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,11 +20,11 @@ from admission.api.muster.queues import Budget, Period
 from admission.api.values import time_zones
 
 _FIRST, _LAST = datetime(2, 1, 1, tzinfo=UTC), datetime(9997, 1, 1, tzinfo=UTC)
-"""Moments outside of these are taken for them, so that the periods around have a beginning and an end."""
+"""Moments are clamped to these, so that the periods around them have a beginning and an end."""
 
 
 class Span(NamedTuple):
-    """A part of time: from start, inclusive, to end, exclusive; both in UTC and whole seconds."""
+    """A time span from start, inclusive, to end, exclusive; both in UTC and whole seconds."""
 
     start: datetime
     end: datetime
@@ -44,7 +44,7 @@ def span(budget: Budget, now: datetime) -> Span | None:
 
 
 def following(budget: Budget, now: datetime) -> Span | None:
-    """Return the next period of a budget, or its window where that has not begun; None when nothing follows."""
+    """Return the next period of a budget, or its window if that has not begun; None if there is none."""
     if budget.period is not None:
         coming = calendar(budget.period, budget.time_zone, calendar(budget.period, budget.time_zone, now).end)
     elif budget.start is not None and budget.end is not None:
@@ -55,23 +55,23 @@ def following(budget: Budget, now: datetime) -> Span | None:
 
 
 def calendar(period: Period, time_zone: str, now: datetime) -> Span:
-    """Return the calendar period around a moment. Raises ValueError for a zone that does not exist."""
+    """Return the calendar period that contains a moment. Raises ValueError for an unknown time zone."""
     zone = time_zones.find(time_zone)
     if zone is None:
         raise ValueError(f"{time_zone} is not a known time zone")
     now = min(max(now, _FIRST), _LAST)
     first = _first_day(period, now.astimezone(zone).date())
-    # Where the clocks go back over midnight, the date goes back as well, but the new period stays begun.
+    # If the clocks go back over midnight, the date goes back as well, but the new period has begun.
     while _begin(following := _next(period, first), zone) <= now:
         first = following
     return Span(_begin(first, zone), _begin(_next(period, first), zone))
 
 
 def boundaries(budgets: Iterable[Budget], *, after: datetime, until: datetime) -> tuple[datetime, ...]:
-    """Return the moments after one time and up to another at which a period or window of these budgets begins or ends.
+    """Return the moments in (after, until] at which a period or window of these budgets begins or ends.
 
-    They are in order, each once. What was used is to be marked in the books at each of them, so that it counts for the
-    period in which it was used.
+    They are in order, each once. The ledger marks usage at each of them, so that it counts for the period in which it
+    was used.
     """
     found: set[datetime] = set()
     for period, time_zone in {(b.period, b.time_zone) for b in budgets if b.period is not None}:
@@ -117,8 +117,8 @@ def _next(period: Period, first: date) -> date:
 def _begin(day: date, zone: ZoneInfo) -> datetime:
     """Return the first moment at which a zone's clocks show midnight of a day, or later.
 
-    Python reads a time that does not exist by the offset before the gap, which gives a moment after the gap, and with
-    `fold` by the one after it, which gives a moment before: the gap itself lies between them.
+    Python converts a local time that does not exist with the offset before the gap, which gives a moment after the gap,
+    and with `fold` by the one after it, which gives a moment before it: the gap is between them, found by bisection.
     """
     midnight = datetime.combine(day, time(), tzinfo=zone)
     late = midnight.astimezone(UTC)

@@ -1,25 +1,24 @@
-"""Budgets: what a queue may still spend of a meter in the present period, and whether a gang can be paid for.
+"""Budgets: what a queue may still spend of a meter in the current period, and whether that pays for a gang.
 
 All sums are whole meter-seconds, for a budget of limit L in its period [start, end), at a moment `now`:
 
-- *spent*: what was used since start under the queue: what the ledger has booked up to its latest mark, and what has
-  accrued since (`Book.accrued`). The books are to be marked at every boundary of a period (`periods.boundaries`),
-  otherwise what was used before it counts in the new period;
+- *spent*: usage under the queue since start: what the ledger has booked up to its latest mark, plus what has accrued
+  since (`Book.accrued`). The ledger must mark usage at every boundary of a period (`budget_periods.boundaries`);
+  otherwise usage before a boundary counts in the new period;
 - *paid time* of a gang: its own runtime, at most the queue's maxRuntime; else defaultRuntime, else maxRuntime, else one
   hour. It begins when the gang is admitted;
-- *promised*: the sum over all gangs let in under the queue of charge x max(0, min(reserved + paid, end) - now). A gang
-  that runs for longer than its paid time is promised nothing more, but goes on to spend;
-- *elsewhere*: what other clusters have spent and promised, where the budget's scope is Global;
-- *ahead*: what gangs let in are promised in the period after this one, or in a window that comes: charge x the part of
-  their paid time that lies there. Of Global budgets alone, whose other clusters have to know it when that begins;
-- *left* = L - spent - promised - elsewhere. It is negative when gangs ran for longer than they had paid for, or when
-  the budget was lowered;
-- *need* of a gang: charge x (min(now + paid, end) - now): what it uses after the period is for the next period to pay.
+- *committed*: the sum over all gangs admitted under the queue of charge x max(0, min(reserved + paid, end) - now). A
+  gang that runs for longer than its paid time commits nothing more, but continues to spend;
+- *elsewhere*: what other clusters have spent and committed, if the budget's scope is Global;
+- *future*: what admitted gangs commit in the period after this one, or in a window that has not begun: charge x the
+  part of their paid time in it. For Global budgets only, since the other clusters need it when that period begins;
+- *left* = L - spent - committed - elsewhere. It is negative when gangs ran for longer than their paid time, or when the
+  budget was lowered;
+- *need* of a gang: charge x (min(now + paid, end) - now): the next period pays for usage after this one.
 
-A gang may start when its need is at most what is left, in every budget of its queue and of the queues above it. A
-budget that is not of a meter of its charge, and a fixed window that is not open, do not ask. `onExhausted: Warn` never
-holds a gang back, but says so. Times are cut down to the second, as in `accruals`. The idea is ours: Kueue has no
-budgets over time.
+A gang may start if its need is at most what is left, in every budget of its queue and of the queues above it. A budget
+of a meter that is not in its charge, and a fixed window that is not open, are not checked. `onExhausted: Warn` never
+holds a gang, but adds a warning. Times are truncated to seconds, as in `accruals`. Kueue has no budgets over time.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -40,13 +39,13 @@ from admission.quota.budget_periods import Span
 from admission.quota.tree import Tree
 
 UNKNOWN_RUNTIME = timedelta(hours=1)
-"""What a gang has to be able to pay for when nobody says how long it runs."""
+"""The paid time of a gang if neither it nor its queue states a runtime."""
 
 _SECOND = timedelta(seconds=1)
 
 
 class BudgetKey(NamedTuple):
-    """What clusters share: a Global budget of a queue of this name, in one period."""
+    """A Global budget that clusters share: of the queue of this name, in one period."""
 
     queue: QueueName
     meter: MeterName
@@ -56,10 +55,10 @@ class BudgetKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What balances are made of.
+    """The inputs of balances.
 
-    booked: for each moment of `starts`, the meter-seconds in the ledger from then up to its latest mark. accrued: those
-    since the mark. placements: the gangs let in. runtimes: of those that state one. elsewhere: what other clusters have
+    booked: by moment of `starts`, the meter-seconds in the ledger from then to its latest mark. accrued: those since
+    the mark. placements: the admitted gangs. runtimes: of those that state one. elsewhere: what other clusters have
     taken of Global budgets.
     """
 
@@ -72,7 +71,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """A budget in its present period. spent, promised and elsewhere: meter-seconds, of the queue and those below it."""
+    """A budget in its current period. spent, committed, elsewhere: meter-seconds of the queue and those below it."""
 
     queue: QueueName
     budget: Budget
@@ -83,7 +82,7 @@ class Balance:
 
     @property
     def left(self) -> int:
-        """Return limit - spent - promised - elsewhere; negative when more was taken than there is."""
+        """Return limit - spent - committed - elsewhere; negative if the budget is overdrawn."""
         return self.budget.seconds - self.spent - self.committed - self.elsewhere
 
 
@@ -96,7 +95,7 @@ class BudgetShortage:
 
     @property
     def message(self) -> str:
-        """Say in one sentence what is short, and when there will be more; amounts are meter-hours."""
+        """Return in one sentence what is short, and when the period ends; amounts are meter-hours."""
         balance, budget = self.balance, self.balance.budget
         kind = f" for each {budget.period}" if budget.period else ""
         elsewhere = f", taken by other clusters {hours(balance.elsewhere)}" if budget.scope is Scope.GLOBAL else ""
@@ -110,7 +109,7 @@ class BudgetShortage:
 
     @property
     def details(self) -> Mapping[str, Detail]:
-        """Return the numbers: meter-hours as decimal strings, times in UTC. reset: when the budget binds no more."""
+        """Return the numbers: meter-hours as decimal strings, times in UTC. reset: when the period ends."""
         balance, budget = self.balance, self.balance.budget
         found: dict[str, Detail] = {
             "queue": balance.queue,
@@ -133,12 +132,12 @@ class BudgetShortage:
 
 
 def starts(tree: Tree, now: datetime) -> tuple[datetime, ...]:
-    """Return when the periods of all budgets have begun, in order, each once: what the ledger is to be asked for."""
+    """Return when the current periods of all budgets began, in order, each once: `Sources.booked` needs these."""
     return tuple(sorted({line.span.start for line in _Lines(tree, now, budget_periods.span, *Scope)}))
 
 
 def paid_seconds(queue: Queue, runtime: timedelta | None = None) -> int:
-    """Return the paid time of a gang in whole seconds, rounded up. runtime: what the gang states, None for nothing."""
+    """Return the paid time of a gang in whole seconds, rounded up. runtime: what the gang states, if anything."""
     longest = queue.max_runtime
     if runtime is not None and longest is not None:
         runtime = min(runtime, longest)
@@ -147,7 +146,7 @@ def paid_seconds(queue: Queue, runtime: timedelta | None = None) -> int:
 
 
 def hours(seconds: int) -> str:
-    """Write meter-seconds as decimal hours with up to four places, which tell any two numbers of seconds apart."""
+    """Return meter-seconds as decimal hours with up to four places, so that different seconds differ."""
     # 10,000 parts of an hour are 25/9 of its seconds; rounded to the nearest.
     whole, part = divmod((abs(seconds) * 50 + 9) // 18, 10_000)
     digits = f".{part:04d}".rstrip("0").rstrip(".")
@@ -155,14 +154,14 @@ def hours(seconds: int) -> str:
 
 
 class Balances:
-    """All budgets of a tree in one round of decisions, kept up to date with every grant. Not for two threads at once.
+    """All budgets of a tree in one cycle, kept up to date with every grant. Not thread-safe.
 
-    Making one costs a step for every budget, and one for every level above whatever was used or let in; a question or
-    a grant costs a step for every budget that it concerns.
+    Building it costs a step per budget, and one per level above each usage or admitted gang; a query or a grant costs
+    a step per budget concerned.
     """
 
     def __init__(self, tree: Tree, now: datetime, sources: Sources) -> None:
-        """Add everything up. Raises KeyError when `booked` lacks the beginning of a period."""
+        """Add everything up. Raises KeyError if `booked` lacks the beginning of a period."""
         self._tree = tree
         self._now = accruals.whole(now)
         self._lines = _Lines(tree, now, budget_periods.span, *Scope)
@@ -175,34 +174,34 @@ class Balances:
                 line.elsewhere = sources.elsewhere.get(line.budget_balance, 0)
 
     def of_queue(self, queue: QueueName) -> tuple[Balance, ...]:
-        """Return the balances of a queue's own budgets, in the order of its spec; without windows that are not open."""
+        """Return the balances of a queue's own budgets, in the order of its spec, without windows that are not open."""
         return tuple(line.balance() for line in self._lines.of_queue(queue))
 
     def shortage(self, queue: QueueName, charge: Charge, runtime: timedelta | None = None) -> BudgetShortage | None:
-        """Return None when every budget that holds can pay for a gang, else the shortage that lasts longest."""
+        """Return None if every budget that holds can pay for a gang, else the shortage that lasts longest."""
         return max(self._short(queue, charge, runtime, OnExhausted.HOLD), key=_end, default=None)
 
     def warnings(
         self, queue: QueueName, charge: Charge, runtime: timedelta | None = None
     ) -> tuple[BudgetShortage, ...]:
-        """Return what a gang lacks in the budgets that only warn: to be told when it is admitted."""
+        """Return the shortages of a gang in budgets that only warn, to be reported when it is admitted."""
         return tuple(self._short(queue, charge, runtime, OnExhausted.WARN))
 
     def charge(self, queue: QueueName, charge: Charge, runtime: timedelta | None = None) -> None:
-        """Promise a gang that is admitted what it needs, whether it is there or not."""
+        """Commit the need of an admitted gang, whether that much is left or not."""
         for line, needed in self._needs(queue, charge, runtime, future=True):
             line.committed += needed
 
     def give_back(self, queue: QueueName, charge: Charge, runtime: timedelta | None = None) -> None:
-        """Undo `take`."""
+        """Undo `charge`."""
         for line, needed in self._needs(queue, charge, runtime, future=True):
             line.committed -= needed
 
     def shares(self) -> tuple[BudgetShare, ...]:
         """Return what this cluster has taken of every Global budget, in order, with the smallest limit that holds.
 
-        Budgets that only warn limit nothing: their limit is the largest sum that the ledger keeps. So it is with what
-        is promised ahead: the next period has to pay for it, whatever is left there.
+        Budgets that only warn have no limit, written as the largest sum that the ledger stores. The same goes for
+        future commitments: the next period has to pay for them, whatever is left there.
         """
         found: dict[BudgetKey, BudgetShare] = {}
         for line, most in self._shared():
@@ -230,7 +229,7 @@ class Balances:
     def _needs(
         self, queue: QueueName, charge: Charge, runtime: timedelta | None, *, future: bool = False
     ) -> Iterator[tuple["_Line", int]]:
-        """Yield the budgets that a gang draws on, with what it needs of each. ahead: those that come, too."""
+        """Yield the budgets that pay for a gang, with its need of each. future: those of the next period too."""
         declared = self._tree.queues.get(queue)
         if declared is None:
             return
@@ -279,7 +278,7 @@ class _Line:
         return BudgetKey(self.queue, self.budget.meter, self.span.start, self.span.end)
 
     def within(self, begin: datetime, seconds: int) -> int:
-        """Return how many of the seconds from a moment on lie in the period."""
+        """Return how many of these seconds, counted from a moment, lie in the period."""
         late = max(0, accruals.between(begin, self.span.start))
         return max(0, min(seconds, accruals.between(begin, self.span.end)) - late)
 
@@ -295,7 +294,7 @@ class _Line:
 
 
 class _Lines:
-    """A line for every budget of a queue with a place that has such a span: its present period, or the next one."""
+    """A line for every budget of a placed queue that has such a span: its current period, or the next one."""
 
     def __init__(
         self, tree: Tree, now: datetime, span: Callable[[Budget, datetime], Span | None], *scopes: Scope
@@ -322,11 +321,11 @@ class _Lines:
         return (line for lines in self._by_queue.values() for line in lines)
 
     def of_queue(self, queue: QueueName) -> tuple[_Line, ...]:
-        """Return those of a queue's own budgets, in the order of its spec."""
+        """Return the lines of a queue's own budgets, in the order of its spec."""
         return self._by_queue.get(queue, ())
 
     def binding(self, queue: QueueName, meter: MeterName) -> tuple[_Line, ...]:
-        """Return those of a meter that bind a queue: its own, then those of the queues above it."""
+        """Return the lines of a meter that bind a queue: its own, then those of the queues above it."""
         key = (queue, meter)
         if key not in self._bindings:
             above = self._tree.bearing(queue)
@@ -337,7 +336,7 @@ class _Lines:
 
 
 def _calendar(budget: Budget) -> tuple[object, str]:
-    """Return what budgets of the same spans have in common."""
+    """Return a key that is equal for budgets with the same spans."""
     return budget.period or budget, budget.time_zone
 
 

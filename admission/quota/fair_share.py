@@ -1,25 +1,25 @@
-"""Fair shares: what a queue uses and has used of what its parent has, over its weight.
+"""Fair shares: the part of its parent's quota that a queue uses and has used, divided by its weight.
 
 The share of a queue is its dominant share, as in *Dominant Resource Fairness* (Ghodsi et al., NSDI 2011) and in Kueue's
 fair sharing (KEP 1714): the largest part that it uses of any one meter,
 
     share(q) = max over meters m of effective(q, m) / capacity(parent of q, m) / weight(q),
 
-where the capacity is what the parent's pool could give if nobody used anything. It is never less than the quotas under
-the parent together, since what a lending limit keeps is used as well; that of the roots is the sum of all of them.
-Weight 0 makes the share infinite as soon as anything is used, as in Kueue; so does use of what there is no quota for.
+where the capacity is what the parent could take if nothing were used. It is at least the sum of the quotas under the
+parent, since quota kept by a lending limit is used as well; for the roots it is the sum of all quotas. Weight 0 makes
+the share infinite as soon as anything is used, as in Kueue; so does usage of a meter without quota.
 
-What was used before counts too, less and less, as in Kueue's admission fair sharing (KEP 4136):
+Past usage counts too, with decreasing weight, as in Kueue's admission fair sharing (KEP 4136):
 
     decayed(q, m) = sum over intervals of average use x (2^-((now - end) / h) - 2^-((now - start) / h)),
     effective(q, m) = (decayed(q, m) + present(q, m)) / 2, or present(q, m) without a half-life h:
 
-decayed is the mean of all use until now, each moment weighted by its age; effective is what decayed will be one
-half-life ahead if present use stays. Use of a queue is that of all queues under it. Present use, what is reserved and
-what is used, makes the order follow each grant at once.
+decayed is the mean of all usage until now, each moment weighted by its age; effective is what decayed will be one
+half-life later if present usage stays. The usage of a queue includes all queues under it. Present usage, reserved and
+used, makes the order follow each grant at once.
 
 Shares matter between the children of a parent, and between the roots, as soon as one of them declares `fairSharing`.
-The others have weight 1 then, and the longest half-life that is declared beside them.
+Those that do not have weight 1 then, and the longest half-life declared by a sibling.
 """
 
 import math
@@ -37,26 +37,26 @@ from admission.quota.headroom import QueueUsage, Usage
 from admission.quota.tree import Tree
 
 NONE = timedelta(0)
-"""The half-life of a queue of which only present use counts."""
+"""The half-life of a queue for which only present usage counts."""
 
 HALF_LIVES = 30
-"""What was used longer ago than so many half-lives weighs less than a billionth, and need not be read."""
+"""Usage older than this many half-lives weighs less than a billionth, and is not read."""
 
 _EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How the queues of a tree share. weights and half_lives: of the queues whose share matters."""
+    """The sharing rules of a tree. weights and half_lives: of the queues whose share matters."""
 
     weights: Mapping[QueueName, Fraction]
     half_lives: Mapping[QueueName, timedelta]
     wanted: Mapping[QueueName, frozenset[timedelta]]
-    """The half-lives by which a queue's own use counts: its own, and those of the queues above it."""
+    """By queue, the half-lives by which its own usage counts: its own, and those of the queues above it."""
 
     @classmethod
     def from_tree(cls, tree: Tree) -> "Rules":
-        """Return the rules of a tree; empty where no queue declares fair sharing."""
+        """Return the rules of a tree; empty if no queue declares fair sharing."""
         weights: dict[QueueName, Fraction] = {}
         half_lives: dict[QueueName, timedelta] = {}
         for children in _sibling_groups(tree):
@@ -73,7 +73,7 @@ class Rules:
         return cls(weights=weights, half_lives=half_lives, wanted=wanted)
 
     def since(self, now: datetime) -> datetime:
-        """Return from when on use has to be read from the ledger, to begin a `Memory`."""
+        """Return from when usage has to be read from the ledger to begin a `UsageHistory`."""
         longest = max(self.half_lives.values(), default=NONE)
         seconds = HALF_LIVES * longest.total_seconds()
         return now - timedelta(seconds=min(seconds, (now - _EARLIEST).total_seconds()))
@@ -81,20 +81,20 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageHistory:
-    """Decayed use of every queue itself, without those under it: meter → half-life → base units, at a time."""
+    """The decayed usage of every queue without those under it, by meter and half-life, in base units, at a time."""
 
     at: datetime
     use: Mapping[tuple[QueueName, MeterName, timedelta], float] = field(default_factory=dict)
     kept: Mapping[QueueName, frozenset[timedelta]] = field(default_factory=dict)
 
     def serves(self, rules: Rules) -> bool:
-        """Return whether it was kept by all half-lives that count now; if not, start over from the ledger."""
+        """Return whether it has all half-lives that the rules need; if not, begin again from the ledger."""
         return all(wanted <= self.kept.get(queue, frozenset()) for queue, wanted in rules.wanted.items())
 
     def after(self, intervals: Iterable[UsageInterval], now: datetime) -> "UsageHistory":
-        """Return the memory at a later time, with what was used meanwhile. A clock that went back changes no age.
+        """Return the history at a later time, with the usage since. If the clock went back, ages stay as they are.
 
-        Keep the one with what the ledger has marked; what has accrued since is added for one round only.
+        Keep the history of usage that the ledger has marked; usage accrued since is added for one cycle only.
         """
         now = max(now, self.at)
         use = {key: amount * _weight(now - self.at, key[2]) for key, amount in self.use.items()}
@@ -106,19 +106,19 @@ class UsageHistory:
 
 
 def begun(rules: Rules, intervals: Iterable[UsageInterval], now: datetime) -> UsageHistory:
-    """Return what is remembered of all intervals, at a time."""
+    """Return the history of these intervals at a time."""
     return UsageHistory(at=now, kept=rules.wanted).after(intervals, now)
 
 
 class Shares:
-    """The shares of all queues in one round of decisions, kept up to date with every grant.
+    """The shares of all queues in one cycle, kept up to date with every grant.
 
-    Making it costs a step for every level above whatever is used or remembered; a grant a step for every level; the
-    first question after a grant a step for every meter that the queue uses.
+    Building it costs a step per level above each usage, present or past; a grant a step per level; the first query
+    after a grant a step per meter that the queue uses.
     """
 
     def __init__(self, queue_usage: QueueUsage, usage: Usage, rules: Rules, memory: UsageHistory | None = None) -> None:
-        """usage: what `headroom` was made from."""
+        """usage: the one from which the queue usage was built."""
         self.tree = queue_usage.tree
         self._queue_usage = queue_usage
         self._rules = rules
@@ -131,11 +131,11 @@ class Shares:
             self._add(usage, memory)
 
     def matter(self, queue: QueueName) -> bool:
-        """Return whether the queue is ranked by its share beside those under the same parent."""
+        """Return whether the queue is ranked by its share among its siblings."""
         return queue in self._rules.weights
 
     def share(self, queue: QueueName) -> float:
-        """Return the share of a queue; 0 for one that uses nothing, is inactive, or is not ranked by its share."""
+        """Return the share of a queue; 0 if it uses nothing, is inactive, or is not ranked by its share."""
         weight = self._rules.weights.get(queue)
         if weight is None:
             return 0.0
@@ -149,7 +149,7 @@ class Shares:
         self._move(queue, charge, 1)
 
     def give_back(self, queue: QueueName, charge: Charge) -> None:
-        """Undo `take`."""
+        """Undo `charge`."""
         self._move(queue, charge, -1)
 
     def _part(self, queue: QueueName, meter: MeterName, weight: Fraction) -> float:
@@ -191,12 +191,12 @@ class Shares:
 
 
 def _sibling_groups(tree: Tree) -> list[tuple[QueueName, ...]]:
-    """Return the roots, and the children of every parent."""
+    """Return the groups of siblings: the roots, and the children of every parent."""
     return [tuple(name for name in tree.order if name not in tree.parents), *tree.children.values()]
 
 
 def _remembered(interval: UsageInterval, half_life: timedelta, now: datetime) -> float:
-    """Return what an interval adds to decayed use: its average use, weighted by its age."""
+    """Return what an interval adds to decayed usage: its average usage, weighted by its age."""
     seconds = (interval.end - interval.start).total_seconds()
     if seconds <= 0:
         return 0.0
@@ -205,5 +205,5 @@ def _remembered(interval: UsageInterval, half_life: timedelta, now: datetime) ->
 
 
 def _weight(age: timedelta, half_life: timedelta) -> float:
-    """Return 2^-(age / half-life); 1 for what is not past yet."""
+    """Return 2^-(age / half-life); 1 for a time that is not past."""
     return math.exp2(-max(age, NONE) / half_life)

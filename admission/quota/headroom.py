@@ -1,11 +1,11 @@
-"""How the queues stand in one round of decisions: what each may still take, kept up to date with every charge.
+"""The headroom of queues in one cycle: what each may still take, kept up to date with every charge.
 
-A `Standing` is made from the tree and what is reserved and used. It is then asked and told in turn: `charge_fits`,
-`take`, and `give_back` to undo what was taken. The rules are those of `borrowing`. A meter that neither the queue nor
-any queue around it mentions is 0. An inactive queue may take nothing; what it uses counts as `Tree.bearing` says.
+`QueueUsage` is built from the tree and what is reserved and used; `charge` and `give_back` change it. The rules are
+those of `borrowing`. A meter for which no queue around has quota is 0. An inactive queue may take nothing; its usage
+counts against the queues of `Tree.bearing`.
 
-Making one costs a step for every quota and every use; the first question about a meter a step for every queue; each
-further one a step for every level of the tree.
+Building it costs a step per quota and usage; the first query about a meter a step per queue; each further one a step
+per level of the tree.
 """
 
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ from admission.quota.tree import Tree
 from admission.quota.usage_matrix import ROOT, Column, Pool
 
 Usage = Mapping[QueueName, Mapping[MeterName, int]]
-"""Queue → meter → what it has reserved and used, together."""
+"""Queue → meter → the amount reserved or used."""
 
 MOST_NAMED = 3
-"""Borrowers that the message of a shortage names."""
+"""The most borrowers that the message of a shortage names."""
 
 
 class QueueUsage:
-    """What every queue of a tree has, uses and may still take. Not for two threads at once."""
+    """The quota, usage and headroom of every queue of a tree. Not thread-safe."""
 
     def __init__(self, tree: Tree, usage: Usage) -> None:
         self.tree = tree
@@ -46,7 +46,7 @@ class QueueUsage:
                 used[number] = used.get(number, 0) + amount
 
     def copy(self) -> Self:
-        """Return a standing of its own, for trying something out; what never changes is shared."""
+        """Return an independent copy, for what-if questions; immutable parts are shared."""
         copied = object.__new__(type(self))
         copied.tree, copied._numbers, copied._parents = self.tree, self._numbers, self._parents
         copied._quotas, copied._usage = self._quotas, self._usage
@@ -54,19 +54,19 @@ class QueueUsage:
         return copied
 
     def available(self, queue: QueueName, meter: MeterName) -> int:
-        """Return what the queue may still take; 0 when it is inactive, or when more is used than there is."""
+        """Return what the queue may still take; 0 if it is inactive, or if more is used than its quota."""
         return max(0, self.margin(queue, meter))
 
     def margin(self, queue: QueueName, meter: MeterName) -> int:
-        """Return what is available, below 0 by what must at least be given back before anything is."""
+        """Return what is available; if negative, at least that much must be given back before anything is."""
         return self._column(meter).available(self._numbers[queue]) if self.tree.active(queue) else 0
 
     def potential(self, queue: QueueName, meter: MeterName) -> int:
-        """Return what the queue could take if nobody used anything; 0 when it is inactive."""
+        """Return what the queue could take if nothing were used; 0 if it is inactive."""
         return self._column(meter).potential(self._numbers[queue]) if self.tree.active(queue) else 0
 
     def charge_fits(self, queue: QueueName, charge: Charge) -> Shortage | None:
-        """Return None when the queue may take the whole charge, else the first meter that is short."""
+        """Return None if the queue may take the whole charge, else the first meter that is short."""
         if not self.tree.active(queue):
             return Shortage(queue=queue, meter=None)
         number = self._numbers[queue]
@@ -76,21 +76,21 @@ class QueueUsage:
         return None
 
     def fits(self, queue: QueueName, charge: Charge) -> bool:
-        """Return whether the queue may take the whole charge, for callers that do not ask what is short."""
+        """Return whether the queue may take the whole charge; cheaper than `charge_fits`."""
         if not self.tree.active(queue):
             return False
         number = self._numbers[queue]
         return all(needed <= max(0, self._column(meter).available(number)) for meter, needed in charge.items())
 
     def charge(self, queue: QueueName, charge: Charge) -> None:
-        """Count a charge as used by the queue, whether it fits or not. Of one without a place nothing is counted."""
+        """Count a charge as used by the queue, whether it fits or not. Does nothing for a queue without a place."""
         number = self._numbers.get(queue)
         if number is not None:
             for meter, amount in charge.items():
                 self._column(meter).move(number, amount)
 
     def give_back(self, queue: QueueName, charge: Charge) -> None:
-        """Undo `take`. Raises ValueError, with nothing changed, when the queue does not use as much."""
+        """Undo `charge`. Raises ValueError, with nothing changed, if the queue does not use as much."""
         number = self._numbers.get(queue)
         if number is None:
             return
@@ -107,24 +107,24 @@ class QueueUsage:
         return 0 if number is None else self._column(meter).own[number]
 
     def usage(self, queue: QueueName, meter: MeterName) -> int:
-        """Return what counts against the queue's quota: its own use, and its children's beyond what they keep."""
+        """Return what counts against the queue's quota: its own usage, and its children's beyond what they keep."""
         number = self._numbers.get(queue)
         return 0 if number is None else self._column(meter).usage[number]
 
     def quota(self, queue: QueueName, meter: MeterName) -> int:
-        """Return the queue's nominal quota and what its children do not keep for themselves."""
+        """Return the queue's nominal quota plus what its children do not keep for themselves."""
         number = self._numbers.get(queue)
         return 0 if number is None else self._column(meter).subtree[number]
 
     def borrowed(self, queue: QueueName, meter: MeterName) -> int:
-        """Return how much of what is used under the queue is beyond its own subtree's quota."""
+        """Return how much usage under the queue is beyond its subtree's quota."""
         number = self._numbers.get(queue)
         return 0 if number is None else self._column(meter).borrowed(number)
 
     def lent(self, queue: QueueName, meter: MeterName) -> int:
-        """Return how much of the queue's quota the others under the same parent use.
+        """Return how much of the queue's quota other queues under the same parent use.
 
-        The first such question after a change costs a step for every queue under that parent.
+        The first such query after a change costs a step per queue under that parent.
         """
         number = self._numbers.get(queue)
         return 0 if number is None else self._lent(number, meter)
@@ -153,7 +153,7 @@ class QueueUsage:
         )
 
     def _loan(self, number: int, meter: MeterName) -> Loan | None:
-        """Return the nearest loan, by the queue or one above it, unless the queue's own limit is what stops it."""
+        """Return the nearest loan by the queue or one above it; None if a borrowing limit is what stops the queue."""
         column = self._column(meter)
         while (parent := self._parents[number]) != ROOT and not column.is_limited(number):
             amount = self._lent(number, meter)
@@ -182,7 +182,7 @@ class QueueUsage:
         return borrowing.lent(idle=self._column(meter).idle(number), loans=pool.loans, pool=pool.amount)
 
     def _pool(self, parent: int, meter: MeterName) -> Pool:
-        """Return what the children of a parent may borrow and have borrowed."""
+        """Return what the children of a parent may borrow and have borrowed; computed once per change."""
         column = self._column(meter)
         pool = column.pools.get(parent)
         if pool is None:

@@ -1,19 +1,23 @@
-"""Preemption: which whole gangs to evict so that one more fits; the fewest, and of those the least to be regretted.
+"""The choice of preemption targets: the smallest set of whole gangs to evict so that another gang fits.
 
-Nothing is evicted here. The caller says by `fits` whether its plan, on quota and on devices, is feasible with certain
-gangs gone. It must be monotone: what fits with some gangs gone fits with more of them gone. Who may be evicted is in
-`preemption_candidates`.
+Nothing is evicted here. The caller's `fits` returns whether its plan, on quota and devices, is feasible without certain
+gangs. It must be monotone: a gang that fits without some gangs fits without more of them. `preemption_candidates` has
+the rules of who may be evicted.
 
-Of the sets that help: the fewest gangs; then the one whose least preferred victim is the more preferred, then the next
-(kube-scheduler picks a node alike: the lowest highest victim, `pkg/scheduler/framework/preemption`). Preferred as
+The best set has the fewest gangs; of those, its least preferred victim is the most preferred, then the next one, and so
+on (kube-scheduler picks a node alike: the lowest highest victim, `pkg/scheduler/framework/preemption`). Preferred as
 victims are gangs of queues that borrow, then those of lower priority, then the youngest, as in Kueue's
-`pkg/scheduler/preemption/common/ordering.go` (2026).
+`pkg/scheduler/preemption/common/ordering.go` (2026). Gangs go by their rank in this order, and a set is an integer with
+a bit per gang, so that of two sets of one size the smaller integer is the better.
 
-Kueue removes candidates in that order until the gang fits, and puts back what it can. That is done here first, with
-bisection, as `fits` is expensive, and once more with the largest gangs first; then smaller sets are tried, and better
-ones of the same size, until none is left or the questions are used up. Gangs go by their rank in the order of
-preference and sets are integers with a bit for each, so that of two sets of one size the smaller integer is the better
-one.
+The search: first greedily as Kueue, which removes candidates in order until the gang fits and puts back what it can;
+here with bisection, since `fits` is expensive, and again with the largest gangs first. Then all sets are enumerated by
+size and, within a size, in ascending order, until the best known one is reached.
+
+Skipped, without losing a better set: sets that give back too little of a short meter, sets within one that is known to
+fail, and sets that let a queue fall below its own quota; each holds for all sets below the branch (`_may_help`).
+
+Bounded by `Bounds`: at the end the best set so far is returned with `fewest=False`, or NoVictims with `proved=False`.
 """
 
 from bisect import bisect_left
@@ -31,7 +35,7 @@ Fits = Callable[[frozenset[GangUid]], bool]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How often `fits` is asked at most, and how many sets are judged by quota."""
+    """The most calls of `fits`, and the most sets that are checked by quota."""
 
     fits: int = 128
     sets: int = 5_000
@@ -39,9 +43,9 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Victims:
-    """Gangs to evict, the most preferred first. None of them can stay.
+    """Gangs to evict, the most preferred first; all of them are needed.
 
-    fewest: whether it is proved that no fewer gangs help, nor as many that are preferred; otherwise the bound ended.
+    fewest: whether it is proved that no better set helps; otherwise a bound was reached.
     """
 
     gangs: tuple[GangUid, ...]
@@ -50,7 +54,7 @@ class Victims:
 
 @dataclass(frozen=True, slots=True)
 class NoVictims:
-    """No gangs were found. proved: whether there are none; otherwise the bound ended."""
+    """No set of gangs was found. proved: whether none helps; otherwise a bound was reached."""
 
     proved: bool
 
@@ -64,7 +68,7 @@ def choose(
 ) -> Victims | NoVictims:
     """Return which gangs to evict for the incoming one.
 
-    The standing counts what the candidates use; it is the same afterwards. Raises ValueError when a queue uses less
+    queue_usage: with the usage of the candidates; it is changed and restored. Raises ValueError if a queue uses less
     than the candidates in it.
     """
     rules = Rules(queue_usage, incoming)
@@ -92,11 +96,11 @@ def _key(victims: int) -> tuple[int, int]:
 
 
 class _BoundEndedError(Exception):
-    """As many questions were asked as may be."""
+    """Raised in this module only: a bound is reached."""
 
 
 class _Oracle:
-    """Asks `fits`, never twice the same nor what follows from a refusal, and counts."""
+    """Calls `fits`, counts the calls, and answers from earlier calls: equal sets, and sets within a failed one."""
 
     def __init__(self, fits: Fits, ranked: Sequence[Candidate], bounds: Bounds) -> None:
         self._fits = fits
@@ -120,11 +124,11 @@ class _Oracle:
         return found
 
     def fails(self, victims: int) -> bool:
-        """Return whether it is known that the gang does not fit: not even with more gangs gone."""
+        """Return whether the gang is known not to fit, since it does not even without more gangs."""
         return any(victims & ~failing == 0 for failing in self._failing)
 
     def judge(self) -> None:
-        """Count a set that is judged by quota."""
+        """Count a set that is checked by quota."""
         self._most_sets = _less(self._most_sets)
 
 
@@ -135,7 +139,7 @@ def _less(left: int) -> int:
 
 
 class _Search:
-    """Looks for victims among the ranked candidates."""
+    """Searches for victims among the ranked candidates. Sets are integers with a bit per rank."""
 
     def __init__(self, rules: Rules, ranked: Sequence[Candidate], oracle: _Oracle) -> None:
         self.oracle = oracle
@@ -149,10 +153,10 @@ class _Search:
         return tuple(self._ranked[rank].uid for rank in _ranks(victims))
 
     def greedy(self) -> Iterator[int]:
-        """Yield sets that help and of which none can stay.
+        """Yield sets that help and have no needless gang.
 
-        One for every level from which on quota may be taken back, and one of the own queue's gangs alone; each in the
-        order of preference, and by who gives back most of what is short, as many small gangs are more than a large one.
+        One for every level from which quota may be reclaimed, and one of the own queue's gangs alone; each with gangs
+        in the order of preference, and in that of how much they give back of what is short, since that may need fewer.
         """
         orders: list[Sequence[int]] = [range(len(self._ranked))]
         if self._rules.missing:
@@ -165,7 +169,7 @@ class _Search:
                 yield self._without_the_needless(found)
 
     def fewest(self, best: int | None) -> int | None:
-        """Return the best set that helps; best is one that does, None when none is known."""
+        """Return the best set that helps: every better one than `best` is tried. best: a set that helps, if known."""
         most = len(self._ranked) if best is None else best.bit_count()
         for size in range(most + 1):
             for victims in self._sets(size):
@@ -180,19 +184,19 @@ class _Search:
         return own is None or (level is not None and own >= level)
 
     def _given(self, rank: int) -> Fraction:
-        """Return how much of what is short the gang gives back, its parts of all meters together."""
+        """Return how much of what is short the gang gives back: the sum of its fractions over all meters."""
         charge, missing = self._ranked[rank].charge, self._rules.missing
         return sum((Fraction(min(charge.get(meter, 0), most), most) for meter, most in missing.items()), Fraction())
 
     def _loans(self, ranks: Sequence[int]) -> list[int]:
-        """Return those that, taken in order, let no queue fall below its own quota; nor does any part of them."""
+        """Return the ranks that, taken in order, let no queue fall below its own quota; nor does any subset of them."""
         known = {self._ranked[rank].uid: rank for rank in ranks}
         return [known[candidate.uid] for candidate in self._rules.loans(self._ranked[rank] for rank in ranks)]
 
     def _least(self, ranks: Sequence[int], level: int | None) -> int | None:
-        """Return those without whom the gang would not fit although all that are preferred to them were gone.
+        """Return the gangs that are needed: the gang would not fit if only those before them in `ranks` were evicted.
 
-        The last such one is found first; then it is gone, and the last but one is looked for among those before it.
+        The last of them is found first by bisection; with it evicted, the last but one is searched for before it.
         """
         chosen, count = 0, len(ranks)
 
@@ -210,7 +214,7 @@ class _Search:
         return chosen
 
     def _without_the_needless(self, victims: int) -> int:
-        """Let stay who can, the least preferred first, until nobody can."""
+        """Remove needless gangs from a set, the least preferred first, until every gang is needed."""
         ranks = [*_ranks(victims)]
         while (stays := next((rank for rank in reversed(ranks) if self._helps(victims ^ 1 << rank)), None)) is not None:
             victims ^= 1 << stays
@@ -218,7 +222,7 @@ class _Search:
         return victims
 
     def _sets(self, size: int) -> Iterator[int]:
-        """Yield the sets of so many gangs, the better ones first, but those that cannot help."""
+        """Yield the sets of a size, the better ones first, without those that cannot help."""
         stack = [(0, len(self._ranked), size)]
         while stack:
             victims, below, more = stack.pop()
@@ -230,7 +234,11 @@ class _Search:
                 yield victims
 
     def _may_help(self, victims: int, below: int, more: int) -> bool:
-        """Return whether these could help together with so many more of those that rank below a number."""
+        """Return whether these victims and `more` gangs of rank below `below` may help together.
+
+        False only if no such set does: by an upper bound on what they give back of a short meter, since even all gangs
+        below are known to fail, or since a queue is below its own quota without these victims already.
+        """
         self.oracle.judge()
         candidates = self._candidates(victims)
         for meter, missing in self._rules.missing.items():
@@ -242,7 +250,7 @@ class _Search:
         return self._rules.takes_only_loans(candidates)
 
     def _most(self, meter: MeterName, below: int) -> list[int]:
-        """Return what none, one, two … of the gangs that rank below a number give back at most."""
+        """Return the most that 0, 1, 2, … gangs of rank below `below` give back of a meter."""
         key = meter, below
         if key not in self._mosts:
             given = sorted((candidate.charge.get(meter, 0) for candidate in self._ranked[:below]), reverse=True)
@@ -262,9 +270,9 @@ class _Search:
 
 
 def _least_enough(count: int, reaches: Callable[[int], bool], enough: Callable[[int], bool]) -> int:
-    """Return the smallest number that is enough, at most count, which is.
+    """Return the smallest number that is enough; `count` is.
 
-    Few questions: those that are needed often stand together, and often what reaches by quota is enough.
+    It calls `enough` rarely: needed gangs are often next to each other, and often what reaches by quota is enough.
     """
     if not count or not enough(count - 1):
         return count
@@ -275,7 +283,7 @@ def _least_enough(count: int, reaches: Callable[[int], bool], enough: Callable[[
 
 
 def _ranks(victims: int) -> Iterator[int]:
-    """Yield the bits that are set, the lowest first."""
+    """Yield the ranks in a set, the lowest first."""
     while victims:
         lowest = victims & -victims
         yield lowest.bit_length() - 1

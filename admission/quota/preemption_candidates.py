@@ -1,17 +1,17 @@
-"""Which sets of gangs may be evicted for another gang: lower priority in its own queue, what others have borrowed.
+"""The rules of which sets of gangs may be evicted for an incoming one: by priority within its queue, by loans outside.
 
 The rules are those of Kueue's `pkg/scheduler/preemption` (2026: `classical/hierarchical_preemption.go` and
-`classical/candidate_generator.go`), said of the set of victims instead of the order in which they are removed:
+`classical/candidate_generator.go`), stated for the set of victims instead of the order in which they are removed:
 
 - in the own queue, gangs of lower priority (withinQueue);
-- in other queues under the same root, what was borrowed (reclaim): of some meter that is short, the victim's queue and
-  those above it, below where its path meets that of the incoming gang, use no less than their own quota without the
-  victims. Where a gang is borrowed only in part, Kueue removes it and the queue falls below its quota; here it stays;
-- and that only to take back what is one's own: without the victims and with the incoming gang, its queue, or one above
-  it but below where the paths meet, uses no more than its own quota of every meter that is short.
+- in other queues under the same root, borrowed quota (reclaim): of some short meter, the victim's queue and those above
+  it, up to where its path meets that of the incoming gang, still use at least their own quota without the victims.
+  A gang that is borrowed only in part stays; Kueue removes it, and its queue falls below its quota;
+- and this only to reclaim own quota: without the victims and with the incoming gang, its queue, or one above it but
+  below where the paths meet, uses no more than its own quota of every short meter.
 
-A meter is short when the gang needs more of it than its queue may take; where none is, and only devices are missing,
-all meters of its charge count. Who may be evicted at all, `preemption` asks.
+A meter is short if the gang needs more of it than its queue may take; if none is, and only devices are missing, all
+meters of its charge count. `preemption` searches the sets that these rules allow.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ from admission.quota.headroom import QueueUsage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """The gang for which others may be evicted. charge: what it costs; where its plans differ, the least of them."""
+    """The gang for which others may be evicted. charge: of its plan; if plans differ, the lowest per meter."""
 
     queue: QueueName
     priority: int
@@ -36,7 +36,7 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A gang that could be evicted, and what its queue would not use any more."""
+    """A gang that could be evicted. charge: what its queue would no longer use."""
 
     uid: GangUid
     queue: QueueName
@@ -46,7 +46,7 @@ class Candidate:
 
 
 class Rules:
-    """Judges sets of candidates for one incoming gang. The standing is the same after every question as before."""
+    """Checks sets of candidates for one incoming gang. Every method restores the queue usage that it changes."""
 
     def __init__(self, queue_usage: QueueUsage, incoming: Incoming) -> None:
         self._queue_usage = queue_usage
@@ -56,11 +56,11 @@ class Rules:
         wanted = {meter: amount for meter, amount in incoming.charge.items() if amount}
         left = {meter: queue_usage.margin(incoming.queue, meter) for meter in wanted}
         self.missing = {meter: amount - left[meter] for meter, amount in wanted.items() if amount > left[meter]}
-        """How much must at least be given back of every meter that is short: nothing given back frees more than it."""
+        """By short meter, the least to be given back: an amount given back frees at most that amount."""
         self._charge = {meter: amount for meter, amount in wanted.items() if meter in self.missing or not self.missing}
 
     def level(self, candidate: Candidate) -> int | None:
-        """Return how many queues of the own path lie below where the paths meet; None for the own queue's gangs."""
+        """Return how many queues of the own path are below where the paths meet; None for the own queue's gangs."""
         place = self._place(candidate.queue)
         return None if place is None or candidate.queue == self._incoming.queue else place.level
 
@@ -78,12 +78,12 @@ class Rules:
         return self._place(candidate.queue) is not None and self.takes_only_loans([candidate])
 
     def borrows(self, candidate: Candidate) -> bool:
-        """Return whether the gang's queue now uses beyond its own quota of something that evicting it gives back."""
+        """Return whether the gang's queue borrows of a meter that evicting the gang gives back."""
         queue_usage, queue = self._queue_usage, candidate.queue
         return any(queue_usage.borrowed(queue, meter) for meter in self._charge if candidate.charge.get(meter))
 
     def takes_only_loans(self, victims: Sequence[Candidate]) -> bool:
-        """Return whether no victim's queue falls below its own quota; then none does for fewer of them either."""
+        """Return whether no victim's queue falls below its own quota. Monotone: true for every subset as well."""
         self._evict(victims)
         try:
             return all(self._is_loan(*kind) for kind in {self._kind(victim) for victim in victims})
@@ -106,7 +106,11 @@ class Rules:
         return gone
 
     def takes_back(self, victims: Sequence[Candidate], level: int | None) -> bool:
-        """Return whether the incoming gang has its quota then, and takes nothing but its own from that level on."""
+        """Return whether, without the victims, the incoming gang fits its quota and only reclaims its own.
+
+        It only reclaims if its queue, or one above it below `level` on its path, then uses no more than its own quota.
+        level: None if all victims are in the own queue, so that nothing is reclaimed.
+        """
         queue = self._incoming.queue
         self._evict(victims)
         try:
@@ -123,17 +127,17 @@ class Rules:
             self._restore(victims)
 
     def allow(self, victims: Sequence[Candidate]) -> bool:
-        """Return whether these may be evicted together, and give the incoming gang the quota that it needs."""
+        """Return whether these may be evicted together and the incoming gang then fits its quota."""
         return self.takes_only_loans(victims) and self.takes_back(victims, min(self.levels(victims), default=None))
 
     def _kind(self, victim: Candidate) -> tuple[QueueName, tuple[MeterName, ...]]:
-        """Return the victim's queue and of what it gives back something: victims of one kind are loans together."""
+        """Return the victim's queue and the meters that it gives back, on which alone `_is_loan` depends."""
         return victim.queue, tuple(meter for meter in self._charge if victim.charge.get(meter))
 
     def _is_loan(self, queue: QueueName, meters: Iterable[MeterName]) -> bool:
-        """Return whether the queue and those above it, as they stand, still use all their own of one of the meters.
+        """Return whether the queue and those above it still use at least their own quota of one of the meters.
 
-        Always so for the incoming gang's queue: its own gangs need not have borrowed.
+        Always true for the incoming gang's queue, whose gangs need not have borrowed.
         """
         place, queue_usage = self._place(queue), self._queue_usage
         return queue == self._incoming.queue or (
@@ -176,14 +180,14 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a queue's path meets the incoming gang's. level: on its path; below: the queues under it on the other."""
+    """Where a queue's path meets that of the incoming gang. level: on the latter. below: the former up to there."""
 
     level: int
     below: tuple[QueueName, ...]
 
 
 def _place(path: Sequence[QueueName], own: Sequence[QueueName]) -> _Place | None:
-    """Return None for a queue under another root."""
+    """Return where two paths meet; None for a queue under another root."""
     levels: Mapping[QueueName, int] = {queue: level for level, queue in enumerate(own)}
     for at, queue in enumerate(path):
         if queue in levels:

@@ -1,10 +1,10 @@
-"""The order in which waiting gangs are looked at.
+"""The order in which pending gangs are considered.
 
-Inside a queue: priority first, then who has waited longest. Between queues it is the same, unless fair shares are
-declared there: then the queue with the smallest share goes first, and rank decides between equal ones only.
+Inside a queue: higher priority first, then the longer wait. Between queues it is the same, unless fair sharing is
+declared there: then the queue with the smallest share goes first, and rank decides between equal shares only.
 
-Whether a head that cannot start holds back those behind it (strict order) or not (best effort) is the caller's to
-decide, queue by queue.
+Whether a head that cannot start holds the gangs behind it (strict order) or not (best effort) is decided by the caller,
+per queue.
 """
 
 import heapq
@@ -19,7 +19,7 @@ from admission.quota.fair_share import Shares
 
 
 class Waiting(Protocol):
-    """What the order reads of a gang. key is `namespace/name`."""
+    """The fields of a gang that the order reads. key is `namespace/name`."""
 
     @property
     def priority(self) -> int: ...
@@ -37,17 +37,17 @@ Rank = tuple[int, datetime, str]
 
 
 def rank(waiting: Waiting) -> Rank:
-    """Return the sort key: higher priority first, then the longer wait, then the name, so that no two are equal."""
+    """Return the sort key: higher priority, then longer wait, then name, so that no two gangs are equal."""
     return (-waiting.priority, waiting.queued_since, waiting.key)
 
 
 def in_order(waiting: Iterable[W]) -> list[W]:
-    """Return all gangs in the order in which they are looked at where no fair shares are declared."""
+    """Return all gangs in the order that holds where no fair sharing is declared."""
     return sorted(waiting, key=rank)
 
 
 def heads(waiting: Iterable[W], queue_of: Callable[[W], Q]) -> list[W]:
-    """Return the first gang of every queue, in order among themselves."""
+    """Return the first gang of every queue, in order."""
     first: dict[Q, W] = {}
     for gang in in_order(waiting):
         first.setdefault(queue_of(gang), gang)
@@ -55,15 +55,15 @@ def heads(waiting: Iterable[W], queue_of: Callable[[W], Q]) -> list[W]:
 
 
 class Tournament(Generic[W]):
-    """Yields the waiting gangs one by one; what is granted in between changes the order of the rest.
+    """Yields the pending gangs one by one; grants in between change the order of the rest.
 
-    At every parent the child with the smallest share wins, or the one whose first gang has the better rank where shares
-    do not matter; a parent's own gangs compete with the winner by rank. The winner at the top is next, as in Kueue's
+    At every parent the child with the smallest share wins or, where shares do not matter, the one whose first gang has
+    the better rank; a parent's own gangs compete with the winner by rank. The winner at the top is next, as in Kueue's
     fair sharing iterator (KEP 1714). Without any `fairSharing` the order is that of `in_order`. A gang is yielded once,
-    whether it is then granted or not. Inactive and unknown queues compete as roots that use nothing.
+    whether it is then granted or not. Inactive and unknown queues compete as roots without usage.
 
-    Making it costs a step for every gang and level; each gang, and each grant, one comparison among siblings for every
-    level, in heaps: out-of-date entries stay in them until they come to the top.
+    Building it costs a step per gang and level; each gang, and each grant, one comparison among siblings per level, in
+    heaps: outdated entries stay in them until they come to the top.
     """
 
     def __init__(self, shares: Shares, waiting: Iterable[W], queue_of: Callable[[W], QueueName]) -> None:
@@ -80,7 +80,7 @@ class Tournament(Generic[W]):
         return self
 
     def __next__(self) -> W:
-        """Return the gang that is next, and leave it out from now on."""
+        """Return the next gang and remove it."""
         queue = self._contests[None].first()
         if queue is None:
             raise StopIteration
@@ -91,24 +91,24 @@ class Tournament(Generic[W]):
         return gang
 
     def enter(self, gang: W) -> None:
-        """Let one more gang compete."""
+        """Add one more gang."""
         queue = self._queue_of(gang)
         self._gangs[queue].append(gang)
         self._gangs[queue].sort(key=rank, reverse=True)
         self._update(queue)
 
     def charge(self, queue: QueueName, charge: Charge) -> None:
-        """Count what was granted to a gang of a queue."""
+        """Count the charge of a gang that was granted, as usage of its queue."""
         self._shares.charge(queue, charge)
         self._update(queue)
 
     def give_back(self, queue: QueueName, charge: Charge) -> None:
-        """Count what was taken back from a gang of a queue."""
+        """Undo `charge` for a gang whose grant was taken back."""
         self._shares.give_back(queue, charge)
         self._update(queue)
 
     def _update(self, queue: QueueName) -> None:
-        """Enter a queue, and those above it, again into the contest with their siblings."""
+        """Enter a queue, and those above it, into the contests with their siblings again."""
         tree = self._shares.tree
         for name in tree.path(queue):
             best = self._best(name)
@@ -119,7 +119,7 @@ class Tournament(Generic[W]):
                 contest.enter(name, self._shares.share(name), best)
 
     def _winner(self, queue: QueueName) -> QueueName | None:
-        """Return the child whose gang is the queue's next, or None when it is one of its own."""
+        """Return the child whose gang is the queue's next; None if it is one of the queue's own gangs."""
         child = self._contests[queue].first() if queue in self._contests else None
         gangs = self._gangs.get(queue)
         if child is None or not gangs:
@@ -127,7 +127,7 @@ class Tournament(Generic[W]):
         return child if self._contests[queue].best() < rank(gangs[-1]) else None
 
     def _best(self, queue: QueueName) -> Rank | None:
-        """Return the rank of the gang that is next under a queue."""
+        """Return the rank of the next gang under a queue; None if there is none."""
         gangs = self._gangs.get(queue)
         own = rank(gangs[-1]) if gangs else None
         if queue not in self._contests or self._contests[queue].first() is None:
@@ -137,7 +137,7 @@ class Tournament(Generic[W]):
 
 
 class _Contest:
-    """The children of one parent that have gangs waiting, by share and by the rank of their next gang."""
+    """The children of one parent that have pending gangs, by share and by the rank of their next gang."""
 
     __slots__ = ("_entered", "_heap", "_places")
 
@@ -147,7 +147,7 @@ class _Contest:
         self._entered = 0
 
     def enter(self, child: QueueName, share: float, best: Rank) -> None:
-        """Enter a child, in place of what it was entered with before."""
+        """Enter a child, in place of its earlier entry."""
         self._entered += 1
         self._places[child] = self._entered
         heapq.heappush(self._heap, (share, best, self._entered, child))
@@ -156,7 +156,7 @@ class _Contest:
         self._places.pop(child, None)
 
     def first(self) -> QueueName | None:
-        """Return the child that wins; None when nobody is left."""
+        """Return the child that wins; None if none is left."""
         while self._heap:
             _, _, place, child = self._heap[0]
             if self._places.get(child) == place:
@@ -165,5 +165,5 @@ class _Contest:
         return None
 
     def best(self) -> Rank:
-        """Return the rank of the winner's next gang, after `first` has named it."""
+        """Return the rank of the winner's next gang; to be called after `first`, which drops outdated entries."""
         return self._heap[0][1]

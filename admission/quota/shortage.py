@@ -1,4 +1,4 @@
-"""Why a queue may not take a charge: the first meter that is short, the numbers behind it, and who has the rest."""
+"""The shortage of a queue that may not take a charge: the first meter that is short, its numbers, and the borrowers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from admission.api.values.reasons import Detail
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loan:
-    """What a queue has lent to others under its parent, while a queue under it (or it itself) is short.
+    """An amount that a queue has lent to other queues under its parent, while it or a queue under it is short.
 
-    quota: the lender's, with those under it. borrowers: those who borrow most; others: how many more there are.
+    quota: the lender's, with those under it. borrowers: the largest. others: how many more borrowers there are.
     """
 
     lender: QueueName
@@ -22,7 +22,7 @@ class Loan:
 
     @property
     def message(self) -> str:
-        """Say in one sentence who has what."""
+        """Return in one sentence what is lent to which queues."""
         names = ", ".join(self.borrowers) + (f" and {self.others} more" if self.others else "")
         return f"{self.amount} of the {self.quota} of queue {self.lender} are lent to {names}"
 
@@ -31,9 +31,9 @@ class Loan:
 class Shortage:
     """A charge that does not fit, by the first meter (in order of names) that it exceeds.
 
-    left: what the queue may still take now; used: by itself; borrowed: what is used under it beyond its subtree's
-    quota; potential: what it could take if nobody used anything; loan: the nearest loan that makes it short, if there
-    is one. meter is None when the queue is inactive or unknown and may take nothing at all.
+    left: what the queue may still take now. used: by the queue itself. borrowed: usage under it beyond its subtree's
+    quota. potential: what it could take if nothing were used. loan: the nearest loan that makes it short, if any.
+    meter: None if the queue is inactive or unknown, so that it may take nothing.
     """
 
     queue: QueueName
@@ -48,12 +48,12 @@ class Shortage:
 
     @property
     def ever(self) -> bool:
-        """Whether the charge would fit if nobody used anything."""
+        """Whether the charge would fit if nothing were used."""
         return self.meter is not None and self.needed <= self.potential
 
     @property
     def message(self) -> str:
-        """Say in one sentence what is short, and who has it."""
+        """Return in one sentence what is short, and the loan behind it."""
         if self.meter is None:
             return f"queue {self.queue} is not active"
         use = f"used {self.used}" + (f", borrowed {self.borrowed}" if self.borrowed else "")
@@ -66,7 +66,7 @@ class Shortage:
 
     @property
     def details(self) -> Mapping[str, Detail]:
-        """Return the numbers; amounts are decimal strings. What is borrowed and lent is named where there is any."""
+        """Return the numbers; amounts are decimal strings. Borrowed and lent amounts are left out if there are none."""
         if self.meter is None:
             return {"queue": self.queue}
         numbers = {name: str(getattr(self, name)) for name in ("needed", "left", "nominal", "used", "potential")}

@@ -1,9 +1,8 @@
-"""The tree of queues: who is whose parent, and which queues cannot take part.
+"""The tree of queues: the parent of each, and which queues are inactive.
 
-Nothing here raises: a queue whose place in the tree is wrong, or that is being deleted, is inactive, and says why and
-what would fix it. An inactive queue takes nothing more, but what it uses goes on to count against those above it, as
-far as there are any: a missing parent has none above it, and in a circle nobody knows who is above. What a queue may
-take is in `available`.
+Nothing here raises: a queue whose place in the tree is invalid, or that is being deleted, is inactive, with a reason
+and a fix. An inactive queue takes nothing more, but its usage still counts against the queues above it, if they are
+known: above a missing parent there are none, and in a cycle they are undefined. What a queue may take is in `headroom`.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,25 +14,25 @@ from admission.api.muster.queues import Queue, Quota
 from admission.api.values.names import MeterName, QueueName
 
 MAX_DEPTH = 16
-"""Queues on the longest path from a root to a leaf."""
+"""The most queues on a path from a root to a leaf."""
 
 
 class Inactive(StrEnum):
-    """Why a queue takes no part. Every member is the reason of its condition Active=False."""
+    """Why a queue is inactive. Every member is a reason of the condition Active=False."""
 
     CYCLE = "ParentCycle"
     """The queue is its own ancestor."""
     MISSING_PARENT = "ParentMissing"
     TOO_DEEP = "TooDeep"
     TERMINATING = "Terminating"
-    """The queue is being deleted. Kueue calls it so, too (ClusterQueue, condition Active)."""
+    """The queue is being deleted. Kueue has the same reason (ClusterQueue, condition Active)."""
     ANCESTOR = "AncestorInactive"
-    """The queue is right, but one above it is not."""
+    """The queue itself is valid, but one above it is inactive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueProblem:
-    """Why a queue is inactive: code, and a sentence with the fix."""
+    """Why a queue is inactive: a code, and a message with the fix."""
 
     reason: Inactive
     message: str
@@ -41,9 +40,10 @@ class QueueProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
-    """All queues and their places. parents, children and order: of queues that have one; a parent before its children.
+    """All queues and their places. parents, children and order: of placed queues; a parent before its children.
 
-    placed: the queues of `order`. Those of them that are being deleted, and the queues below them, stand in `flaws`.
+    placed: the queues of `order`. problems: of inactive queues, also of placed ones that are being deleted or are below
+    one that is.
     """
 
     queues: Mapping[QueueName, Queue] = field(default_factory=dict)
@@ -56,10 +56,9 @@ class Tree:
 
     @classmethod
     def build(cls, queues: Iterable[Queue], gone: Iterable[Queue] = ()) -> Self:
-        """Return the tree of these queues; the invalid ones stand in `flaws`. Of two with one name the last counts.
+        """Return the tree of these queues; invalid ones are in `problems`. Of two with one name the last counts.
 
-        gone: queues of other names that are not there any more, but keep their place; for those below them they are
-        missing.
+        gone: deleted queues of other names that keep their place; to the queues below they are missing parents.
         """
         absent = {queue.name: queue for queue in gone}
         by_name = {queue.name: queue for queue in sorted([*queues, *absent.values()], key=lambda queue: queue.name)}
@@ -81,7 +80,7 @@ class Tree:
         )
 
     def active(self, queue: QueueName) -> bool:
-        """Return whether the queue exists, has its place, and neither it nor one above it is being deleted."""
+        """Return whether the queue exists, is placed, and neither it nor one above it is being deleted."""
         return queue in self.queues and queue not in self.problems
 
     def path(self, queue: QueueName) -> tuple[QueueName, ...]:
@@ -92,9 +91,9 @@ class Tree:
         return tuple(path)
 
     def bearing(self, queue: QueueName) -> tuple[QueueName, ...]:
-        """Return the queues against which it counts what a queue uses: itself and those above it, up to its root.
+        """Return the queues against which the usage of a queue counts: itself and those above it, up to its root.
 
-        Of a queue that has no place, as it is too deep, the nearest above it that has one, and those above that.
+        For a queue without a place, as one that is too deep: the nearest placed queue above it, and those above that.
         """
         seen: set[QueueName] = set()
         place: QueueName | None = queue
@@ -115,10 +114,10 @@ def _children(parents: Mapping[QueueName, QueueName]) -> dict[QueueName, tuple[Q
 def _depths(
     queues: Mapping[QueueName, Queue], children: Mapping[QueueName, tuple[QueueName, ...]]
 ) -> dict[QueueName, int]:
-    """Return on which level every queue is that is under a root, level by level; a root is on level 1."""
+    """Return the level of every queue under a root, in ascending order; a root is on level 1."""
     depths = {name: 1 for name, queue in queues.items() if queue.parent is None}
     reached = list(depths)
-    # The list grows while it is walked: what is reached last is looked at last.
+    # The list grows while it is iterated, so this is a breadth-first search.
     for name in reached:
         for child in children.get(name, ()):
             depths[child] = depths[name] + 1
@@ -135,7 +134,7 @@ def _too_deep(name: QueueName, depth: int) -> QueueProblem:
 
 
 def _stopped(placed: Iterable[Queue], absent: Collection[QueueName]) -> dict[QueueName, QueueProblem]:
-    """Return why queues that have their place take nothing: they are being deleted, or one above them is, or is gone.
+    """Return why placed queues are inactive: they are being deleted, or one above them is, or is already gone.
 
     placed: a parent before its children.
     """
@@ -155,7 +154,7 @@ def _stopped(placed: Iterable[Queue], absent: Collection[QueueName]) -> dict[Que
 
 
 def _rootless(parents: Mapping[QueueName, QueueName]) -> dict[QueueName, QueueProblem]:
-    """Return what is wrong with queues that no root is above: a parent is missing, or they run in a circle."""
+    """Return the problems of queues without a root above them: a parent is missing, or there is a cycle."""
     problems: dict[QueueName, QueueProblem] = {}
     above: dict[QueueName, str] = {}
     for name in parents:
@@ -205,7 +204,7 @@ def _cycles(loop: list[QueueName]) -> dict[QueueName, QueueProblem]:
 
 
 def _circle(loop: list[QueueName], start: int) -> str:
-    """Write the circle from one of its queues back to it; of a long one the beginning."""
+    """Return the cycle in words, from one of its queues back to it; a long one is cut."""
     formatted: list[str] = [loop[(start + step) % len(loop)] for step in range(min(len(loop), MAX_DEPTH))]
     return " → ".join([*formatted, *(["…"] if len(loop) > MAX_DEPTH else []), loop[start]])
 

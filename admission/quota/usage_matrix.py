@@ -1,6 +1,6 @@
-"""One meter of all queues: quota and use, added up through the tree by the rules of `borrowing`.
+"""The quota and usage of all queues for one meter, added up through the tree by the rules of `borrowing`.
 
-Queues go by their number in the tree's order, in which a parent stands before its children. `headroom` asks and moves.
+Queues go by their number in the tree's order, in which a parent comes before its children. Only `headroom` changes it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ from admission.api.muster.queues import Quota
 from admission.quota import borrowing
 
 ROOT = -1
-"""Stands for the number of a parent where there is none."""
+"""The parent number of a root."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What the queues under one parent lend each other. borrowers: those who borrow most first, then by name."""
+    """What the queues under one parent may lend and have borrowed. borrowers: the largest first, then by number."""
 
     amount: int
     loans: int
@@ -25,10 +25,10 @@ class Pool:
 
 @dataclass(slots=True)
 class Column:
-    """What there is and what is used of one meter, by the number of the queue.
+    """The quota and usage of one meter, by the number of the queue.
 
-    subtree: nominal and what the children do not keep; kept: held back from the parent; own: used by the queue itself;
-    usage: that, and what the children pass up; pools: by parent, as far as they were asked for since the last change.
+    subtree: nominal plus what the children do not keep. kept: from the parent. own: used by the queue itself. usage:
+    own plus what the children pass up. pools: by parent, those computed since the last change.
     """
 
     parents: Sequence[int]
@@ -43,7 +43,7 @@ class Column:
         return replace(self, own=self.own.copy(), usage=self.usage.copy(), pools=self.pools.copy())
 
     def available(self, number: int) -> int:
-        """Return what the queue may still take; negative where more is used than there is."""
+        """Return what the queue may still take; negative if more is used than its quota."""
         parent = self.parents[number]
         if parent == ROOT:
             return self.subtree[number] - self.usage[number]
@@ -56,7 +56,7 @@ class Column:
         )
 
     def allowance(self, number: int) -> int | None:
-        """Return what the queue may take from its parent, None where it has no borrowing limit."""
+        """Return the most that the queue may take from its parent; None if it has no borrowing limit."""
         quota = self.quotas.get(number)
         if quota is None or quota.borrowing_limit is None:
             return None
@@ -91,7 +91,7 @@ class Column:
         return borrowing.idle(subtree=self.subtree[number], kept=self.kept[number], usage=self.usage[number])
 
     def move(self, number: int, amount: int) -> None:
-        """Add to what a queue uses, and to what is used above it as far as it is passed up. amount may be negative."""
+        """Add to the usage of a queue and, as far as it is passed up, of those above it. amount may be negative."""
         self.own[number] += amount
         while number != ROOT and amount:
             kept, before = self.kept[number], self.usage[number]
@@ -111,7 +111,7 @@ class Column:
 
 
 def build(parents: Sequence[int], quotas: Mapping[int, Quota], used: Mapping[int, int]) -> Column:
-    """Add up one meter from the leaves to the roots; in the tree's order a parent stands before its children."""
+    """Add up one meter from the leaves to the roots: in the tree's order a parent comes before its children."""
     subtree, kept, own = [0] * len(parents), [0] * len(parents), [0] * len(parents)
     for number, quota in quotas.items():
         subtree[number] = quota.nominal

@@ -1,3 +1,3 @@
-"""One AdmissionReview, from the request to its response."""
+"""Answers one AdmissionReview."""
 
 __all__ = ["caches", "provided_templates", "reviewer"]

@@ -1,4 +1,4 @@
-"""What one process keeps from one AdmissionReview to the next, since it is expensive to derive and seldom changes."""
+"""Values that a process keeps between AdmissionReviews, since they are expensive to derive and seldom change."""
 
 from admission.api.snapshot import Snapshot
 from admission.claimpolicy.match import Policies
@@ -10,7 +10,7 @@ from admission.podpolicy.queue_selection import Defaults
 
 
 class ReviewCaches:
-    """One for a process, not shared between threads. Each value is derived from the mappings that its method names."""
+    """The caches of one process; not shared between threads. Each value is derived from the mappings in its method."""
 
     def __init__(self) -> None:
         self.rulings = Rulings()
@@ -26,16 +26,16 @@ class ReviewCaches:
         return self._defaults.get(None, (queues, namespaces), lambda: Defaults(queues.values(), namespaces))
 
     def limits(self, snapshot: Snapshot) -> Limits:
-        """Return what the queues could hold."""
+        """Return the limits of the queues."""
         queues, meters = snapshot.queues, snapshot.meters
         return self._limits.get(None, (queues, meters), lambda: Limits.build(queues.values(), meters.values()))
 
     def passed(self, snapshot: Snapshot) -> Passed:
-        """Return the claims that were admitted while queues and meters were as they are; reviews add to it."""
+        """Return the claims that passed their checks under the present queues and meters; reviews add to it."""
         return self._passed.get(None, (snapshot.queues, snapshot.meters), dict)
 
     def policies(self, snapshot: Snapshot) -> Policies:
-        """Return the ClaimPolicies, compiled; those that did not change are taken over from the last time."""
+        """Return the compiled ClaimPolicies; unchanged policies are not compiled again."""
         return self._policies.get(None, (snapshot.policies, snapshot.namespaces), lambda: self._compile(snapshot))
 
     def _compile(self, snapshot: Snapshot) -> Policies:

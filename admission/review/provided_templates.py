@@ -1,4 +1,4 @@
-"""The ResourceClaimTemplates that Muster would make in a cluster for its ClaimPolicies."""
+"""The ResourceClaimTemplates that Muster would create in a cluster for its ClaimPolicies."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from admission.review.caches import ReviewCaches
 
 
 def with_provided(snapshot: Snapshot) -> Snapshot:
-    """Return the cluster with the templates that Muster would make in it for ClaimPolicies."""
+    """Return the snapshot with the templates that Muster would create for ClaimPolicies."""
     if not snapshot.policies:
         return snapshot
     known = claim_context(snapshot)
@@ -21,7 +21,7 @@ def with_provided(snapshot: Snapshot) -> Snapshot:
 
 
 def claim_context(snapshot: Snapshot) -> ClaimContext:
-    """Return what the admission of claims may know of a cluster, its ClaimPolicies compiled."""
+    """Return the context in which claims of this cluster are admitted, its ClaimPolicies compiled."""
     memory = ReviewCaches()
     return ClaimContext(
         snapshot=snapshot,

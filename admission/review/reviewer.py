@@ -1,8 +1,8 @@
-"""One admission review: read the pod, claim or object of Muster, look at what is known in memory, answer.
+"""One admission review: read the object, look up what is known in memory, answer.
 
-The webhook calls `mutate` and `validate`. They write nothing, wait for nothing and have no side effects, so a dry run
-needs no case of its own. RetryError leaves them when nothing can be said yet; the webhook then answers 503 and the
-configuration's failurePolicy decides. Both are given the same `Memory`, which makes them fast and changes no answer.
+The webhook calls `mutate`, `hold` and `validate`. They write nothing, wait for nothing and have no side effects, so a
+dry run needs no case of its own. They raise RetryError while no answer is possible; the webhook then answers 503, and
+the configuration's failurePolicy decides. All are given the same `ReviewCaches`, which change no answer.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ from admission.workloads.suspendable import Holdable
 
 
 def prepared(snapshot: Snapshot) -> ReviewCaches:
-    """Return a memory of what the first reviews would have to find out. It takes as long as all policies to compile."""
+    """Return caches filled for the first reviews. The time is mostly that of compiling all policies."""
     parser.prepare()
     memory = ReviewCaches()
     memory.defaults(snapshot)
@@ -46,11 +46,11 @@ def prepared(snapshot: Snapshot) -> ReviewCaches:
 
 
 def mutate(review: Review, view: View, *, memory: ReviewCaches) -> Verdict:
-    """Answer the mutating webhook: what a new pod lacks, and who made a Job. Raises RetryError while not synced.
+    """Answer the mutating webhook: what a new pod lacks, or who made a Job. Raises RetryError while not synced.
 
-    Of what a pod asks in Muster's own words, the claims of its annotation, the mistakes are refused here.
+    Mistakes in Muster's own annotation of claims are refused here, since no patch can follow them.
 
-    A Job's answer does not depend on what is in the cluster.
+    The answer for a Job does not depend on the cluster's objects.
     """
     if _is_job(review):
         return _stamped(review)
@@ -69,16 +69,16 @@ def mutate(review: Review, view: View, *, memory: ReviewCaches) -> Verdict:
 
 
 def _arrival(review: Review) -> PodView:
-    """Read a new pod. One that was parsed as no more than what is read has the right types already."""
+    """Read a new pod. The fast codec has checked the types of its fields already."""
     if review.sent:
         return pod_view.read(cast("PodHead", review.obj), review.namespace)
     return pod_view.decode(review.obj, review.namespace)
 
 
 def _completed(new_pod: PodView, review: Review, snapshot: Snapshot, memory: ReviewCaches) -> Verdict:
-    """Return what a new pod lacks, and the claims of its annotation and instead of its extended resources.
+    """Return what a new pod lacks, with the claims of its annotation and those for its extended resources.
 
-    The pod's queue is selected here, once: what is added and what is converted depend on the same one.
+    The pod's queue is selected once, so that additions and conversions agree on it.
     """
     if new_pod.node:
         return ALLOWED
@@ -96,7 +96,7 @@ def _completed(new_pod: PodView, review: Review, snapshot: Snapshot, memory: Rev
 def _conversions(
     new_pod: PodView, queue: Queue | None, snapshot: Snapshot, memory: ReviewCaches
 ) -> Mapping[str, Owned]:
-    """Return which of the pod's extended resources become claims. Most pods ask for none, and pay nothing for it."""
+    """Return the conversions of the pod's extended resources to claims. Most pods request none and return at once."""
     if not new_pod.containers or not snapshot.policies:
         return {}
     policies = memory.policies(snapshot)
@@ -108,7 +108,7 @@ def _conversions(
 
 
 def _stamped(review: Review) -> Verdict:
-    """Answer for a Job that is created or changed: its template names who made it, and never anybody else."""
+    """Answer for a Job that is created or changed: its template names the Job's maker and no other user."""
     try:
         job = pod_view.decode_job(review.obj)
         if review.operation == "CREATE":
@@ -119,7 +119,7 @@ def _stamped(review: Review) -> Verdict:
 
 
 def hold(review: Review, view: View, *, memory: ReviewCaches) -> Verdict:
-    """Answer the webhook for workloads of queues that hold them as a whole. Raises RetryError while not synced."""
+    """Answer the webhook for workloads that their queue holds as a whole. Raises RetryError while not synced."""
     _ensure_synced(view)
     kind = _holdable(review)
     if kind is None:
@@ -147,7 +147,7 @@ def _of_workload(review: Review, kind: Holdable, snapshot: Snapshot, rules: Rule
 
 
 def _workloads(review: Review, kind: Holdable) -> tuple[WorkloadView | None, WorkloadView]:
-    """Read a workload as it was, where it is changed, and as it will be."""
+    """Read a workload as it was, for an update, and as it will be stored."""
     new = workload_admission.decode(kind, review.obj, review.namespace)
     return (
         workload_admission.decode(kind, review.old, review.namespace) if review.operation == "UPDATE" else None
@@ -155,7 +155,7 @@ def _workloads(review: Review, kind: Holdable) -> tuple[WorkloadView | None, Wor
 
 
 def _holdable(review: Review) -> Holdable | None:
-    """Return the kind of a workload that is written and can be held as a whole."""
+    """Return the kind of a created or changed workload that can be held as a whole."""
     if review.subresource or review.operation not in ("CREATE", "UPDATE"):
         return None
     return suspendable.BY_RESOURCE.get((review.group, review.resource))
@@ -167,7 +167,7 @@ def validate(review: Review, view: View, *, rules: Rules, memory: ReviewCaches) 
     if _is_subresource_of_pod(review) and not _is_change_by_status(review):
         return ALLOWED
     if _is_claim(review):
-        # No change of a claim's spec gets past the API server.
+        # The API server refuses every change of a claim's spec.
         return _of_claim(admission.judge, review, view, memory) if review.operation == "CREATE" else ALLOWED
     if _is_own(review):
         return _of_own(review, view, memory)
@@ -204,7 +204,7 @@ def _of_pod(review: Review, view: View, rules: Rules, memory: ReviewCaches) -> V
 
 
 def _ruled(verdict: Verdict, new_pod: PodView, review: Review, snapshot: Snapshot, memory: ReviewCaches) -> Verdict:
-    """Return the verdict on a new pod with what the rules of ClaimPolicies say of its claims."""
+    """Return the verdict on a new pod, with the ruling of the ClaimPolicies on its claims."""
     if verdict.denial is not None or not new_pod.claims or not snapshot.policies:
         return verdict
     policies = memory.policies(snapshot)
@@ -219,7 +219,7 @@ def _ruled(verdict: Verdict, new_pod: PodView, review: Review, snapshot: Snapsho
 
 
 def _fulfilled(new_pod: PodView, view: View, memory: ReviewCaches) -> Snapshot:
-    """Return what is known, with the templates that policies are about to provide for the pod."""
+    """Return the snapshot, with the pod's missing templates that policies will provide."""
     snapshot = view.snapshot()
     if not new_pod.claims or not snapshot.policies or not memory.policies(snapshot).provide:
         return snapshot
@@ -239,7 +239,7 @@ CLAIMS = ("resourceclaims", "resourceclaimtemplates")
 
 
 def _is_claim(review: Review) -> bool:
-    """Whether this creates a claim or a template; or changes its spec, which takes no other than it had."""
+    """Whether this creates or updates a claim or a template."""
     kind = (review.group, review.subresource)
     return kind == ("resource.k8s.io", "") and review.resource in CLAIMS and review.operation in ("CREATE", "UPDATE")
 
@@ -277,7 +277,7 @@ def _known(view: View, memory: ReviewCaches) -> ClaimContext:
 
 
 def _is_own(review: Review) -> bool:
-    """Whether this writes or deletes one of Muster's own objects."""
+    """Whether this creates, updates or deletes one of Muster's own objects."""
     kind = (review.group, review.version, review.subresource)
     known = review.resource in objectpolicy_admission.WRITTEN and review.operation in ("CREATE", "UPDATE", "DELETE")
     return known and kind == (names.GROUP, names.VERSION, "")
@@ -311,7 +311,7 @@ def _is_subresource_of_pod(review: Review) -> bool:
 
 
 def _is_change_by_status(review: Review) -> bool:
-    """Whether this writes a pod's status, and may change its labels and annotations on the way."""
+    """Whether this writes a pod's status, and so may change its labels and annotations."""
     return review.subresource == "status" and review.operation == "UPDATE" and _is_pod(review)
 
 

@@ -1,4 +1,4 @@
-"""The decisions of one cycle over one frozen snapshot: later gangs see as taken what the cycle grants to earlier ones.
+"""The decisions of one cycle over one frozen snapshot: to later gangs, what earlier ones are granted is taken.
 
 Nothing is written here; `cycle.cycle` commits.
 """
@@ -28,14 +28,14 @@ from admission.workloads import topology
 from admission.workloads.gangs import Group
 
 MOST_KINDS = 16
-"""Kinds of gangs that are planned for in a rehearsal."""
+"""The most kinds of gangs that a rehearsal plans."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleDecisions:
-    """What one cycle has decided. again: all but the decisions of an earlier cycle that stand as they are.
+    """The decisions of one cycle. updated: all but those of earlier cycles that still stand.
 
-    whole: whether it came to every gang that waits.
+    whole: whether every pending gang was considered.
     """
 
     updated: tuple[Decision, ...] = ()
@@ -44,9 +44,9 @@ class CycleDecisions:
 
 @dataclass(slots=True)
 class _State:
-    """How things stand in a round. blocked: by strict queue the first gang that waits.
+    """The state of a cycle after the grants so far. blocked: by strict queue, the first gang that is held.
 
-    reserve: what the heads of the queues are promised; None where nobody is promised anything.
+    reserve: the reservations of heads; None without backfill.
     """
 
     rules: Rules
@@ -59,13 +59,13 @@ class _State:
 def decide_all(
     groups: tuple[Group, ...], rules: Rules, cluster: ClusterState, usage: Usage, reserve: Backfill | None = None
 ) -> CycleDecisions:
-    """Decide about the gangs that wait, in order; each sees what was granted to those before it.
+    """Decide about the pending gangs in order; each sees what was granted to those before it.
 
-    reserve: what the heads of the queues are promised; None where nobody is promised anything.
+    reserve: the reservations of heads; None without backfill.
 
-    Of queues that share fairly, the one with the smallest share is next, by what was granted before, too.
-    After `most_grants` grants the rest is left out, so that those who may start need not wait for all the others; and
-    after a gang that is planned again in the next cycle, so that nobody has what it gave back just now.
+    Among queues with fair sharing the one with the smallest share is next, grants of this cycle included. After
+    `most_grants` grants the rest is left to the next cycle, so that granted gangs start without waiting for it; also
+    after a gang that is planned again in the next cycle, so that no other gang gets what it has just given back.
     """
     basis = Basis(
         cluster=cluster,
@@ -83,7 +83,7 @@ def decide_all(
     state = _State(rules, cluster, QueueUsage(rules.tree, usage), reserve)
     held = _all_held(groups, state) if rules.beyond is None else None
     if held is None:
-        # What is decided beside grants that may come to nothing is found again.
+        # Verdicts beside grants are not kept as a whole: a grant may fail when it is committed.
         rules.rest.lines.clear()
         _note_first(groups, state)
         state.blocked.clear()
@@ -94,10 +94,10 @@ def decide_all(
 
 
 def rehearse(groups: tuple[Group, ...], rules: Rules, cluster: ClusterState, usage: Usage) -> None:
-    """Find out beforehand what the first round of a leader would have to: who cannot start, and where gangs could.
+    """Fill the caches with what the first cycle of a leader needs: which gangs cannot start, and plans for the others.
 
-    Nobody is promised anything. Of every kind of gang one is planned for though its queue may be full: the next one of
-    its kind may not find it so.
+    No reservations are made. One gang of every kind is planned even if its queue is full, since the quota may be free
+    when the next gang of the kind comes.
     """
     decide_all(groups, rules, cluster, usage)
     rules = replace(rules, plans=PlanCache(), rest=VerdictCache(), mute=True)
@@ -118,9 +118,9 @@ def rehearse(groups: tuple[Group, ...], rules: Rules, cluster: ClusterState, usa
 
 
 def _note_first(groups: tuple[Group, ...], state: _State) -> None:
-    """Let a leader that has just begun know who is ahead in each queue, before anybody starts.
+    """Find the head of each queue in the first cycle of a leader, before any gang starts.
 
-    Fair shares may ask those first who have come later.
+    With fair shares the cycle may consider gangs first that rank behind a head of another queue.
     """
     reserve = state.reserve
     if reserve is None or not reserve.is_new:
@@ -169,9 +169,10 @@ def _granted(groups: tuple[Group, ...], usage: Usage, state: _State) -> CycleDec
 
 
 def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None:
-    """Return what holds every gang of a queue of which something changed; None when one of any may start.
+    """Return the decisions for all gangs of changed queues if all are held; None if any gang may start.
 
-    As long as none is granted, each is decided on the same cluster state and the same use, whoever is first.
+    While no gang is granted, every gang is decided on the same cluster state and usage, so the order between queues
+    does not matter.
     """
     rules, rest = state.rules, state.rules.rest
     shortage_of = partial(_shortage, state.queue_usage)
@@ -209,11 +210,11 @@ def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None
 
 
 Looked = tuple[Verdict, Inputs | None]
-"""What was found of a gang, and on what; on nothing where it may not enter its queue."""
+"""The verdict on a gang and its inputs; None for a gang that may not enter its queue."""
 
 
 def _looked_at(group: Group, state: _State) -> Looked:
-    """Return what is found of a gang, and note it where it is the first of a strict queue to wait."""
+    """Return the verdict on a gang; if it is the first of a strict queue to be held, it blocks those behind it."""
     name = group.queue
     queue = completeness.entered(group, state.rules.snapshot)
     if not isinstance(queue, Queue):
@@ -233,7 +234,7 @@ def _looked_at(group: Group, state: _State) -> Looked:
 
 
 def _found(inputs: Inputs, state: _State) -> Verdict:
-    """Return what was found of a gang and still stands, or else decide about it."""
+    """Return the verdict on a gang from an earlier cycle if it still stands, else decide."""
     rules, group, reserve = inputs.rules, inputs.group, state.reserve
     may_rest = (
         group.uid not in rules.unready
@@ -254,14 +255,14 @@ def _found(inputs: Inputs, state: _State) -> Verdict:
             known.outcome, known.proof = known.outcome if hold == known.outcome else hold, proof
             return known
     finding = chain.decide(inputs) if reserve is None else reserve.decide(inputs)
-    # What extended resources cost at least depends on the nodes.
+    # A verdict with extended resources is not kept: their least cost depends on the nodes.
     if may_rest and not any(pod.containers for pod in group.pods):
         rules.rest.keep(finding)
     return finding
 
 
 def _stands(held: Verdict | Ground, queue: QueueName, state: _State) -> bool:
-    """Return whether somebody would still be in the way of what is reserved."""
+    """Return whether the gang would still delay a reservation."""
     reserve, selectors = state.reserve, state.rules.selectors
     return reserve is not None and reserve.stands(held, queue, state.cluster, state.queue_usage, selectors)
 

@@ -1,9 +1,9 @@
-"""Defines the settings: every value that an operator may choose, with its type, meaning, default.
+"""The settings: every value that an operator may choose, with its type, meaning, default.
 
-`load` puts a TOML file, the environment and options over the defaults, in that order; `docs` writes
-config/default.toml and docs/settings.md from what stands here (`make settings`). So a new setting needs a type, a
-default and a docstring, and a new section a struct with a docstring. Only `app` and `cli` read settings; everything
-else gets what it needs as arguments.
+`load` overrides the defaults by a TOML file, the environment and options, in that order; `docs` generates
+config/default.toml and docs/settings.md from the structs and their docstrings (`make settings`). So a new setting needs
+a type, a default and a docstring, and a new section a struct with a docstring. Only `app` and `cli` read settings; all
+other modules get values as arguments.
 """
 
 import ipaddress
@@ -18,14 +18,14 @@ Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Mark:
-    """What is said of a setting beside its type, as `Annotated[type, MARK]`."""
+    """A property of a setting besides its type, as `Annotated[type, MARK]`."""
 
 
 LIVE: Final = Mark()
-"""A running Muster takes a new value up by itself; every other setting holds from the next start on."""
+"""A running Muster applies a new value; without this mark, a new value applies from the next start."""
 
 SECRET: Final = Mark()
-"""It may hold a password, which is shown to nobody."""
+"""The value may contain a password, which is masked wherever it is shown."""
 
 __all__ = ["Dashboard", "Ledger", "Settings", "live", "load", "redaction", "schema"]
 
@@ -70,7 +70,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def all_names(self) -> list[str]:
-        """What its own certificate is for: where it listens, its Service, and what `names` adds."""
+        """The names in its own certificate: its addresses, its Service, and those in `names`."""
         names = {"localhost", "127.0.0.1", *self.names}
         if self.host not in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
             names.add(self.host)
@@ -217,7 +217,7 @@ _LONGEST_DRIVER = 63
 
 
 def problems(settings: Settings) -> Iterator[str]:
-    """Yield what is wrong with settings that each have the right type: `setting: what, and what would be right`."""
+    """Yield the problems of settings whose types are right, each as `setting: problem, and what would be right`."""
     unknown = sorted(set(settings.roles) - ROLES)
     if unknown or not settings.roles:
         yield f"roles: {', '.join(unknown) or '(none)'}: choose from {', '.join(sorted(ROLES))}"

@@ -1,4 +1,4 @@
-"""What is written for people from the schema: config/default.toml and docs/settings.md (`make settings`)."""
+"""Generation of config/default.toml and docs/settings.md from the schema (`make settings`)."""
 
 import json
 import textwrap
@@ -83,5 +83,5 @@ def _comment(text: str) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Write a default as TOML, whose texts, numbers and lists are JSON's."""
+    """Return a default as TOML, whose strings, numbers and lists are written as in JSON."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The settings that hold now: those of the start, and of what is marked live, what was said since."""
+"""The settings in effect: those of the start, with later values of the settings that are marked live."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,14 +10,14 @@ from admission.settings.schema import fields, replaced, values
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadOutcome:
-    """What became of new settings: paths of those that hold now, and of those that wait for a restart."""
+    """The outcome of a reload: the paths of changed settings now in effect, and of those that wait for a restart."""
 
     changed: tuple[str, ...]
     waiting: tuple[str, ...]
 
 
 class Held:
-    """Holds settings, and tells those who ask that they have changed."""
+    """The settings in effect, with notification of subscribers about changes."""
 
     def __init__(self, settings: Settings) -> None:
         self.now = settings
@@ -25,12 +25,12 @@ class Held:
         self._changed = asyncio.Event()
 
     def hear(self, notify: Callable[[Settings], None]) -> None:
-        """Have settings told, at once and whenever they change."""
+        """Call `notify` with the settings, now and after every change."""
         self._heard.append(notify)
         notify(self.now)
 
     def apply(self, wanted: Settings) -> ReloadOutcome:
-        """Let what is live of new settings hold from now on."""
+        """Put the live settings among new ones into effect."""
         old, new = values(self.now), values(wanted)
         differing = [path for path in fields() if old[path] != new[path]]
         changed = tuple(path for path in differing if fields()[path].live)
@@ -43,6 +43,6 @@ class Held:
         return ReloadOutcome(changed=changed, waiting=tuple(path for path in differing if path not in changed))
 
     async def change(self) -> Settings:
-        """Wait for the next change, and return what holds then."""
+        """Wait for the next change, and return the settings in effect."""
         await self._changed.wait()
         return self.now

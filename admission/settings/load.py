@@ -1,6 +1,6 @@
-"""Settings out of a TOML file, the environment and options, each over the one before, and all over the defaults.
+"""Loading of settings from a TOML file, the environment and options, each of which overrides the one before.
 
-Whatever is wrong is named at once, with the place it stands at. What is not known is refused, with the nearest that is.
+One error names all problems, with the origin of each value. Unknown settings are refused, with the nearest known name.
 """
 
 import difflib
@@ -22,7 +22,7 @@ from admission.settings.schema import PREFIX, Field, fields, is_list, replaced, 
 
 
 class Source(StrEnum):
-    """What gives values, in order: each one goes before those above it."""
+    """A source of values, in ascending order of precedence."""
 
     DEFAULT = "default"
     FILE = "file"
@@ -32,7 +32,7 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a value stands. where: `muster.toml:12`, `MUSTER_LEDGER_URL`, `--database`; empty for a default."""
+    """The origin of a setting's value. where: `muster.toml:12`, `MUSTER_LEDGER_URL`, `--database`; empty by default."""
 
     source: Source
     where: str = ""
@@ -48,7 +48,7 @@ CONFIG = "MUSTER_CONFIG"
 """The environment variable that names the file."""
 
 MANY_LINES = 400
-"""Of a longer file it is not told in which line a setting stands: that takes time with the square of them."""
+"""In a longer file the lines of settings are not determined, since that takes time quadratic in the lines."""
 
 _LINK = re.compile(r"(_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$")
 _LINKED = re.compile(r"(tcp|udp|sctp)://")
@@ -57,7 +57,7 @@ _VERY_NEAR = 0.8
 
 
 class Flag(NamedTuple):
-    """An option of the command line: as it is typed, the setting that it is for, and what it says."""
+    """An option of the command line: its name, the path of its setting, and its value."""
 
     option: str
     path: str
@@ -65,7 +65,7 @@ class Flag(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What somebody wrote for a setting. as_text: numbers and lists are still to be read from it."""
+    """A given value of a setting. as_text: numbers and lists are text that is still to be parsed."""
 
     path: str
     value: Any
@@ -75,18 +75,18 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """Settings, and where each that is not a default comes from."""
+    """Settings, with the origins of those that are not defaults."""
 
     settings: Settings
     origins: Mapping[str, Origin]
 
     def origin(self, path: str) -> Origin:
-        """Where the value at a path comes from."""
+        """Return the origin of the value at a path."""
         return self.origins.get(path, DEFAULT)
 
 
 def read(file: Path | None = None, environment: Mapping[str, str] | None = None, flags: Iterable[Flag] = ()) -> Chosen:
-    """Put together what file, environment and options say. Raises FixError that names everything that is wrong."""
+    """Return the settings from file, environment and options. Raises FixError, which names all problems."""
     given = [*_from_file(file), *_from_environment(environment or {}), *_from_flags(flags)]
     wrong: list[str] = []
     values: dict[str, Any] = {}
@@ -109,7 +109,7 @@ def read(file: Path | None = None, environment: Mapping[str, str] | None = None,
 
 
 def nearest(path: str) -> str | None:
-    """Return the setting or section whose name is nearest to one that there is not; None where none is near."""
+    """Return the setting or section whose name is nearest to an unknown one; None if none is near."""
     name = path.rpartition(".")[2]
 
     def nearness(known: str) -> float:
@@ -158,10 +158,10 @@ def _leaves(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def _lines(text: str) -> Mapping[str, int]:
-    """Return in which line each setting of a TOML document begins.
+    """Return the line in which each setting of a TOML document begins.
 
-    tomllib does not tell. What is read of the first N lines, and not of fewer, stands there; lines after which it
-    cannot be read are in the middle of a value.
+    tomllib does not report lines, so ever longer prefixes of the document are parsed. A setting that appears with line
+    N ends in line N; a prefix that cannot be parsed ends within a value, which began in the first such line.
     """
     lines = text.splitlines(keepends=True)
     found: dict[str, int] = {}
@@ -181,7 +181,7 @@ def _lines(text: str) -> Mapping[str, int]:
 
 
 def _from_environment(environment: Mapping[str, str]) -> Iterator[Given]:
-    """Yield what variables say. An empty one says nothing; those that kubelet sets for Services are no settings."""
+    """Yield the values from variables, except empty ones and those that kubelet sets for Services."""
     paths = {field.variable: path for path, field in fields().items()}
     for name, text in sorted(environment.items()):
         if not name.startswith(PREFIX) or not text or name == CONFIG or _is_link(name, text):
@@ -192,13 +192,13 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[Given]:
 
 
 def _is_link(name: str, text: str) -> bool:
-    """Whether kubelet sets a variable for a Service of the pod's namespace, such as muster-webhook."""
+    """Return whether a variable is one that kubelet sets for a Service of the pod's namespace, as muster-webhook."""
     found = _LINK.search(name)
     return found is not None and (found.group() != "_PORT" or _LINKED.match(text) is not None)
 
 
 def _meant(name: str) -> str | None:
-    """Return the path that a variable without a setting is refused as; None for one that means something else."""
+    """Return the unknown path to report for a variable without a setting; None if it is probably no setting."""
     rest = name.removeprefix(PREFIX).lower()
     for section in filter(None, sections()):
         if rest.startswith(f"{section}_"):
@@ -213,7 +213,7 @@ def _from_flags(flags: Iterable[Flag]) -> Iterator[Given]:
 
 
 def _converted(field: Field, given: Given) -> Any:
-    """Return the value of a setting. Raises ValueError when it is of another type, or beyond a bound."""
+    """Return the value of a setting. Raises ValueError for another type, or a value out of bounds."""
     value = given.value
     if given.as_text and isinstance(value, str):
         if is_list(field.kind):
@@ -221,7 +221,7 @@ def _converted(field: Field, given: Given) -> Any:
         elif not value and takes_nothing(field.kind):
             value = None
     elif isinstance(value, float) and value.is_integer():
-        # Helm writes whole numbers with a point: YAML's numbers are floats to it.
+        # Helm parses YAML's numbers as floats, so it may write integers with a decimal point.
         value = int(value)
     found = msgspec.convert(value, field.kind, strict=not given.as_text)
     if isinstance(found, float) and not math.isfinite(found):
@@ -230,6 +230,6 @@ def _converted(field: Field, given: Given) -> Any:
 
 
 def _placed(problem: str, origins: Mapping[str, Origin]) -> str:
-    """Say where the setting of a flaw stands, if it is not a default."""
+    """Return a problem with the origin of its setting in front, unless that has its default."""
     origin = origins.get(problem.partition(":")[0])
     return f"{origin}: {problem}" if origin else problem

@@ -1,4 +1,4 @@
-"""What nobody may read in a setting or a log: passwords, tokens and keys, known by their form."""
+"""Masking of passwords, tokens and keys in settings and logs, by their form."""
 
 import re
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ _KEY = re.compile(r"(?P<start>)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END 
 
 
 def _passwords(letter: str) -> tuple[re.Pattern[str], ...]:
-    """Return the two forms of a password in a URL. letter: what it may hold.
+    """Return the patterns of the two forms of a password in a URL. letter: a pattern of its characters.
 
-    `://user:password@` reaches to the last `@`, since it may hold what ends others.
+    `://user:password@` extends to the last `@`, since the password may contain characters that delimit other parts.
     """
     return (
         re.compile(rf"(?P<start>://[^\s:/@?'\"]*:){letter}*@"),
@@ -33,14 +33,14 @@ _IN_TEXT = (_KEY, *_passwords(r"[^\s'\"]"), *_TOKENS)
 
 
 def shown(field: Field, value: Any) -> Any:
-    """Return a value, with the password masked where the setting may hold one."""
+    """Return a value, with its password masked if the setting may contain one."""
     if not field.secret or not isinstance(value, str):
         return value
     return _without(_IN_A_URL, value)
 
 
 def masked(text: str) -> str:
-    """Return a text with the mask in place of what has the form of a password, token or key."""
+    """Return a text with everything masked that has the form of a password, token or key."""
     return _without(_IN_TEXT, text)
 
 

@@ -1,6 +1,6 @@
-"""The schema as a table: each setting's path, type, default, meaning and marks, and each section's meaning.
+"""The schema of the settings as a table: path, type, default, meaning and marks of each, and meanings of sections.
 
-What a setting means is its docstring, which Python keeps only in the source; it is read from there.
+The meaning of a setting is the docstring below its field, which exists only in the source, so it is read from there.
 """
 
 import ast
@@ -24,7 +24,7 @@ _SIMPLE: Mapping[Any, str] = {bool: "true or false", int: "a whole number", floa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One setting. path: `webhook.port`; kind: its type as msgspec reads it."""
+    """One setting. path: such as `webhook.port`; kind: its type, in msgspec's form."""
 
     path: str
     kind: Any
@@ -35,30 +35,30 @@ class Field:
 
     @property
     def variable(self) -> str:
-        """The environment variable that holds it: `MUSTER_WEBHOOK_PORT`."""
+        """Its environment variable, such as `MUSTER_WEBHOOK_PORT`."""
         return PREFIX + self.path.replace(".", "_").upper()
 
     @property
     def section(self) -> str:
-        """The name of its section; empty for those at the top."""
+        """The name of its section; empty at the top level."""
         return self.path.rpartition(".")[0]
 
     @property
     def words(self) -> str:
-        """What may stand there, in words."""
+        """The values that it takes, in words."""
         return words(self.kind)
 
 
 @cache
 def fields() -> Mapping[str, Field]:
-    """Return every setting by its path, in the order of the schema: those at the top first."""
+    """Return every setting by its path, in the order of the schema, top level first."""
     found = list(_of(Settings, ""))
     return {field.path: field for field in sorted(found, key=lambda field: field.section != "")}
 
 
 @cache
 def sections() -> Mapping[str, str]:
-    """Return the meaning of every section by its name, first that of the top, which has none."""
+    """Return the meaning of every section by its name, first that of the top level, whose name is empty."""
     found = {"": _summary(Settings)}
     for name, kind in typing.get_type_hints(Settings).items():
         if _is_section(kind):
@@ -72,7 +72,7 @@ def values(settings: Settings) -> Mapping[str, Any]:
 
 
 def value(settings: Settings, path: str) -> Any:
-    """Return what settings say at a path."""
+    """Return the value at a path of settings."""
     section, _, name = path.rpartition(".")
     return getattr(getattr(settings, section) if section else settings, name)
 
@@ -90,7 +90,7 @@ def replaced(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 
 
 def words(kind: Any) -> str:
-    """Say what a type takes."""
+    """Return a description of the values of a type."""
     bare, marks = _bare(kind)
     origin = get_origin(bare)
     if bare in _SIMPLE:
@@ -105,13 +105,13 @@ def words(kind: Any) -> str:
 
 
 def takes_nothing(kind: Any) -> bool:
-    """Whether None is a value of a type."""
+    """Return whether None is a value of a type."""
     bare, _ = _bare(kind)
     return type(None) in get_args(bare)
 
 
 def is_list(kind: Any) -> bool:
-    """Whether values of a type are lists."""
+    """Return whether the values of a type are lists."""
     return get_origin(_bare(kind)[0]) is tuple
 
 
@@ -138,7 +138,7 @@ def _is_section(kind: Any) -> bool:
 
 
 def _bare(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return a type without what is said beside it, and what is."""
+    """Return a type without its annotations, and the annotations."""
     if get_origin(kind) is not Annotated:
         return kind, ()
     inner, *marks = get_args(kind)
@@ -146,7 +146,7 @@ def _bare(kind: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _without_marks(kind: Any) -> Any:
-    """Return a type with what msgspec knows of it alone."""
+    """Return a type with only those annotations that msgspec knows."""
     bare, marks = _bare(kind)
     for mark in marks:
         if not isinstance(mark, Mark):
@@ -155,7 +155,7 @@ def _without_marks(kind: Any) -> Any:
 
 
 def _bounds(marks: tuple[Any, ...]) -> str:
-    """Say the bounds of a number."""
+    """Return a description of the bounds of a number."""
     said = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
     found = [
         f"{word} {bound:g}"

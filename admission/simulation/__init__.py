@@ -1,3 +1,3 @@
-"""Admission cycles over manifests, offline."""
+"""Runs admission cycles over manifests, offline."""
 
 __all__ = ["claim_defaults", "expand", "lint", "offline", "replay"]

@@ -1,7 +1,7 @@
-"""Claims and templates of manifests as the webhook would have them stored: with their defaults, by ClaimPolicies.
+"""Claims and templates from manifests as the webhook would store them, with the defaults of ClaimPolicies.
 
-For `muster simulate`, with the templates that policies provide. Nobody is known who creates them, so rules that ask who
-does are not asked.
+For `muster simulate`, including templates that policies provide. Their creator is unknown, so rules that read the user
+are not evaluated.
 """
 
 import json
@@ -27,7 +27,7 @@ KINDS = {"ResourceClaim": False, "ResourceClaimTemplate": True}
 
 
 class Act(StrEnum):
-    """What the webhook does to a claim or template."""
+    """An action of the webhook on a claim or template."""
 
     DEFAULT = "Default"
     DENY = "Deny"
@@ -37,7 +37,7 @@ class Act(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """One thing that the webhook would do. source: the object, as `Kind namespace/name`."""
+    """One action of the webhook. source: the object, as `Kind namespace/name`."""
 
     source: str
     act: Act
@@ -45,9 +45,9 @@ class Effect:
 
 
 def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], list[Effect]]:
-    """Return the objects with the defaults of those that are about to be created, and what else admission does to them.
+    """Return the objects, new ones with their defaults, and the other actions of admission on them.
 
-    store: what the objects amount to. Objects with a UID exist already, and nothing is added to them.
+    store: the decoded objects. Objects with a UID exist already and get no defaults.
     """
     known = provided_templates.claim_context(manifests.snapshot(store))
     flawed = {index for index, _ in store.problems}
@@ -71,7 +71,7 @@ def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], list[E
 
 
 def differing(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return which templates are not as ClaimPolicies want them, and why."""
+    """Return which templates differ from what ClaimPolicies want, and why."""
     if not snapshot.policies:
         return ()
     plan = templates.plan(provided_templates.claim_context(snapshot).policies, snapshot)
@@ -80,7 +80,7 @@ def differing(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def given(source: str, patch: Iterable[Operation]) -> Iterator[Effect]:
-    """Yield what an object is given at admission, or what is taken from it."""
+    """Yield the additions and removals of a patch at admission."""
     for step in patch:
         value = json.dumps(step["value"], ensure_ascii=False) if "value" in step else "is removed"
         yield Effect(source=source, act=Act.DEFAULT, message=f"{_field(step['path'])}: {value}")
@@ -96,7 +96,7 @@ def _effects(source: str, patch: Iterable[Operation], verdict: Verdict) -> Itera
 
 
 def noted(source: str, annotations: Mapping[str, str]) -> Iterator[Effect]:
-    """Yield what rules only note, as the audit annotations of a verdict have it."""
+    """Yield the findings of audit rules, from the audit annotations of a verdict."""
     notes: list[dict[str, Any]] = json.loads(annotations.get(rules.AUDIT, "[]"))
     for note in notes:
         names = ", ".join(note["requests"])
@@ -106,6 +106,6 @@ def noted(source: str, annotations: Mapping[str, str]) -> Iterator[Effect]:
 
 
 def _field(path: str) -> str:
-    """Write a path of a patch as Kubernetes writes fields."""
+    """Return a path of a patch as a Kubernetes field path."""
     parts = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
     return "".join(f"[{part}]" if part.isdigit() or part == "-" else f".{part}" for part in parts).removeprefix(".")

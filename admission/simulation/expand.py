@@ -1,8 +1,8 @@
-"""From manifests to a snapshot: what the API server and the other controllers would have made of them.
+"""From manifests to a snapshot: the objects that the API server and controllers would make from them.
 
-For `muster simulate`. Jobs and their like become their pods (`pods`), the webhook is asked about every pod that is
-not bound, the templates of ClaimPolicies are made, and pods get their claims from templates. What the input already
-shows (a Job's pods, a pod's claims, an allocation) is taken as it is.
+For `muster simulate`. Jobs and other workloads become their pods (`pods`), the webhook is called for every pod that is
+not bound, the templates of ClaimPolicies are created, and pods get their claims from templates. What the input has
+already (a Job's pods, a pod's claims, an allocation) is taken as it is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,9 +37,9 @@ RULES = Rules(controller="muster")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A gang of which a pod was refused at admission.
+    """A gang with a pod that was refused at admission.
 
-    index: the place in the input of the pod, or of what it was made from (is_made).
+    index: the place in the input of the pod, or of the object that it was made from (is_made).
     """
 
     index: int
@@ -51,11 +51,11 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expanded:
-    """What a list of objects amounts to.
+    """The cluster that a list of objects describes.
 
-    profile: the Kubernetes that it runs. refusals: by gang, of the first pod that was refused. invented: UIDs that the
-    input does not give. notes: what was left out, and warnings of the webhook. problems: what cannot be read, with the
-    object's place in the list. effects: what ClaimPolicies, and the webhook beside them, do to claims and templates.
+    profile: its Kubernetes version. refusals: by gang, of the first refused pod. invented: UIDs that are not in the
+    input. notes: objects left out, and warnings of the webhook. problems: malformed objects, with their place in the
+    list. effects: actions of ClaimPolicies and the webhook on claims and templates.
     """
 
     snapshot: Snapshot
@@ -75,9 +75,9 @@ def expand(
     namespace: str = "default",
     profile: SchedulerProfile = cycle_profile.NEWEST,
 ) -> Expanded:
-    """Return the cluster that the objects describe. now: by default a minute after the latest time among them.
+    """Return the cluster that the objects describe. now: by default a minute after the latest time in them.
 
-    profile: the Kubernetes that they are for.
+    profile: their Kubernetes version.
     """
     store = manifests.read(objects, now=now, namespace=namespace, profile=profile)
     effects: list[Effect] = []
@@ -109,7 +109,7 @@ def expand(
 
 
 class _Webhook:
-    """The webhook's two halves, asked about one pod after the other as if each were created now."""
+    """The webhook's two halves, called for each pod as if it were created now."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.refusals: dict[GangUid, Refusal] = {}
@@ -120,7 +120,7 @@ class _Webhook:
         self._memory = ReviewCaches()
 
     def lets_in(self, pod: Candidate) -> bool:
-        """Complete a pod and judge it; pods that run, have ended or were gated by a webhook are in already."""
+        """Complete a pod and judge it; bound, finished and gated pods have passed admission already."""
         if _is_in(pod):
             return True
         source = pod.maker or f"Pod {meta.name_in(pod.body)}"
@@ -128,7 +128,7 @@ class _Webhook:
         if verdict.denial is None:
             pod.body = json_patch.apply(pod.body, verdict.patch)
             if not _is_gated(pod):
-                # Nothing else is told of who is in no queue.
+                # A pod without a queue is in no gang of the result, so its additions are listed here.
                 self.effects += claim_defaults.given(source, verdict.patch)
             verdict = reviewer.validate(_review(pod.body), self._view, rules=RULES, memory=self._memory)
         self.warnings += [f"{source}: {text.removeprefix('muster: ')}" for text in verdict.warnings]
@@ -139,7 +139,7 @@ class _Webhook:
         return verdict.denial is None
 
     def _refusal(self, pod: Candidate, denial: Denial) -> Refusal:
-        # Who it is must be told even where the rest of it cannot be read.
+        # The gang must be named even if the rest of the pod is malformed.
         refused = Pod(meta=meta.decode(Reader(pod.body)))
         identity = gang_key.identify(refused, self._snapshot)
         return Refusal(
@@ -181,7 +181,7 @@ def _review(body: Json) -> Review:
 
 
 def _with_claims(snapshot: Snapshot) -> Snapshot:
-    """Make the claims that `pkg/controller/resourceclaim` (v1.37.1) makes, for gated pods too."""
+    """Create the claims that `pkg/controller/resourceclaim` (v1.37.1) creates, for gated pods too."""
     known = dict(snapshot.claims)
     completed = {}
     for uid, pod in snapshot.pods.items():
@@ -200,7 +200,7 @@ def _with_claims(snapshot: Snapshot) -> Snapshot:
 
 
 def _consumed(pod: Pod, known: Mapping[str, Claim]) -> dict[str, Claim]:
-    """Return the allocated claims of a bound pod with the pod among their consumers, which a dump may leave out."""
+    """Return a bound pod's allocated claims with the pod among their consumers, which the input may leave out."""
     if not pod.node or pod.finished:
         return {}
     own = (known.get(f"{pod.meta.namespace}/{pod.claim_name(claim)}") for claim in pod.claims)

@@ -1,4 +1,4 @@
-"""What kube-scheduler gives a claim, as the books have it planned: for the cluster in `in_memory`."""
+"""The allocations that kube-scheduler would write for the ledger's plan, for the cluster in `in_memory`."""
 
 import uuid
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from admission.dra.requests import device_use
 
 
 def allocation(claim: Claim, holding: Holding, node: NodeName, devices: Mapping[DeviceId, Device]) -> Allocation:
-    """Return the allocation that kube-scheduler writes for devices of one node."""
+    """Return kube-scheduler's allocation of devices on one node."""
     term = NodeTerm(fields=(Requirement(key="metadata.name", operator="In", values=(node,)),))
     return Allocation(
         devices=tuple(_allocated(claim, at, given, devices) for at, given in enumerate(holding.devices)),
@@ -23,7 +23,7 @@ def allocation(claim: Claim, holding: Holding, node: NodeName, devices: Mapping[
 
 
 def _allocated(claim: Claim, at: int, given: RequestDevice, devices: Mapping[DeviceId, Device]) -> AllocatedDevice:
-    """Return a granted device as it is allocated: whole, a share of it, or nothing of it, under admin access."""
+    """Return a planned device as an allocation result: a whole device, a share, or no use at all with admin access."""
     taken = [*device_use.from_plan([given], claim.spec, devices, Features())]
     shared = [use for use in taken if use.shared]
     return AllocatedDevice(

@@ -1,8 +1,8 @@
-"""The ports in memory: a cluster and a ledger for `muster simulate` and for tests.
+"""In-memory ports: a cluster and a ledger for `muster simulate` and for tests.
 
-`Cluster` stands for the API server and for those who work beside Muster: `schedule` is kube-scheduler and the kubelets,
-`finish` the end of pods with what the garbage collector and the resource claim controller do after it. Time does not
-pass in here; whoever runs a cycle says what time it is.
+`Cluster` stands for the API server and for the other controllers: `schedule` is kube-scheduler and the kubelets,
+`finish` is the end of pods, with what the garbage collector and the resource claim controller do then. There is no
+clock in here; each cycle's caller passes the time.
 """
 
 import uuid
@@ -37,16 +37,16 @@ _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, names.GROUP)
 
 
 def uid_of(kind: str, key: str) -> Uid:
-    """Return a UID for an object that has none, always the same for the same kind, namespace and name."""
+    """Return a UID for an object without one, always the same for the same kind, namespace and name."""
     return Uid(str(uuid.uuid5(_NAMESPACE, f"{kind}/{key}")))
 
 
 SOMEWHERE = NodeName("(a node of kube-scheduler's choice)")
-"""Where pods run that were only counted."""
+"""The node of pods that were placed by counting only."""
 
 
 class Cluster:
-    """A cluster in memory: the ports View, Pods, Claims, Workloads, Queues and Reports of one cycle after the other."""
+    """A cluster in memory: the ports View, Pods, Claims, Workloads, Queues and Reports over successive cycles."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._rest = snapshot
@@ -124,7 +124,7 @@ class Cluster:
         return written
 
     def _marked(self, meta: Meta, what: str) -> Meta:
-        """Return the metadata of the next version, which tells what Muster has done."""
+        """Return the metadata of the next version, with a note of Muster's action."""
         self._version += 1
         reported = {**meta.annotations, names.PLACEMENT: f"{what} {self._version}"}
         return replace(meta, resource_version=str(self._version), annotations=reported)
@@ -172,7 +172,7 @@ class Cluster:
             self._put_queue(known, finalizers=tuple(name for name in known.meta.finalizers if name != names.IN_USE))
 
     def delete_queue(self, name: QueueName, at: datetime) -> None:
-        """Delete a queue as the API server does: it goes when it has no finalizers any more."""
+        """Delete a queue as the API server does: it disappears when it has no finalizers left."""
         self._put_queue(self._rest.queues[name], deleted=at)
 
     def _put_queue(self, queue: Queue, **changes: Any) -> None:
@@ -220,12 +220,12 @@ class Cluster:
         self.notices.append(notice)
 
     async def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing, since writes are immediate."""
 
-    # What others do in a cluster.
+    # Other controllers.
 
     def schedule(self, book: Book) -> tuple[Pod, ...]:
-        """Bind and start every pod whose gate was opened, on the node and with the devices that the book granted."""
+        """Bind and start every ungated pod, on the node and with the devices of the ledger."""
         ready = [(pod, book.placements[book.owners[uid]]) for uid, pod in self._pods.items() if uid in book.owners]
         ready = [(pod, placement) for pod, placement in ready if not (pod.gates or pod.node or pod.finished)]
         devices = transitions.index_devices(self._rest) if ready else {}
@@ -244,7 +244,7 @@ class Cluster:
             if claim is None:
                 continue
             allocation = claim.allocation
-            # Of what was only counted, nobody here knows which devices it would be.
+            # For a gang placed by counting only, the devices are unknown here.
             if allocation is None and claim.meta.uid in holdings and holdings[claim.meta.uid].devices:
                 allocation = fake_allocation.allocation(claim, holdings[claim.meta.uid], node, devices)
             consumers = (*claim.reserved_for, pod.meta.uid)
@@ -256,7 +256,7 @@ class Cluster:
             self._claims[made.meta.key] = replace(claim, meta=_made_for(pod, made.meta))
 
     def finish(self, pods: Collection[Pod]) -> None:
-        """Let pods succeed, and their Jobs with them; claims made for them go, others are free without a consumer."""
+        """Let pods and their Jobs succeed; claims made for the pods are deleted, others lose them as consumers."""
         ended = [self._pods[pod.meta.uid] for pod in pods if pod.meta.uid in self._pods]
         for pod in ended:
             self._pods[pod.meta.uid] = replace(pod, phase="Succeeded", ready=False)
@@ -301,13 +301,14 @@ def _meta_of(report: GangReport) -> Meta:
 
 
 Shares = dict[tuple[QueueName, MeterName, datetime, datetime], dict[str, int]]
-"""What each cluster has taken of shared budgets, by queue, meter, start and end; a month may begin with a quarter."""
+"""The share that each cluster has taken of shared budgets, by queue, meter, start and end; periods may begin
+together."""
 
 
 class Ledger:
-    """Books in memory: the port Ledger, with the same rules and without a chain.
+    """A ledger in memory: the port Ledger with the same rules, but without a hash chain.
 
-    shares: handed to the ledgers of several clusters, they share their budgets.
+    shares: if given to the ledgers of several clusters, these share their budgets.
     """
 
     def __init__(self, book: Book | None = None, *, cluster: str = "", shares: Shares | None = None) -> None:
@@ -366,7 +367,7 @@ class Ledger:
     async def usage(self, since: datetime) -> list[UsageInterval]:
         start = accruals.whole(since)
         early: Mapping[QueueMeter, int] | None = None
-        """What was used in the first interval before the question begins."""
+        """The usage in the first interval that accrued before `since`."""
         marked: datetime | None = None
         found: list[UsageInterval] = []
         for at, entry in enumerate(self.entries):
@@ -401,7 +402,7 @@ def _budget(share: BudgetShare) -> tuple[QueueName, MeterName, datetime, datetim
 
 
 def _intervals(mark: Entry, start: datetime, early: Mapping[QueueMeter, int]) -> Iterator[UsageInterval]:
-    """Yield what a mark says, without what is too early."""
+    """Yield the usage in a mark, less what accrued before `since`."""
     for line in mark.postings:
         seconds = line.amount - early.get((line.queue, line.meter), 0)
         if line.bucket is Bucket.SPENT and seconds:

@@ -1,8 +1,8 @@
-"""What is wrong with manifests before a cluster sees them: what is refused, never fits, or does not mean what it says.
+"""Lint of manifests without a cluster: what will be refused, can never fit, or does not mean what it seems to.
 
-For `muster lint`. Objects are read as `muster simulate` reads them, so what it refuses is told here with everything
-else. What is not in the input is not judged by: without slices nothing is said of what fits, without namespaces the
-policies that select by label are for none.
+For `muster lint`. Objects are read as in `muster simulate`, so its problems are reported here too. Objects that are not
+in the input are not assumed: without slices there is no remark on what fits, and without namespaces no policy that
+selects by label applies.
 """
 
 import contextlib
@@ -40,17 +40,17 @@ from admission.workloads.kinds import registry
 
 
 class Severity(StrEnum):
-    """How bad it is."""
+    """The severity of a remark."""
 
     ERROR = "error"
-    """It is refused, fails, or can never be had."""
+    """It is refused, fails, or can never be satisfied."""
 
     WARNING = "warning"
-    """It may be meant, and is probably a mistake."""
+    """It is probably a mistake, but may be intended."""
 
 
 class Code(StrEnum):
-    """What is wrong. Every member is described in docs/commands.md."""
+    """The kind of a remark. Every member is described in docs/commands.md."""
 
     REFUSED = "Refused"
     DENIED = "Denied"
@@ -70,7 +70,7 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """One thing that is wrong. index: the object's place in the input; instead: what to write there, if it is known."""
+    """One problem. index: the object's place in the input; instead: the corrected text, if it is known."""
 
     index: int
     severity: Severity
@@ -82,7 +82,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linted:
-    """Everything that is wrong, in the order of the input; notes: what was left out."""
+    """All problems, in the order of the input; notes: objects left out."""
 
     remarks: tuple[Remark, ...]
     notes: tuple[str, ...]
@@ -91,7 +91,7 @@ class Linted:
 async def lint(
     objects: Sequence[Json], *, namespace: str = "default", profile: SchedulerProfile = profile.NEWEST
 ) -> Linted:
-    """Return what is wrong with the objects, each of which has an apiVersion and a kind."""
+    """Return the problems of the objects, each of which must have an apiVersion and a kind."""
     cluster_state = expand.expand(objects, namespace=namespace, profile=profile)
     linter = _Linter(objects, cluster_state, namespace, profile)
     remarks = [*_refused(cluster_state), *linter.remarks(), *await linter.conditions()]
@@ -106,7 +106,7 @@ def _refused(cluster_state: Expanded) -> Iterator[Remark]:
 
 
 class _Linter:
-    """The objects that are whole, one after the other."""
+    """Lints the well-formed objects one by one."""
 
     def __init__(
         self, objects: Sequence[Json], cluster_state: Expanded, namespace: str, profile: SchedulerProfile
@@ -142,7 +142,7 @@ class _Linter:
         return name if "/" in name or str(obj["kind"]) not in _NAMESPACED else f"{self._namespace}/{name}"
 
     def remarks(self) -> Iterator[Remark]:
-        """Yield what is wrong with one object after the other."""
+        """Yield the problems of each object."""
         for index, obj in self._whole:
             reader = Reader(claims.upgraded(obj))
             match obj["kind"]:
@@ -174,7 +174,7 @@ class _Linter:
         if kind is None:
             return
         namespace = self._key(obj).rpartition("/")[0] or self._namespace
-        # What cannot be read, or enters no queue that is known, is told elsewhere.
+        # Malformed workloads, and those in an unknown queue, have other remarks already.
         with contextlib.suppress(MalformedObjectError, RetryError):
             own = workloads.written(kind, obj, namespace=namespace, snapshot=self._snapshot, defaults=self._queues)
             yield from _concerned(index, [*own], Code.DEADLINE_WHILE_HELD)
@@ -187,7 +187,10 @@ class _Linter:
     # CEL.
 
     def _texts(self, index: int, asking: Reader, before: tuple[str, ...], *, known: bool = True) -> Iterator[Remark]:
-        """Yield the traps of `selectors`, each asked behind those before it. known: whether the class is."""
+        """Yield the lint warnings of `selectors`, each in the context of those before it.
+
+        known: whether their class is.
+        """
         for selector in asking.children("selectors"):
             cel = selector.child("cel")
             for remark in self._text(index, cel, "expression", before):
@@ -213,7 +216,7 @@ class _Linter:
             short = [remark for option in options for remark in self._asked(index, option)]
             fitting_ = [remark for remark in short if remark.code is Code.NEVER_FITS]
             yield from (remark for remark in short if remark.code is not Code.NEVER_FITS)
-            # An alternative that is not to be had is what the next one is for.
+            # An alternative that cannot be satisfied is no problem if another one can.
             if len(fitting_) == len(options):
                 yield from fitting_
 
@@ -248,7 +251,7 @@ class _Linter:
     # Policies.
 
     def _judged(self, index: int, obj: Json) -> Iterator[Remark]:
-        """Ask the policies about a claim or template as if it was created now; nobody knows by whom."""
+        """Yield the findings of policies on a claim or template, as if an unknown user created it now."""
         place = str((obj.get("metadata") or {}).get("namespace") or self._namespace)
         template = obj["kind"] == "ResourceClaimTemplate"
         arrival = ClaimView(obj=obj, namespace=place, user=User(), template=template)
@@ -284,7 +287,7 @@ class _Linter:
             yield from self._texts(index, conversion, known.selectors if known else (), known=known is not None)
 
     def _template(self, index: int, template: Reader) -> Iterator[Remark]:
-        """Yield what is wrong with a template that a policy provides, as if it was written by itself."""
+        """Yield the problems of a template that a policy provides, as if it were an object of its own."""
         body = {"metadata": {"name": template.text("name")}, "spec": {"spec": template.raw("spec")}}
         problems = validation.problems("ResourceClaimTemplate", body, self._profile)
         for problem in problems:
@@ -303,7 +306,7 @@ class _Linter:
             )
 
     async def conditions(self) -> list[Remark]:
-        """Return what the status of queues and meters would say that is not in order."""
+        """Return the problems that the status of queues and meters would report."""
         cluster_state = replace(self._cluster_state, snapshot=replace(self._snapshot, pods={}, jobs={}), refusals={})
         outcome = await offline.simulate(cluster_state)
         reports = [("Queue", str(queue.name), queue.conditions) for queue in outcome.queues]
@@ -324,7 +327,7 @@ class _Linter:
 
 _NAMESPACED = frozenset({"Pod", "Job", "ResourceClaim", "ResourceClaimTemplate", "Gang"})
 _TOLD_ELSEWHERE = frozenset({"Malformed", "MeterMissing", *(set(Inactive) - {Inactive.TERMINATING})})
-"""Reasons of conditions that are told with the object's field."""
+"""Reasons of conditions whose problem is reported with the object's field."""
 
 
 def _types(snapshot: Snapshot) -> Types:
@@ -362,7 +365,7 @@ def _found(index: int, finding: Finding, field: str) -> Iterator[Remark]:
 
 
 def _concerned(index: int, found: Iterable[ObjectFinding], code: Code = Code.NOT_IN_ORDER) -> Iterator[Remark]:
-    """Yield what the webhook would say of one of Muster's own objects. code: that of its warnings."""
+    """Yield the webhook's findings about one of Muster's own objects. code: that of its warnings."""
     for concern in found:
         remark = _warning(index, code, concern.field, concern.message)
         if concern.denied is not None:

@@ -1,7 +1,7 @@
-"""Manifests as the API server would keep them: read, with the name, namespace, UID and time that are missing filled in.
+"""Manifests as the API server would store them: decoded, with missing names, namespaces, UIDs and times filled in.
 
-For `muster simulate`. What is filled in is always the same for the same input. Kinds that nothing here decides by are
-left out, with a note; a version whose shape is not known is a problem, since leaving it out would answer wrongly.
+For `muster simulate`. The filled-in values are always the same for the same input. Kinds that do not affect decisions
+are left out, with a note; an unknown version of a kind is a problem, since leaving it out could make the result wrong.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,11 +24,11 @@ from admission.workloads.kinds import catalog
 from admission.workloads.kinds.registry import WorkloadKind
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
-"""What time it is where no object says when it was made."""
+"""The present time, if no object has a creation time."""
 
 
 class _Kind(NamedTuple):
-    """How objects of one kind are read. versions: those with the shape that the reader knows."""
+    """How objects of one kind are read. versions: those that the reader can decode."""
 
     versions: frozenset[str]
     read: Callable[[Json], Any]
@@ -60,9 +60,9 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
 
 @dataclass(slots=True)
 class Candidate:
-    """A pod as JSON, and where it comes from. maker: `Kind namespace/name` of what it was made from, if it was.
+    """A pod as JSON, and its source. maker: `Kind namespace/name` of the object that it was made from, if any.
 
-    known: whether the input gives its UID; then it exists already, and webhooks have seen it.
+    known: whether the input has its UID; then it exists already and has passed the webhooks.
     """
 
     body: dict[str, Any]
@@ -73,10 +73,10 @@ class Candidate:
 
 @dataclass(slots=True, kw_only=True)
 class Store:
-    """What the input holds: values by kind and key with their places in it, and its pods as JSON.
+    """The contents of the input: values by kind and key, with their places in it, and its pods as JSON.
 
-    bodies: the same, as JSON, of kinds other than Jobs whose pods may be made here. invented: UIDs that the input does
-    not give. notes: what was left out. problems: what cannot be read, with its place.
+    bodies: the JSON of workloads, other than Jobs, whose pods can be made here. invented: UIDs that are not in the
+    input. notes: objects left out. problems: malformed objects, with their places.
     """
 
     now: datetime
@@ -90,7 +90,7 @@ class Store:
     problems: list[tuple[int, MalformedObjectError]] = field(default_factory=list)
 
     def of_kind(self, kind: str) -> dict[str, Any]:
-        """Return the values of one kind by their keys, in the order of the input."""
+        """Return the values of one kind by key, in the order of the input."""
         return {key: value for (name, key), value in self.values.items() if name == kind}
 
     def keep(self, kind: str, value: Any, index: int) -> None:
@@ -102,9 +102,9 @@ class Store:
 
 
 def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profile: SchedulerProfile) -> Store:
-    """Read all objects; each has an apiVersion and a kind. now: a minute after the latest time in them, if None.
+    """Read all objects; each must have an apiVersion and a kind. now: if None, a minute after their latest time.
 
-    profile: whose CEL they are written in.
+    profile: the Kubernetes version whose CEL they use.
     """
     store = Store(now=now or _after_all(objects), namespace=namespace)
     for index, obj in enumerate(objects):
@@ -136,7 +136,7 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
 
 
 def _vetted(name: str, body: Json, kind: _Kind, profile: SchedulerProfile) -> Any:
-    """Read an object that the API server would keep. Raises MalformedObjectError with all that is wrong with it."""
+    """Read an object that the API server would store. Raises MalformedObjectError with all of its problems."""
     found = validation.problems(name, body, profile)
     try:
         value = kind.read(body)
@@ -148,7 +148,7 @@ def _vetted(name: str, body: Json, kind: _Kind, profile: SchedulerProfile) -> An
 
 
 def snapshot(store: Store) -> Snapshot:
-    """Return everything but pods. Namespaces that are only mentioned have no labels but their name."""
+    """Return everything but the pods. A namespace that is only mentioned has its name as its only label."""
     mentioned = {key.rpartition("/")[0] for _, key in store.values} - {""}
     return Snapshot(
         nodes={node.name: node for node in store.of_kind("Node").values()},
@@ -215,6 +215,6 @@ def _completed(obj: Json, index: int, kind: _Kind, store: Store) -> dict[str, An
         data["uid"] = in_memory.uid_of(str(obj["kind"]), f"{data.get('namespace', '')}/{data['name']}")
         store.invented.add(data["uid"])
     if not data.get("creationTimestamp"):
-        # In the order of the input, and behind everything that says when it was made.
+        # In the order of the input, and after every object that has a creation time.
         data["creationTimestamp"] = (store.now - timedelta(seconds=30) + timedelta(milliseconds=index)).isoformat()
     return {**obj, "metadata": data}

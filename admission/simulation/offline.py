@@ -1,8 +1,8 @@
-"""What Muster would decide, offline: the controller's own cycle over a cluster in memory, until nothing moves.
+"""Muster's decisions offline: the controller's own cycle over a cluster in memory, until nothing changes.
 
-Called by `muster simulate`. The cluster comes from `expand`; what the input shows as running is entered into the
-books first, by `opening_balance`. After every cycle kube-scheduler is played, so that the next one sees what runs. With
-`until_empty` gangs that run end one after the other, and what waits is tried again.
+Called by `muster simulate`. The cluster comes from `expand`; what runs in the input is entered into the ledger first,
+by `opening_balance`. After every cycle kube-scheduler is simulated, so that the next one sees the started pods. With
+`until_empty`, running gangs end one after the other, and waiting ones are tried again.
 """
 
 from collections.abc import Mapping
@@ -30,11 +30,11 @@ from admission.workloads import gangs
 ACTOR = "muster simulate"
 EPOCH = 1
 STEP = timedelta(seconds=1)
-"""How far time goes on between two cycles."""
+"""The time between two cycles."""
 
 
 class Verdict(StrEnum):
-    """What becomes of a gang."""
+    """The decision about a gang."""
 
     ADMITTED = "Admitted"
     HELD = "Held"
@@ -43,7 +43,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangOutcome:
-    """One gang's fate. order: 1 for the first that was admitted; None for those that ran from the start, or wait."""
+    """The result of one gang. order: 1 for the first one admitted; None for gangs that ran at the start, or wait."""
 
     namespace: str
     name: str
@@ -61,7 +61,7 @@ class GangOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a simulation showed: every gang, admitted ones first and in their order, and the queues at its end."""
+    """The result of a simulation: every gang, admitted ones first and in order, and the queues at the end."""
 
     gangs: tuple[GangOutcome, ...]
     queues: tuple[QueueReport, ...]
@@ -73,7 +73,7 @@ class Outcome:
 
 
 async def simulate(cluster_state: Expanded, *, until_empty: bool = False, steps: int = 50_000) -> Outcome:
-    """Run cycles until nothing more is admitted; with `until_empty`, until nothing waits or nothing helps."""
+    """Run cycles until nothing more is admitted; with `until_empty`, until nothing waits or ends any more."""
     run = _Run(cluster_state, steps)
     await run.begin()
     while True:
@@ -83,7 +83,7 @@ async def simulate(cluster_state: Expanded, *, until_empty: bool = False, steps:
 
 
 class _Run:
-    """One simulation: its cluster and ledger, its clock, and what it has seen of each gang."""
+    """One simulation: its cluster and ledger, its clock, and the latest report of each gang."""
 
     def __init__(self, cluster_state: Expanded, steps: int) -> None:
         self._cluster_state = cluster_state
@@ -108,10 +108,10 @@ class _Run:
         self._order: dict[GangUid, int] = {}
         self._keys: dict[GangUid, str] = {}
         self._evicted: dict[str, Evicted] = {}
-        """Gangs that were taken back, by their keys: of some only the object is left."""
+        """Evicted gangs by key; for some only the Gang object is left."""
 
     async def begin(self) -> None:
-        """Enter what runs already into the books."""
+        """Enter the running gangs into the ledger."""
         await self._ledger.fence(EPOCH)
         groups = gangs.groups(self._cluster_state.snapshot, {})
         self._keys = {group.uid: group.key for group in groups}
@@ -125,7 +125,7 @@ class _Run:
         self._at_first = frozenset(self._running)
 
     async def cycle(self) -> CycleResult:
-        """Run one cycle, and let kube-scheduler start what it admitted."""
+        """Run one cycle, and let kube-scheduler start the admitted pods."""
         result = await cycle.run(self._leader, self._now)
         for uid, evicted in result.evicted.items():
             self._evicted[self._keys[uid]] = evicted
@@ -141,7 +141,7 @@ class _Run:
             if report.key in self._evicted and shown.get(report.key, report.uid) != report.uid:
                 continue
             known = self._seen.get(report.uid)
-            # Once it has ended, a gang has no plan any more: what it was admitted with is what counts.
+            # A gang that has ended has no plan any more; the result shows the plan that it was admitted with.
             if report.plan or known is None or not known.plan:
                 self._seen[report.uid] = report
         self._cluster.schedule(self._ledger.book)
@@ -149,7 +149,7 @@ class _Run:
         return result
 
     def finish_one(self) -> bool:
-        """End the gang that runs longest, provided that something waits. Return whether there was one."""
+        """End the gang that has run longest, if any gang waits. Return whether one was ended."""
         snapshot = self._cluster.snapshot()
         groups = {group.uid: group for group in gangs.groups(snapshot, self._ledger.book.placements)}
         if not any(group.waiting for group in groups.values()):
@@ -172,7 +172,7 @@ class _Run:
         return Outcome(gangs=tuple(reported), queues=result.queues, conditions=result.conditions)
 
     def _key(self, report: GangReport) -> str:
-        """Return the gang's key; with the name of its workload where a made-up UID would stand behind it."""
+        """Return the gang's key; with its workload's name if the key would contain an invented UID."""
         workload = report.workload
         if workload is not None and workload.uid in self._cluster_state.invented:
             return f"{report.namespace}/{workload.name}"
@@ -201,7 +201,7 @@ class _Run:
         )
 
     def _taken_back(self, report: GangReport, evicted: Evicted, known: "_Names") -> GangOutcome:
-        """Return what is told of a gang that was evicted: nobody makes its pods again here."""
+        """Return the result of an evicted gang: no controller recreates its pods here."""
         return GangOutcome(
             namespace=report.namespace,
             name=self._key(report).rpartition("/")[2],
@@ -214,13 +214,13 @@ class _Run:
 
 
 def fences(snapshot: Snapshot) -> Barriers:
-    """Return what there is to be seen of the fences in the input: that they have stood for long, and are heeded."""
+    """Return the fences in the input, as if they had been in force for long."""
     drivers = sorted(filter(None, map(device_taint_rules.fenced, snapshot.taint_rules.values())))
     return Barriers(fence=tuple(drivers), rules=dict.fromkeys(drivers, meta.EPOCH), policy=meta.EPOCH)
 
 
 class _Names:
-    """The names that people know gangs by, to be used in sentences too."""
+    """The names of gangs for people, also used to replace keys in messages."""
 
     def __init__(self, by_key: Mapping[str, str]) -> None:
         self._others = {key: name for key, name in by_key.items() if key != name}

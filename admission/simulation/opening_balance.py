@@ -1,7 +1,7 @@
-"""Opening balances: the entries of gangs that run already, as a controller that had admitted them would have made them.
+"""Opening balances: the entries of running gangs, as a controller that admitted them would have posted them.
 
-For `muster simulate`: a dump shows what runs, but not the ledger. Every gang is granted what its claims are allocated,
-at the price of today's meters, and settled at once.
+For `muster simulate`: a dump shows the running pods, but not the ledger. Every gang is granted what its claims are
+allocated, at the price of today's meters, and settled at once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,13 +25,13 @@ from admission.lifecycle import transitions
 from admission.workloads.gangs import Group
 
 Seated = list[tuple[Pod, list[Claim]]]
-"""Pods that are bound, each with its allocated claims."""
+"""Bound pods, each with its allocated claims."""
 
 
 def entries(groups: Iterable[Group], snapshot: Snapshot, *, at: datetime, actor: str) -> Iterator[Entry]:
-    """Yield a reservation and a settlement for each gang. A claim that gangs share is charged to the first of them.
+    """Yield a reservation and a settlement for each gang. A shared claim is charged to the first of its gangs.
 
-    Raises FixError when the price of an allocated device cannot be found.
+    Raises FixError if an allocated device cannot be priced.
     """
     meters = device_meters.compile_meters(snapshot.meters.values())
     devices = transitions.index_devices(snapshot)
@@ -54,7 +54,7 @@ def placed(group: Group) -> tuple[Pod, ...]:
 
 
 def _allocated(pod: Pod, snapshot: Snapshot, claims: Mapping[Uid, Claim]) -> list[Claim]:
-    """Return the claims that the pod names and has devices by, and the one that was made for its extended resources."""
+    """Return the pod's allocated claims: those that it names, and the one made for its extended resources."""
     keys = (f"{pod.meta.namespace}/{pod.claim_name(claim)}" for claim in pod.claims)
     found = [snapshot.claims.get(key) for key in keys]
     uid = names.extended_claim(pod.meta.uid)
@@ -75,7 +75,7 @@ def _holding(claim: Claim, devices: Mapping[DeviceId, Device], meters: Meters) -
 
 
 def _plugged(seated: Seated, snapshot: Snapshot, meters: Meters) -> Iterator[Holding]:
-    """Yield what pods have of device plugins: the extended resources that no claim was made for."""
+    """Yield the pods' resources from device plugins: the extended resources that no claim was made for."""
     for pod, claims in seated:
         made = [claim.spec for claim in claims if claim.meta.uid == names.extended_claim(pod.meta.uid)]
         served = {option.device_class for spec in made for option in device_meters.options_of(spec).values()}
@@ -87,7 +87,7 @@ def _plugged(seated: Seated, snapshot: Snapshot, meters: Meters) -> Iterator[Hol
 
 
 def _charge(claim: Claim, devices: Mapping[DeviceId, Device], meters: Meters) -> Charge:
-    """Return what today's meters ask for the devices that are still in a slice."""
+    """Return the charge by today's meters for the devices that are still in a slice."""
     results = claim.allocation.devices if claim.allocation else ()
     known = [result for result in results if result.device in devices]
     given = [

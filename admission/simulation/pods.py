@@ -1,7 +1,7 @@
-"""The pods that controllers would make of what the input shows: of Jobs, and of kinds that can be held as a whole.
+"""The pods that controllers would make for the input's Jobs, and for kinds that can be held as a whole.
 
-For `muster simulate`. Whatever already has pods in the input, or something that makes them for it, makes no more. Of
-kinds that make some pods only when others run, the first ones are made.
+For `muster simulate`. An object that owns pods in the input, or owns an object that makes them, makes no more. If a
+kind makes some pods only when others run, only the first ones are made.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from admission.workloads.suspendable import Holdable
 
 
 def made(store: Store, snapshot: Snapshot) -> Iterator[Candidate]:
-    """Yield the pods that would be made. What cannot be is noted in the store, as a problem of the object."""
+    """Yield the pods that would be made. A failure is recorded in the store as a problem of the object."""
     of_pods = {uid for pod in store.pods for uid in _owners(pod.body)}
     for job in snapshot.jobs.values():
         if not job.finished and job.meta.deleted is None and job.meta.uid not in of_pods:
@@ -73,7 +73,7 @@ def _of_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candida
 
 
 def _is_stopped(kind: str, meta: Meta, store: Store, *, suspended: bool) -> bool:
-    """Return whether something makes no pods since another client than Muster has suspended it, and note that."""
+    """Return whether an object makes no pods because another client than Muster has suspended it, with a note."""
     if not suspended or suspendable.held(meta) is Held.WAITING:
         return False
     store.notes.append(f"{kind} {meta.key} is suspended and makes no pods")
@@ -88,7 +88,7 @@ def _owners(body: Json) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Maker:
-    """The controller of one object. index: the object's place in the input. sizes: which field says how many pods."""
+    """The controller of one object. index: the object's place in the input. sizes: the field that states its size."""
 
     kind: Holdable
     meta: Meta
@@ -98,7 +98,7 @@ class _Maker:
     indexed: bool = False
 
     def pods(self, templates: Sequence[PodTemplate]) -> Iterator[Candidate]:
-        """Yield the pods of some templates, or none where some of them cannot be made."""
+        """Yield the pods of the templates, or none if a template is invalid."""
         count = sum(template.pods for template in templates)
         if not 0 <= count <= LARGEST_SIZE:
             self._refuse([Problem(self.sizes, f"makes {count} pods at a time; a gang has 0 to {LARGEST_SIZE}")])
@@ -119,7 +119,7 @@ class _Maker:
         yield from (Candidate({**body}, self.index, maker) for body in found)
 
     def _pod(self, template: PodTemplate, number: int, place: int) -> Json:
-        """Return a pod of a template, and its place among all pods of the object."""
+        """Return a template's pod of this number. place: its number among all pods of the object."""
         return suspendable.body(
             template,
             number,
@@ -136,5 +136,5 @@ class _Maker:
 
 
 def _path(template: PodTemplate) -> str:
-    """Return where a template stands in its object, as people write that."""
+    """Return a template's field path in its object."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in template.path).removeprefix(".")

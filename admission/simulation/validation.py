@@ -1,6 +1,6 @@
-"""What the API server would refuse of an object from a file: by the rules of its kind, and of its CEL.
+"""The problems for which the API server would refuse an object from a file: of its kind's rules, and of its CEL.
 
-For `muster simulate`: an object that no cluster would keep must not be decided about. Pure.
+For `muster simulate`, which must not decide about an object that no cluster would store. Pure.
 """
 
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from admission.errors import Problem
 
 
 def problems(kind: str, obj: Json, profile: SchedulerProfile) -> tuple[Problem, ...]:
-    """Return every problem of an object of resource.k8s.io with its field; nothing for other kinds."""
+    """Return all problems of an object of resource.k8s.io, with their fields; none for other kinds."""
     reader = Reader(obj)
     for selector in _selectors(kind, reader):
         text = selector.child("cel").raw("expression")
-        # What is no text, or too long a one, is told with the other fields.
+        # The rules of the kind report an expression that is too long or not a text.
         if isinstance(text, str) and 0 < len(text.encode(errors="replace")) <= claims.LONGEST_EXPRESSION:
             objection = _objection(text, profile.cel)
             if objection is not None:
@@ -28,7 +28,7 @@ def problems(kind: str, obj: Json, profile: SchedulerProfile) -> tuple[Problem, 
 
 @lru_cache(maxsize=1024)
 def _objection(text: str, compiler: environment.Profile) -> limits.Inadmissible | None:
-    """Judge a text, once: thousands of claims say the same."""
+    """Return why an expression does not compile. Cached, since thousands of claims have the same selectors."""
     return limits.check(text, profile=compiler)
 
 

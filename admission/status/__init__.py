@@ -1,3 +1,3 @@
-"""Makes the statuses of gangs, queues or meters from one snapshot."""
+"""Builds the statuses of gangs, queues or meters from one snapshot."""
 
 __all__ = ["gang", "gang_cache", "queue"]

@@ -1,6 +1,6 @@
-"""The status of every gang and meter, from one snapshot and the decisions made on it.
+"""The status of every gang and meter, from one snapshot and the decisions of its cycle.
 
-That of queues is made in `queue`, from the same inputs.
+`queue` builds that of queues, from the same inputs.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -35,7 +35,7 @@ from admission.workloads.gangs import Group
 
 
 class Placed(NamedTuple):
-    """Who picked the devices of a gang, and why."""
+    """Which side chose a gang's devices, and why."""
 
     mode: str
     reason: str
@@ -43,15 +43,15 @@ class Placed(NamedTuple):
 
 NOT_PLACED = Placed("", "")
 PINNED = Placed(PlacementMode.PIN, "")
-"""How a gang was placed of which nothing is known but that it was."""
+"""The mode reported for a placed gang without any record of its mode."""
 
 KEPT = timedelta(hours=1)
-"""How long the object of a gang that was evicted for others outlives its pods, where only these name it."""
+"""How long the Gang object of a preempted gang outlives its pods, if only these name it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusInputs:
-    """What the reports are made of, after a cycle."""
+    """The inputs of status reports after a cycle."""
 
     snapshot: Snapshot
     book: Book
@@ -61,22 +61,22 @@ class StatusInputs:
     decisions: Mapping[GangUid, Decision] = field(default_factory=dict)
     backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
     evicted: Mapping[GangUid, Evicted] = field(default_factory=dict)
-    """Gangs that were taken back and do not run again."""
+    """Evicted gangs that do not run again yet."""
     budgets: Mapping[QueueName, tuple[BudgetUse, ...]] = field(default_factory=dict)
-    """How the budgets of each queue that has some stand; none is in it when nobody knows."""
+    """The use of each queue's budgets; empty while unknown."""
     chosen: Mapping[GangUid, Chosen] = field(default_factory=dict)
-    """How gangs were placed that this leader has let in."""
+    """The placement of gangs that this leader has admitted."""
     protections: Protections = NOTHING
     policies: Policies = field(default_factory=lambda: Policies({}, {}))
     """The ClaimPolicies, compiled."""
     templates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Which of the templates that they provide are not as they should be, by the name of the policy."""
+    """By policy, which of its templates differ from what it wants."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Why queues that are being deleted cannot lose Muster's finalizer."""
+    """By deleted queue, why Muster's finalizer cannot be removed."""
     estimates: Mapping[GangUid, Estimate] = field(default_factory=dict)
-    """When gangs that wait are to start, as far as that was computed."""
+    """The estimated starts of waiting gangs, if computed."""
     placement_holds: Mapping[GangUid, Hold] = field(default_factory=dict)
-    """What keeps gangs from being placed that have their reservation."""
+    """By reserved gang, what keeps it from being placed."""
     now: datetime = EPOCH
 
 
@@ -120,7 +120,7 @@ def gang(group: Group, facts: StatusInputs) -> GangReport:
 
 
 def phase_of(group: Group, placement: Placement | None) -> Phase:
-    """Return where the gang stands, by its pods and what the ledger has open for it."""
+    """Return the phase of a gang, by its pods and its open ledger entries."""
     seats = placement.seats if placement is not None else {}
     seated = [pod for pod in group.pods if pod.meta.uid in seats or not pod.gated]
     if not group.pods:
@@ -133,7 +133,7 @@ def phase_of(group: Group, placement: Placement | None) -> Phase:
 
 
 def charge_of(placement: Placement | None) -> Charge:
-    """Return what a gang is charged now, over all of its claims."""
+    """Return a gang's present charge, over all of its claims."""
     total: dict[MeterName, int] = {}
     for holding in placement.holdings.values() if placement is not None else ():
         for meter, amount in holding.charge.items():
@@ -166,7 +166,7 @@ def conditions(facts: StatusInputs) -> list[ConditionReport]:
 
 
 def condition(kind: str, reason: str, message: str, *, holds: bool) -> Condition:
-    """Return a condition that holds or does not."""
+    """Return a condition with status True or False."""
     status = ConditionStatus.TRUE if holds else ConditionStatus.FALSE
     return Condition(type=kind, status=status, reason=reason, message=message)
 
@@ -174,7 +174,7 @@ def condition(kind: str, reason: str, message: str, *, holds: bool) -> Condition
 def idle(
     record: Gang, backoffs: Mapping[GangUid, Backoff], evicted: Mapping[GangUid, Evicted] = MappingProxyType({})
 ) -> GangReport:
-    """Return the status of a Gang object none of whose pods exists: not there yet, being made again, or over."""
+    """Return the status of a Gang object without pods: not created yet, being created again, or finished."""
     uid = GangUid(record.workload.uid if record.workload else record.meta.key)
     begun = record.phase is not Phase.PENDING
     backoff, taken_back = backoffs.get(uid), evicted.get(uid, record.evicted)
@@ -199,27 +199,27 @@ def idle(
 
 
 def is_superseded(record: Gang, others: Collection[Uid]) -> bool:
-    """Return whether the pods that a Gang object was made for have become other gangs of the same workload.
+    """Return whether the pods of a Gang object have become other gangs of the same workload.
 
-    They were one as long as nobody could say what the workload makes, as where Muster might not read it: that one is
-    called as the workload as a whole. others: the workloads of all gangs that have pods.
+    They were one gang while the workload's size was unknown, such as while Muster was not allowed to read it; that gang
+    has the name of the whole workload. others: the workloads of all gangs that have pods.
     """
     if record.written_by_user or record.workload is None or record.phase is not Phase.PENDING:
         return False
     if record.evictions or record.evicted is not None:
-        # It was a gang that ran: the pods that it is made of now are still to come.
+        # A gang that ran before: its present pods are still to be created.
         return False
     uid = record.workload.uid
     return uid in others and record.meta.name == gang_key.unique_name(record.workload.name, gang_key.gang_uid(uid))
 
 
 def kept_until(record: Gang, report: GangReport, lines: Collection[str]) -> datetime | None:
-    """Return until when the object of a gang without pods stays; None for as long as somebody wants it.
+    """Return how long the object of a gang without pods is kept; None for no limit.
 
-    One of a workload goes with that, or when its controller has made another gang in its stead: a workload that is
-    restarted again and again would have more of them each time. What Muster made for pods that name their gang
-    themselves goes with these. But one that was taken back stays until it may be tried again, for whoever makes its
-    pods again. lines: of all gangs that have pods.
+    The object of a workload's gang is deleted with the workload, or when its controller has made another gang in its
+    place: a workload that is restarted again and again would accumulate objects otherwise. An object that Muster made
+    for pods that name their gang is deleted after these. But an evicted gang's object stays until the gang may be tried
+    again, for whatever recreates its pods. lines: of all gangs that have pods.
     """
     if record.written_by_user or (record.workload is not None and record.line not in lines):
         return None
@@ -229,7 +229,7 @@ def kept_until(record: Gang, report: GangReport, lines: Collection[str]) -> date
 
 
 def _placed(group: Group, facts: StatusInputs) -> Placed:
-    """Return how a gang was placed: what this leader knows, or what its predecessor has written into the status."""
+    """Return the placement of a gang: from this leader, or from the status that its predecessor wrote."""
     chosen = facts.chosen.get(group.uid)
     if chosen is not None:
         return Placed(chosen.mode, chosen.reason)
@@ -278,7 +278,11 @@ HARDWARE = ("ResourceSlice", "Node", "DeviceClass")
 
 
 def as_reported(hold: Hold | Denial | None, snapshot: Snapshot) -> Hold | Denial | None:
-    """Return the hold; where devices are missing, with the first object that cannot be read, its field and the fix."""
+    """Return the hold; if devices are missing, with the first malformed hardware object, its field and the fix.
+
+    Malformed objects take no part in decisions. Without this, a gang that waits would be reported as if no device
+    existed.
+    """
     if not isinstance(hold, Hold) or hold.reason not in LACKING or not snapshot.malformed:
         return hold
     unread = sorted(key for key in snapshot.malformed if key[0] in HARDWARE)

@@ -1,8 +1,8 @@
-"""The statuses of gangs from one cycle to the next: unchanged ones are neither made, summed nor written again.
+"""The gangs' statuses of successive cycles: unchanged ones are neither built, summed nor written again.
 
-`gang` alone says what a status contains. It is made from a gang, the decision about it, and what the leader keeps by
-its UID; while all of these are the same objects, so is the status. The sums in the queues' statuses, phases and what is
-pending, are updated with every status that is made again.
+`gang` alone defines a status. It is built from a gang, the decision about it, and what the leader keeps by its UID;
+while all of these are the same objects, so is the status. The sums in the queues' statuses, by phase and pending
+amount, are updated with every status that is built again.
 """
 
 from collections import Counter
@@ -30,13 +30,13 @@ K = TypeVar("K")
 NEVER = datetime.max.replace(tzinfo=UTC)
 
 Made = tuple[Mapping[GangUid, object], ...]
-"""What is known of gangs by their UIDs, in some respects."""
+"""Several mappings of inputs by gang UID."""
 
 
 class _Counts:
-    """How many gangs there are by what their pods' Gang objects are called, and by what makes them.
+    """How many gangs with pods there are by key, by workload, and by line.
 
-    workloads: the objects whose controllers do. lines: what is alike of those that one makes in place of another.
+    keys: of their Gang objects. workloads: the objects whose controllers make their pods. lines: `Identity.line`.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class _Counts:
     def refresh(
         self, before: Mapping[GangUid, Group], now: Mapping[GangUid, Group], touched: Collection[GangUid]
     ) -> None:
-        """Count again the gangs that were touched."""
+        """Update the counts of the touched gangs."""
         for groups, times in ((before, -1), (now, 1)):
             for group in (groups[uid] for uid in touched if uid in groups):
                 _count(self.keys, group.key, times)
@@ -65,14 +65,14 @@ def _count(counts: Counter[K], what: K, times: int) -> None:
 
 @dataclass(slots=True)
 class GangStatusCache:
-    """The statuses as they were last made. One per leader."""
+    """The statuses of the last cycle. One per leader."""
 
     gangs: tuple[GangReport, ...] = ()
-    """Of all gangs, those of which only an object is left included, by name."""
+    """Of all gangs, including those with an object but no pods, by name."""
     groups: Mapping[GangUid, Group] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
     version: int = 0
-    """Grows whenever a status changes."""
+    """Incremented whenever a status changes."""
     _counted: tuple[Group, ...] = ()
     _made_of: Made = ()
     _nodes: Mapping[NodeName, Node] = field(default_factory=dict)
@@ -83,10 +83,10 @@ class GangStatusCache:
     _reports: dict[GangUid, tuple[GangReport, Charge]] = field(default_factory=dict)
     _known: _Counts = field(default_factory=_Counts)
     _failed: set[GangUid] = field(default_factory=set)
-    """Gangs whose status could not be made."""
+    """Gangs whose status could not be built."""
     _idle: dict[str, GangReport] = field(default_factory=dict)
     _over_at: datetime = NEVER
-    """When the next of these is over."""
+    """When the next object in `_idle` is to be deleted."""
 
     def refresh(
         self,
@@ -95,7 +95,7 @@ class GangStatusCache:
         facts: StatusInputs,
         found: MutableSequence[Defect],
     ) -> list[GangReport]:
-        """Return the statuses that were made again. decided: gangs of which something else was decided than before."""
+        """Return the statuses that were built again. decided: gangs with another decision than before."""
         recounted = groups is not self._counted or facts.snapshot.gangs is not self._records
         readjusted = bool(changed(self._backoffs, facts.backoffs) or self._evicted != facts.evicted)
         touched = {*decided, *self._failed, *self._stirred(groups, facts)}
@@ -111,7 +111,7 @@ class GangStatusCache:
         return changed_reports
 
     def _stirred(self, groups: tuple[Group, ...], facts: StatusInputs) -> Iterator[GangUid]:
-        """Yield the gangs of which something changed."""
+        """Yield the gangs with changed inputs."""
         if groups is not self._counted:
             before, self._counted, self.groups = self.groups, groups, {group.uid: group for group in groups}
             touched = changed(before, self.groups)
@@ -131,7 +131,7 @@ class GangStatusCache:
         self._made_of, self._nodes, self._malformed = made_of, facts.snapshot.nodes, facts.snapshot.malformed
 
     def _make(self, uid: GangUid, facts: StatusInputs, found: MutableSequence[Defect]) -> GangReport | None:
-        """Make one status again."""
+        """Build one status again."""
         before = self._reports.pop(uid, None)
         if before is not None:
             self.tally.add(*before, times=-1)
@@ -150,7 +150,7 @@ class GangStatusCache:
         return report
 
     def _refresh_idle(self, facts: StatusInputs) -> list[GangReport]:
-        """Return the statuses made again of Gang objects whose pods are gone or have not come yet."""
+        """Return the statuses built again of Gang objects without pods."""
         known = self._known.keys
         before, self._idle, changed_reports = self._idle, {}, []
         self._over_at = NEVER

@@ -1,8 +1,7 @@
-"""The status of every queue: usage against quota, budgets, what waits, and what is wrong with its quota.
+"""The status of every queue: usage against quota, budgets, pending amounts, and problems of its quota.
 
-One usage calculation answers for all queues. A problem is a condition that names the fix: `Active`, and for queues with
-quotas or budgets `QuotaWithin`, `MetersKnown` and `BudgetLeft`; where Muster is to allocate devices,
-`DevicesProtected`.
+All queues share one usage calculation. A problem is a condition whose message has the remedy: `Active`, and for queues
+with quotas or budgets `QuotaWithin`, `MetersKnown` and `BudgetLeft`; `DevicesProtected` if Muster allocates devices.
 """
 
 from collections import Counter
@@ -30,24 +29,24 @@ Amounts = Mapping[QueueName, Mapping[MeterName, int]]
 K = TypeVar("K")
 
 MOST_NAMED = 3
-"""Gangs that the condition of a queue names for which its deletion waits."""
+"""The most gangs that the condition of a deleted queue names."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What the statuses of queues sum up: gangs by phase, and what those that wait need at least."""
+    """The sums of queues' statuses: gangs by phase, and the least that waiting gangs need."""
 
     phases: dict[QueueName, Counter[Phase]] = field(default_factory=dict)
     pending: dict[QueueName, Counter[MeterName]] = field(default_factory=dict)
 
     def add(self, report: GangReport, needed: Charge, times: int = 1) -> None:
-        """Count a gang. times: -1 to take it out again."""
+        """Count a gang. times: -1 to subtract it."""
         _count(self.phases.setdefault(report.queue, Counter()), {report.phase: 1}, times)
         _count(self.pending.setdefault(report.queue, Counter()), needed, times)
 
 
 def _count(counter: Counter[K], amounts: Mapping[K, int], times: int) -> None:
-    """Add to a counter, in which nothing is 0."""
+    """Add to a counter, which keeps no zeros."""
     for name, amount in amounts.items():
         counter[name] += times * amount
         if not counter[name]:
@@ -56,14 +55,14 @@ def _count(counter: Counter[K], amounts: Mapping[K, int], times: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sums:
-    """What all queues' statuses are made of."""
+    """The shared inputs of all queues' statuses."""
 
     facts: StatusInputs
     uses: Mapping[QueueName, Mapping[MeterName, Use]]
     pending: Amounts
     queue_usage: QueueUsage
     open: Mapping[QueueName, Sequence[str]]
-    """The gangs for which the deletion of queues waits."""
+    """By queue, the gangs that delay its deletion."""
 
 
 def queues(tally: Tally, facts: StatusInputs) -> list[QueueReport]:
@@ -92,7 +91,7 @@ def queues(tally: Tally, facts: StatusInputs) -> list[QueueReport]:
 
 
 def malformed(name: str, message: str) -> QueueReport:
-    """Return the status of a Queue that cannot be read."""
+    """Return the status of a malformed Queue."""
     active = gang.condition("Active", "Malformed", message, holds=False)
     return QueueReport(name=QueueName(name), conditions=(active,))
 
@@ -134,7 +133,7 @@ def _conditions(queue: Queue, sums: _Sums) -> Iterator[Condition]:
 
 
 def _ending(queue: Queue, sums: _Sums) -> str:
-    """Say for what the deletion of a queue waits."""
+    """Return what delays the deletion of a queue."""
     says = "the queue is being deleted and takes no new gangs"
     gangs = sorted(sums.open.get(queue.name, ()))
     if gangs:
@@ -151,7 +150,7 @@ def _ending(queue: Queue, sums: _Sums) -> str:
 
 
 def _quota_within(queue: Queue, sums: _Sums) -> Condition:
-    """Say whether more is used under the queue than it could ever take, as after a quota was lowered."""
+    """Return whether more is used under the queue than it may have, as after a quota was lowered."""
     over = [quota.meter for quota in queue.quotas if _is_over(queue.name, quota.meter, sums)]
     if not over:
         return gang.condition("QuotaWithin", "Within", "no more is used than the quotas allow", holds=True)
@@ -189,14 +188,14 @@ def _meters_known(queue: Queue, sums: _Sums) -> Condition:
 
 
 def _budget_left(queue: Queue, budgets: Iterable[BudgetUse] | None) -> Condition:
-    """Say whether something is left of every budget of the queue. budgets: None when nobody knows."""
+    """Return whether every budget of the queue has something left. budgets: None if unknown."""
     if budgets is None:
         message = "the ledger's database has not said yet what is spent; nothing starts before it answers"
         return Condition(type="BudgetLeft", status=ConditionStatus.UNKNOWN, reason="LedgerUnavailable", message=message)
     spent = [budget for budget in budgets if budget.start is not None and budget.left <= 0]
     if not spent:
         return gang.condition("BudgetLeft", "Left", "something is left of every budget", holds=True)
-    # One that holds gangs back tells more than one that only warns.
+    # A budget that holds gangs is more important than one that only warns.
     budget = min(spent, key=lambda budget: (budget.on_exhausted != OnExhausted.HOLD, budget.meter))
     then = (
         "gangs are admitted nevertheless" if budget.on_exhausted == OnExhausted.WARN else "nothing that needs it starts"

@@ -1,3 +1,3 @@
-"""Exports metrics, logs or traces."""
+"""Export of metrics, logs or traces."""
 
 __all__ = ["collectors", "logs", "metrics", "tracing"]

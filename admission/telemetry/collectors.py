@@ -1,7 +1,7 @@
-"""Series that are made when Prometheus asks: what would be costly or wrong to keep in the library's own metrics.
+"""Collectors of series that are computed at a scrape, where the library's own metrics would be costly or wrong.
 
-A gauge of the library's keeps the value that it was given last, also when whoever gave it leads no more; and it looks
-through all that it shows to forget what it showed of one queue.
+A gauge of the library keeps its last value, even after the process that set it no longer leads; and removing the labels
+of one queue means a scan of all its series.
 """
 
 import os
@@ -25,14 +25,15 @@ from admission.telemetry import metric_catalog
 from admission.telemetry.metric_catalog import Metric
 
 Tally = tuple[str, str, str, list[int], float]
-"""Of one door, outcome and reason: reviews in each bucket of `catalogue.FAST` and above, and seconds of them all."""
+"""Endpoint, outcome and reason of reviews; their number in each bucket of `metric_catalog.FAST` and above; and the sum
+of their seconds."""
 
 
 class Reviews(Collector):
-    """A histogram of reviews by worker, door, outcome and reason. Those of other workers are as these told them last.
+    """A histogram of reviews by worker, endpoint, outcome and reason. Other workers' values are their latest reports.
 
-    The library's own takes a lock for every bucket and for the sum, which is felt in a review; all reviews are observed
-    by the loop's one thread, and a scrape that is off by the review under way does no harm.
+    The library's own histogram takes a lock for every bucket and for the sum, which slows a review noticeably. Here no
+    lock is needed: one thread observes all reviews, and a scrape may miss the review in progress.
     """
 
     def __init__(self, worker: int) -> None:
@@ -52,15 +53,15 @@ class Reviews(Collector):
         self._sums[labels] += seconds
 
     def tallies(self) -> list[Tally]:
-        """Return what this process has observed."""
+        """Return the reviews observed by this process."""
         return [(*labels, counts, self._sums[labels]) for labels, counts in sorted(self._counts.items())]
 
     def add_report(self, worker: int, tallies: list[Tally]) -> None:
-        """Show what another worker has observed since it began."""
+        """Set the reviews that another worker has observed since its start."""
         self._reported[worker] = tallies
 
     def collect(self) -> Iterator[Family]:
-        """Yield the histogram, with buckets that count all below their bound, as Prometheus wants them."""
+        """Yield the histogram, with cumulative buckets, as Prometheus requires."""
         bounds = [*map(floatToGoString, metric_catalog.FAST), "+Inf"]
         shown = metric_catalog.REVIEWS
         family = HistogramMetricFamily(shown.name, shown.help, labels=shown.label_names)
@@ -73,7 +74,7 @@ class Reviews(Collector):
 
 @dataclass(slots=True)
 class LastCycle:
-    """How things stood after the leader's last cycle."""
+    """The state after the leader's last cycle."""
 
     held: Mapping[str, int] = field(default_factory=dict)
     queues: Sequence[QueueReport] = ()
@@ -84,7 +85,7 @@ class LastCycle:
 
 
 class Leader(Collector):
-    """What only a leader knows. Of one that leads no more nothing is shown: another one says how it is now."""
+    """The gauges of the leader. They have no values after its term, when another leader exports them."""
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -106,7 +107,7 @@ class Leader(Collector):
 
 
 class Watched(NamedTuple):
-    """One kind that is watched: how many objects are known, what was heard, and how long ago, in seconds."""
+    """One watched kind: its number of objects, events and lists, and the seconds since the API server's last answer."""
 
     kind: str
     objects: int
@@ -116,7 +117,7 @@ class Watched(NamedTuple):
 
 
 class Watches(Collector):
-    """What is known of the cluster, and how old that may be."""
+    """The state of the watches: their objects, and how stale they may be."""
 
     def __init__(self, sample: Callable[[], Iterable[Watched]]) -> None:
         self._sample = sample
@@ -131,10 +132,10 @@ class Watches(Collector):
 
 
 class Process(Collector):
-    """This process."""
+    """The metrics of this process."""
 
     def collect(self) -> Iterator[Family]:
-        """Yield Muster's version, and what the process uses of the machine."""
+        """Yield Muster's version, and the CPU time and memory of the process."""
         yield _gauge(metric_catalog.BUILD, [((admission.__version__,), 1)])
         yield _counter(metric_catalog.PROCESSOR, [((), time.process_time())])
         yield _gauge(metric_catalog.RESIDENT, [((), _resident())])
@@ -169,7 +170,7 @@ def _of_queues(reports: Sequence[QueueReport]) -> Iterator[Family]:
 
 
 def _period(use: BudgetUse) -> str:
-    """Return what tells a budget from others of its meter: a fixed window has no name but its ends."""
+    """Return the label that distinguishes a budget from others of its meter: its period, or the ends of its window."""
     return use.period or "/".join(end.isoformat() for end in (use.start, use.end) if end is not None)
 
 
@@ -188,7 +189,7 @@ def _counter(shown: Metric, values: Values) -> Family:
 
 
 def _resident() -> float:
-    """Return how many bytes this process has in RAM, from Linux' /proc (proc_pid_statm(5)); elsewhere 0."""
+    """Return the resident bytes of this process, from Linux' /proc (proc_pid_statm(5)); elsewhere 0."""
     try:
         return float(int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
     except OSError:

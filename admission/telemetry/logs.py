@@ -1,7 +1,7 @@
-"""Logs: one JSON object a line for machines, coloured lines when a person looks at a terminal.
+"""Logs: one JSON object a line for machines, coloured lines on a terminal.
 
-Everyone logs through `structlog.get_logger(__name__)` with an event and named values; libraries that use `logging` come
-out in the same form. Secrets are masked by name and by form: nobody can be trusted never to log a settings object.
+All modules log through `structlog.get_logger(__name__)` with an event and named values; libraries that use `logging`
+are logged in the same form. Secrets are masked by name and by form, in case a settings object is logged by mistake.
 """
 
 import logging
@@ -26,7 +26,7 @@ def configure(*, level: str = "INFO", stream: TextIO | None = None, as_json: boo
     shared = _shared()
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        # What is logged is the root logger's to say, which `set_level` may change; a bound logger's level is for good.
+        # The level of the root logger decides, since `set_level` can change it; that of a bound logger is fixed.
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
@@ -41,12 +41,12 @@ def configure(*, level: str = "INFO", stream: TextIO | None = None, as_json: boo
 
 
 def set_level(level: str) -> None:
-    """Log from now on what is of this level or above it."""
+    """Set the least level that is logged from now on."""
     logging.getLogger().setLevel(level.upper())
 
 
 def mask_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Mask values whose name or form says that they are secret."""
+    """Mask values that are secret by their name or form."""
     for name, value in event.items():
         event[name] = _masked(name, value)
     return event
@@ -63,7 +63,7 @@ def _shared() -> list[Processor]:
 
 
 def _last(stream: TextIO, *, as_json: bool) -> list[Processor]:
-    """Return what makes the text. Tracebacks become text before the masking, which must see them."""
+    """Return the last processors, which render the text. Tracebacks are formatted first, so that they are masked."""
     drop = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     if as_json:
         renderer: Processor = structlog.processors.JSONRenderer(default=str)
@@ -81,5 +81,5 @@ def _masked(name: str, value: Any) -> Any:
         return {key: _masked(str(key), inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_masked(name, inner) for inner in value]
-    # Whatever else there is becomes text here, since it would behind us: an error, or a settings object.
+    # Other values, such as an error or a settings object, become text here, since the renderer would make it later.
     return redaction.masked(str(value))

@@ -1,7 +1,7 @@
-"""Every metric that Muster shows, said once: its name, what it counts and in which unit, its labels, and who shows it.
+"""The catalog of Muster's metrics: name, meaning, unit, labels, and the processes that export each.
 
-`metrics` and `collectors` make the series of these; docs/metrics.md is written from them. Names are a promise: what is
-here is not renamed, and loses no label, without a line in the changelog.
+`metrics` and `collectors` export their series; docs/metrics.md is generated from them. Names are stable: a metric is
+not renamed, and loses no label, without a line in the changelog.
 """
 
 from dataclasses import dataclass
@@ -17,20 +17,20 @@ class Sort(StrEnum):
 
 
 class By(StrEnum):
-    """Who shows a metric."""
+    """The processes that export a metric."""
 
     EVERYBODY = "every process"
     WEBHOOK = "the webhook"
     CONTROLLER = "the controller"
     LEADER = "the leader"
-    """Only while it leads: of one that led before no value is left."""
+    """Only during its term; afterwards its series have no values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One metric. name: as the library wants it, so a counter's is without `_total`. labels: name → what it says.
+    """One metric. name: in the library's form, so a counter's is without `_total`. labels: name → meaning.
 
-    buckets: upper bounds of a histogram, in the unit that the name ends with.
+    buckets: upper bounds of a histogram, in the unit at the end of the name.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Metric:
 
     @property
     def series(self) -> str:
-        """Return the name that people write in queries; a histogram's is without its `_bucket`, `_sum` and `_count`."""
+        """Return the name in queries; a histogram's is without its `_bucket`, `_sum` and `_count`."""
         return f"{self.name}_total" if self.sort is Sort.COUNTER else self.name
 
     @property
@@ -51,13 +51,13 @@ class Metric:
 
 
 FAST = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 2.5, 5.0)
-"""Seconds; a review is answered from memory, and the API server gives up after the last of these."""
+"""Seconds; a review is answered from memory, and the API server times out after the last of these."""
 
 SLOW = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Seconds; a cycle plans and writes."""
 
 LONG = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
-"""Seconds; gangs wait for a moment or for a week."""
+"""Seconds; a gang may wait for a moment or for a week."""
 
 AMOUNTS = ("nominal", "reserved", "used", "borrowed", "lent", "pending")
 SPENDING = ("limit", "spent", "promised", "elsewhere", "left")

@@ -1,7 +1,6 @@
-"""Numbers for Prometheus, in a registry of their own, so that two of them may live in one process.
+"""Metrics for Prometheus, in a registry of their own, so that one process may have two instances.
 
-What each of them means stands in `metric_catalog`. Amounts of meters become floats here, exact up to 2^53; whoever
-needs more asks the ledger.
+`metric_catalog` has their meanings. Amounts of meters become floats here, exact up to 2^53; the ledger has exact ones.
 """
 
 from collections import Counter as Count
@@ -19,7 +18,7 @@ from admission.telemetry.collectors import LastCycle, Leader, Process, Reviews, 
 
 
 class Metrics:
-    """All of Muster's metrics. watched: how the watches are; looked at when Prometheus asks."""
+    """All of Muster's metrics. watched: returns the state of the watches; called at each scrape."""
 
     def __init__(self, *, worker: int = 1, watched: Callable[[], Iterable[Watched]] = tuple) -> None:
         self.registry = CollectorRegistry()
@@ -40,36 +39,36 @@ class Metrics:
         for during in During:
             self._defects.labels(during)
         self._counted: tuple[tuple[GangReport, ...], Count[str]] = ((), Count())
-        """The statuses that were last counted, and how many of their gangs wait for each reason."""
+        """The statuses that were counted last, and the number of their held gangs by reason."""
 
     def reviewed(self, endpoint: str, outcome: str, seconds: float, reason: str = "") -> None:
         """Count one review. All labels come from small fixed sets."""
         self._reviews.observe(endpoint, outcome, seconds, reason)
 
     def tallies(self) -> list[Tally]:
-        """Return the reviews of this process, for the one that shows those of all."""
+        """Return the reviews of this process, for the process that exports those of all workers."""
         return self._reviews.tallies()
 
     def reported(self, worker: int, tallies: list[Tally]) -> None:
-        """Show the reviews of another worker."""
+        """Set the reviews of another worker."""
         self._reviews.add_report(worker, tallies)
 
     def staffed(self, ready: int) -> None:
-        """Say how many workers are ready."""
+        """Set the number of ready workers."""
         self._workers.set(ready)
 
     def lost(self) -> None:
-        """Count a worker that ended by itself."""
+        """Count a worker that ended unexpectedly."""
         self._lost.inc()
 
     def leads(self, epoch: int | None) -> None:
-        """Say in which term this process leads; None: it does not, or no more, and what it knew is shown no more."""
+        """Set the epoch of this process's term; None: it does not lead, and the leader's gauges have no values."""
         self._leading.set(0 if epoch is None else 1)
         self._leader.epoch = epoch or 0
         self._leader.last_cycle = None
 
     def cycled(self, result: CycleResult, seconds: float) -> None:
-        """Count one admission cycle, and show how things stand after it."""
+        """Count one admission cycle, and export the state after it."""
         self._cycles.observe(seconds)
         self._admitted.inc(len(result.granted))
         for decision in result.decisions:
@@ -78,7 +77,7 @@ class Metrics:
                 self._waits.observe(decision.waited.total_seconds())
         for defect in result.defects:
             self._defects.labels(defect.during).inc()
-        # A cycle of a term that has ended in the meantime knows nothing any more.
+        # Not for a cycle that ended after its term: its state is out of date.
         if self._leader.epoch:
             self._leader.last_cycle = LastCycle(
                 held=self._held(result.gangs),
@@ -90,9 +89,9 @@ class Metrics:
             )
 
     def page(self, waiting: Sequence[str], expiries: Mapping[str, datetime]) -> tuple[bytes, str]:
-        """Return what Prometheus scrapes, and its content type.
+        """Return the page for Prometheus, and its content type.
 
-        waiting: what the process lacks to be ready. expiries: when the parts of its certificate expire, if it has one.
+        waiting: the conditions that the process lacks to be ready. expiries: of the parts of its certificate, if any.
         """
         self._ready.set(not waiting)
         for part, expires in expiries.items():
@@ -100,7 +99,7 @@ class Metrics:
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
 
     def _held(self, gangs: tuple[GangReport, ...]) -> Count[str]:
-        """Count the gangs that wait by reason; thousands of them are not counted again where nothing changed."""
+        """Return the number of held gangs by reason, cached as long as the statuses are the same object."""
         if self._counted[0] is not gangs:
             self._counted = gangs, Count(gang.hold.reason for gang in gangs if gang.hold is not None)
         return self._counted[1]

@@ -1,11 +1,11 @@
-"""Traces (OpenTelemetry), from the review of a pod to the gate that opens for it: the real `flow.ports.Traces`.
+"""Traces (OpenTelemetry), from the review of a pod to the opening of its gate: the real `ports.Traces`.
 
 A gang's trace is that of its first pod. The webhook writes the context of its review into the pod's annotation
-`names.TRACE`, in the form of W3C Trace Context, and the cycle that lets the gang in goes on from there. It is in the
-annotation and not in memory, since webhook and controller are different processes, and since a gang that waits for days
-outlives both. Whoever writes another context there joins their own trace and changes no decision.
+`names.TRACE`, in the form of W3C Trace Context, and the cycle that admits the gang continues it. The context is in an
+annotation and not in memory, since webhook and controller are different processes, and a gang that waits for days may
+outlive both. A user who writes another context there joins their own trace, and affects no decision.
 
-The libraries are an extra (`muster-admission[otel]`), and are imported where traces are asked for.
+The libraries are an extra (`muster-admission[otel]`), and are imported only if tracing is on.
 """
 
 import asyncio
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
 Judge = Callable[[Review], Verdict]
 
 TRACES_PATH = "/v1/traces"
-"""Where a collector takes traces (OTLP/HTTP), below its URL."""
+"""The path of traces (OTLP/HTTP) below a collector's URL."""
 
 MOST_LINKS = 32
-"""Other pods of a gang whose reviews its span links to."""
+"""Most links from a gang's span to the reviews of its other pods."""
 
 LAST_SECONDS = 5.0
-"""How long a process that ends waits for its last spans to be taken."""
+"""How long an ending process waits to export its last spans."""
 
 SHARED = ("plan", "commit")
-"""Steps of a cycle that are shown in the trace of every gang that it lets in, too."""
+"""Steps of a cycle that are also spans in the trace of every gang that it admits."""
 
 
 @asynccontextmanager
 async def exporting(endpoint: str | None, *, sampled: float, roles: Sequence[str]) -> AsyncIterator["Traces | None"]:
-    """Send traces to a collector at that URL for as long as the block runs, and then what is left. None: trace nothing.
+    """Export traces to a collector at that URL while the block runs, and flush them at its end. None: no tracing.
 
-    sampled: the part of the traces that begin here; whoever began one decides about the rest of it. Raises FixError
-    where the libraries are not installed.
+    sampled: the part of the traces that begin here; for others, the process that began the trace decides. Raises
+    FixError when the libraries are not installed.
     """
     if endpoint is None:
         yield None
@@ -93,10 +93,10 @@ def _provider(endpoint: str, sampled: float, roles: str) -> "TracerProvider":
 
 @dataclass(slots=True)
 class _Cycle:
-    """The cycle that runs.
+    """The running cycle.
 
-    steps: what of it is over, with begin and end in nanoseconds since 1970. gangs: the spans of those that are
-    admitted, by their UIDs and by those of their pods.
+    steps: its finished steps, with begin and end in nanoseconds since 1970. gangs: the spans of the admitted gangs, by
+    the UIDs of the gangs and of their pods.
     """
 
     span: "Span"
@@ -107,7 +107,7 @@ class _Cycle:
 
 
 class Traces:
-    """Makes the spans of one process. A process runs one cycle at a time."""
+    """Creates the spans of one process. A process runs one cycle at a time."""
 
     def __init__(self, provider: "TracerProvider") -> None:
         from opentelemetry import trace  # noqa: PLC0415
@@ -122,7 +122,7 @@ class Traces:
 
     @contextmanager
     def review(self, webhook: str, parent: str, judge: Judge) -> Iterator[Judge]:
-        """Trace a review; give what judges it, told where the trace is to go on. parent: header `traceparent`."""
+        """Trace a review; yield a judge that sets the trace context of the review. parent: header `traceparent`."""
         with self._span(f"review {webhook}", self._context(parent)) as span:
             carrier: dict[str, str] = {}
             self._propagator.inject(carrier, self._api.set_span_in_context(span))
@@ -140,7 +140,7 @@ class Traces:
 
     @contextmanager
     def cycle(self) -> Iterator[None]:
-        """Trace a cycle, and whom it lets in."""
+        """Trace a cycle, and the gangs that it admits."""
         with self._span("cycle", self._context("")) as span:
             self._cycle = _Cycle(span, self._api.set_span_in_context(span), time.time_ns())
             try:
@@ -163,7 +163,7 @@ class Traces:
         cycle.steps.append((name, began, time.time_ns()))
 
     def begin(self, gang: Group) -> None:
-        """Trace what is done for a gang from now on, in the trace of its first pod."""
+        """Begin the span of a gang's admission, in the trace of its first pod."""
         cycle = self._cycle
         if cycle is None or gang.uid in cycle.gangs:
             return
@@ -185,7 +185,7 @@ class Traces:
 
     @contextmanager
     def write(self, name: str, uid: str, key: str) -> Iterator[None]:
-        """Trace a write for a gang. uid: the gang's, or a pod's; key: what is written, `namespace/name`."""
+        """Trace a write for a gang. uid: of the gang or a pod; key: `namespace/name` of the written object."""
         cycle = self._cycle
         if cycle is None:
             yield
@@ -196,7 +196,7 @@ class Traces:
 
     @contextmanager
     def _span(self, name: str, context: "Context", **more: Any) -> Iterator["Span"]:
-        """Trace a block. Never the current span of a thread: many blocks run at a time, and say whose they are."""
+        """Trace a block. Its context is passed explicitly, since many blocks run concurrently in one thread."""
         span = self._tracer.start_span(name, context, **more)
         try:
             yield span
@@ -208,7 +208,7 @@ class Traces:
             span.end()
 
     def _context(self, parent: str) -> "Context":
-        """Return where a trace goes on; a new one where nobody has begun one, or what is said is no context."""
+        """Return the context of a `traceparent`; an empty one, which begins a trace, if it is absent or invalid."""
         from opentelemetry.context import Context  # noqa: PLC0415
 
         return self._propagator.extract({"traceparent": parent} if parent else {}, Context())
@@ -221,7 +221,7 @@ class Traces:
 
 
 def _said(review: Review) -> dict[str, str | bool]:
-    """Return what tells one review from another. Of the object's content nothing but who controls it."""
+    """Return the attributes that identify a review. Of the object's content, only the UID of its controller."""
     return {
         "muster.review_uid": review.uid,
         "muster.resource": review.resource,

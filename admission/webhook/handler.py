@@ -1,8 +1,8 @@
 """From the bytes of a request to the bytes of its answer: the webhook's hot path, without HTTP.
 
-Nothing that is sent can make it raise, save a fault of our own. What is wrong with the request itself is answered with
-a Status and an HTTP code, and the API server's failurePolicy decides; where the request's uid can be read, a denial
-says more to the person who waits for it.
+No request makes it raise, unless Muster has a bug. A request that is not a review is answered with a Status and an HTTP
+code, and the API server's failurePolicy decides. If the request's uid can be read, a denial is sent instead, since
+users see its message.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ STATUS_REASONS = {
 
 
 class Outcome(StrEnum):
-    """What became of a review; a label of the metrics."""
+    """The outcome of a review; a label of the metrics."""
 
     ALLOWED = "allowed"
     PATCHED = "patched"
@@ -52,13 +52,13 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """HTTP status, JSON body, and what to count it as."""
+    """HTTP status, JSON body, and the outcome to count."""
 
     code: int
     body: bytes
     outcome: Outcome
     reason: str = ""
-    """Why it was denied."""
+    """The reason of a denial; else ""."""
 
 
 def answer(body: bytes, judge: Judge) -> Answer:
@@ -110,7 +110,7 @@ def _malformed(sent: Any, error: MalformedObjectError) -> Answer:
 
 
 def _log_refusal(review: Review, denial: Denial) -> None:
-    """Log refusals with their reasons. Admissions are in the API server's audit log, and as gangs in ours."""
+    """Log a denial with its reason. Admissions are in the API server's audit log, and Muster logs their gangs."""
     log.info(
         "refused",
         reason=denial.reason,
@@ -127,10 +127,10 @@ def _log_refusal(review: Review, denial: Denial) -> None:
 
 
 def _short(error: Exception) -> str:
-    """Cut what may quote the request at length."""
+    """Return the message, cut off because it may quote the request at length."""
     return str(error)[:200]
 
 
 def prove(_review: Review) -> Verdict:
-    """Annotate the Lease of a dry run."""
+    """Annotate the Lease of a dry run, by which `dry_run_probe` sees that the webhook is called and patches apply."""
     return Verdict(patch=({"op": "add", "path": "/metadata/annotations", "value": {names.PROOF: names.SEEN}},))

@@ -1,7 +1,7 @@
 """The webhook's HTTPS server: reviews, probes, metrics, and a stop that loses no request.
 
-`app` wires it: `async with serving(settings, handlers, certificate) as server`. Handlers are plain functions that read
-memory only, so they run on the loop; nothing here keeps state between requests.
+`app` wires it: `async with serving(settings, handlers, certificate) as server`. Handlers are plain functions that only
+read memory, so they run on the loop; no state is kept between requests.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ MAX_BODY = 8 * 1024 * 1024
 """Bytes. The API server stores objects of at most 1.5 MiB (etcd's limit); a review carries two of them."""
 
 AGAIN = {"Retry-After": "1"}
-"""With this header the API server asks again after a 429 or a 5xx, up to ten times within the webhook's timeout.
-Without it, one such answer is a failure (client-go, rest/with_retry.go, v0.37). Whole seconds are all that it reads."""
+"""With this header the API server retries after a 429 or a 5xx, up to ten times within the webhook's timeout. Without
+it, one such answer is a failure (client-go, rest/with_retry.go, v0.37). It must be whole seconds."""
 
 BACKLOG = 1_024
 """Connections that may wait to be accepted."""
@@ -54,19 +54,19 @@ class Settings:
     port: int = 8443
     """0 takes any free port; `Server.port` says which."""
     plain_port: int | None = None
-    """Where probes and metrics are served without TLS; None: beside the reviews, with TLS."""
+    """The port of probes and metrics without TLS; None: they share `port`, with TLS."""
     plain_host: str = "127.0.0.1"
-    """Where `plain_port` listens. Metrics need no password, so nobody but this machine reads them by accident."""
+    """Where `plain_port` listens. Metrics need no password, so by default only this machine can read them."""
     linger: timedelta = timedelta(seconds=3)
-    """How long a stopping server still takes new connections, unready, until the Service no longer sends any."""
+    """How long a stopping server still accepts connections, unready, until the Service sends no more."""
     drain: timedelta = timedelta(seconds=10)
-    """How long requests under way may take after that. The API server gives up after 30 s at most."""
+    """How long requests in progress may take after that. The API server gives up after at most 30 s."""
     read_timeout: timedelta = timedelta(seconds=10)
     """How long a client may take to send its body."""
     reviews: int = 256
-    """Reviews under way at a time; more are told to come again. Each may hold a body of `MAX_BODY` in memory."""
+    """The most reviews in progress; others are answered 429. Each may hold a body of `MAX_BODY` in memory."""
     shared: bool = False
-    """Whether other processes of ours listen on `port`, too, and share the connections that come (SO_REUSEPORT)."""
+    """Whether other processes of Muster listen on `port` too, and share its connections (SO_REUSEPORT)."""
 
 
 def _ignore(_endpoint: str, _outcome: Outcome, _seconds: float, _reason: str) -> None:
@@ -75,26 +75,27 @@ def _ignore(_endpoint: str, _outcome: Outcome, _seconds: float, _reason: str) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handlers:
-    """What the server calls. All of them answer from memory. A door without a judge is not there."""
+    """The functions that the server calls. All answer from memory. An endpoint without a judge is not served."""
 
     mutate: Judge | None = None
     validate: Judge | None = None
     hold: Judge | None = None
-    """Answers `/hold`, which is asked about workloads."""
+    """Answers `/hold`, the endpoint for workloads."""
     prove: Judge | None = None
-    """Answers `/prove`, by which Muster sees that the API server reaches it."""
+    """Answers `/prove`, by which Muster sees that the API server calls it."""
     waiting_for: Callable[[], Sequence[str]] = tuple
-    """What is missing before reviews can be answered, in words; nothing: ready."""
+    """Returns what is missing before reviews can be answered; nothing if ready."""
     metrics: Callable[[Sequence[str], Mapping[str, datetime]], tuple[bytes, str]] = lambda *_: (b"", "text/plain")
-    """The page of metrics and its content type. Told what the server waits for (nothing: it is ready), and when `LEAF`
-    and `AUTHORITY` of its certificate expire, as far as that is known."""
+    """Returns the page of metrics and its content type. Its arguments: what the server waits for (nothing if ready),
+    and the expiry of its certificate's `LEAF` and `AUTHORITY`, if known."""
     observe: Observe = _ignore
-    """Told of every review: door (mutate, validate, hold), outcome, seconds, and of one that was denied the reason."""
+    """Called after every review: endpoint (mutate, validate, hold), outcome, seconds, and the reason of a denial."""
     trace: Trace | None = None
-    """Traces reviews: door, header `traceparent` and judge; gives the judge to ask. None: nobody does."""
+    """Traces reviews: given the endpoint, the header `traceparent` and the judge, yields the judge to call. None: no
+    traces."""
     elsewhere: Callable[[str], Awaitable[Page]] | None = None
-    """Where several processes share the port: asks the first of them, who knows all, for `READYZ` and `METRICS`. Raises
-    RetryError when it does not answer."""
+    """If several processes share the port: gets `READYZ` and `METRICS` for all of them from the first process. Raises
+    RetryError if that does not answer."""
 
 
 class Server:
@@ -113,26 +114,26 @@ class Server:
         self._context = tls_certificate.server_context()
 
     async def renew(self, certificate: Certificate) -> ssl.SSLContext:
-        """Show this certificate to connections made from now on. Raises FixError when it cannot be used."""
+        """Use this certificate for new connections. Raises FixError if it cannot be used."""
         await asyncio.to_thread(tls_certificate.load, self._context, certificate)
         self._expiries = _expiries(certificate)
         return self._context
 
     def end_review(self) -> None:
-        """Note that a review is no longer under way."""
+        """Count a review as finished."""
         self.under_way -= 1
         if self.draining and not self.under_way:
             self._idle.set()
 
     async def drained(self) -> None:
-        """Wait until no review is under way, at most as long as the settings say."""
+        """Wait until no review is in progress, at most as long as the settings say."""
         if self.under_way:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.settings.drain.total_seconds()):
                     await self._idle.wait()
 
     def waiting_for(self) -> list[str]:
-        """Return why the server is not ready; nothing when it is."""
+        """Return why the server is not ready; nothing if it is."""
         waiting = list(self.handlers.waiting_for())
         if self.draining:
             waiting.append("the server is stopping")
@@ -142,7 +143,7 @@ class Server:
         return waiting
 
     def page(self, path: str) -> Page:
-        """Return what this process shows at `READYZ` or `METRICS`."""
+        """Return this process's page at `READYZ` or `METRICS`."""
         if path == METRICS:
             try:
                 page, content_type = self.handlers.metrics(self.waiting_for(), self._expiries)
@@ -153,7 +154,7 @@ class Server:
         return Page(503, "".join(f"waiting: {what}\n" for what in waiting)) if waiting else Page(200, "ok\n")
 
     async def page_of_all(self, path: str) -> Page:
-        """Return what is shown at a path for all processes that share the port."""
+        """Return the page at a path for all processes that share the port."""
         page_request = self.handlers.elsewhere
         if page_request is None or (path == READYZ and self.waiting_for()):
             return self.page(path)
@@ -173,10 +174,10 @@ SERVER = web.AppKey("server", Server)
 
 @asynccontextmanager
 async def serving(settings: Settings, handlers: Handlers, certificate: Certificate) -> AsyncIterator[Server]:
-    """Serve until the block is left; then turn unready, linger, and finish what is under way.
+    """Serve until the block is left; then turn unready, linger, and finish the requests in progress.
 
-    Raises FixError when it cannot listen where the settings say. It lingers when its task is cancelled, too: that
-    is how a process is told to stop.
+    Raises FixError if it cannot listen where the settings say. It also lingers when its task is cancelled, since that
+    is how the process is stopped.
     """
     server = Server(handlers, settings, certificate)
     context = await server.renew(certificate)
@@ -198,9 +199,9 @@ async def serving(settings: Settings, handlers: Handlers, certificate: Certifica
 
 @asynccontextmanager
 async def probed(settings: Settings, handlers: Handlers) -> AsyncIterator[None]:
-    """Serve probes and metrics alone, over plain HTTP; where the settings have no `plain_port`, nothing.
+    """Serve only probes and metrics, over plain HTTP; nothing if the settings have no `plain_port`.
 
-    Raises FixError when it cannot listen where the settings say.
+    Raises FixError if it cannot listen where the settings say.
     """
     if settings.plain_port is None:
         yield
@@ -217,7 +218,7 @@ async def probed(settings: Settings, handlers: Handlers) -> AsyncIterator[None]:
 
 
 async def ensure_free(host: str, port: int) -> None:
-    """Raise FixError when somebody listens there: among processes that share a port, the system would not say so."""
+    """Raise FixError if the address is in use: processes that share a port would get no error from the system."""
     try:
         probe = await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port, start_serving=False)
     except OSError as error:
@@ -238,10 +239,9 @@ async def _listen_everywhere(server: Server, runners: Sequence[web.AppRunner], c
 
 
 async def _stop(server: Server, runners: Sequence[web.AppRunner]) -> None:
-    """Stop listening, then wait for what is under way, then close connections.
+    """Stop listening, then wait for the requests in progress, then close connections.
 
-    aiohttp drops what arrives on a connection once it cleans up, also the rest of a body that is half read; so it may
-    not begin before.
+    aiohttp's cleanup drops whatever arrives on a connection, even the rest of a half-read body, so it must come last.
     """
     try:
         for site in [site for runner in runners for site in runner.sites]:
@@ -257,7 +257,7 @@ def _runner(app: web.Application) -> web.AppRunner:
 
 
 async def _listen(site: web.TCPSite, runner: web.AppRunner, *, at: tuple[str, int], setting: str) -> int:
-    """Listen, and return the port. Raises FixError when that is not possible there."""
+    """Listen, and return the port. Raises FixError if that is not possible there."""
     try:
         await site.start()
     except OSError as error:
@@ -266,7 +266,7 @@ async def _listen(site: web.TCPSite, runner: web.AppRunner, *, at: tuple[str, in
 
 
 def _unheard(host: str, port: int, error: OSError, setting: str) -> str:
-    """Say why nobody can be heard at this address, and what to do about it."""
+    """Return why the server cannot listen at this address, and the remedy."""
     match error.errno:
         case errno.EADDRINUSE:
             fix = f"another program listens there; stop it, or choose another {setting}.port"
@@ -274,7 +274,8 @@ def _unheard(host: str, port: int, error: OSError, setting: str) -> str:
             fix = f"this user may not; choose a {setting}.port of 1024 or more"
         case _:
             fix = f"set {setting}.host to an address of this machine"
-    # asyncio's own words repeat address and port; a host name without an address has no number of the system.
+    # asyncio's message repeats address and port, so the system's is preferred; a host name that does not resolve has
+    # none.
     reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
     return f"cannot listen on {host} port {port}: {reason}; {fix}"
 
@@ -314,7 +315,7 @@ def _add_probes(app: web.Application) -> None:
 
 
 def _route(app: web.Application, method: str, path: str, handler: Handler) -> None:
-    """Add a handler, and the refusal of all other methods."""
+    """Route a method of a path to a handler, and refuse all other methods."""
 
     async def refuse(_request: web.Request) -> web.Response:
         body = webhook_handler.status(405, f"{path} takes {method}")
@@ -362,7 +363,7 @@ def _endpoint(name: str, server: Server, judge: Judge) -> Handler:
 
 
 def _busy(most: int) -> web.Response:
-    """Have the API server come again. The rest of the body is not waited for, so the connection ends."""
+    """Answer 429, so that the API server retries. The rest of the body is not read, so the connection is closed."""
     body = webhook_handler.status(429, f"{most} reviews are under way, which is all that is let in; come again")
     response = web.Response(status=429, body=body, content_type="application/json", headers=AGAIN)
     response.force_close()
@@ -393,9 +394,9 @@ async def _body(request: web.Request, read_timeout: float) -> bytes:
 
 
 def _explained(handler: Handler) -> Handler:
-    """Answer what goes wrong with a Status, too, and never with a stack trace.
+    """Answer every failure with a Status, never with a stack trace.
 
-    Not an aiohttp middleware: that would cost every review more than this, and find the handler again each time.
+    This is not an aiohttp middleware, which would cost every review more, since it wraps the handler again each time.
     """
 
     async def explained(request: web.Request) -> web.StreamResponse:
@@ -405,7 +406,8 @@ def _explained(handler: Handler) -> Handler:
             body = webhook_handler.status(error.status, error.reason)
             return web.Response(status=error.status, body=body, content_type="application/json")
         except ConnectionError:
-            # Who asked has gone, as an API server that was killed. Raised, aiohttp would log it as a fault of ours.
+            # The client has gone, such as an API server that was killed. aiohttp would log the exception as a fault of
+            # the server.
             return web.Response(status=400)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not reach the caller
             return web.Response(status=500, body=_failure(error), content_type="application/json")
@@ -414,7 +416,7 @@ def _explained(handler: Handler) -> Handler:
 
 
 def _failure(error: Exception) -> bytes:
-    """Log the exception under an id, and tell the caller the id alone."""
+    """Log the exception under an id, and return a Status with only that id."""
     error_id = secrets.token_hex(6)
     log.error("a request failed", error_id=error_id, exc_info=error)
     return webhook_handler.status(500, f"internal error {error_id}; the log of Muster has it under this id")

@@ -1,7 +1,8 @@
-"""The line between the first process and each worker: JSON objects, one a line, on a pair of sockets.
+"""Messages between the first process and each worker: JSON objects, one per line, over a socket pair.
 
-Down go the worker's task, again whenever it changes, and the pages that it asks for; up go its reports, and what it
-asks for. When either process is gone, however it went, the other one reads the end of the stream.
+The first process sends the worker's task, again whenever it changes, and the pages that the worker requests; the worker
+sends reports and requests for pages. When either process ends, however it ends, the other one reads the end of the
+stream.
 """
 
 import asyncio
@@ -14,27 +15,28 @@ import msgspec
 from admission.errors import FixError, RetryError
 
 REPORT_SECONDS = 1.0
-"""Between two reports of a worker."""
+"""The time between two reports of a worker."""
 
 ANSWER_SECONDS = 5.0
-"""How long a worker waits for a page of the first process."""
+"""How long a worker waits for a page from the first process."""
 
 LONGEST_LINE = 2**26
-"""Bytes. A page of metrics has some lines for each queue."""
+"""Bytes. A page of metrics has several lines for each queue."""
 
 Tally = tuple[str, str, str, list[int], float]
-"""Of one door, outcome and reason: reviews by how long they took, as the metrics' buckets, and seconds of them all."""
+"""An endpoint, an outcome and a reason; the number of reviews in each duration bucket of the metrics; and their total
+seconds."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What a worker is to do, at first and later. settings: those of the application, which are of no interest here."""
+    """What a worker has to do, initially or after a change. settings: the application's, not decoded here."""
 
     number: int
     settings: msgspec.Raw
 
 
 class Page(msgspec.Struct, frozen=True, tag=True):
-    """What stands at a path for probes or Prometheus."""
+    """The content of a path for probes or Prometheus."""
 
     code: int
     text: str
@@ -42,14 +44,14 @@ class Page(msgspec.Struct, frozen=True, tag=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """How a worker is. waiting: what it lacks to be ready; tallies: the reviews since it began."""
+    """A worker's state. waiting: what it lacks to be ready; tallies: its reviews since its start."""
 
     waiting: list[str]
     tallies: list[Tally]
 
 
 class PageRequest(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A worker asks for what the first process shows at a path."""
+    """A worker's request for the first process's page at a path."""
 
     path: str
 
@@ -61,7 +63,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class Line:
-    """One end."""
+    """One end of the connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -69,16 +71,16 @@ class Line:
 
     @classmethod
     async def from_socket(cls, end: socket.socket) -> Self:
-        """Take over a connected socket."""
+        """Return a line over a connected socket."""
         return cls(*await asyncio.open_connection(sock=end, limit=LONGEST_LINE))
 
     async def send(self, message: Message) -> None:
-        """Send a message. Raises OSError when the other process is gone."""
+        """Send a message. Raises OSError if the other process has ended."""
         self._writer.write(_encoder.encode(message) + b"\n")
         await self._writer.drain()
 
     async def receive(self) -> Message | None:
-        """Return the next message; None when the other process is gone, were it in the middle of one."""
+        """Return the next message; None if the other process has ended, even amid a message."""
         try:
             line = await self._reader.readline()
         except ConnectionError:
@@ -86,12 +88,12 @@ class Line:
         return _decoder.decode(line) if line.endswith(b"\n") else None
 
     def close(self) -> None:
-        """Let the other process know that this one is done."""
+        """Close this end, which the other process reads as the end of the stream."""
         self._writer.close()
 
 
 class Link:
-    """A worker's end, once it has its task."""
+    """A worker's end of the connection, once it has its task."""
 
     def __init__(self, line: Line, task: Task) -> None:
         self.task = task
@@ -100,7 +102,7 @@ class Link:
 
     @classmethod
     async def from_socket(cls, end: socket.socket) -> Self:
-        """Wait for the task. Raises FixError when nobody gives one."""
+        """Wait for the task. Raises FixError if none is sent."""
         line = await Line.from_socket(end)
         task = await line.receive()
         if not isinstance(task, Task):
@@ -109,11 +111,11 @@ class Link:
         return cls(line, task)
 
     def close(self) -> None:
-        """Let the first process know that this one is done."""
+        """Close this end, which the first process reads as the end of the stream."""
         self._line.close()
 
     async def listen(self, changed: Callable[[Task], object]) -> None:
-        """Hear the first process until it is gone. changed: told of its task when that is another one."""
+        """Receive messages until the first process ends. changed: called with each new task."""
         while isinstance(message := await self._line.receive(), Page | Task):
             if isinstance(message, Task):
                 changed(message)
@@ -123,7 +125,7 @@ class Link:
                 asked.set_result(message)
 
     async def report(self, waiting: Callable[[], Sequence[str]], tallies: Callable[[], list[Tally]]) -> None:
-        """Tell the first process how this one is, until cancelled. That it is gone is `listen`'s to notice."""
+        """Send reports until cancelled. If the first process has ended, `listen` returns; here it is no error."""
         while True:
             try:
                 await self._line.send(Report(waiting=list(waiting()), tallies=tallies()))
@@ -132,7 +134,7 @@ class Link:
             await asyncio.sleep(REPORT_SECONDS)
 
     async def page_request(self, path: str) -> Page:
-        """Return what the first process shows at a path. Raises RetryError when it does not answer in time."""
+        """Return the first process's page at a path. Raises RetryError if it does not answer in time."""
         asked: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
         self._asked.append(asked)
         try:

@@ -1,7 +1,7 @@
-"""Further processes that answer reviews on the first one's port: started, heard, started again, and ended with it.
+"""Worker processes that answer reviews on the first process's port: started, monitored, restarted and stopped with it.
 
-The kernel gives each new connection to one of those that listen (SO_REUSEPORT). A worker listens only when it could
-answer, so one that starts, or that is gone, costs nobody an answer but those who were connected to it.
+The kernel distributes new connections among the listening processes (SO_REUSEPORT). A worker listens only once it can
+answer, so a worker that starts or ends affects only its own connections.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ FIRST = 1
 """The number of the process that starts the others."""
 
 STEADY_SECONDS = 60.0
-"""One that lived for so long did not fail at its start: the next one is not waited with."""
+"""A worker that ran this long did not fail at its start, so the pause before its restart is short again."""
 
 SILENT_SECONDS = 60.0
-"""One that has not reported for so long, where it should every second, hangs."""
+"""A worker without a report for this long hangs; it should report every second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """Seconds. pause: before a worker that ended is started again, doubled each time up to `longest`.
+    """Seconds. pause: before a worker is restarted, doubled each time up to `longest`.
 
-    grace: what workers have to end in once they were told.
+    grace: how long workers may take to end after the signal.
     """
 
     pause: float = 0.5
@@ -43,10 +43,10 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """What the workers are to do, and what is done with what they say.
+    """What the workers are told, and what their messages cause.
 
-    task: that of a number. pages: what the first process shows at a path. heard, lost: told of every report, and of
-    every worker that ended by itself.
+    task: returns the task of a worker's number. pages: returns the first process's page at a path. heard: called with
+    every report; lost: called for every worker that ended by itself.
     """
 
     task: Callable[[int], Task]
@@ -59,28 +59,28 @@ class WorkerPool:
     """All workers but the first, by number."""
 
     def __init__(self, workers: int, command: Sequence[str], pace: Pace) -> None:
-        """command: starts one, which takes its line as standard input."""
+        """command: starts a worker with its end of the socket pair as standard input."""
         self._command = command
         self._numbers = range(FIRST + 1, workers + 1)
         self._pace = pace
         self._reports: dict[int, Report] = {}
-        """The latest ones, of those that live."""
+        """The latest report of each running worker."""
         self._begun: set[int] = set()
-        """Those that have been ready."""
+        """Workers that have been ready."""
         self._processes: dict[int, Process] = {}
         self._lines: dict[int, Line] = {}
         self._early: set[int] = set()
-        """Those that were started before there was anything to do."""
+        """Workers that were started before there was a task for them."""
 
     @property
     def ready(self) -> int:
-        """How many answer reviews now."""
+        """The number of workers that answer reviews now."""
         return sum(not report.waiting for report in self._reports.values())
 
     def waiting_for(self) -> list[str]:
         """Return which workers have not been ready yet.
 
-        One that was, and is gone or started again, keeps nobody waiting: what comes is answered by the others.
+        A worker that was ready once does not count again after it ends: the others answer its share of the reviews.
         """
         late = [number for number in self._numbers if number not in self._begun]
         return [f"worker {number}: {self._lacking(number)}" for number in late]
@@ -90,19 +90,22 @@ class WorkerPool:
         return ", ".join(report.waiting) if report is not None else "starts"
 
     async def start(self) -> None:
-        """Start all of them. They import, which is most of what a start takes, until `run` gives them their tasks."""
+        """Start all workers.
+
+        Until `run` gives them their tasks they import modules, which is most of a start's time.
+        """
         for number in self._numbers:
             await self._start(number)
             self._early.add(number)
 
     async def run(self, orders: Orders) -> None:
-        """Keep the workers running. When cancelled, they are told to end, and not waited for."""
+        """Keep the workers running. On cancellation they are signalled to end, but not awaited."""
         async with asyncio.TaskGroup() as tasks:
             for number in self._numbers:
                 tasks.create_task(self._keep(number, orders), name=f"worker {number}")
 
     async def retell(self, orders: Orders) -> None:
-        """Tell the workers what they are to do now. One that is gone hears it when it is started again."""
+        """Send the workers their present tasks. A worker that has ended gets its task when it is restarted."""
         for number, line in list(self._lines.items()):
             with contextlib.suppress(OSError):
                 await line.send(orders.task(number))
@@ -114,7 +117,7 @@ class WorkerPool:
             began = clock()
             try:
                 code = await self._once(number, orders)
-            except OSError as error:  # no process, or no memory for one
+            except OSError as error:  # no process could be started
                 code = error.errno or 0
             failed = 1 if clock() - began > STEADY_SECONDS else failed + 1
             pause = min(self._pace.longest, self._pace.pause * 2.0 ** min(failed - 1, 30))
@@ -123,7 +126,7 @@ class WorkerPool:
             await asyncio.sleep(pause)
 
     async def _once(self, number: int, orders: Orders) -> int:
-        """Run a worker until it has ended; return its exit code, or the signal that ended it, negative."""
+        """Run a worker until it ends; return its exit code, or minus the signal that ended it."""
         if number in self._early:
             self._early.discard(number)
         else:
@@ -136,7 +139,7 @@ class WorkerPool:
             raise
         finally:
             self._reports.pop(number, None)
-        # It has ended, or it hangs; to be no longer heard is a reason to end, too.
+        # It has ended, or it hangs; closing its line makes it end, too.
         line.close()
         return await _ended(process, self._pace.grace)
 
@@ -150,7 +153,7 @@ class WorkerPool:
             stack.pop_all()
 
     async def _hear(self, line: Line, number: int, orders: Orders) -> None:
-        """Give a worker its task, and hear it until it is gone, silent for too long, or talks nonsense."""
+        """Give a worker its task and receive its messages until it ends, is silent too long, or sends garbage."""
         with contextlib.suppress(OSError, TimeoutError, ValueError):
             await line.send(orders.task(number))
             while True:
@@ -172,7 +175,7 @@ class WorkerPool:
         self._reports[number] = report
 
     async def ended(self) -> None:
-        """Wait until all have ended; kill who does not in time."""
+        """Wait until all workers have ended; kill those that take too long."""
         for number in self._early:
             _ask_to_end(self._processes[number])
         await asyncio.gather(*(_ended(process, self._pace.grace) for process in self._processes.values()))
@@ -186,7 +189,7 @@ def _ask_to_end(process: Process) -> None:
 
 
 async def _ended(process: Process, grace: float) -> int:
-    """Wait until a process has ended, kill it when that takes too long, and return its exit code."""
+    """Wait until a process has ended, killing it if that takes too long, and return its exit code."""
     try:
         async with asyncio.timeout(grace):
             return await process.wait()
@@ -198,7 +201,7 @@ async def _ended(process: Process, grace: float) -> int:
 
 @asynccontextmanager
 async def started(workers: int, command: Sequence[str], pace: Pace | None = None) -> AsyncIterator[WorkerPool]:
-    """Have so many workers, the first among them; when the block is left, all others have ended."""
+    """Run this many workers, the first process included; when the block is left, all others have ended."""
     pool = WorkerPool(workers, command, pace or Pace())
     try:
         await pool.start()

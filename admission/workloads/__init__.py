@@ -1,4 +1,4 @@
-"""Says which pods are a gang."""
+"""Groups pods into gangs."""
 
 __all__ = [
     "gang_cache",

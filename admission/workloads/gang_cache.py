@@ -1,10 +1,10 @@
-"""The gangs from one snapshot to the next: unchanged pods are not grouped again.
+"""The gangs of successive snapshots: only gangs with changes are grouped again.
 
-A gang whose pods, their owners, Gang object and placement are the same objects as before is the same object as well, so
-that what was derived from it still holds. `gangs` alone says what the gangs are.
+A gang whose pods, owners, Gang object and placement are the same objects as before is also the same object, so values
+derived from it stay valid. `gangs` alone defines what the gangs are.
 
-Hand-kept instead of declared over `admission.incremental`: a gang depends on its pods, on objects that its pods name
-and on the ledger at once, and which pods are in it depends on all three.
+Dependencies are tracked by hand instead of by `admission.incremental`: a gang depends on its pods, on objects that its
+pods name and on the ledger at once, and which pods it has depends on all three.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ from admission.workloads.gangs import Group
 
 
 class Place(NamedTuple):
-    """A place in the order that is kept. since: since when its gang waits. noted: when it was taken back."""
+    """A retained place in the queue order. since: when its gang began to wait. noted: when the gang was evicted."""
 
     since: datetime
     noted: datetime
@@ -29,35 +29,35 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class GangCache:
-    """The gangs as they were last counted. One per leader."""
+    """The gangs of the last snapshot. One per leader."""
 
     places: dict[str, Place] = field(default_factory=dict)
-    """The places of gangs that were taken back and are made again as other gangs, by what these have in common."""
+    """The places of evicted gangs whose controllers create them again as other gangs, by `Identity.line`."""
     _snapshot: Snapshot = field(default_factory=Snapshot)
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
     _leaving: frozenset[Uid] = frozenset()
     _gangs: dict[Uid, GangUid] = field(default_factory=dict)
-    """The gang of every pod that is in one."""
+    """The gang of every pod in a queue."""
     _members: dict[GangUid, dict[Uid, None]] = field(default_factory=dict)
     _inputs: dict[Uid, tuple[str, ...]] = field(default_factory=dict)
-    """What every such pod's gang depends on, as `Identity.grounds` says it."""
+    """The keys of the objects on which such a pod's gang depends (`Identity.inputs`)."""
     _dependent: dict[str, dict[Uid, None]] = field(default_factory=dict)
-    """The pods whose gangs depend on something."""
+    """By such a key, the pods whose gangs depend on the object."""
     _seated: dict[Uid, GangUid] = field(default_factory=dict)
-    """The gang of every pod that was granted a place."""
+    """The gang in which each pod was granted a place."""
     _groups: dict[GangUid, Group] = field(default_factory=dict)
     _recorded: dict[str, set[GangUid]] = field(default_factory=dict)
-    """The gangs whose Gang object has a name, `namespace/name`."""
+    """By the name of a Gang object, `namespace/name`, the gangs that have it."""
     _counted: tuple[Group, ...] = ()
 
     def __contains__(self, gang: GangUid) -> bool:
-        """Return whether a gang was there when they were last counted."""
+        """Return whether the gang was there at the last call of `groups`."""
         return gang in self._groups
 
     def groups(
         self, snapshot: Snapshot, placements: Mapping[GangUid, Placement], leaving: Collection[Uid] = ()
     ) -> tuple[Group, ...]:
-        """Return every gang, as `recognition.groups` does."""
+        """Return every gang, as `gangs.groups` does."""
         stirred = self._stirred(snapshot, placements, frozenset(leaving))
         self._snapshot, self._placements, self._leaving = snapshot, placements, frozenset(leaving)
         for uid in stirred:
@@ -69,7 +69,7 @@ class GangCache:
     def _stirred(
         self, snapshot: Snapshot, placements: Mapping[GangUid, Placement], leaving: frozenset[Uid]
     ) -> set[GangUid]:
-        """Return the gangs of which something changed, and note who their pods are."""
+        """Return the gangs to build again, and record which pods they have now."""
         before, found = self._snapshot, set[GangUid]()
         pods = changed(before.pods, snapshot.pods)
         moved = dict.fromkeys((*pods, *self._unsettled(pods, snapshot), *self._reseated(placements)))
@@ -90,9 +90,9 @@ class GangCache:
         return found
 
     def _unsettled(self, pods: Iterable[Uid], snapshot: Snapshot) -> Iterator[Uid]:
-        """Yield the pods whose gang may be another one, or of another size, as something above them has changed.
+        """Yield the pods whose gang or its size may differ because an object above them changed.
 
-        They are looked at as if they were new. pods: those that changed; some have made others.
+        They are identified again. pods: the changed pods, which may be owners themselves.
         """
         before = self._snapshot
         if before.unwatched != snapshot.unwatched or before.malformed != snapshot.malformed:
@@ -106,7 +106,7 @@ class GangCache:
             yield from self._dependent.get(ground, ())
 
     def _reseated(self, placements: Mapping[GangUid, Placement]) -> Iterator[Uid]:
-        """Note who was granted a place, or has none any more, and yield these pods."""
+        """Record granted and released places, and yield the pods concerned."""
         for uid in changed(self._placements, placements):
             before, after = self._placements.get(uid), placements.get(uid)
             old, new = before.seats if before else {}, after.seats if after else {}
@@ -146,7 +146,7 @@ class GangCache:
         return {gang, *left}
 
     def _count(self, uid: GangUid) -> None:
-        """Make one gang again."""
+        """Build one gang again."""
         before = self._groups.pop(uid, None)
         if before is not None:
             self._forget_record(before.key, uid)
@@ -160,7 +160,7 @@ class GangCache:
             self._recorded.setdefault(group.key, set()).add(uid)
 
     def _in_its_place(self, group: Group) -> Group:
-        """Return a gang with the place of the one that was there before it, until its own is written."""
+        """Return a gang in the place of its predecessor, until its own Gang object has a place."""
         place = self.places.get(group.identity.line)
         if place is None or (group.record is not None and group.record.queued_since is not None):
             return group

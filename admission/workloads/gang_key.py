@@ -1,10 +1,10 @@
-"""Which gang a pod is in, and how large that is: from what the pod says, and from what it belongs to.
+"""The gang that a pod is in, and the gang's size: from the pod's labels and annotations, and from its owners.
 
-In this order: `muster.dev/gang`; the PodGroup of Kubernetes that it names; the object above it whose pods start
-together, if there is one (`kinds`); the groups of other systems; its batch Job; or nobody else. The UID of an object
-says who the gang is, so that nobody joins one by writing its name, and what was deleted and made again is another gang.
-Only a `muster.dev/gang`, and what other systems group by names alone, gathers what its author chose to gather, inside
-one namespace.
+The first of these decides: `muster.dev/gang`; the PodGroup of Kubernetes that the pod names; the owner whose pods start
+together (`kinds`); the groups of other systems; the batch Job; else the pod is a gang by itself. A gang is identified
+by the UID of an object, so that no pod joins a gang by naming it, and an object that was deleted and created again is
+another gang. Only `muster.dev/gang`, and groups that other systems form by name alone, consist of whatever pods their
+author chose, inside one namespace.
 """
 
 import hashlib
@@ -29,31 +29,29 @@ from admission.workloads.owner_chain import OwnerChain
 LARGEST_SIZE = 10_000
 
 UNKNOWN_SIZE = 2**64
-"""Pods that a gang needs of which nobody has said how large it is: more than there can ever be.
+"""The needed pods of a gang of unknown size: more than there can ever be.
 
-And no size that somebody might say: what is too large by one is told to be too large.
-"""
+It is also no size that can be declared: a declared size that is too large by one gets an error of its own."""
 
 OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 """A DNS-1123 subdomain (`apimachinery/pkg/util/validation`, IsDNS1123Subdomain)."""
 
 LONGEST_UID = 200
-"""Characters. The books have room for 253."""
+"""Characters. The ledger's column holds 253."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who a gang is: its UID, the name that people see, and what makes its pods.
+    """A gang's identity: its UID, its name, and the object that makes its pods.
 
-    size: how many pods it has; 0 while that is not known. needed: how many must be there before any starts, which
-    is fewer towards a Job's end, and where it is elastic: somebody says that it starts with fewer than it has.
-    said: which field of which object says so. unknown: why nobody knows. counts_ended: whether pods that have
-    succeeded count among those that are needed. parts: of which Jobs it consists, where an object says how many of
-    these have succeeded. grouping: of what other system it is a group. inputs: the keys of all objects that this
-    depends on, beside the pod. line: what it has in common with the gangs that its controller made before in the same
-    place, and will make after it; empty where no two gangs are of one line. named_by: the key under which its pods
-    name it, where names alone make it and its size is that of all of it. deadline: how long what the pod belongs to
-    lets it run at most; None where nobody limits it.
+    size: its number of pods; 0 while unknown. needed: how many must exist before any starts; less than size near a
+    Job's end, and for an elastic gang, which is declared to start with fewer. said: the field, and its object, that
+    states the size. unknown: why the size cannot be known. counts_ended: whether succeeded pods count among the needed
+    ones. parts: the Jobs of the gang, if an object reports how many of them have succeeded. grouping: the other system
+    whose group it is. inputs: the keys of all objects, besides the pod, on which this depends. line: the key shared by
+    the gangs that a controller makes one after the other in the same place; "" if there are none. named_by: the key
+    under which pods name it, if names alone form it and its size is the whole gang's. deadline: the longest that its
+    owners let it run; None for no limit.
     """
 
     uid: GangUid
@@ -79,12 +77,12 @@ class Identity:
 
 
 def identify(pod: Pod, snapshot: Snapshot) -> Identity:
-    """Return the gang that a pod belongs to: a named one, that of what is above it, or one of its own."""
+    """Return the gang of a pod: one that it names, one of its owners, or itself."""
     ancestry = owner_chain.build(pod, snapshot)
     found = _starting_with(_identified(pod, ancestry, snapshot), declared_least(pod), f"{names.GANG_MIN} of its pods")
     if found.inputs is ancestry.inputs or not ancestry.links:
         return found if ancestry.deadline is None else replace(found, deadline=ancestry.deadline)
-    # What is named otherwise than by what makes its pods depends on that as well: it says how long they may run.
+    # A gang named by other means than its owners still depends on them: they limit how long it may run.
     return replace(found, deadline=ancestry.deadline, inputs=tuple(dict.fromkeys((*found.inputs, *ancestry.inputs))))
 
 
@@ -98,26 +96,26 @@ def _identified(pod: Pod, ancestry: OwnerChain, snapshot: Snapshot) -> Identity:
 
 
 def declared_size(pod: Pod) -> int | None:
-    """Return `muster.dev/gang-size`, or None when it is absent or not a size (the webhook has refused that)."""
+    """Return `muster.dev/gang-size`, or None if it is absent or not a size (the webhook refuses that)."""
     return size_in(labels.setting(pod, names.GANG_SIZE)) or None
 
 
 def declared_least(pod: Pod) -> int | None:
-    """Return `muster.dev/gang-min`, or None when it is absent or not a size."""
+    """Return `muster.dev/gang-min`, or None if it is absent or not a size."""
     return size_in(labels.setting(pod, names.GANG_MIN)) or None
 
 
 def size_in(text: str) -> int:
-    """Return how many pods a gang is said to have, or 0 where that is not a size."""
+    """Return the number of pods in a text, or 0 if it is not a size."""
     size = labels.number(text, digits=len(str(LARGEST_SIZE)))
     return size if size <= LARGEST_SIZE else 0
 
 
 def unique_name(name: str, uid: str) -> str:
-    """Return a name for the gang of a workload: the workload's own, and five letters that tell its lives apart.
+    """Return a name for the gang of a workload: the workload's own, and five digits of a digest of its UID.
 
-    Offline a manifest has no UID yet, and its name alone is the clearest. What cannot be the name of an object, as
-    others may write it into an annotation, is left out.
+    A manifest has no UID offline; then its name alone is used. A name that no object could have, which other systems
+    may put into an annotation, is replaced.
     """
     if not uid:
         return name
@@ -128,9 +126,9 @@ def unique_name(name: str, uid: str) -> str:
 
 
 def gang_uid(*parts: str) -> GangUid:
-    """Return who a gang is, from what tells it apart; as a digest where that is long, or not of plain characters.
+    """Return a gang's UID from the parts that identify it; a digest if it would be too long or not plain ASCII.
 
-    Owners and annotations are written by anybody, and what is written there ends up in the books.
+    Any client may write owners and annotations, and the UID is stored in the ledger.
     """
     uid = "/".join(filter(None, parts))
     plain = uid.isascii() and uid.isprintable() and len(uid) <= LONGEST_UID
@@ -138,7 +136,7 @@ def gang_uid(*parts: str) -> GangUid:
 
 
 def maker(uid: GangUid) -> Uid:
-    """Return the UID of the object that a gang is one of; of no object where names alone make the gang."""
+    """Return the UID of the object that makes a gang's pods; no object's UID if names alone form the gang."""
     return Uid(uid.partition("/")[0])
 
 
@@ -147,11 +145,11 @@ def _digest(text: str) -> str:
 
 
 def ground(kind: str, key: str) -> str:
-    """Return what `Identity.grounds` calls an object that pods name: a UID stands for itself."""
+    """Return the key in `Identity.inputs` of an object that pods name; a UID is its own key."""
     return f"{kind} {key}"
 
 
-# Named outright.
+# By names.
 
 
 def _named(pod: Pod, named: str, snapshot: Snapshot) -> Identity:
@@ -173,10 +171,10 @@ def _named(pod: Pod, named: str, snapshot: Snapshot) -> Identity:
 
 
 def _starting_with(found: Identity, least: int | None, said: str) -> Identity:
-    """Return a gang that starts with fewer pods than it has, where somebody says so and it is known how many it has."""
+    """Return the gang with a declared least number of pods to start; the same gang if its size is unknown."""
     if least is None or found.needed == UNKNOWN_SIZE:
         return found
-    # A Job needs fewer towards its end. Of what others make, pods that have succeeded are subtracted later.
+    # A Job needs fewer pods near its end. For other kinds, succeeded pods are subtracted later.
     needed = min(least, found.size if found.counts_ended else found.needed)
     if needed >= found.size:
         return replace(found, needed=needed, elastic=False)
@@ -184,7 +182,7 @@ def _starting_with(found: Identity, least: int | None, said: str) -> Identity:
 
 
 def _grouped(pod: Pod, grouping: Grouping, name: str) -> Identity:
-    """Return the gang that another system's words make, which say how large it is."""
+    """Return the gang of another system's group, whose annotations declare its size."""
     declared = declared_size(pod)
     size = declared or grouping.size(pod)
     uid = gang_uid(pod.meta.namespace, grouping.name_key, name)
@@ -231,9 +229,9 @@ def _of_pod_group(pod: Pod, family: WorkloadKind, name: str, snapshot: Snapshot)
 
 
 def _of_others(pod: Pod, snapshot: Snapshot) -> Identity | None:
-    """Return the gang that a pod is in by the words of another system.
+    """Return the gang that a pod is in by another system's labels and annotations.
 
-    Where a system's kind of PodGroup is not served, what is left of its words in a manifest means nothing.
+    If that system's kind of PodGroup is not served, its key in a manifest is ignored.
     """
     for family, name_of in podgroup.NAMED:
         name = name_of(pod)
@@ -247,7 +245,7 @@ def _of_others(pod: Pod, snapshot: Snapshot) -> Identity | None:
 
 
 def _of_ancestry(pod: Pod, ancestry: OwnerChain, snapshot: Snapshot) -> Identity | None:
-    """Return the gang of what is above a pod; None where nothing above it says more than a batch Job does."""
+    """Return the gang of a pod's owners; None if no owner decides more than a batch Job does."""
     if ancestry.endless:
         return _held(pod, ancestry, _circle(ancestry))
     if ancestry.family is not None:
@@ -262,19 +260,19 @@ def _of_ancestry(pod: Pod, ancestry: OwnerChain, snapshot: Snapshot) -> Identity
 
 
 def _of_itself(pod: Pod, ancestry: OwnerChain) -> Identity:
-    """Return the gang of a pod that nothing gathers: its batch Job's, or one of its own."""
+    """Return the gang of a pod in no larger group: its batch Job's, or its own."""
     job = ancestry.links[0].found if ancestry.links else None
     if isinstance(job, Job):
         return _of_job(pod, job, ancestry)
     owner = pod.meta.controller
-    # The next pod of a StatefulSet has the name of the one before; what others make has a name of its own.
+    # A StatefulSet gives the next pod the same name again; pods of other controllers get new names.
     in_line = owner is not None and kind_of(owner) == owner_chain.STATEFUL_SET
     line = gang_uid(owner.uid, pod.meta.name) if owner is not None and in_line else ""
     return replace(_alone(pod, ancestry.inputs), line=line)
 
 
 def _of_parent(pod: Pod, parent: Parent, family: WorkloadKind, ancestry: OwnerChain) -> Identity:
-    """Return the gang of those that an object's controller makes with a pod."""
+    """Return the gang of the pods that an object's controller makes together with this one."""
     member = family.join(pod, ancestry.links[:-1], parent)
     wave_name = parent.wave_of(member.role)
     wave = parent.waves.get(wave_name)
@@ -309,7 +307,7 @@ def _needed(member: Member, wave: Wave | None) -> int:
 
 
 def _of_driver(pod: Pod, driver: Pod, ancestry: OwnerChain) -> Identity:
-    """Return the executors of a Spark driver that no SparkApplication stands above: they start one by one."""
+    """Return the gang of a Spark driver's executors, without a SparkApplication above: they start one by one."""
     member = spark.of_driver(driver)
     uid = gang_uid(member.uid, member.role)
     return Identity(
@@ -324,7 +322,7 @@ def _of_driver(pod: Pod, driver: Pod, ancestry: OwnerChain) -> Identity:
 
 
 def _of_lost(pod: Pod, ancestry: OwnerChain, snapshot: Snapshot) -> Identity | None:
-    """Return a gang that waits for what its pod belongs to; None where that decides nothing, as of a StatefulSet."""
+    """Return a gang that waits for its pod's missing owner; None if that owner decides nothing, as a StatefulSet."""
     last = ancestry.links[-1].owner
     if kind_of(last) == owner_chain.BATCH_JOB:
         return _of_job(pod, None, ancestry)
@@ -336,7 +334,7 @@ def _of_lost(pod: Pod, ancestry: OwnerChain, snapshot: Snapshot) -> Identity | N
 
 
 def _held(pod: Pod, ancestry: OwnerChain, why: str) -> Identity:
-    """Return a gang that cannot start, as nobody can say who is in it."""
+    """Return a gang that cannot start because its members cannot be known."""
     last, uid = ancestry.links[-1].owner, gang_uid(ancestry.links[-1].owner.uid)
     declared = declared_size(pod)
     return Identity(
@@ -352,7 +350,7 @@ def _held(pod: Pod, ancestry: OwnerChain, why: str) -> Identity:
 
 
 def _of_job(pod: Pod, job: Job | None, ancestry: OwnerChain) -> Identity:
-    """Return the gang of a Job; while the Job itself is not seen yet, one that cannot be complete."""
+    """Return the gang of a Job; while the Job itself is not seen yet, its size is unknown and it cannot start."""
     owner, uid = ancestry.links[0].owner, gang_uid(ancestry.links[0].owner.uid)
     declared = declared_size(pod)
     size = declared or (0 if job is None else job.together)
@@ -388,11 +386,11 @@ def left_of(job: Job) -> int:
     return max(job.left, 1)
 
 
-# Why nobody knows.
+# Reasons of an unknown size.
 
 
 def _unseen(family: WorkloadKind, name: str, namespace: str, snapshot: Snapshot) -> str:
-    """Say why an object is not seen that gangs are read from."""
+    """Return why an object that determines a gang is not seen."""
     unread = snapshot.malformed.get((family.kind, f"{namespace}/{name}"))
     if unread is not None:
         return f"nobody can say how large the gang is: {unread}; mend it"

@@ -1,7 +1,7 @@
-"""The gangs of a snapshot: the pods that belong together, what the ledger has open for them, and their objects.
+"""The gangs of a snapshot: pods that belong together, with their open ledger entries and their Gang objects.
 
-`gang_key` says which gang a pod is in. But whoever was granted a place stays in the gang that it was granted to: what
-is said of a pod, or above it, may change or go while it runs, and the books are about what was granted.
+`gang_key` decides which gang a pod is in. But a pod that was granted a place stays in the gang of that place: its
+labels and owners may change or disappear while it runs, and the ledger records what was granted.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,13 +20,13 @@ from admission.workloads.kinds import catalog, registry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A gang as it stands: its pods, what the ledger has open for it, and its object in the cluster.
+    """A gang in a snapshot: its pods, its open ledger entries, and its Gang object.
 
     pods: those that have not ended and are not being deleted. ended: those that have succeeded or failed. waiting:
-    those that are held and have no seat yet. first_queued: its place in the order, which it gets back when it is taken
-    back. queued_since: its place now: of a gang that runs, that of the oldest pod that waits to join it. over: how many
-    of the pods that it needs are done, and have no others made in their stead. in_full: whether all of its places, and
-    no others, are taken by pods that run: nothing is to be done for it then.
+    those that are gated and have no seat. first_queued: its place in the order, which it gets again after an eviction.
+    queued_since: its place now; for a running gang, that of the oldest pod that waits to join it. over: how many of the
+    pods that it needs have ended and will not be replaced. in_full: whether exactly its running pods fill all of its
+    places, so that there is nothing to do for it.
     """
 
     identity: Identity
@@ -60,17 +60,17 @@ class Group:
 
     @property
     def user(self) -> str:
-        """Return who made the first of the pods that wait and say so, as the API server knew them."""
+        """Return the user who made the first waiting pod with a recorded maker."""
         return next((pod.user for pod in self.waiting if pod.user), "")
 
     @property
     def still_needed(self) -> int:
-        """Return how many pods it needs that have not ended; at least one."""
+        """Return how many unfinished pods it needs; at least one."""
         most = self.identity.size if self.identity.elastic else self.identity.needed
         return max(min(self.identity.needed, most - self.over), 1)
 
     def without(self, pods: Collection[Pod]) -> "Group":
-        """Return the gang as if some pods were not there."""
+        """Return the gang without some of its pods."""
         removed = {pod.meta.uid for pod in pods}
         return replace(self, pods=tuple(pod for pod in self.pods if pod.meta.uid not in removed))
 
@@ -81,7 +81,7 @@ class Group:
 
     @property
     def started(self) -> bool:
-        """Whether the gang was admitted before: late pods then join it one by one."""
+        """Whether the gang was admitted before; late pods then join it one by one."""
         return any(not pod.gated or self._is_seated(pod) for pod in self.pods)
 
     @property
@@ -98,20 +98,20 @@ NOBODY: Mapping[Uid, GangUid] = {}
 
 @dataclass(slots=True)
 class _Members:
-    """is_own: whether a pod of it says who it is, and not the books alone."""
+    """The pods of a gang. is_own: whether the identity comes from one of its pods, and not from the ledger alone."""
 
     identity: Identity
     is_own: bool
     alive: list[Pod] = field(default_factory=list)
     deadlines: list[timedelta | None] = field(default_factory=list)
-    """Of those that are alive."""
+    """Those of the pods in `alive`."""
     ended: list[Pod] = field(default_factory=list)
 
 
 def groups(snapshot: Snapshot, placements: Mapping[GangUid, Placement], leaving: Collection[Uid] = ()) -> list[Group]:
     """Return every gang that has a pod in a queue, in no particular order.
 
-    leaving: pods that were evicted, though the snapshot does not show yet that they are being deleted.
+    leaving: pods that were evicted but are not shown as being deleted yet.
     """
     seated = {pod: uid for uid, placement in placements.items() for pod in placement.seats}
     return groups_of(snapshot.pods.values(), snapshot, placements, leaving, seated)
@@ -124,7 +124,7 @@ def groups_of(
     leaving: Collection[Uid] = (),
     seated: Mapping[Uid, GangUid] = NOBODY,
 ) -> list[Group]:
-    """Return the gangs that some pods make, as if there were no others. What the first pod of a gang says counts.
+    """Return the gangs of some pods, ignoring all others. The first pod of a gang determines its identity.
 
     seated: the gang of every pod that has a place.
     """
@@ -154,7 +154,7 @@ def groups_of(
 
 
 def _granted(identity: Identity, placement: Placement, snapshot: Snapshot) -> Identity:
-    """Return the gang that a pod was granted a place in, which nothing above the pod tells of any more."""
+    """Return the gang in which a pod was granted a place, if the pod and its owners no longer identify it."""
     namespace, _, name = placement.gang.partition("/")
     record = snapshot.gangs.get(placement.gang)
     return replace(
@@ -190,7 +190,7 @@ def _group(found: _Members, placement: Placement | None, snapshot: Snapshot) -> 
     )
     if not group.runs or not group.waiting:
         return group
-    # Who runs with as many as it needs would else go on before all who came later, however much it asks for then.
+    # If it kept its first place, a running elastic gang would precede all later gangs with whatever pods it adds.
     return replace(group, queued_since=min(pod.meta.created for pod in group.waiting))
 
 
@@ -203,5 +203,10 @@ def _order(pod: Pod) -> tuple[datetime, str, str]:
 
 
 def recognize(pod: Pod) -> str:
-    """Return the name of a pod's subgroup; nothing where it is in none."""
+    """Return the name of a pod's subgroup; "" if it has none.
+
+    It comes from the pod's own annotation, or else from its kind's name for its parts. A subgroup is only a name inside
+    one gang, so the pod's word suffices: it gains no gang, quota or device by it. It matters only in gangs whose
+    subgroups have a topology.
+    """
     return next((name for said in catalog.SUBGROUPS if (name := said(pod))), "")

@@ -1,8 +1,7 @@
-"""Two gangs under one name: more pods than the declared size name it, and they are made by several objects.
+"""Name conflicts: more pods than its declared size name a gang, and several objects make them.
 
-A launcher and its workers may well be made by several objects and be one gang: then there are as many pods as it
-declares. With more, which of them belong together cannot be known, and any choice of that many would start some of
-each.
+A launcher and its workers may be made by several objects and be one gang; then there are as many pods as declared. With
+more pods, it cannot be known which belong together, and any choice of that many would start parts of several gangs.
 """
 
 from collections import Counter
@@ -19,14 +18,14 @@ from admission.workloads.kinds.registry import kind_of
 
 REPLICA_SET = "ReplicaSet.apps"
 HASH = "pod-template-hash"
-"""What a Deployment's controller ends the name of a ReplicaSet with, and labels its pods with."""
+"""The suffix that a Deployment's controller gives a ReplicaSet's name; also a label of its pods."""
 
 MOST = 4
-"""Makers that are told by name."""
+"""The most makers in a message."""
 
 
 class Maker(NamedTuple):
-    """What controls pods: an object, or nothing."""
+    """The controller of pods: an object, or none."""
 
     kind: str
     name: str
@@ -36,7 +35,7 @@ class Maker(NamedTuple):
 
 
 def denial(group: Group, snapshot: Snapshot) -> Denial | None:
-    """Refuse a gang of too many pods of several makers until it has started, and then pods of another maker."""
+    """Refuse a gang with too many pods of several makers; once it has started, only if pods of another maker wait."""
     size, key = group.identity.size, group.identity.named_by
     if not key or not size:
         return None
@@ -59,7 +58,7 @@ def denial(group: Group, snapshot: Snapshot) -> Denial | None:
 
 
 def _where(group: Group) -> str:
-    """Return what says how many pods the gang has."""
+    """Return the field that states the gang's size."""
     record, grouping = group.record, group.identity.grouping
     if grouping is not None:
         return f"{grouping.size_key} of its pods"
@@ -69,7 +68,7 @@ def _where(group: Group) -> str:
 
 
 def _expected(group: Group, snapshot: Snapshot) -> Counter[Maker]:
-    """Return how many pods there are of each maker, or will be: those of a Job do not come all at once."""
+    """Return the pods of each maker that exist or are still to come: a Job does not create all its pods at once."""
     found, jobs = Counter[Maker](), dict[Maker, int]()
     for pod in group.pods:
         maker = _maker(pod)
@@ -81,14 +80,14 @@ def _expected(group: Group, snapshot: Snapshot) -> Counter[Maker]:
 
 
 def _strangers(group: Group) -> bool:
-    """Whether pods wait of makers of which none has a place."""
+    """Whether a pod waits whose maker has no placed pod."""
     waiting = {pod.meta.uid for pod in group.waiting}
     placed = {_maker(pod) for pod in group.pods if pod.meta.uid not in waiting}
     return any(_maker(pod) not in placed for pod in group.waiting)
 
 
 def _maker(pod: Pod) -> Maker:
-    """Return what controls a pod; of the ReplicaSets of a Deployment, the Deployment."""
+    """Return the controller of a pod; for a Deployment's ReplicaSet, the Deployment."""
     owner = pod.meta.controller
     if owner is None:
         return Maker("", "")

@@ -1,7 +1,7 @@
 """The chain from a pod to its owners, each found by its UID in the pod's namespace.
 
-Anyone who may create a pod may write any owner into it, so an owner counts only if the object exists. No controller
-makes pods in another namespace: an owner named there is ignored.
+A pod's creator may write any owner into it, so an owner counts only if the object exists. No controller makes pods in
+another namespace, so an owner there is ignored.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from admission.workloads.kinds import catalog
 from admission.workloads.kinds.registry import Link, WorkloadKind, kind_of
 
 LONGEST = 8
-"""Owners that are looked at. The longest real way is four: from a worker to its LeaderWorkerSet."""
+"""The most owners that are followed. The longest real chain is four: from a worker to its LeaderWorkerSet."""
 
 BATCH_JOB = "Job.batch"
 POD = "Pod."
@@ -30,11 +30,11 @@ NONE: Mapping[str, Parent] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerChain:
-    """The owners of a pod that are of kinds which gangs are read from, the nearest first.
+    """The owners of a pod, of the kinds that determine gangs, the nearest first.
 
-    family: of the first of them that says how large a gang is, which is where the way ends. lost: whether the way ends
-    at an object that is not seen. endless: whether it goes round in a circle, or on and on. inputs: the UIDs of all
-    that were looked for.
+    family: the kind of the first owner that states a gang's size, where the chain ends. lost: whether the last owner is
+    not seen. endless: whether the chain is a cycle or too long. inputs: the UIDs of all owners that were looked up.
+    deadline: the least of the owners' deadlines.
     """
 
     links: tuple[Link, ...] = ()
@@ -70,13 +70,13 @@ def build(pod: Pod, snapshot: Snapshot) -> OwnerChain:
         inputs[owner.uid] = None
         seen = found(owner, snapshot)
         if "/" in owner.uid or (seen is not None and seen.meta.namespace != pod.meta.namespace):
-            # The API server takes any text for a UID. One with a slash is that of a gang, and of no object.
+            # The API server accepts any text as a UID. One with a slash could be a gang's UID, and is no object's.
             break
         links.append(Link(owner=owner, found=seen))
         if family is not None and not family.is_link:
             above = _above(links[-1], inputs, snapshot)
             ends = _earliest(links if above is None else (*links, above[0]))
-            # What is held as a whole speaks for its pods: they are planned before what it makes is there.
+            # A workload held as a whole stands for its pods: they are planned before the object between exists.
             if above is not None and above[0].found is not None and names.HELD in above[0].found.meta.annotations:
                 links.append(above[0])
                 family = above[1]
@@ -86,13 +86,13 @@ def build(pod: Pod, snapshot: Snapshot) -> OwnerChain:
 
 
 def _earliest(links: Iterable[Link]) -> timedelta | None:
-    """Return after how long the first of some workloads ends its pods."""
+    """Return the least deadline of some workloads; None for no limit."""
     found = (link.found.deadline for link in links if isinstance(link.found, Job | Parent))
     return min((one for one in found if one is not None), default=None)
 
 
 def _above(below: Link, inputs: dict[str, None], snapshot: Snapshot) -> tuple[Link, WorkloadKind] | None:
-    """Return what has made an object that pods belong to, of a kind that may be held as a whole."""
+    """Return the owner of an object that pods belong to, if the owner's kind may be held as a whole."""
     family, made = catalog.HOLDERS.get(kind_of(below.owner)), below.found
     owner = made.meta.controller if made is not None else None
     if family is None or made is None or owner is None or kind_of(owner) != family.key:
@@ -105,7 +105,7 @@ def _above(below: Link, inputs: dict[str, None], snapshot: Snapshot) -> tuple[Li
 
 
 def found(owner: Owner, snapshot: Snapshot) -> Job | Pod | Parent | None:
-    """Return the object with the UID of an owner, if it is of a kind that gangs are read from, and is seen."""
+    """Return the object with an owner's UID, if its kind determines gangs and it is seen."""
     kind = kind_of(owner)
     if kind == BATCH_JOB:
         return snapshot.jobs.get(owner.uid)
@@ -117,7 +117,8 @@ def found(owner: Owner, snapshot: Snapshot) -> Job | Pod | Parent | None:
 def prioritized(pod: Pod, body: Json, classes: Mapping[str, PriorityClass]) -> Pod:
     """Return the pod with the priority of its PriorityClass, or of the default one. body: the pod as JSON.
 
-    As `plugin/pkg/admission/priority` (v1.37.1) does, but where several are the default: there any of them counts.
+    The priority is what the API server will set at creation, as `plugin/pkg/admission/priority` (v1.37.1) does; if
+    several classes are the default, any of them may be used.
     """
     spec = body.get("spec") or {}
     if spec.get("priority") is not None:

@@ -1,10 +1,10 @@
-"""Pods that take over the places that were granted to their workload before they existed.
+"""Replacement of expected pods: the pods of a workload take the places granted to it before they existed.
 
 A workload that is held as a whole is granted a plan for the pods that its templates would yield. When it is resumed and
-its pods exist, each takes the place and the devices of an expected one in one ledger entry, which closes the one and
-opens the other. So nothing is charged twice, and there is no moment in which another gang could get what was granted.
-That holds for pods that ask for what was planned. Others, changed by another webhook say, are a gang like any other,
-and wait.
+its pods exist, each takes the place and the devices of an expected pod. One ledger entry closes the old holdings and
+opens the new ones, so nothing is charged twice, and at no moment could another gang take what was granted. This
+requires that the pods request what was planned. Pods that differ, because another webhook changed them for example, are
+a gang of their own and wait.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -24,12 +24,12 @@ from admission.workloads.gangs import Group
 from admission.workloads.kinds import catalog
 
 FEWER = "how many pods it still makes, since some of a Job have succeeded,"
-"""What differs where a part of a Job is done: its template does not say that."""
+"""The difference if some pods of a Job have succeeded, which its template does not show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """That the pods are not those that the plan was made for."""
+    """A pod that differs from the plan."""
 
     pod: str
     differs: str
@@ -43,7 +43,7 @@ class Mismatch:
 
 
 def expected(group: Group) -> list[Pod]:
-    """Return the pods of a gang that have a place and are still to come, in the order of their names."""
+    """Return the expected pods of a gang, which have a place but do not exist yet, by name."""
     seats = group.placement.seats if group.placement is not None else {}
     if not any(map(names.is_expected, seats)):
         return []
@@ -52,7 +52,7 @@ def expected(group: Group) -> list[Pod]:
 
 
 def succession(group: Group, snapshot: Snapshot, *, at: datetime, actor: str) -> Entry | Mismatch | None:
-    """Return the entry by which pods take over what was promised; None while some of them, or of their claims, lack."""
+    """Return the entry by which pods take the granted places; None while some pods or claims are missing."""
     placement, before = group.placement, expected(group)
     came = [pod for pod in group.waiting if not names.is_expected(pod.meta.uid)]
     if placement is None or not before or not came or not _have_claims(came, snapshot):
@@ -67,7 +67,7 @@ def succession(group: Group, snapshot: Snapshot, *, at: datetime, actor: str) ->
         found = (at for at, (one, own) in enumerate(left) if parts.agree(part, own))
         heir = next((at for at in found if _differs(pod, left[at][0], snapshot) is None), None)
         if heir is None and len(came) < group.identity.size - group.over:
-            return None  # of an elastic gang enough have come, and whom this place is for may come last
+            return None  # elastic: enough pods have come, and the one for this place may come last
         if heir is None:
             first, _ = left[0]
             return Mismatch(pod=first.meta.name, differs=_differs(pod, first, snapshot) or "the part of its gang")
@@ -78,14 +78,14 @@ def succession(group: Group, snapshot: Snapshot, *, at: datetime, actor: str) ->
 
 
 def mismatched(awaiting: Sequence[Group], groups: Iterable[Group]) -> dict[GangUid, list[Pod]]:
-    """Return pods that wait in another gang than their workload was promised places for, by the gang with the promise.
+    """Return pods that wait in another gang than the one that was granted places for their workload, by the latter.
 
-    These never take the places. promised: gangs with pods that are still to come. groups: all there are.
+    They will never take those places. awaiting: gangs with expected pods. groups: all gangs.
     """
     kept = {names.workload_of(pod.meta.uid): group for group in awaiting for pod in expected(group)}
     found: dict[GangUid, list[Pod]] = {}
     for group in groups if kept else ():
-        # The last one is the latest: thousands of gangs may wait of which no pod is there.
+        # The last one is the latest: without this test, thousands of gangs with only expected pods would be searched.
         is_there = group.waiting and not names.is_expected(group.waiting[-1].meta.uid)
         for pod in group.waiting if is_there else ():
             own = kept.get(pod.meta.controller.uid) if pod.meta.controller is not None else None
@@ -97,15 +97,15 @@ def mismatched(awaiting: Sequence[Group], groups: Iterable[Group]) -> dict[GangU
 
 
 def _are_what_is_left(came: Sequence[Pod], group: Group) -> bool:
-    """Whether no more pods come: all others have succeeded, and stay. Those that are on their way out tell nothing."""
+    """Whether no more pods come, since all others have succeeded. Ended pods that are being deleted prove nothing."""
     kept_place = all(pod.meta.deleted is None for pod in group.ended)
     return kept_place and group.over > 0 and len(came) >= group.identity.size - group.over
 
 
 class _Parts:
-    """Which part of a gang takes the places of which: what was planned to be together stays together.
+    """A mapping of planned subgroups to actual ones, so that pods planned together stay together.
 
-    Controllers may call a part otherwise than was expected, or not at all; then anybody takes its places.
+    A controller may name a subgroup otherwise than expected, or not at all; a pod without a subgroup fits any place.
     """
 
     def __init__(self) -> None:
@@ -123,15 +123,15 @@ class _Parts:
 
 
 def _have_claims(came: Sequence[Pod], snapshot: Snapshot) -> bool:
-    """Whether the claims of all pods are there."""
+    """Whether the claims of all pods exist."""
     named = ((pod, pod.claim_name(claim)) for pod in came for claim in pod.claims)
     return all(name is not None and f"{pod.meta.namespace}/{name}" in snapshot.claims for pod, name in named)
 
 
 def _differs(pod: Pod, heir: Pod, snapshot: Snapshot) -> str | None:
-    """Return what of a pod is not as it was planned; None where it fits the place.
+    """Return how a pod differs from the plan; None if it fits the place.
 
-    The API server adds tolerations to every pod, and more of them close no node.
+    Additional tolerations do not count: the API server adds some to every pod, and they exclude no node.
     """
     for key in catalog.TEMPLATES:
         planned, own = pod.meta.labels.get(key, "").lower(), heir.meta.labels.get(key, "").lower()
@@ -182,7 +182,7 @@ def _entry(
 
 
 def _heirs(pod: Pod, heir: Pod, snapshot: Snapshot) -> Mapping[Uid, tuple[Uid, str]]:
-    """Return the UID and name of what takes the place of each claim that was expected of a pod."""
+    """Return the UID and name of the claim that replaces each claim of an expected pod."""
     found: dict[Uid, tuple[Uid, str]] = {}
     for named in pod.claims:
         old, new = _claim(pod, named.name, snapshot), _claim(heir, named.name, snapshot)

@@ -1,8 +1,8 @@
-"""How many pods of a gang have succeeded and will not be replaced: these are not waited for.
+"""The pods of a gang that have succeeded and will not be replaced, so that the gang does not wait for them.
 
-A batch Job reports that itself: its ended pods may be gone, with their nodes for one, and an index that has failed for
-good has no pod any more. For other makers, succeeded pods are counted. Pods that are being deleted as well only ended
-on their way out: they are replaced, as after a suspension.
+A batch Job reports their number itself: ended pods may have been deleted, with their nodes for example, and an index
+that has failed for good has no pod any more. For other owners, succeeded pods are counted. Pods that are also being
+deleted ended because of that: they are replaced, as after a suspension.
 """
 
 from collections import Counter
@@ -18,10 +18,10 @@ from admission.workloads.kinds import jobset
 
 
 def over(identity: Identity, alive: Sequence[Pod], ended: Sequence[Pod], jobs: Mapping[Uid, Job]) -> int:
-    """Return how many of the pods that a gang needs are done. alive: those that have not ended.
+    """Return how many of the pods that a gang needs are done. alive: its unfinished pods.
 
-    Of a gang that names alone make, Jobs of which no pod is alive may be of an earlier one of that name. The gang of a
-    batch Job needs no more than that has left.
+    In a gang formed by names alone, Jobs without a living pod may belong to an earlier gang of that name, so they do
+    not count. A batch Job's gang has its remaining number as `needed` already.
     """
     is_named = bool(identity.named_by) or identity.grouping is not None
     if identity.needed == UNKNOWN_SIZE or not (identity.counts_ended or is_named):
@@ -41,10 +41,11 @@ def _maker(pod: Pod) -> Uid:
 
 
 def _done(job: Job, seen: int, part: Part | None) -> int:
-    """Return how many fewer pods a Job runs than at first. seen: pods that have succeeded; it may not count all yet.
+    """Return how many fewer pods a Job runs than at first. seen: its succeeded pods; its status may count fewer.
 
-    Without completions none of these has another in its stead, and what the Job says is left fits its own count alone.
-    Where other pods of the Job are of another gang, it does not say which are done. part: what is of this one.
+    Without completions, succeeded pods are not replaced, and the Job's remaining number is consistent with its own
+    count only. If other pods of the Job are in another gang, its status does not tell which are done. part: the Job's
+    pods in this gang.
     """
     if part is not None and part.pods < job.together:
         return part.pods if job.finished else min(seen, part.pods)
@@ -54,7 +55,7 @@ def _done(job: Job, seen: int, part: Part | None) -> int:
 
 
 def _unseen(identity: Identity, known: Iterable[Job]) -> int:
-    """Return the pods of Jobs that have succeeded, and of which no pod is there."""
+    """Return the number of pods of succeeded Jobs that have no pod left."""
     seen, done = Counter[str](), Counter[str]()
     for job in known:
         role = jobset.role(job)

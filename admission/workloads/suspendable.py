@@ -1,7 +1,7 @@
-"""The workloads that can be held as a whole: what says that one is suspended, and the pods that its templates yield.
+"""The workloads that can be held as a whole: their `suspend` field, and the pods that their templates yield.
 
-One table for all of them: batch Jobs, and the families that say where they are suspended. Nobody else's controller is
-argued with: what another object controls is for that one to suspend, so it is not held, but for what a schedule makes.
+The table has batch Jobs and the families with a `suspend` field. A workload that another object controls is not held,
+since its controller sets that field itself; workloads of a schedule are an exception.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,15 +21,15 @@ from admission.workloads.kinds import catalog, registry
 from admission.workloads.kinds.registry import WorkloadKind
 
 SCHEDULES = ("CronJob", "RayCronJob")
-"""Kinds whose controllers make workloads, and leave it to others when these are suspended."""
+"""Kinds whose controllers create workloads but do not manage their suspension."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdable:
-    """One kind. templates: what its controller would make first of an object as JSON; raises MalformedObjectError.
+    """One kind. templates: returns the first pods that its controller would create from JSON.
 
-    may_suspend: whether its controller bears with an object that is suspended. deadline: the field by which its
-    controller ends all of its pods some time after the start of the object; empty where it has none.
+    It raises MalformedObjectError. may_suspend: whether its controller supports suspending an object. deadline: the
+    field after which its controller ends all pods, counted from the object's start; empty if it has none.
     """
 
     kind: str
@@ -43,16 +43,16 @@ class Holdable:
 
     @property
     def key(self) -> str:
-        """How a snapshot names the kind."""
+        """Return the kind's key in a snapshot."""
         return registry.key(self.kind, self.group)
 
     def owner(self, meta: Meta) -> Owner:
-        """Return how a pod of an object names it."""
+        """Return the owner reference that a pod of an object has."""
         version = f"{self.group}/{self.versions[0]}"
         return Owner(api_version=version, kind=self.kind, name=meta.name, uid=meta.uid, controller=True)
 
     def suspendable(self, meta: Meta) -> Suspendable:
-        """Return what to suspend or to resume."""
+        """Return the object with its `suspend` field, for writing it."""
         return Suspendable(
             meta=meta, group=self.group, versions=self.versions, plural=self.plural, suspend=self.suspend
         )
@@ -60,7 +60,7 @@ class Holdable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A workload that Muster holds as a whole, or has held and resumed."""
+    """A workload that Muster holds as a whole, or held and resumed."""
 
     kind: Holdable
     found: Job | Parent
@@ -71,12 +71,12 @@ class Workload:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether Muster has it wait: it is suspended, and not by another client."""
+        """Whether Muster holds it: it is suspended, and was so by Muster."""
         return self.found.suspended and held(self.meta) is Held.WAITING
 
     @property
     def is_loose(self) -> bool:
-        """Whether somebody has resumed it who may not, while nobody watched the webhook."""
+        """Whether another client has resumed it although Muster holds it, while the webhook was not called."""
         return not self.found.suspended and held(self.meta) is Held.WAITING
 
     @property
@@ -153,17 +153,17 @@ _MARKS: Mapping[str, Held] = {one.value: one for one in Held}
 
 
 def held(meta: Meta) -> Held | None:
-    """Return how it stands with a workload, or None where Muster does not hold it as a whole, and has not."""
+    """Return Muster's mark on a workload; None if Muster never held it as a whole."""
     return _MARKS.get(meta.annotations.get(names.HELD, ""))
 
 
 def is_free(controller: Owner | None) -> bool:
-    """Return whether no other object's controller says when a workload is suspended."""
+    """Return whether no other object's controller manages a workload's suspension."""
     return controller is None or controller.kind in SCHEDULES
 
 
 def among(snapshot: Snapshot) -> Iterator[Workload]:
-    """Yield the workloads that Muster holds as a whole, or has held."""
+    """Yield the workloads that Muster holds as a whole, or held."""
     yield from _kept(JOB, snapshot.jobs.values())
     for key, parents in snapshot.parents.items():
         kind = BY_KEY.get(key)
@@ -178,7 +178,7 @@ def _kept(kind: Holdable, found: Iterable[Job | Parent]) -> Iterator[Workload]:
 
 
 def named(owner: Owner | None, snapshot: Snapshot) -> Workload | None:
-    """Return the workload that an owner reference means, if Muster holds it as a whole, or has held it."""
+    """Return the workload of an owner reference, if Muster holds it as a whole, or held it."""
     if owner is None:
         return None
     key = registry.kind_of(owner)
@@ -191,7 +191,7 @@ def named(owner: Owner | None, snapshot: Snapshot) -> Workload | None:
 
 
 def is_there(found: Job | Parent, snapshot: Snapshot) -> bool:
-    """Whether a workload is still what the snapshot shows of it."""
+    """Whether the snapshot still has exactly this version of a workload."""
     if isinstance(found, Job):
         return snapshot.jobs.get(found.meta.uid) is found
     return any(parents.get(found.meta.uid) is found for parents in snapshot.parents.values())
@@ -200,9 +200,9 @@ def is_there(found: Job | Parent, snapshot: Snapshot) -> bool:
 def body(
     template: PodTemplate, number: int, *, owner: Owner, namespace: str, uid: Uid, created: str, indexed: bool = False
 ) -> dict[str, Any]:
-    """Return the pod that a controller makes of a template, but for the random end of its name.
+    """Return the pod that a controller makes from a template, except for the random suffix of its name.
 
-    Raises MalformedObjectError where the template is none.
+    Raises MalformedObjectError if the template is invalid.
     """
     reader = Reader(template.body)
     data = reader.child("metadata")

@@ -1,8 +1,8 @@
-"""The topology that a gang asks for: what its pods or its Gang declare, where they are, and what is reported of it.
+"""The topology of a gang: the domains that its pods or its Gang request, its present nodes, and its status report.
 
-All pods of a gang ask for the same, and so do all of a subgroup; or a Gang that a user wrote declares it for all of
-them. Pods that have a node bind those that come later; that is read from the pods and the ledger, so that the next
-leader sees the same.
+All pods of a gang request the same topology, and so do all pods of a subgroup; or a Gang that a user wrote declares it
+for all of them. Pods that have a node bind those that come later; the nodes are read from the pods and the ledger, so
+that the next leader decides the same.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,14 +24,14 @@ GANG_KEYS = (names.TOPOLOGY, names.TOPOLOGY_PREFERRED)
 SUBGROUP_KEYS = (names.SUBGROUP_TOPOLOGY, names.SUBGROUP_TOPOLOGY_PREFERRED)
 
 KEYS = (*GANG_KEYS, *SUBGROUP_KEYS)
-"""What a pod may say of labels of nodes; the first of a pair requires, the second prefers."""
+"""The keys of node labels that a pod may request; the first of each pair is required, the second preferred."""
 
 
 UNCOUNTED = "placement Count leaves the nodes to kube-scheduler, which does not look at domains"
 
 
 def denial(group: Group) -> Denial | None:
-    """Refuse a gang whose pods, or its Gang, ask for different things."""
+    """Refuse a gang whose pods, or whose Gang, request different topologies."""
     written = _written(group)
     whole = _at_odds(group, group.pods, GANG_KEYS, "of the gang", None if written is None else _texts(written.gang))
     if whole is not None or not _are_subgroups_wanted(group):
@@ -52,7 +52,7 @@ def denial(group: Group) -> Denial | None:
 def _at_odds(
     group: Group, pods: Sequence[Pod], keys: tuple[str, str], whose: str, written: dict[str, str] | None
 ) -> Denial | None:
-    """Refuse pods that ask for different things, or for something else than their Gang does, which is `written`."""
+    """Refuse pods that request different topologies, or another one than their Gang, which is `written`."""
     first = _said(pods[0], keys) if pods else {}
     for pod in pods:
         own = _said(pod, keys)
@@ -73,9 +73,9 @@ def _at_odds(
 
 
 def question(group: Group) -> Topology | None:
-    """Return what a gang asks for that `denial` has nothing against, with the nodes where other pods of it are.
+    """Return the topology of a gang that passes `denial`, with the nodes of its placed pods.
 
-    None where its pods may go anywhere.
+    None if its pods may go anywhere.
     """
     whole, parts = _of_gang(group), _of_subgroups(group)
     if not whole and not parts:
@@ -87,7 +87,7 @@ def question(group: Group) -> Topology | None:
 
 
 def parted(demands: Iterable[PodDemand], topology: Topology | None) -> tuple[PodDemand, ...]:
-    """Return what pods ask for, and in which subgroup those are that have to be with others of theirs."""
+    """Return demands with their subgroups, for subgroups that have a topology."""
     known = {name for name, _ in topology.subgroups} if topology is not None else set()
     if not known:
         return tuple(demands)
@@ -96,7 +96,7 @@ def parted(demands: Iterable[PodDemand], topology: Topology | None) -> tuple[Pod
 
 
 def uncounted(topology: Topology) -> Hold:
-    """Hold a gang that has to be together, and is placed by `Count`."""
+    """Hold a gang that requires a domain but has placement `Count`."""
     label = next(each.required for each in topology.each if each.required)
     return Hold(
         HoldReason.NOT_SIMULATED,
@@ -106,7 +106,7 @@ def uncounted(topology: Topology) -> Hold:
 
 
 def report(group: Group, nodes: Mapping[NodeName, Node]) -> TopologyReport | None:
-    """Return what became of what a gang asks for."""
+    """Return the domains that a gang with a topology is in."""
     whole, parts = _of_gang(group), _of_subgroups(group)
     if not whole and not parts:
         return None
@@ -124,7 +124,7 @@ def _of_gang(group: Group) -> DomainWish:
 
 
 def _of_subgroups(group: Group) -> dict[str, tuple[DomainWish, list[Pod]]]:
-    """Return by name what each subgroup asks for, and its pods."""
+    """Return the topology and the pods of each subgroup, by name."""
     if not _are_subgroups_wanted(group):
         return {}
     written = _written(group)
@@ -143,7 +143,7 @@ def _are_subgroups_wanted(group: Group) -> bool:
 
 
 def _parts(pods: Iterable[Pod]) -> list[tuple[str, list[Pod]]]:
-    """Return the subgroups and their pods, in the order of names; whoever is in none is left out."""
+    """Return the subgroups and their pods, by name; pods without a subgroup are left out."""
     found: dict[str, list[Pod]] = {}
     for pod in pods:
         name = gangs.recognize(pod)
@@ -195,7 +195,7 @@ def _refused(pod: Pod, message: str) -> Denial:
 
 
 def _nodes(group: Group, pods: Iterable[Pod]) -> Iterator[NodeName]:
-    """Yield the nodes of the pods that have one: where they are bound, else where they are going."""
+    """Yield the pods' nodes: where they are bound, else where they are placed."""
     seats = group.placement.seats if group.placement is not None else {}
     for pod in pods:
         seat = seats.get(pod.meta.uid)

@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from admission.errors import ClusterAwayError, FixError, MusterError
+from admission.errors import ClusterUnavailableError, FixError, MusterError
 from tests.controlplane import BuildFailed, ControlPlane, StartFailed, ToolMissing
 from tests.demo import month, offline, places
 from tests.demo.places import RefusedError
@@ -82,7 +82,7 @@ async def _on_theirs(teller: Teller) -> None:
                     f"The API server at {stage.connection.server} does not reach Muster's webhook on this machine"
                     f" (https://127.0.0.1), as the demo needs it to: {error}."
                 ) from error
-    except (ClusterAwayError, FixError) as error:
+    except (ClusterUnavailableError, FixError) as error:
         teller.say(f"{_sentence('No cluster', error)} The story is told offline instead.")
         await offline.tell(teller)
 

@@ -108,7 +108,7 @@ class Operators:
 
     def reconcile(self) -> Sight:
         """Look once, mend what differs, and return what was there."""
-        sight = self._look()
+        sight = self._stored()
         for kind, wanted in CONTROLLERS.items():
             for parent in sight.of(*kind):
                 if "deletionTimestamp" not in parent["metadata"]:
@@ -120,7 +120,7 @@ class Operators:
                 self._delete(child)
         return sight
 
-    def _look(self) -> Sight:
+    def _stored(self) -> Sight:
         """Read all kinds, what is made before what makes it: whose parent is not seen has none any more."""
         sight = Sight()
         for api_version, kind in SEEN:

@@ -17,13 +17,13 @@ from admission.api.values.names import QUEUE, QueueName
 from admission.cycle import cycle
 from admission.cycle.state.leader import Leader, Ports
 from admission.dra.metering import device_meters
-from admission.errors import LedgerAwayError, RetryError
+from admission.errors import LedgerUnavailableError, RetryError
 from admission.lifecycle import reconciliation
 from admission.lifecycle.transitions import ObservedAllocations
 from admission.simulation import in_memory
 from tests.builders import NOON, a_cluster
-from tests.property.towns import GPUS, Fault, Faults, Faulty, KilledError
-from tests.property.villages import WRITES, Post, Village
+from tests.property.faulty_clusters import GPUS, Fault, Faults, Faulty, KilledError
+from tests.property.fenced_clusters import WRITES, Post, Village
 
 T = TypeVar("T")
 
@@ -120,7 +120,7 @@ class Fire(RuleBasedStateMachine):
         self.epoch += 1
         self.runner.run(self.ledger.fence(self.epoch))
         cluster = cast("Any", self.post)
-        books = cast("Any", Faulty(self.ledger, self.faults, LedgerAwayError))
+        books = cast("Any", Faulty(self.ledger, self.faults, LedgerUnavailableError))
         ports = Ports(
             view=self.village,
             pods=cluster,

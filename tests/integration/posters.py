@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from admission.api.muster.ledger_entries import Entry
-from admission.errors import LedgerAwayError
+from admission.errors import LedgerUnavailableError
 from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.ledgers import AT, CLUSTER, a_grant
 
@@ -33,7 +33,7 @@ async def post_forever(url: str, epoch: int, first: int) -> None:
             numbers = range(first, first + BATCH)
             try:
                 await ledger.post_all([entry(number) for number in numbers], epoch=epoch)
-            except LedgerAwayError:
+            except LedgerUnavailableError:
                 continue
             first = numbers.stop
             print(*numbers, sep="\n", flush=True)

@@ -33,7 +33,7 @@ from tests.builders import NOON, a_cluster
 from tests.integration import ledgers
 from tests.integration.conftest import Fresh
 from tests.integration.ledgers import CLUSTER
-from tests.property.towns import GPUS, NODES, Controller, Fault, Faults, Town
+from tests.property.faulty_clusters import GPUS, NODES, Controller, Fault, Faults, Town
 
 ROOT = QueueName("lab")
 TEAMS = [QueueName("east"), QueueName("north"), QueueName("west")]

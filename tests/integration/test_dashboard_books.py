@@ -14,7 +14,7 @@ from admission.api.muster.ledger_entries import Bucket, Kind
 from admission.api.values.names import QueueName
 from admission.dashboard.ledger_queries import Extent, Grouping, Search, Step, Window
 from admission.dashboard_app import Ledger
-from admission.errors import FixError, LedgerAwayError, LedgerCorruptError
+from admission.errors import FixError, LedgerCorruptError, LedgerUnavailableError
 from admission.ledger.db import migrations
 from admission.ledger.journal import base
 from admission.ledger.reports import usage_report
@@ -48,7 +48,7 @@ class opened:  # noqa: N801 - used as the function that it stands for
             try:
                 await self.ledger.extent()
                 break
-            except LedgerAwayError:
+            except LedgerUnavailableError:
                 await asyncio.sleep(0.01)
         return self.ledger
 
@@ -223,6 +223,6 @@ async def test_books_that_are_not_there_are_named_with_what_mends_it(
 
 
 async def _trouble(books: Ledger) -> str:
-    with pytest.raises(LedgerAwayError) as caught:
+    with pytest.raises(LedgerUnavailableError) as caught:
         await books.extent()
     return str(caught.value)

@@ -1,4 +1,7 @@
-"""Every package can be imported first."""
+"""Every package can be imported first, and what is large is imported only where it is needed.
+
+In a fresh interpreter each, since other tests may have imported it before.
+"""
 
 import os
 import subprocess
@@ -9,7 +12,7 @@ from tests.architecture.test_shape import MODULES, ROOT
 
 
 def test_every_package_imports_alone() -> None:
-    """In a fresh interpreter each, so that no import relies on another one having run before it."""
+    """No import relies on another one having run before it."""
     packages = sorted({".".join(path.relative_to(ROOT).with_suffix("").parts[:2]) for path in MODULES})
     names = [name for name in packages if not name.endswith(("__init__", "__main__"))]
     code = "import importlib, sys; importlib.import_module(sys.argv[1])"
@@ -24,3 +27,28 @@ def test_every_package_imports_alone() -> None:
         failed = {name: error for name, error in zip(names, threads.map(imported, names), strict=True) if error}
 
     assert failed == {}
+
+
+LIBRARY = """
+from admission.kube.client import client_library
+assert client_library.ApiClient is not None
+assert client_library.config.load_kube_config
+"""
+
+
+def test_no_model_of_the_client_library_is_loaded() -> None:
+    """They take 65 MiB."""
+    assert _loaded(LIBRARY, "kubernetes_asyncio.client.models.") == "[]"
+
+
+def test_without_traces_opentelemetry_is_not_loaded() -> None:
+    assert _loaded("import admission.app", "opentelemetry") == "[]"
+
+
+def _loaded(code: str, prefix: str) -> str:
+    """Return the list of modules of a prefix that are loaded after some code."""
+    told = f"import sys\n{code}\nprint([name for name in sys.modules if name.startswith({prefix!r})])"
+    result = subprocess.run([sys.executable, "-W", "error", "-c", told], capture_output=True, text=True, check=False)
+
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout.strip()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from admission.errors import FixError, LedgerAwayError, LedgerCorruptError, LedgerVersionError
+from admission.errors import FixError, LedgerCorruptError, LedgerUnavailableError, LedgerVersionError
 from admission.ledger import sql_ledger
 from admission.ledger.db import database_url, engines, errors, tables
 from admission.ledger.sql_ledger import SqlLedger
@@ -82,7 +82,7 @@ async def test_a_full_disk_is_told_with_the_mend(ledger: SqlLedger, monkeypatch:
     async with engines.reading(ledger._engine) as connection:
         await connection.exec_driver_sql("PRAGMA max_page_count = 1")
 
-    with pytest.raises(LedgerAwayError, match="disk is full: make room on its disk"):
+    with pytest.raises(LedgerUnavailableError, match="disk is full: make room on its disk"):
         await ledger.post(a_gang(claims=2000), epoch=1)
 
 
@@ -103,11 +103,11 @@ class PostgresqlError(Exception):
 
 
 FAILURES = {
-    "a lost connection": ("08006", LedgerAwayError),
-    "a deadlock": ("40P01", LedgerAwayError),
-    "too many connections": ("53300", LedgerAwayError),
-    "a lock that is not to be had": ("55P03", LedgerAwayError),
-    "a shutdown": ("57P01", LedgerAwayError),
+    "a lost connection": ("08006", LedgerUnavailableError),
+    "a deadlock": ("40P01", LedgerUnavailableError),
+    "too many connections": ("53300", LedgerUnavailableError),
+    "a lock that is not to be had": ("55P03", LedgerUnavailableError),
+    "a shutdown": ("57P01", LedgerUnavailableError),
     "no such database": ("3D000", FixError),
     "a wrong password": ("28P01", FixError),
     "no permission": ("42501", FixError),

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission import resources
 from admission.accounting.books import Book
-from admission.errors import LedgerAwayError, LedgerCorruptError, LedgerVersionError
+from admission.errors import LedgerCorruptError, LedgerUnavailableError, LedgerVersionError
 from admission.ledger.db import database_url, engines, migrations, tables
 from admission.ledger.sql_ledger import SqlLedger
 from tests.integration.conftest import Fresh
@@ -252,7 +252,7 @@ async def test_a_file_that_is_being_written_is_not_migrated_under_the_writer(
     monkeypatch.setattr(engines, "BUSY_SECONDS", 0.05)
     with closing(sqlite3.connect(file_of(url), isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
-        with pytest.raises(LedgerAwayError, match="locked"):
+        with pytest.raises(LedgerUnavailableError, match="locked"):
             await migrations.migrate(url)
 
 
@@ -264,7 +264,7 @@ async def test_a_table_that_is_being_written_is_waited_for_and_then_left(
     monkeypatch.setattr(migrations, "LOCK_SECONDS", 0.2)
     async with connected(url) as writer:
         await writer.execute(text("LOCK TABLE transactions IN ROW EXCLUSIVE MODE"))
-        with pytest.raises(LedgerAwayError, match="lock timeout"):
+        with pytest.raises(LedgerUnavailableError, match="lock timeout"):
             await migrations.migrate(url)
 
     assert await migrations.current_revision(url) == "0001"

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from admission.errors import LedgerAwayError
+from admission.errors import LedgerUnavailableError
 from admission.ledger import sql_ledger
 from admission.ledger.db import engines, migrations, postgres
 from admission.ledger.sql_ledger import SqlLedger
@@ -79,9 +79,9 @@ async def test_a_stopped_postgresql_is_away_until_it_is_back(
 
     with impatience():
         for work in (own.post(a_gang(at=minutes(1)), epoch=1), own.load(), migrations.migrate(own_url)):
-            with pytest.raises(LedgerAwayError, match=r"does not answer: .*Connect call failed"):
+            with pytest.raises(LedgerUnavailableError, match=r"does not answer: .*Connect call failed"):
                 await work
-        with pytest.raises(LedgerAwayError):
+        with pytest.raises(LedgerUnavailableError):
             async with SqlLedger.open(own_url, CLUSTER):
                 pass
 
@@ -96,12 +96,12 @@ async def test_a_hanging_postgresql_is_away_until_it_goes_on(
     """Its connections stay open and it accepts new ones, but nobody answers."""
     await own.post(a_grant(), epoch=1)
     with impatience(), durable_postgres.paused():
-        with pytest.raises(LedgerAwayError, match=r"does not answer: no connection within 0\.3 s"):
+        with pytest.raises(LedgerUnavailableError, match=r"does not answer: no connection within 0\.3 s"):
             await own.post(a_gang(at=minutes(1)), epoch=1)
         for work in (own.load(), own.fence(1), migrations.migrate(own_url)):
-            with pytest.raises(LedgerAwayError, match="does not answer"):
+            with pytest.raises(LedgerUnavailableError, match="does not answer"):
                 await work
-        with pytest.raises(LedgerAwayError, match="does not answer: no connection"):
+        with pytest.raises(LedgerUnavailableError, match="does not answer: no connection"):
             async with SqlLedger.open(own_url, CLUSTER):
                 pass
 
@@ -196,7 +196,7 @@ async def test_a_network_that_swallows_everything_is_an_absence(url: str) -> Non
     async with proxies.between(url) as (through, proxy), SqlLedger.open(through, CLUSTER) as ledger:
         await ledger.post(a_grant(), epoch=1)
         proxy.hangs = True
-        with impatience(), pytest.raises(LedgerAwayError, match="no connection"):
+        with impatience(), pytest.raises(LedgerUnavailableError, match="no connection"):
             await ledger.post(a_gang(at=minutes(1)), epoch=1)
         proxy.hangs = False
 
@@ -208,7 +208,7 @@ async def test_a_row_that_another_session_holds_is_waited_for_and_then_reported(
     await ledger.post(a_grant(), epoch=1)
     async with engines.engine(ledger._url) as engine, engine.begin() as other:
         await other.exec_driver_sql("SELECT * FROM clusters FOR UPDATE")
-        with impatience(), pytest.raises(LedgerAwayError, match="no answer"):
+        with impatience(), pytest.raises(LedgerUnavailableError, match="no answer"):
             await ledger.post(a_gang(at=minutes(1)), epoch=1)
 
     assert not (await ledger.post(a_gang(at=minutes(1)), epoch=1)).repeated

@@ -4,7 +4,7 @@ import pytest
 
 from admission.cli.doctor import command
 from admission.cli.doctor.findings import Finding, Verdict
-from admission.errors import FixError, LedgerAwayError
+from admission.errors import FixError, LedgerUnavailableError
 from admission.ledger.db import engines
 from admission.ledger.sql_ledger import SqlLedger
 from admission.settings import Ledger, Settings
@@ -42,7 +42,7 @@ async def test_a_database_that_only_reads_is_told(url: str) -> None:
     name = url.rpartition("/")[2]
     ledgers.run(url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
 
-    with pytest.raises(LedgerAwayError, match="read-only transaction"):
+    with pytest.raises(LedgerUnavailableError, match="read-only transaction"):
         await engines.write(url)
     found = await looked(url)
 

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from admission.errors import FixError, LedgerAwayError, LedgerCorruptError, LedgerVersionError
+from admission.errors import FixError, LedgerCorruptError, LedgerUnavailableError, LedgerVersionError
 from admission.ledger.db import database_url, engines, errors, migrations
 from admission.ledger.sql_ledger import SqlLedger
 from tests.integration import ledgers
@@ -136,7 +136,7 @@ async def test_a_parameter_that_nobody_knows_is_named(url: str) -> None:
 
 
 async def test_a_host_that_is_nowhere_is_away() -> None:
-    with pytest.raises(LedgerAwayError, match=r"postgresql://muster@nowhere\.invalid/muster does not answer"):
+    with pytest.raises(LedgerUnavailableError, match=r"postgresql://muster@nowhere\.invalid/muster does not answer"):
         await opened("postgresql://muster@nowhere.invalid/muster")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from admission.accounting.books import Book
-from admission.errors import DeposedError, LedgerAwayError, LedgerCorruptError
+from admission.errors import DeposedError, LedgerCorruptError, LedgerUnavailableError
 from admission.ledger import sql_ledger
 from admission.ledger.db import engines
 from admission.ledger.journal import post, projection
@@ -193,7 +193,7 @@ async def test_a_lock_held_by_another_program_is_waited_for_and_then_reported(
     with closing(sqlite3.connect(file_of(url), isolation_level=None)) as other:
         async with SqlLedger.open(url, CLUSTER) as ledger:
             other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(LedgerAwayError, match=r"ledger0\.db does not answer: database is locked"):
+            with pytest.raises(LedgerUnavailableError, match=r"ledger0\.db does not answer: database is locked"):
                 await ledger.post(a_gang(), epoch=1)
             other.execute("ROLLBACK")
 
@@ -210,9 +210,9 @@ async def test_a_writer_that_is_always_overtaken_gives_up_for_now(
     monkeypatch.setattr(post, "_move", overtaken)
     monkeypatch.setattr(sql_ledger, "PATIENCE", 0.1)
 
-    with pytest.raises(LedgerAwayError, match="busy"):
+    with pytest.raises(LedgerUnavailableError, match="busy"):
         await ledger.post(a_grant(), epoch=1)
-    with pytest.raises(LedgerAwayError, match="busy"):
+    with pytest.raises(LedgerUnavailableError, match="busy"):
         await ledger.fence(2)
 
 

@@ -17,7 +17,7 @@ from admission.simulation.replay import cluster
 from admission.simulation.replay.arrivals import Waiting
 from admission.simulation.replay.cluster import Clock, Cluster
 from admission.simulation.replay.queue import Muster
-from tests.property.test_playing import CARDS, _claim, fixed, node, queue
+from tests.property.test_replay import CARDS, _claim, fixed, node, queue
 
 Json = dict[str, Any]
 

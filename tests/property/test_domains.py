@@ -14,16 +14,16 @@ from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.requests.gang_request import Choice, Colocation, Plan, PodDemand, Topology
 from admission.dra.state import what_if
 from admission.dra.state.cluster_state import ClusterState
-from tests.property import test_planning
+from tests.property import test_planner
 from tests.property.gangs import Gang, gangs
-from tests.property.test_choosing import STEPS
-from tests.property.test_planning import Node, Pod, demanded, feasible
+from tests.property.test_free_choice import STEPS
+from tests.property.test_planner import Node, Pod, demanded, feasible
 from tests.unit.dra.clusters import ClusterBuilder, a_cluster
 
 RACK = "rack"
 RACKS = ("a", "b", "c")
 
-racks = st.lists(st.tuples(test_planning.nodes, st.sampled_from((*RACKS, None))), min_size=1, max_size=4)
+racks = st.lists(st.tuples(test_planner.nodes, st.sampled_from((*RACKS, None))), min_size=1, max_size=4)
 
 
 def built(cluster: Sequence[tuple[Node, str | None]]) -> ClusterBuilder:
@@ -50,7 +50,7 @@ def domains_of(plan: Plan, cluster: ClusterState) -> set[str | None]:
     return {cluster.nodes[pod.node].meta.labels.get(RACK) for pod in plan.pods}
 
 
-@given(racks, test_planning.gangs)
+@given(racks, test_planner.gangs)
 @settings(max_examples=150, deadline=None)
 def test_a_gang_is_placed_together_where_some_rack_takes_all_of_it(
     cluster: list[tuple[Node, str | None]], gang: list[Pod]

@@ -14,11 +14,11 @@ from admission.dra.planner.no_plan import Kind, NoPlan
 from admission.dra.requests.gang_request import Choice, Colocation, Plan, PodDemand, Topology
 from admission.dra.state import what_if
 from admission.dra.state.cluster_state import ClusterState
-from tests.property import test_planning
+from tests.property import test_planner
 from tests.property.gangs import gangs
-from tests.property.test_choosing import STEPS
 from tests.property.test_domains import RACK, planned
-from tests.property.test_planning import Node, Pod, demanded, first_fits
+from tests.property.test_free_choice import STEPS
+from tests.property.test_planner import Node, Pod, demanded, first_fits
 from tests.unit.dra.clusters import a_cluster
 
 ZONE = "zone"
@@ -50,7 +50,7 @@ class Question:
 
 
 places = st.lists(
-    st.builds(Place, node=test_planning.nodes, rack=st.sampled_from(("a", "b", "c", None)), zone=st.sampled_from("xy")),
+    st.builds(Place, node=test_planner.nodes, rack=st.sampled_from(("a", "b", "c", None)), zone=st.sampled_from("xy")),
     min_size=1,
     max_size=4,
 )
@@ -79,7 +79,7 @@ def parted(pods: Sequence[PodDemand], parts: Sequence[str]) -> list[PodDemand]:
     return [replace(pod, subgroup=part) for pod, part in zip(pods, parts, strict=True)]
 
 
-@given(st.data(), places, test_planning.gangs)
+@given(st.data(), places, test_planner.gangs)
 @settings(max_examples=150, deadline=None)
 def test_a_gang_is_placed_where_some_choice_of_domains_takes_all_of_its_parts(
     data: st.DataObject, cluster: list[Place], gang: list[Pod]
@@ -204,7 +204,7 @@ def racks_of(plan: Plan, pods: Sequence[PodDemand], cluster: ClusterState) -> di
 
 
 @pytest.mark.parametrize("choice", list(Choice))
-@given(data=st.data(), cluster=places, gang=test_planning.gangs)
+@given(data=st.data(), cluster=places, gang=test_planner.gangs)
 @settings(deadline=None, max_examples=50)
 def test_a_gang_waits_for_domains_that_would_take_its_parts_if_nothing_were_in_use(
     choice: Choice, data: st.DataObject, cluster: list[Place], gang: list[Pod]

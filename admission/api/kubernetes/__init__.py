@@ -1,4 +1,4 @@
-"""Objects of Kubernetes, decoded."""
+"""Decoded objects of Kubernetes."""
 
 __all__ = [
     "access_review",

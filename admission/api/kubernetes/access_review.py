@@ -1,4 +1,4 @@
-"""Who asks to see something, and what they ask for: values of TokenReview and SubjectAccessReview."""
+"""Users and permissions, as values of TokenReview and SubjectAccessReview."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from admission.api.values import names
 class Visitor:
     """A person or a program, as the API server knows it (authentication.k8s.io/v1, UserInfo).
 
-    extra: as pairs, sorted, so that a visitor can be the key of a mapping.
+    extra: as sorted pairs, so that a visitor can be a key of a mapping.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Visitor:
 
 
 class Question(NamedTuple):
-    """What somebody wants to do, in the words of RBAC. namespace and name: empty where it is about all of them."""
+    """A permission to check, in RBAC's terms. namespace and name: empty for all of them."""
 
     verb: str
     resource: str

@@ -1,4 +1,4 @@
-"""AdmissionReview (admission.k8s.io/v1): what the API server asks, and what it is answered."""
+"""AdmissionReview (admission.k8s.io/v1): the API server's requests, and the responses to them."""
 
 import base64
 import json
@@ -17,10 +17,10 @@ API_VERSION = "admission.k8s.io/v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """One request. obj and old are the objects as JSON, since a patch has to speak of the JSON as it was sent.
+    """One request. obj and old are the objects as JSON, since a patch refers to the JSON as it was sent.
 
-    username, user_uid, groups, extra: userInfo, whom the API server has authenticated. sent: the whole request, where
-    obj is only what most reviews need of the object.
+    username, user_uid, groups, extra: userInfo, the authenticated user. sent: the whole request, if obj has only those
+    fields of the object that most reviews need.
     """
 
     uid: str
@@ -41,18 +41,18 @@ class Review:
     old: Json | None = None
     sent: bytes = field(default=b"", repr=False, compare=False)
     trace: str = ""
-    """The trace that a pod which enters a queue is to carry on, as W3C's `traceparent`; empty where nobody traces."""
+    """The trace that a pod entering a queue continues, as W3C's `traceparent`; empty without tracing."""
 
     @property
     def maker(self) -> str:
-        """Return the UID of what controls a pod, by which its gang is known at admission; empty for other objects.
+        """Return the UID of a pod's controller, which identifies its gang at admission; empty for other objects.
 
-        For a Job's pods it is the gang's own.
+        For the pods of a Job it is the UID of the gang.
         """
         return controller_in(self.obj) if self.resource == "pods" else ""
 
     def whole(self) -> Json:
-        """Return the whole object, which is read again where obj is a part of it."""
+        """Return the whole object, decoding the request again if obj is only a part of it."""
         if not self.sent:
             return self.obj or {}
         found: Json = json.loads(self.sent)["request"]["object"]
@@ -67,14 +67,14 @@ class Verdict:
     patch: Patch = ()
     warnings: Sequence[str] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """For the API server's audit log."""
+    """Annotations in the API server's audit log."""
 
 
 ALLOWED = Verdict()
 
 
 def decode(body: Any) -> Review:
-    """Read an AdmissionReview. Raises MalformedObjectError, also when it is of another kind or version."""
+    """Decode an AdmissionReview. Raises MalformedObjectError, also for another kind or version."""
     reader = Reader(body)
     if reader.text("kind") != "AdmissionReview" or reader.text("apiVersion") != API_VERSION:
         reader.problem("", f"is not an AdmissionReview of {API_VERSION}")
@@ -103,7 +103,7 @@ def decode(body: Any) -> Review:
 
 
 def encode(uid: str, verdict: Verdict) -> dict[str, Any]:
-    """Write the response to the request with that uid."""
+    """Return the response to the request with that uid, as JSON."""
     response: dict[str, Any] = {"uid": uid, "allowed": verdict.denial is None}
     if verdict.denial is not None:
         response["status"] = _status(verdict.denial)
@@ -118,7 +118,7 @@ def encode(uid: str, verdict: Verdict) -> dict[str, Any]:
 
 
 def refuse_malformed(error: MalformedObjectError) -> Verdict:
-    """Return the denial of an object that cannot be read, with every problem."""
+    """Return the denial of a malformed object, with every problem."""
     return Verdict(denial=Denial(DenyReason.MALFORMED_REQUEST, str(error)))
 
 

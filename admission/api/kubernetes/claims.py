@@ -1,4 +1,4 @@
-"""Claims and claim templates (resource.k8s.io/v1), and the allocation that a claim may carry."""
+"""Claims, claim templates, and the allocations of claims (resource.k8s.io/v1)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ MAX_RESULTS = 32
 """Devices that one claim can hold: AllocationResultsMaxSize of resource.k8s.io/v1."""
 
 MAX_CONSUMERS = 256
-"""Pods, or groups of pods, that a claim can be reserved for: ResourceClaimReservedForMaxSize."""
+"""Pods, or groups of pods, for which a claim can be reserved: ResourceClaimReservedForMaxSize."""
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """Keeps a claim from being deleted while it is allocated: Finalizer of resource.k8s.io/v1."""
@@ -30,11 +30,11 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRequest:
-    """What one request, or one alternative of a `firstAvailable` request, asks for.
+    """The demand of one request, or of one alternative of a `firstAvailable` request.
 
-    admin_access: None where the request does not say. capacity: what it asks of each capacity of a device, by the name
-    that the slice writes; None where it asks for none. inexact: whether an amount of these is written so that
-    Kubernetes 1.36 adds it up wrongly (`1.5Gi`). derived: whether it names derived attributes (1.37, alpha).
+    admin_access: None if not set. capacity: the requested amount of each capacity of a device, by its name in the
+    slice; None without any. inexact: whether one of these amounts is written in a form that Kubernetes 1.36 adds up
+    wrongly (`1.5Gi`). derived: whether it names derived attributes (1.37, alpha).
     """
 
     name: str
@@ -78,7 +78,7 @@ class ClaimSpec:
 
     @property
     def asked(self) -> str:
-        """Return a text that is equal for all that ask for the same, whatever their `config`; written once."""
+        """Return a cached text that is equal for specs with equal requests and constraints, whatever their `config`."""
         if not self._asked:
             object.__setattr__(self, "_asked", repr((self.requests, self.constraints)))
         return self._asked
@@ -100,7 +100,7 @@ class AllocatedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """status.allocation; without a node selector the claim may be used on any node."""
+    """status.allocation; without a node selector the claim can be used on any node."""
 
     devices: tuple[AllocatedDevice, ...] = ()
     node_selector: NodeSelector | None = None
@@ -118,7 +118,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimTemplate:
-    """A ResourceClaimTemplate. claim_metadata: labels and annotations of the claims that it makes."""
+    """A ResourceClaimTemplate. claim_metadata: labels and annotations of the claims made from it."""
 
     meta: Meta
     spec: ClaimSpec
@@ -126,7 +126,7 @@ class ClaimTemplate:
 
 
 def upgraded(obj: Json) -> Json:
-    """Return a claim or a template in the shape of v1; in v1beta1 the fields of `exactly` stand in the request."""
+    """Return a claim or a template in the shape of v1; in v1beta1 the fields of `exactly` are in the request itself."""
     if obj.get("apiVersion") != "resource.k8s.io/v1beta1":
         return obj
     spec = obj.get("spec")
@@ -155,7 +155,7 @@ def _upgraded_request(request: Any) -> Any:
 
 
 def decode(obj: Json) -> Claim:
-    """Read a ResourceClaim."""
+    """Decode a ResourceClaim."""
     reader = Reader(obj)
     status = reader.child("status")
     result = Claim(
@@ -169,7 +169,7 @@ def decode(obj: Json) -> Claim:
 
 
 def decode_allocation(obj: Json) -> Allocation:
-    """Read status.allocation of a ResourceClaim."""
+    """Decode status.allocation of a ResourceClaim."""
     reader = Reader(obj)
     result = _allocation(reader)
     reader.finish("ResourceClaim", "status.allocation")
@@ -177,7 +177,7 @@ def decode_allocation(obj: Json) -> Allocation:
 
 
 def decode_template(obj: Json) -> ClaimTemplate:
-    """Read a ResourceClaimTemplate."""
+    """Decode a ResourceClaimTemplate."""
     reader = Reader(obj)
     spec = reader.child("spec")
     result = ClaimTemplate(
@@ -188,7 +188,7 @@ def decode_template(obj: Json) -> ClaimTemplate:
 
 
 def decode_spec(reader: Reader) -> ClaimSpec:
-    """Read a ResourceClaimSpec."""
+    """Decode a ResourceClaimSpec."""
     spec = reader.child("devices")
     return ClaimSpec(
         requests=tuple(map(_request, spec.children("requests"))),
@@ -205,7 +205,7 @@ def decode_spec(reader: Reader) -> ClaimSpec:
 
 
 def _config(spec: Reader) -> tuple[Json, ...]:
-    """Return `config` as it is; the names of requests in it must be texts."""
+    """Return `config` unchanged; request names in it must be strings."""
     for entry in spec.children("config"):
         entry.texts("requests")
     return spec.objects("config")
@@ -215,7 +215,7 @@ def _request(reader: Reader) -> Request:
     name = reader.required("name")
     if reader.raw("firstAvailable") not in (None, []):
         found = (_device_request(sub, sub.required("name")) for sub in reader.children("firstAvailable"))
-        # The API knows no admin access there and drops it.
+        # The API has no admin access in alternatives, and drops the field.
         alternatives = tuple(replace(alternative, admin_access=None) for alternative in found)
         return Request(name=name, alternatives=alternatives, first_available=True)
     if "exactly" not in reader:
@@ -256,7 +256,7 @@ def _allocated(reader: Reader) -> AllocatedDevice:
 
 
 def _is_inexact(text: str) -> bool:
-    """Return whether 1.36 adds an amount up wrongly: one of any size it changes in place, one above 2^63-1 wraps."""
+    """Return whether 1.36 adds an amount up wrongly: it modifies decimals in place, and wraps around above 2^63-1."""
     if quantities.is_decimal(text):
         return True
     try:

@@ -1,7 +1,7 @@
 """DeviceTaintRules: taints that administrators put on devices (resource.k8s.io/v1, v1beta2 before 1.37).
 
-One of them may be Muster's own, the fence of a driver: a taint that no claim tolerates, so that kube-scheduler leaves
-the driver's devices to Muster.
+Muster's own rules are fences: the taint of a driver's devices that no claim tolerates, so that kube-scheduler does not
+allocate them.
 """
 
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from admission.api.values.decoding import Json, Reader
 from admission.api.values.selectors import Taint
 
 FENCE = Taint(key="muster.dev/fence", value="Muster", effect="NoSchedule")
-"""The taint of every fence. NoSchedule leaves what is allocated already alone."""
+"""The taint of every fence. NoSchedule does not affect existing allocations."""
 
 _FENCE_NAME = "muster-fence-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaintRule:
-    """A DeviceTaintRule. driver, pool, device: None where the selector leaves them open.
+    """A DeviceTaintRule. driver, pool, device: None where the selector does not restrict them.
 
-    selects: whether there is a selector at all. Without one a rule matches nothing in 1.37, and every device in 1.36.
+    selects: whether the rule has a selector. Without one it matches no device in 1.37, and every device in 1.36.
     """
 
     meta: Meta
@@ -34,7 +34,7 @@ class TaintRule:
     device: str | None = None
 
     def matches(self, device: DeviceId) -> bool:
-        """Return whether the selector, if there is one, picks the device."""
+        """Return whether the selector matches the device; True without a selector (see `selects`)."""
         wanted = ((self.driver, device.driver), (self.pool, device.pool), (self.device, device.device))
         return all(name is None or name == has for name, has in wanted)
 
@@ -45,13 +45,13 @@ def fence_name(driver: str) -> str:
 
 
 def fenced(rule: TaintRule) -> str | None:
-    """Return the driver that a rule fences, going by its name and its taint's key; None for anybody else's rule."""
+    """Return the driver that a rule fences, by its name and its taint's key; None for a rule that is no fence."""
     ours = rule.meta.name.startswith(_FENCE_NAME) and rule.taint.key == FENCE.key
     return rule.meta.name.removeprefix(_FENCE_NAME) if ours else None
 
 
 def decode(obj: Json) -> TaintRule:
-    """Read a DeviceTaintRule."""
+    """Decode a DeviceTaintRule."""
     reader = Reader(obj)
     spec = reader.child("spec")
     selector = spec.child("deviceSelector")

@@ -14,7 +14,7 @@ from admission.api.values.selectors import NodeSelector, Taint
 
 
 class DeviceId(NamedTuple):
-    """What names a device in the whole cluster."""
+    """The cluster-wide identity of a device."""
 
     driver: str
     pool: str
@@ -33,7 +33,7 @@ class RequestDevice:
 
 
 class Version(str):
-    """A semantic version attribute; kept as its text, told apart from a string by its type."""
+    """A semantic version attribute: its text, distinguished from a string by its type."""
 
     __slots__ = ()
 
@@ -43,10 +43,10 @@ AttributeValue = str | int | bool | Version | tuple[str | int | bool | Version, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterUse:
-    """What a device draws from one counter set of its pool.
+    """The consumption of a device from one counter set of its pool.
 
-    grouped: whether it names compatibility groups (1.37, alpha): kube-scheduler ignores the slice while their gate is
-    off.
+    grouped: whether it names compatibility groups (1.37, alpha); kube-scheduler ignores such a slice while their
+    feature gate is off.
     """
 
     counter_set: str
@@ -56,7 +56,7 @@ class CounterUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidRange:
-    """Which amounts of a capacity a request may consume: from least, at most most, in steps from least on."""
+    """The amounts of a capacity that a request may consume: from least up to most, in steps that start at least."""
 
     least: Fraction | None = None
     most: Fraction | None = None
@@ -65,7 +65,7 @@ class ValidRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestPolicy:
-    """How a capacity is consumed (`requestPolicy`). default: by a request that names no amount."""
+    """How a capacity is consumed (`requestPolicy`). default: the amount of a request that names none."""
 
     default: Fraction | None = None
     values: tuple[Fraction, ...] = ()
@@ -76,8 +76,8 @@ class RequestPolicy:
 class Capacity:
     """An amount that a device offers.
 
-    text: as the slice writes it, since CEL tells `1Pi` from the same number of bytes written out. inexact: whether it
-    or its policy is written so that Kubernetes 1.36 adds it up wrongly (`1.5Gi`).
+    text: as in the slice, since CEL distinguishes `1Pi` from the same number of bytes in digits. inexact: whether it or
+    its policy is written in a form that Kubernetes 1.36 adds up wrongly (`1.5Gi`).
     """
 
     value: Fraction
@@ -90,8 +90,8 @@ class Capacity:
 class Device:
     """One device of a slice.
 
-    attributes and capacity: by name as the slice writes it (`model`, or `domain/model`). An attribute whose value is
-    missing or unknown has the value None: every selector fails on such a device.
+    attributes and capacity: by their names in the slice (`model`, or `domain/model`). An attribute whose value is
+    missing or of an unknown type has the value None: every selector fails on such a device.
     """
 
     name: str
@@ -112,8 +112,8 @@ class Device:
 class Slice:
     """A ResourceSlice.
 
-    per_device_nodes: None where the slice does not say, which is not the same as False. inexact: whether an amount of
-    its counters, or of what its devices draw, is written so that Kubernetes 1.36 adds it up wrongly.
+    per_device_nodes: None if not set, which differs from False. inexact: whether an amount of its counters, or of its
+    devices' consumption, is written in a form that Kubernetes 1.36 adds up wrongly.
     """
 
     meta: Meta
@@ -142,7 +142,7 @@ class DeviceClass:
 
 
 def decode_slice(obj: Json) -> Slice:
-    """Read a ResourceSlice."""
+    """Decode a ResourceSlice."""
     reader = Reader(obj)
     spec = reader.child("spec")
     pool = spec.child("pool")
@@ -166,7 +166,7 @@ def decode_slice(obj: Json) -> Slice:
 
 
 def decode_class(obj: Json) -> DeviceClass:
-    """Read a DeviceClass."""
+    """Decode a DeviceClass."""
     reader = Reader(obj)
     spec = reader.child("spec")
     result = DeviceClass(
@@ -180,7 +180,7 @@ def decode_class(obj: Json) -> DeviceClass:
 
 
 def cel_selectors(reader: Reader) -> tuple[str, ...]:
-    """Read the CEL texts of `selectors`, in order."""
+    """Decode the CEL texts of `selectors`, in order."""
     return tuple(selector.child("cel").required("expression") for selector in reader.children("selectors"))
 
 
@@ -236,7 +236,7 @@ def _capacity(reader: Reader) -> Capacity:
 
 
 def _texts(reader: Reader) -> Iterable[str]:
-    """Yield every amount of a capacity as it is written."""
+    """Yield the texts of all amounts of a capacity."""
     policy = reader.child("requestPolicy")
     span = policy.child("validRange")
     values = policy.raw("validValues")

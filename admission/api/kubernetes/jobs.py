@@ -1,4 +1,4 @@
-"""What makes pods: batch Jobs, and the pod templates of all that may be held as a whole.
+"""Batch Jobs, and the pod templates of workloads that can be held as a whole.
 
 Sizes of gangs come from here and from `owners`, never from a pod's label alone.
 """
@@ -16,11 +16,11 @@ from admission.api.values.decoding import Json, Reader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTemplate:
-    """One of a workload's pod templates, and what its controller makes of it at first.
+    """A pod template of a workload, and the pods that the controller first makes from it.
 
-    path: where it stands in the object. body: the template as JSON. pods: how many are made of it before any other
-    has to run. name: of its pods, up to their number. labels: those that the controller adds. counted: those of them
-    that tell parts of so many pods apart.
+    path: of the template in the object. body: the template as JSON. pods: the number of pods that the controller makes
+    from it without waiting for others to run. name: of its pods, without their number. labels: added by the controller.
+    counted: labels that number the parts of the template's pods, each with the pods per part.
     """
 
     path: tuple[str | int, ...]
@@ -31,15 +31,15 @@ class PodTemplate:
     counted: Mapping[str, int] = field(default_factory=dict)
 
     def parts_of(self, number: int) -> dict[str, str]:
-        """Return the labels that say which part a pod is of, by its number."""
+        """Return the labels that number a pod's parts, by the pod's number."""
         return {key: str(number // pods) for key, pods in self.counted.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspendable:
-    """A workload to be suspended or resumed as a whole. suspend: where in the object that is said.
+    """A workload to suspend or resume as a whole. suspend: the path of the field that suspends it.
 
-    versions: of its API group, the best first: which of them the API server knows is not known.
+    versions: of its API group, the best first, since the version that the API server serves is not known.
     """
 
     meta: Meta
@@ -53,10 +53,10 @@ class Suspendable:
 class Job:
     """A batch/v1 Job.
 
-    active: how many of its pods have not ended. failed: how many of its indexes have failed for good
-    (`backoffLimitPerIndex`): no pod is made for these any more.
-    deadline: how long after its start Kubernetes ends all of its pods, whether these have begun or not; None: never.
-    template: the pod template as JSON, to expand it into its pods offline, or while it is held as a whole; else empty.
+    active: the number of its pods that have not ended. failed: the number of its indexes that have failed for good
+    (`backoffLimitPerIndex`) and get no more pods.
+    deadline: the time after its start when Kubernetes ends all of its pods, started or not; None: never.
+    template: the pod template as JSON, to derive its pods offline, or while it is held as a whole; else empty.
     """
 
     meta: Meta
@@ -73,14 +73,14 @@ class Job:
 
     @property
     def together(self) -> int:
-        """Return how many pods run at the same time while nothing has succeeded."""
+        """Return how many pods run at the same time before any has succeeded."""
         return self.parallelism if self.completions is None else min(self.parallelism, self.completions)
 
     @property
     def left(self) -> int:
         """Return how many pods it still runs at a time: fewer than its parallelism towards its end.
 
-        Without a number of completions none is made any more after the first success (`pkg/controller/job`, v1.37.1).
+        Without `completions`, no pod is created after the first success (`pkg/controller/job`, v1.37.1).
         """
         if self.completions is None:
             return min(self.parallelism, self.active) if self.succeeded else self.parallelism
@@ -88,16 +88,16 @@ class Job:
 
 
 def decode_live(obj: Json) -> Job:
-    """Read a Job of a cluster, where its pods are made by others: without the template, most of what it says.
+    """Decode a Job of a live cluster, without its template, which is most of the object and not needed there.
 
-    One that Muster holds as a whole, or has held, keeps it: what it says is planned before its pods exist.
+    A Job that Muster holds as a whole, or has held, keeps its template: it is planned before its pods exist.
     """
     found = decode(obj)
     return found if names.HELD in found.meta.annotations else replace(found, template={})
 
 
 def decode(obj: Json) -> Job:
-    """Read a Job."""
+    """Decode a Job."""
     reader = Reader(obj)
     spec, status = reader.child("spec"), reader.child("status")
     ended = ("Complete", "Failed")
@@ -122,6 +122,6 @@ _INTERVAL = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 
 
 def _indexes(text: str) -> int:
-    """Return how many indexes a Job's status lists, as `1,3-5`; what is no interval counts for none."""
+    """Return how many indexes a Job's status lists, such as `1,3-5`; other text counts as none."""
     found = filter(None, map(_INTERVAL.fullmatch, text.split(",")))
     return sum(max(int(one[2] or one[1]) - int(one[1]) + 1, 0) for one in found)

@@ -1,4 +1,4 @@
-"""What every Kubernetes object carries: metadata, owners, and conditions of status."""
+"""The common parts of Kubernetes objects: metadata, owners, and conditions of status."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -60,7 +60,7 @@ class ConditionStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """metav1.Condition without its time, which is kept when the status does not change."""
+    """metav1.Condition without its time, which the writer keeps while the status does not change."""
 
     type: str
     status: ConditionStatus
@@ -69,7 +69,7 @@ class Condition:
 
 
 def decode(reader: Reader) -> Meta:
-    """Read `metadata` of the object that the reader stands on."""
+    """Decode `metadata` of the reader's object."""
     meta = reader.child("metadata")
     return Meta(
         name=meta.text("name"),
@@ -97,7 +97,7 @@ def _owner(reader: Reader) -> Owner:
 
 
 def name_in(obj: Any) -> str:
-    """Return `namespace/name` of a JSON object for messages, whatever shape it has."""
+    """Return `namespace/name` of a JSON value for messages, even of a malformed one."""
     meta = obj.get("metadata") if isinstance(obj, Mapping) else None
     if not isinstance(meta, Mapping):
         return "(unnamed)"
@@ -106,7 +106,7 @@ def name_in(obj: Any) -> str:
 
 
 def controller_in(obj: Any) -> str:
-    """Return the UID of what controls a JSON object, whatever shape it has; empty where nobody does."""
+    """Return the UID of a JSON value's controller, even of a malformed one; empty if it has none."""
     meta = obj.get("metadata") if isinstance(obj, Mapping) else None
     owners = meta.get("ownerReferences") if isinstance(meta, Mapping) else None
     listed = owners if isinstance(owners, list) else ()

@@ -1,4 +1,4 @@
-"""Nodes: what a pod needs of them besides devices."""
+"""Nodes and namespaces: their resources, taints and labels."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ Resources = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node. allocatable: None when the node says nothing, and then it limits nothing."""
+    """A node. allocatable: None when the node does not report it, which means no limit."""
 
     meta: Meta
     allocatable: Resources | None = None
@@ -30,14 +30,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Namespace:
-    """A namespace; queues choose them by label."""
+    """A namespace; queues select namespaces by their labels."""
 
     meta: Meta
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def decode(obj: Json) -> Node:
-    """Read a Node."""
+    """Decode a Node."""
     reader = Reader(obj)
     spec, status = reader.child("spec"), reader.child("status")
     result = Node(
@@ -51,7 +51,7 @@ def decode(obj: Json) -> Node:
 
 
 def decode_namespace(obj: Json) -> Namespace:
-    """Read a Namespace. It always carries the label kubernetes.io/metadata.name, as the API server sees to."""
+    """Decode a Namespace. It always has the label kubernetes.io/metadata.name, which the API server sets."""
     reader = Reader(obj)
     values = meta.decode(reader)
     reader.finish("Namespace", values.key)
@@ -59,7 +59,7 @@ def decode_namespace(obj: Json) -> Namespace:
 
 
 def decode_resources(reader: Reader, name: str) -> dict[str, int]:
-    """Read a ResourceList, rounded up to the unit that is counted."""
+    """Decode a ResourceList, with amounts rounded up to the unit of `Resources`."""
     values = reader.child(name)
     return {
         resource: values.parsed(resource, quantities.parse_millis if resource == "cpu" else quantities.parse_ceiling, 0)

@@ -1,8 +1,7 @@
-"""Objects whose controllers make pods, or make what makes them: as much of them as says how many start together.
+"""Workloads whose controllers make pods, directly or by other objects: how many pods start together.
 
-They are of many kinds and most are no part of Kubernetes; `workloads.kinds` knows each kind and reads it: how many pods
-there are, and which of them their controller makes first. What the pods look like is kept only of those that are held
-as a whole.
+Most of their kinds are not part of Kubernetes. `workloads.kinds` decodes each kind: the number of its pods, and which
+of them the controller makes first. Pod templates are kept only for workloads that are held as a whole.
 """
 
 from collections.abc import Mapping
@@ -13,12 +12,12 @@ from admission.api.kubernetes.jobs import PodTemplate
 from admission.api.kubernetes.meta import Meta
 
 UNSERVED = "the API server does not serve it"
-"""Why objects of a kind are not seen, where there can be none."""
+"""The reason why a kind has no objects in the store, if the API server does not serve it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Batch Jobs that are alike. jobs: how many; pods: how many each runs at a time; done: how many have succeeded."""
+    """Equal batch Jobs. jobs: their number; pods: how many each runs at a time; done: how many have succeeded."""
 
     jobs: int
     pods: int
@@ -27,10 +26,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wave:
-    """Pods that a controller makes without waiting for any other of them. They are one gang.
+    """Pods that a controller makes without waiting for others of them to run. They are one gang.
 
-    pods: how many run at a time. needed: how many must be there before one of them starts; fewer where the rest may
-    come later. parts: what it consists of, by role, where its pods are made by Jobs.
+    pods: how many run at a time. needed: how many must exist before one of them starts; fewer than `pods` where the
+    rest may start later. parts: its Jobs by role, if Jobs make its pods.
     """
 
     pods: int
@@ -40,14 +39,14 @@ class Wave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
-    """An object that pods belong to.
+    """A workload to which pods belong.
 
-    waves: what its controller makes at a time, by name; the first has the name "". roles: the wave of a pod, by what
-    the pod is to the object; a role that is not named here is of the wave "". attempt: which try of it this is, where
-    the object says so and not what it makes; empty for the first. deadline: how long after its start its controller
-    ends all of its pods; None: never. finished: whether it has ended, of kinds that may be held as a whole.
-    suspended and templates: whether it makes no pods, and what they would be; of objects that Muster holds as a whole,
-    or has held.
+    waves: the pods that its controller makes together, by wave; the first wave has the name "". roles: the name of the
+    wave for a pod's role in the workload; a role that is missing here belongs to the wave "". attempt: of the workload,
+    if the workload itself records it and its pods do not; empty for the first. deadline: the time after its start when
+    its controller ends all of its pods; None: never. finished: whether it has ended, for kinds that can be held as a
+    whole. suspended and templates: whether it makes no pods now, and its pod templates; only for workloads that Muster
+    holds as a whole, or has held.
     """
 
     meta: Meta

@@ -1,4 +1,4 @@
-"""Pods, as far as queueing, gangs and placement need them."""
+"""Pods: the fields that queueing, gangs and placement need."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,15 +29,15 @@ class Stage(StrEnum):
     """When a container runs."""
 
     INIT = "init"
-    """Before all others of its kind that come after it, and then no more."""
+    """Until it ends, before the next init container starts."""
     SIDECAR = "sidecar"
-    """From its turn among the init containers to the end."""
+    """From its turn among the init containers to the end of the pod."""
     MAIN = "main"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """What one container asks for: every resource that it names, in order of names, also those of which it wants 0."""
+    """The requests of one container: every resource that it names, sorted by name, including amounts of 0."""
 
     stage: Stage
     requests: tuple[tuple[str, int], ...] = ()
@@ -47,9 +47,9 @@ class Container:
 class Pod:
     """A pod.
 
-    requests: what its containers ask for together, as kube-scheduler counts it. containers: init containers, then the
-    others; only where one of them asks for an extended resource, which may be devices in disguise. generated_claims:
-    status, the pod's own name of a claim → the claim made from its template.
+    requests: the total of its containers, as kube-scheduler counts it. containers: init containers, then the others;
+    only if one of them requests an extended resource, which a DeviceClass may serve. generated_claims: from status, the
+    pod's own name of a claim → the claim made from its template.
     """
 
     meta: Meta
@@ -60,7 +60,7 @@ class Pod:
     claims: tuple[PodClaim, ...] = ()
     generated_claims: Mapping[str, str] = field(default_factory=dict)
     group: str = ""
-    """The PodGroup of Kubernetes that it is in, by name; it never changes."""
+    """The name of its PodGroup of Kubernetes; it never changes."""
     requests: Resources = field(default_factory=dict)
     containers: tuple[Container, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
@@ -68,13 +68,13 @@ class Pod:
     tolerations: tuple[Toleration, ...] = ()
     priority: int = 0
     deadline: timedelta | None = None
-    """After how long the kubelet ends it (`activeDeadlineSeconds`); None where it does not."""
+    """The time after its start when the kubelet ends it (`activeDeadlineSeconds`); None: never."""
     started: datetime | None = None
-    """When the kubelet took it on."""
+    """When the kubelet accepted it."""
     scheduler: str = "default-scheduler"
     service_account: str = ""
     mirror: bool = False
-    """A static pod's mirror, which the kubelet made: it runs already and cannot be held."""
+    """The mirror of a static pod, made by the kubelet: the pod runs already and cannot be held."""
 
     @property
     def gated(self) -> bool:
@@ -91,21 +91,21 @@ class Pod:
 
     @property
     def user(self) -> str:
-        """Return who made it, or the workload whose controller did; empty where the webhook has not seen that."""
+        """Return the user who created it, or its workload; empty where the webhook has not recorded that."""
         return self.meta.annotations.get(names.USER, "")
 
     def claim_name(self, claim: PodClaim) -> str | None:
-        """Return the name of the ResourceClaim behind one of the pod's claims; None while it is not made yet."""
+        """Return the name of the ResourceClaim for one of the pod's claims; None before it is created."""
         return claim.claim or self.generated_claims.get(claim.name)
 
 
 def decode_asks(spec: Reader) -> tuple[Resources, tuple[Container, ...]]:
-    """Read what a pod's spec asks for: its `requests` and its `containers`."""
+    """Decode the requests in a pod's spec: `Pod.requests` and `Pod.containers`."""
     return _requests(spec), _containers(spec)
 
 
 def decode(obj: Json) -> Pod:
-    """Read a Pod."""
+    """Decode a Pod."""
     reader = Reader(obj)
     spec, status = reader.child("spec"), reader.child("status")
     requests, containers = decode_asks(spec)
@@ -152,7 +152,7 @@ def _claim(reader: Reader) -> PodClaim:
 
 
 def _containers(spec: Reader) -> tuple[Container, ...]:
-    """Return the containers of a pod, if one of them asks for a resource that has a domain in its name."""
+    """Return the containers of a pod if one of them requests a resource with a domain in its name; else none."""
     found = [
         *(
             (Stage.SIDECAR if one.text("restartPolicy") == "Always" else Stage.INIT, one)
@@ -165,7 +165,7 @@ def _containers(spec: Reader) -> tuple[Container, ...]:
 
 
 def _requests(spec: Reader) -> Resources:
-    """Sum up a pod's requests as `k8s.io/component-helpers/resource` PodRequests does (v0.37.1).
+    """Return a pod's total requests as `k8s.io/component-helpers/resource` PodRequests does (v0.37.1).
 
     Containers and sidecars (init containers that restart always) run together; any other init container runs alone
     beside the sidecars before it. Pod-level requests and overhead are added on top of, or instead of, that.

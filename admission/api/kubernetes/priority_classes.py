@@ -1,4 +1,4 @@
-"""PriorityClasses: what the API server fills the priority of a pod in from, when it is created."""
+"""PriorityClasses, from which the API server sets the priority of new pods."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from admission.api.values.decoding import Json, Reader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityClass:
-    """A PriorityClass. is_default: whether pods that name none have it."""
+    """A PriorityClass. is_default: whether it applies to pods that name none."""
 
     meta: Meta
     value: int
@@ -17,7 +17,7 @@ class PriorityClass:
 
 
 def decode(obj: Json) -> PriorityClass:
-    """Read a PriorityClass."""
+    """Decode a PriorityClass."""
     reader = Reader(obj)
     found = PriorityClass(
         meta=meta.decode(reader), value=reader.integer("value"), is_default=reader.flag("globalDefault")

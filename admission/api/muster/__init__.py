@@ -1,4 +1,4 @@
-"""Objects of Muster, decoded."""
+"""Decoded objects of Muster."""
 
 __all__ = [
     "claim_policies",

@@ -1,8 +1,7 @@
-"""ClaimPolicies: what claims get when their author is silent, templates and conversions, and what claims may not ask.
+"""ClaimPolicies: defaults of claims, templates, conversions, and rules on claims.
 
-What is wrong with the shape of a policy is found here. Its CEL is judged by `admission.claimpolicy`, which knows the
-variables. What a policy copies into claims stays JSON as it is written, since that API grows with every release of
-Kubernetes.
+This module checks the shape of a policy. `admission.claimpolicy` checks its CEL, since it knows the variables. Parts
+that a policy copies into claims stay JSON, since that API grows with every release of Kubernetes.
 """
 
 from collections.abc import Mapping
@@ -19,14 +18,14 @@ from admission.api.values.names import QueueName
 from admission.api.values.selectors import LabelSelector
 
 MOST_DEVICES = 32
-"""The largest default of a count: what one claim can hold."""
+"""The largest default of a count: the number of devices that one claim can hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Default:
-    """What requests get that match. classes: the classes that they state, none for all; when: CEL, or no condition.
+    """Defaults for matching requests. classes: those that match, empty for all; when: a condition in CEL, or None.
 
-    device_class: replaces an alias, which is one of `classes`. selectors, tolerations, config: as a claim writes them.
+    device_class: replaces an alias, which is one of `classes`. selectors, tolerations, config: in the form of a claim.
     capacity: name → quantity. labels: of the claim or template.
     """
 
@@ -51,7 +50,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """An extended resource that becomes a request for devices of a class. selectors: as a claim writes them."""
+    """An extended resource that becomes a request for devices of a class. selectors: in the form of a claim."""
 
     resource: str
     device_class: str
@@ -60,7 +59,7 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimPolicy:
-    """A ClaimPolicy object. queues: none for all. variables: each may read those before it."""
+    """A ClaimPolicy object. queues: empty for all. variables: each may read those before it."""
 
     meta: Meta
     namespaces: LabelSelector = field(default_factory=LabelSelector)
@@ -78,12 +77,12 @@ class ClaimPolicy:
 
     @property
     def place(self) -> tuple[int, str]:
-        """Return what policies are sorted by: the lowest comes first."""
+        """Return the sort key of the policy; the lowest comes first."""
         return self.order, self.meta.name
 
 
 def decode(obj: Json) -> ClaimPolicy:
-    """Read a ClaimPolicy. Raises MalformedObjectError with every problem."""
+    """Decode a ClaimPolicy. Raises MalformedObjectError with every problem."""
     reader = Reader(obj)
     spec = reader.child("spec")
     result = ClaimPolicy(

@@ -1,4 +1,4 @@
-"""Gangs: the pods that must start together, and what the controller says of them."""
+"""Gangs: the pods that must start together, with their status."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from admission.api.values.reasons import Denial, EvictionReason, Hold
 
 
 class Phase(StrEnum):
-    """Where a gang stands."""
+    """The phase of a gang."""
 
     PENDING = "Pending"
     RESERVED = "Reserved"
@@ -53,9 +53,9 @@ Charge = Mapping[MeterName, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainWish:
-    """Where somebody wants pods: in one domain, which are the nodes that have one value of a label.
+    """A topology request for pods: to be in one domain, which is the set of nodes with one value of a label.
 
-    required: the label without which they do not start. preferred: one of which such a place is only tried first.
+    required: the label of a required domain. preferred: the label of a domain that is tried first.
     """
 
     required: str = ""
@@ -67,7 +67,7 @@ class DomainWish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyWish:
-    """Where a gang's author wants its pods. gang: all of them. subgroups: those of each subgroup."""
+    """The topology request of a gang. gang: for all of its pods. subgroups: for the pods of each subgroup."""
 
     gang: DomainWish = field(default_factory=DomainWish)
     subgroups: DomainWish = field(default_factory=DomainWish)
@@ -75,10 +75,10 @@ class TopologyWish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainReport:
-    """What became of a wish.
+    """The outcome of a topology request.
 
-    domains: where the pods are that have a node, in order; by the label that is required, or else by the one that is
-    preferred. preferred: the same by that one, where there are both.
+    domains: the domains of the pods that have a node, sorted; by the required label, else by the preferred one.
+    preferred: the domains by the preferred label, if there are both.
     """
 
     wish: DomainWish
@@ -88,7 +88,7 @@ class DomainReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyReport:
-    """Where a gang is together. gang: None where only its subgroups are. subgroups: by name, those that are to be."""
+    """The domains of a gang. gang: None if only its subgroups have a request. subgroups: by name, those with one."""
 
     gang: DomainReport | None = None
     subgroups: tuple[tuple[str, DomainReport], ...] = ()
@@ -96,9 +96,9 @@ class TopologyReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evicted:
-    """That a gang was taken back as a whole: why, when that was decided, and for which gang.
+    """The eviction of a whole gang. at: the time of the decision.
 
-    made_room_for: `namespace/name`; empty unless it was preempted or reclaimed.
+    made_room_for: `namespace/name` of the gang that it made room for; empty unless it was preempted or reclaimed.
     """
 
     reason: EvictionReason
@@ -109,10 +109,9 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """A Gang object as it is in the cluster: what its author wrote, and what is remembered between leaders.
+    """A Gang object in the cluster: its spec, and the state in its status that survives a change of leader.
 
-    placement: what its author asks for; None where the queue decides. placed and placed_because: what was used, and
-    why.
+    placement: as in the spec; None where the queue decides. placed and placed_because: the placement used, and why.
     """
 
     meta: Meta
@@ -128,7 +127,7 @@ class Gang:
     placed: str = ""
     placed_because: str = ""
     charges: Charge = field(default_factory=dict)
-    """What it was charged when its status was written."""
+    """Its charge when its status was written."""
     evictions: int = 0
     evicted: Evicted | None = None
     queued_since: datetime | None = None
@@ -136,18 +135,18 @@ class Gang:
 
     @property
     def line(self) -> str:
-        """Return what it has in common with those that its controller makes in its stead."""
+        """Return its lineage: equal for the gangs that its controller creates one after the other in its place."""
         return self.meta.annotations.get(names.LINE, "")
 
     @property
     def written_by_user(self) -> bool:
-        """Whether a user wrote it; otherwise the controller made it, and it says nothing that pods do not."""
+        """Whether a user created it; otherwise Muster's controller did, and its spec repeats what its pods say."""
         return self.meta.labels.get(names.MANAGED_BY) != names.FIELD_MANAGER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangReport:
-    """What the controller writes into a Gang's status."""
+    """The status of a Gang, as the controller writes it."""
 
     uid: GangUid
     namespace: str
@@ -160,28 +159,28 @@ class GangReport:
     pods: int = 0
     """Pods of the gang that exist."""
     expected: int = 0
-    """Pods that do not exist yet: those that its workload makes when it is resumed."""
+    """Pods that its workload will create when it is resumed."""
     hold: Hold | Denial | None = None
-    """Why it waits; a denial where it can never start as it is."""
+    """Why it waits; a denial where it can never start in its present form."""
     position: int | None = None
     plan: tuple[PlannedPod, ...] = ()
     charges: Charge = field(default_factory=dict)
     placement: str = ""
     placement_reason: str = ""
     topology: TopologyReport | None = None
-    """None where its pods may go anywhere."""
+    """None without a topology request."""
     start_estimate: datetime | None = None
     start_reason: str = ""
-    """When it is to start, and why then; or why nobody knows."""
+    """The reason for the estimate, or why there is none."""
     evictions: int = 0
     evicted: Evicted | None = None
-    """That it was taken back, until it runs again."""
+    """Its latest eviction, until it runs again."""
     queued_since: datetime | None = None
     next_try: datetime | None = None
     line: str = ""
-    """What it has in common with those that its controller makes in its stead; empty where it makes none."""
+    """Its lineage: equal for the gangs that its controller creates one after the other in its place; may be empty."""
     over: bool = False
-    """Nothing of it is left that could want its object, which Muster has made and takes away."""
+    """Whether nothing of it is left that needs its Gang object, so that Muster removes the object if it created it."""
 
     @property
     def key(self) -> str:
@@ -189,7 +188,7 @@ class GangReport:
 
 
 def decode(obj: Json) -> Gang:
-    """Read a Gang."""
+    """Decode a Gang."""
     reader = Reader(obj)
     spec, status = reader.child("spec"), reader.child("status")
     phase = status.text("phase", Phase.PENDING)
@@ -220,7 +219,7 @@ def decode(obj: Json) -> Gang:
 
 
 def decode_topology(reader: Reader) -> TopologyWish | None:
-    """Read the field `topology` of a Gang's spec."""
+    """Decode the field `topology` of a Gang's spec."""
     wanted = reader.child("topology")
     wish = TopologyWish(gang=decode_wish(wanted), subgroups=decode_wish(wanted.child("subgroups")))
     if wish.gang or wish.subgroups:
@@ -230,12 +229,12 @@ def decode_topology(reader: Reader) -> TopologyWish | None:
 
 
 def decode_wish(reader: Reader) -> DomainWish:
-    """Read the labels of one domain."""
+    """Decode the labels of one domain."""
     return DomainWish(required=reader.text("required"), preferred=reader.text("preferred"))
 
 
 def decode_evicted(reader: Reader) -> Evicted | None:
-    """Read the field `evicted` of a Gang's status; None where another release wrote a reason that this one lacks."""
+    """Decode `evicted` of a Gang's status; None if its reason is unknown, as one of another release may be."""
     reason, at = reader.text("reason"), reader.time("at")
     if reason not in set(EvictionReason) or at is None:
         return None

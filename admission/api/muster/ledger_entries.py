@@ -1,8 +1,8 @@
-"""What the ledger records: entries, their postings, and what is open after them.
+"""The ledger's entries, their postings, and the placements that are open after them.
 
-An `Entry` is one transaction of double entry. Its postings sum to zero for every meter. What it opens or closes beside
-amounts are *seats* (a pod's place on a node) and *holdings* (a claim's devices and charge), so that a controller that
-died half-way finds in the ledger what to finish or to take back.
+An `Entry` is one transaction of double-entry accounting. Its postings sum to zero for every meter. Besides amounts, it
+opens or closes *seats* (a pod's place on a node) and *holdings* (a claim's devices and charge), so that a controller
+that died half-way finds in the ledger what to finish or to withdraw.
 """
 
 from collections.abc import Mapping
@@ -15,39 +15,39 @@ from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, 
 
 
 class Kind(StrEnum):
-    """The movements of the ledger."""
+    """The kinds of entries."""
 
     GRANT = "grant"
     """A queue's nominal quota was set or changed."""
     RESERVE = "reserve"
     """A plan was granted."""
     SETTLE = "settle"
-    """The allocation that really happened replaced the plan."""
+    """The actual allocation replaced the plan."""
     RELEASE = "release"
-    """Claims are gone or deallocated, pods are gone."""
+    """Claims are gone or deallocated, or pods are gone."""
     EVICT = "evict"
-    """A gang was taken back before its claims were allocated, or as a whole."""
+    """A gang was evicted before its claims were allocated, or as a whole."""
     ADJUST = "adjust"
     """Reconciliation with the cluster."""
     USAGE = "usage"
-    """Meter-seconds used since the mark before, for budgets and fair shares; a mark itself."""
+    """Meter-seconds used since the previous mark, for budgets and fair shares; itself a mark."""
     CLOSE = "close"
-    """A period was closed: rows up to its end were archived, and what was open there is carried forward."""
+    """A period was closed: rows up to its end were archived, and the state at its end is carried forward."""
 
 
 class Bucket(StrEnum):
     """The accounts that every (queue, meter) has: in the meter's base unit, the last two in meter-seconds."""
 
     ENTITLEMENT = "entitlement"
-    """Where granted quota comes from; holds minus the nominal quota."""
+    """The source of granted quota; its balance is minus the nominal quota."""
     FREE = "free"
     """Nominal quota that is neither reserved nor used; negative while the queue borrows."""
     RESERVED = "reserved"
     USED = "used"
     SUPPLY = "supply"
-    """Where meter-seconds come from; holds minus what was spent."""
+    """The source of meter-seconds; its balance is minus that of SPENT."""
     SPENT = "spent"
-    """Meter-seconds that the queue has used, up to the latest usage entry."""
+    """Meter-seconds that the queue has used up to the latest usage entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Posting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """A pod's place: granted with the plan, given back when the pod is gone."""
+    """A pod's place on a node: opened when the plan is granted, closed when the pod is gone."""
 
     pod_uid: Uid
     pod: str
@@ -74,10 +74,10 @@ class Seat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """A claim's devices and charge; `settled` once the devices are those really allocated.
+    """A claim's devices and charge; `settled` once the devices are the allocated ones.
 
-    classes: how many devices, or shares of devices, it holds of each DeviceClass, or of an extended resource that a
-    device plugin serves.
+    classes: the number of devices, or shares of devices, by DeviceClass, or by extended resource that a device plugin
+    serves.
     """
 
     claim_uid: Uid
@@ -94,9 +94,9 @@ class Entry:
     """One transaction.
 
     key: idempotency key; a second entry with the same key is not recorded. actor: the program that decided.
-    reason: why, for people. on_behalf_of: the workload. user: who made it, as the API server knew them; empty where
-    nobody was seen. seats and holdings: those that the entry opens (reserve) or gives their final form (settle).
-    closes: UIDs of pods and claims whose seat or holding ends with it.
+    reason: why, for people. on_behalf_of: the workload. user: its creator's name in the API server; empty if not
+    recorded. seats and holdings: opened by the entry (reserve), or in their final form (settle). closes: UIDs of pods
+    and claims whose seat or holding it closes.
     """
 
     kind: Kind
@@ -118,11 +118,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """What a gang has open in the ledger: its queue, seats by pod UID, holdings by claim UID.
+    """The open part of a gang in the ledger: its queue, seats by pod UID, holdings by claim UID.
 
-    reserved_at: the time of its latest reservation. first_reserved: of the first since which it has had a seat all the
-    time; None in what was read from a ledger's tables, which keep the latest alone. user: who made its workload, as the
-    entry says that opened it.
+    reserved_at: the time of its latest reservation. first_reserved: the time since which it has had a seat without
+    interruption; None if read from the ledger's tables, which keep only the latest reservation. user: the creator of
+    its workload, from the entry that opened it.
     """
 
     gang_uid: GangUid
@@ -136,18 +136,18 @@ class Placement:
 
     @property
     def begun(self) -> datetime:
-        """Return since when it has had a seat, as far as that is known."""
+        """Return the time since which it has had a seat, as far as known."""
         return self.first_reserved or self.reserved_at
 
     @property
     def settled(self) -> bool:
-        """Whether every holding is of devices really allocated."""
+        """Whether every holding has the allocated devices."""
         return all(holding.settled for holding in self.holdings.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posted:
-    """Where an entry stands in the chain. `repeated` when its key was there already and nothing was written."""
+    """The place of an entry in the chain. repeated: its key was stored already, so nothing was written."""
 
     sequence: int
     digest: str
@@ -156,9 +156,9 @@ class Posted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetShare:
-    """What one cluster has taken of a budget that several share: meter-seconds spent and promised from start to end.
+    """One cluster's share of a budget that several clusters share. seconds: meter-seconds spent and promised.
 
-    limit: what all clusters together may take; start and end: the budget's period, which is part of its name.
+    limit: for all clusters together; start and end: the budget's period, which is part of its key.
     """
 
     queue: QueueName
@@ -171,7 +171,7 @@ class BudgetShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageInterval:
-    """Meter-seconds that a queue used from one mark of the books (or from where the question begins) to the next."""
+    """Meter-seconds that a queue used from one mark of the books (or the requested start) to the next."""
 
     queue: QueueName
     meter: MeterName

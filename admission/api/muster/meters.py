@@ -1,4 +1,4 @@
-"""Meters: what is counted, and in which unit."""
+"""Meters: the rules that turn devices into amounts of a unit."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,7 +20,7 @@ class Measure(StrEnum):
 
 
 class AdminAccess(StrEnum):
-    """Whether devices given for administration are charged."""
+    """Whether devices with admin access are charged."""
 
     FREE = "Free"
     CHARGE = "Charge"
@@ -28,7 +28,7 @@ class AdminAccess(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One rule of a meter. name: the capacity or the counter that is measured; expression: the CEL price."""
+    """One rule of a meter. name: of the measured capacity or counter; expression: the price in CEL."""
 
     classes: tuple[str, ...]
     measure: Measure
@@ -54,12 +54,12 @@ class Meter:
 
     @property
     def classes(self) -> frozenset[str]:
-        """Return every device class that the meter knows."""
+        """Return every device class that the meter's sources name."""
         return frozenset(name for source in self.sources for name in source.classes)
 
 
 def decode(obj: Json) -> Meter:
-    """Read a Meter."""
+    """Decode a Meter."""
     reader = Reader(obj)
     spec = reader.child("spec")
     admin = spec.text("adminAccess", AdminAccess.FREE)
@@ -78,7 +78,7 @@ def decode(obj: Json) -> Meter:
 
 
 def _extended_resources(spec: Reader) -> tuple[str, ...]:
-    """Read names that Kubernetes takes for extended resources (`pkg/apis/core/helper`, IsExtendedResourceName)."""
+    """Decode names of extended resources by the rule of Kubernetes (`pkg/apis/core/helper`, IsExtendedResourceName)."""
     listed = spec.texts("extendedResources")
     for at, name in enumerate(listed):
         if "/" not in name or "kubernetes.io/" in name:

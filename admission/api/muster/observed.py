@@ -1,6 +1,6 @@
-"""What a reader of the cluster sees: objects together with what the controller has written into their status.
+"""Objects together with their status, for readers of the cluster such as the dashboard.
 
-The controller decides by specs alone; who only shows the cluster wants both, and since when it is so.
+The controller decides by specs alone; readers need the status too, and since when a gang has been held.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class ObservedQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedGang:
-    """A Gang and its status. held_since: since when it waits for its present reason."""
+    """A Gang and its status. held_since: the time since which it has waited for its present reason."""
 
     meta: Meta
     report: GangReport
@@ -60,13 +60,13 @@ class ObservedObjects:
 
 
 def decode_queue(obj: Json) -> ObservedQueue:
-    """Read a Queue with its status. Raises MalformedObjectError."""
+    """Decode a Queue with its status. Raises MalformedObjectError."""
     queue = queues.decode(obj)
     return ObservedQueue(meta=queue.meta, queue=queue, report=status_views.queue(obj))
 
 
 def decode_gang(obj: Json) -> ObservedGang:
-    """Read a Gang with its status. Raises MalformedObjectError."""
+    """Decode a Gang with its status. Raises MalformedObjectError."""
     gang = gangs.decode(obj)
     return ObservedGang(
         meta=gang.meta,

@@ -11,7 +11,7 @@ REASON = "PolicyViolation"
 
 
 class Action(StrEnum):
-    """What happens where a rule's expression is false."""
+    """The effect of a rule whose expression is false."""
 
     DENY = "Deny"
     WARN = "Warn"
@@ -20,7 +20,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """One of spec.variables: `variables.NAME` in what comes after it."""
+    """One of spec.variables: `variables.NAME` in the expressions after it."""
 
     name: str
     expression: str
@@ -28,7 +28,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One of spec.rules. message_expression: CEL that writes the message; empty where there is none."""
+    """One of spec.rules. message_expression: CEL that returns the message; empty if there is none."""
 
     cel: str
     message: str
@@ -38,12 +38,12 @@ class Rule:
 
 
 def decode_variables(spec: Reader) -> tuple[Variable, ...]:
-    """Read spec.variables of a ClaimPolicy; problems go to the reader."""
+    """Decode spec.variables of a ClaimPolicy; problems go to the reader."""
     return tuple(_variables(spec))
 
 
 def decode(spec: Reader) -> tuple[Rule, ...]:
-    """Read spec.rules of a ClaimPolicy; problems go to the reader."""
+    """Decode spec.rules of a ClaimPolicy; problems go to the reader."""
     return tuple(map(_rule, spec.children("rules")))
 
 

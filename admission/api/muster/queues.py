@@ -1,4 +1,4 @@
-"""Queues: a team's entitlement, who may enter, in which order they start, and what they may spend."""
+"""Queues: quotas, budgets, the namespaces that may enter, and the order in which gangs start."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -17,14 +17,14 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class QueueingStrategy(StrEnum):
-    """Whether a head that cannot start holds back those behind it."""
+    """Whether a head that cannot start blocks the gangs behind it."""
 
     BEST_EFFORT_FIFO = "BestEffortFIFO"
     STRICT_FIFO = "StrictFIFO"
 
 
 class PlacementMode(StrEnum):
-    """Who picks the devices."""
+    """Whether Muster or kube-scheduler picks the devices."""
 
     AUTO = "Auto"
     ALLOCATE = "Allocate"
@@ -33,12 +33,12 @@ class PlacementMode(StrEnum):
 
 
 class HoldAt(StrEnum):
-    """What waits until a gang may start."""
+    """How a gang is held until it may start."""
 
     POD = "Pod"
-    """Its pods exist, behind their gates."""
+    """Its pods exist and are gated."""
     WORKLOAD = "Workload"
-    """What makes them is suspended, where it can be, and no pod exists."""
+    """Its workload is suspended, if its kind can be, and has no pods."""
 
 
 class StopPolicy(StrEnum):
@@ -50,14 +50,14 @@ class StopPolicy(StrEnum):
 
 
 class UnmeteredClasses(StrEnum):
-    """What happens to claims of a class that no meter counts."""
+    """The treatment of claims of a class that no meter counts."""
 
     REFUSE = "Refuse"
     ALLOW = "Allow"
 
 
 class Period(StrEnum):
-    """The calendar period after which a budget is full again. A week begins on Monday, as ISO 8601 has it."""
+    """The calendar period after which a budget is full again. A week begins on Monday, as in ISO 8601."""
 
     DAY = "Day"
     WEEK = "Week"
@@ -67,19 +67,19 @@ class Period(StrEnum):
 
 
 class OnExhausted(StrEnum):
-    """What happens to a gang that the remaining budget cannot pay for."""
+    """The treatment of a gang whose cost exceeds the remaining budget."""
 
     HOLD = "Hold"
     WARN = "Warn"
 
 
 class Scope(StrEnum):
-    """Whose use a budget pays for. Our addition: Kueue has neither budgets nor quota across clusters."""
+    """The use that a budget limits. Not from Kueue, which has neither budgets nor quota across clusters."""
 
     CLUSTER = "Cluster"
-    """That of this cluster's queue."""
+    """The use of this cluster's queue."""
     GLOBAL = "Global"
-    """That of the queues of this name in all clusters that share the ledger's database: one balance for all."""
+    """The use of the queues of this name in all clusters that share the ledger's database: one balance for all."""
 
 
 class WithinQueue(StrEnum):
@@ -90,7 +90,7 @@ class WithinQueue(StrEnum):
 
 
 class Reclaim(StrEnum):
-    """Which gangs of queues that borrow may be evicted for a gang whose queue takes its nominal quota back."""
+    """Which gangs of borrowing queues may be evicted for a gang whose queue reclaims its nominal quota."""
 
     NEVER = "Never"
     LOWER_PRIORITY = "LowerPriority"
@@ -109,7 +109,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What a queue and those below it may spend of a meter, in meter-seconds.
+    """The meter-seconds that a queue and its descendants may spend of a meter.
 
     Either a `period` of the calendar of `time_zone` (IANA), or a fixed window from `start`, inclusive, to `end`,
     exclusive; both in UTC and whole seconds.
@@ -127,7 +127,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairSharing:
-    """A queue's part in the order between queues. weight: 0 comes last. half_life: 0 where only present use counts."""
+    """A queue's fair-sharing settings. weight: 0 comes last. half_life: 0 if only present use counts."""
 
     weight: Fraction = Fraction(1)
     half_life: timedelta = timedelta(0)
@@ -135,7 +135,7 @@ class FairSharing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """Who may be evicted, as whole gangs, to make room for a gang of this queue."""
+    """Which gangs may be evicted, as a whole, to make room for a gang of this queue."""
 
     within_queue: WithinQueue = WithinQueue.NEVER
     reclaim: Reclaim = Reclaim.NEVER
@@ -154,9 +154,8 @@ class Requeue:
 class Queue:
     """A Queue object.
 
-    namespaces: None for a queue that nobody enters directly (a parent). aliases: what other systems call it.
-    fair_sharing: None where the queue does not take part in fair sharing. max_runtime and default_runtime: None where
-    none is known.
+    namespaces: None for a queue that no pod enters directly (a parent). aliases: its names in other systems.
+    fair_sharing: None if the queue declares no fair sharing. max_runtime and default_runtime: None if not set.
     """
 
     meta: Meta
@@ -189,7 +188,7 @@ class Queue:
 
 
 def decode(obj: Json) -> Queue:
-    """Read a Queue."""
+    """Decode a Queue."""
     reader = Reader(obj)
     spec = reader.child("spec")
     longest, default = _runtimes(spec)
@@ -237,7 +236,7 @@ def _limit(reader: Reader, name: str) -> int | None:
 
 
 def _budgets(spec: Reader) -> tuple[Budget, ...]:
-    """Read the budgets. Those of one meter and span differ in scope or in what happens when they are exhausted."""
+    """Decode the budgets. Budgets of one meter and span must differ in scope or onExhausted."""
     found: list[Budget] = []
     for reader in spec.children("budgets"):
         budget = _budget(reader)
@@ -279,7 +278,7 @@ def _seconds(reader: Reader) -> int:
 
 
 def _moment(reader: Reader, name: str) -> datetime | None:
-    """Read a time, in UTC and cut down to the second, which is as fine as use is counted."""
+    """Decode a time, in UTC and cut to the second, since use is counted in whole seconds."""
     time = reader.time(name)
     if time is None:
         return None
@@ -317,7 +316,7 @@ def _preemption(reader: Reader) -> Preemption:
 
 
 def _runtimes(spec: Reader) -> tuple[timedelta | None, timedelta | None]:
-    """Read the longest runtime and that of gangs that state none."""
+    """Decode maxRuntime and defaultRuntime."""
     longest = spec.parsed("maxRuntime", durations.parse_positive, None)
     default = spec.parsed("defaultRuntime", durations.parse_positive, None)
     if longest is not None and default is not None and default > longest:

@@ -1,4 +1,4 @@
-"""What the controller writes into the status of queues, meters and policies, and the Events it publishes."""
+"""Reports that the controller writes into the status of queues, meters and policies, and the Events that it emits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from admission.api.values.reasons import DenyReason, EventReason, EvictionReason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeterUse:
-    """A queue's use of one meter, in base units. pending: what its waiting gangs would be charged, where known."""
+    """A queue's use of one meter, in base units. pending: the charges of its waiting gangs, as far as known."""
 
     nominal: int = 0
     reserved: int = 0
@@ -27,9 +27,9 @@ class MeterUse:
 class BudgetUse:
     """One budget of a queue in its present period, in meter-seconds.
 
-    promised: what the gangs that were admitted may still use in the time that they are paid for. left: negative when it
-    is overspent. Of a Global budget, all clusters have spent and promised `elsewhere` beside this one. start and end
-    are None outside of a fixed window, when the budget limits nothing.
+    promised: what admitted gangs may still use within their paid runtime. left: negative when it is overspent.
+    elsewhere: what the other clusters have spent and promised of a Global budget. start and end are None outside of a
+    fixed window, where the budget limits nothing.
     """
 
     meter: MeterName
@@ -71,7 +71,7 @@ class ConditionReport:
 
 
 NoticeReason = EventReason | HoldReason | EvictionReason | DenyReason
-"""An Event may tell what else is told of a gang: all of them are in docs/reasons.md."""
+"""An Event may have any reason that statuses and denials have; docs/reasons.md lists all of them."""
 
 
 class EventType(StrEnum):
@@ -95,4 +95,4 @@ class Notice:
     message: str
     action: str = "Admission"
     gang_uid: str = ""
-    """Of the gang that it tells of, if it does of one."""
+    """The UID of the gang that the Event is about, if any."""

@@ -1,7 +1,7 @@
-"""What Muster's objects say in their status, for whoever asks a cluster: the commands and the dashboard.
+"""Decoding of the statuses of Muster's objects into reports, for the commands and the dashboard.
 
-The controller writes these from the same reports (`writers.status`); here they are read back. A field that an older
-or newer Muster does not write is left at its default.
+The controller writes statuses from the same reports (`writers.status`). A field that an older or newer Muster does not
+write has its default.
 """
 
 from typing import TypeVar
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def gang(obj: Json) -> GangReport:
-    """Read a Gang with its status. Raises MalformedObjectError."""
+    """Decode a Gang with its status. Raises MalformedObjectError."""
     known = gangs.decode(obj)
     reader = Reader(obj)
     status = reader.child("status")
@@ -69,7 +69,7 @@ def _domains(reader: Reader) -> DomainReport:
 
 
 def queue(obj: Json) -> QueueReport:
-    """Read a Queue's status. Raises MalformedObjectError."""
+    """Decode a Queue's status. Raises MalformedObjectError."""
     reader = Reader(obj)
     values = meta.decode(reader)
     status = reader.child("status")
@@ -93,7 +93,7 @@ def _hold(reader: Reader) -> Hold | Denial:
         return Hold(HoldReason(reason), message, details)
     if reason in set(DenyReason):
         return Denial(DenyReason(reason), message, details)
-    # Written by a newer Muster: its sentence still says it.
+    # Written by a newer Muster: the message keeps its reason.
     return Hold(HoldReason.NOT_SIMULATED, f"{reason}: {message}", details)
 
 

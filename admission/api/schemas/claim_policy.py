@@ -1,4 +1,4 @@
-"""The schema of ClaimPolicy: what claims get when their author is silent, and what they may not ask."""
+"""The schema of ClaimPolicy: defaults of claims, templates, conversions, and rules on claims."""
 
 from admission.api.schemas import fields, kubernetes
 from admission.api.schemas.fields import Schema
@@ -15,7 +15,7 @@ COLUMNS = (
 )
 
 GIVEN = ("deviceClassName", "count", "selectors", "tolerations", "capacity", "config", "labels")
-"""What an entry of `defaults` may give; each has at least one."""
+"""The fields of an entry of `defaults`, of which each entry has at least one."""
 
 
 def schema() -> Schema:

@@ -72,11 +72,11 @@ def _definition(
 
 
 def _whole(kind: str, schema: Schema) -> Schema:
-    """Add the fields that every object has to the schema of one kind."""
+    """Return the schema of one kind with the fields that every object has."""
     common = {
         "apiVersion": fields.text(f"The version of the object's schema: {names.API_VERSION}."),
         "kind": fields.text(f"The kind of the object: {kind}."),
-        # The API server brings the schema of metadata with it, and refuses another one, even a description.
+        # The API server has its own schema of metadata, and refuses any other, even a description.
         "metadata": {"type": "object"},
     }
     return schema | {"properties": common | schema["properties"]}

@@ -1,8 +1,8 @@
-"""Building blocks of structural schemas: every function returns a new mapping in the shape that a CRD holds.
+"""Building blocks of structural schemas: every function returns a new mapping in the shape of a CRD.
 
-The description comes first and is never optional: `kubectl explain` is the manual that people have at hand. Constraints
-are named as in JSON Schema. Strings, lists and maps are always bounded: the API server estimates the cost of a
-validation rule from these bounds and refuses a CRD whose rules might be expensive.
+The description comes first and is required, since `kubectl explain` shows it. Constraints are named as in JSON Schema.
+Strings, lists and maps are always bounded: the API server estimates the cost of a validation rule from these bounds and
+refuses a CRD whose rules might be expensive.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ CAMEL_CASE = r"^[A-Z][A-Za-z0-9]*$"
 DURATION = r"^([0-9]{1,5}(\.[0-9]{1,3})?(h|m|s|ms)){1,4}$"
 
 WHOLE = r"^[+-]?([0-9]{1,38}([kMGTPE]|[KMGTPE]i|[eE][0-9]{1,2})?|[0-9]{1,19}\.[0-9]{1,18}([kMGTPE]|[KMGTPE]i))$"
-"""A quantity without the suffixes below one, and with decimals only before a suffix: what may be a whole number."""
+"""A quantity without suffixes below one, and with decimals only before a suffix, so that it may be a whole number."""
 
 QUANTITY = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?$"
 
@@ -24,23 +24,23 @@ HOURS = (
     r"^[+-]?([0-9]{1,35}([kMGTPE]|[KMGTPE]i|[eE][0-9]{1,2})?"
     r"|[0-9]{1,15}(\.[0-9]{1,4}|m)|[0-9]{1,15}\.[0-9]{1,9}([kMGTPE]|[KMGTPE]i))$"
 )
-"""Of the numbers without a large suffix, four decimals are all that can be a whole number of seconds."""
+"""Without a large suffix, a number of hours with more than four decimals is not a whole number of seconds."""
 
 STEPS_OF_HOURS = "([.][0-9]{0,2}|[.][0-9]{2}[05]|[.][0-9]{2}(00|25|50|75)|[05]m)$"
-"""A decimal number of hours is whole in seconds where 400 times it is whole, as 3600 is 400 times 9."""
+"""A decimal number of hours is whole in seconds if 400 times it is, since 3600 = 400 x 9, and 9 is prime to 10."""
 
 HOURS_SEEN = r"^-?[0-9]{1,40}(\.[0-9]{1,4})?$"
 
 DECIMAL = r"^[0-9]{1,9}(\.[0-9]{1,9})?m?$"
 
 LONGEST_NAME = 63
-"""Queues and meters are named in labels of pods, in metrics and in the ledger; the label is the narrowest."""
+"""Names of queues and meters appear in labels of pods, in metrics and in the ledger; a label has the lowest limit."""
 
 LONGEST_AMOUNT = 40
 
 
 def rule(expression: str, message: str, **more: Any) -> Schema:
-    """Return a CEL rule; the message says what to change, and `fieldPath` may point at the field to change."""
+    """Return a CEL rule; the message says what to change, and `fieldPath` may name the field to change."""
     return {"rule": one_line(expression), "message": one_line(message), **more}
 
 
@@ -54,7 +54,7 @@ def text(description: str, **constraints: Any) -> Schema:
 
 
 def integer(description: str, **constraints: Any) -> Schema:
-    """Return a whole number; 32 bits unless `format` says otherwise."""
+    """Return a whole number; of 32 bits unless `format` is given."""
     return _block("integer", description, {"format": "int32", **constraints})
 
 
@@ -63,7 +63,7 @@ def flag(description: str, **constraints: Any) -> Schema:
 
 
 def choice(description: str, *members: str, **constraints: Any) -> Schema:
-    """Return one of several words; members and default may be of a StrEnum."""
+    """Return an enum of strings; members and default may be of a StrEnum."""
     plain = {key: str(value) if key == "default" else value for key, value in constraints.items()}
     return _block("string", description, {"enum": [str(member) for member in members], **plain})
 
@@ -109,7 +109,7 @@ def mapping(description: str, value: Schema, *, most: int) -> Schema:
 
 
 def open_record(description: str, properties: dict[str, Schema], **constraints: Any) -> Schema:
-    """Return an object that keeps fields that the schema does not know, for what another API defines."""
+    """Return an object that keeps unknown fields, for parts that another API defines."""
     return record(description, properties, **constraints) | {"x-kubernetes-preserve-unknown-fields": True}
 
 
@@ -129,12 +129,12 @@ def qualified_name(description: str, **constraints: Any) -> Schema:
 
 
 def cel(description: str, **constraints: Any) -> Schema:
-    """Return a CEL expression, as long as DRA allows one to be (10 KiB)."""
+    """Return a CEL expression of at most 10 KiB, as in DRA."""
     return text(description, minLength=1, maxLength=10240, **constraints)
 
 
 def duration(description: str, **constraints: Any) -> Schema:
-    """Return a span of time that is longer than nothing, in the notation of Go."""
+    """Return a duration longer than 0, in the notation of Go."""
     block = text(description, minLength=2, maxLength=32, pattern=DURATION, **constraints)
     return ruled(
         block, rule("duration(self) > duration('0s')", "must be longer than 0s, for example 90s, 30m or 1h30m")
@@ -147,7 +147,7 @@ def time(description: str, **constraints: Any) -> Schema:
 
 
 def amount(description: str, **constraints: Any) -> Schema:
-    """Return a whole amount of a meter's base unit; a number is taken as well as its text."""
+    """Return a whole amount of a meter's base unit, as a number or as text."""
     return ruled(
         _int_or_string(description, WHOLE, constraints),
         rule("type(self) == int ? self >= 0 : !self.startsWith('-')", "must not be negative; write 0 for none"),
@@ -159,7 +159,7 @@ def amount(description: str, **constraints: Any) -> Schema:
 
 
 def hours(description: str, **constraints: Any) -> Schema:
-    """Return meter-hours: more than none, and a whole number of meter-seconds."""
+    """Return meter-hours: more than 0, and a whole number of meter-seconds."""
     return ruled(
         _int_or_string(description, HOURS, constraints),
         rule(
@@ -179,19 +179,19 @@ def decimal(description: str, **constraints: Any) -> Schema:
 
 
 def amount_seen(description: str) -> Schema:
-    """Return an amount that Muster writes into a status: always text, so that no reader loses digits."""
+    """Return an amount in a status: always text, so that no reader loses digits."""
     return text(description, maxLength=LONGEST_AMOUNT, pattern=WHOLE)
 
 
 def hours_seen(description: str) -> Schema:
-    """Return meter-hours that Muster writes into a status: a decimal number as text."""
+    """Return meter-hours in a status: a decimal number as text."""
     return text(description, maxLength=LONGEST_AMOUNT + 6, pattern=HOURS_SEEN)
 
 
 def column(name: str, kind: str, path: str, description: str, *, wide: bool = False) -> Schema:
     """Return a column of `kubectl get`; a wide one shows with `-o wide` only.
 
-    A priority of 0 is left out, as the API server does: whoever else applies the same CRD would conflict with it.
+    A priority of 0 is omitted, as by the API server: otherwise another client that applies the same CRD would conflict.
     """
     seen = {"name": name, "type": kind, "jsonPath": path, "description": one_line(description)}
     return seen | {"priority": 1} if wide else seen
@@ -207,16 +207,16 @@ def one_line(words: str) -> str:
 
 
 def _unread(pattern: str) -> str:
-    """Return CEL that is true of a number, and of text that the pattern refuses anyway.
+    """Return CEL that is true for a number, and for text that the pattern refuses anyway.
 
-    The API server asks the rules as well where the pattern has refused, and quantity('1e999999999') would keep it busy
-    for longer than a request may take.
+    The API server evaluates the rules even if the pattern does not match, and quantity('1e999999999') would take longer
+    than a request may.
     """
     return f"type(self) == int || !self.matches(r'{pattern}')"
 
 
 def _int_or_string(description: str, pattern: str, constraints: dict[str, Any]) -> Schema:
-    # Such a schema has no `type` of its own: the API server adds one of the two while it validates.
+    # Without `type`: the API server adds one of the two while it validates.
     return {
         "description": one_line(description),
         "x-kubernetes-int-or-string": True,

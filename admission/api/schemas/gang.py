@@ -1,4 +1,4 @@
-"""The schema of Gang: the pods that must start together, and why they wait or where they go."""
+"""The schema of Gang: the pods that must start together, with the reason for their hold or their plan."""
 
 from enum import StrEnum
 
@@ -17,7 +17,7 @@ COLUMNS = (
     fields.column("Priority", "integer", ".spec.priority", "Its priority.", wide=True),
     fields.column("Placement", "string", ".status.placement", "Who picks its devices.", wide=True),
     fields.column("Evictions", "integer", ".status.evictions", "How often it was taken back.", wide=True),
-    # No date: kubectl shows dates as ages, and one that lies ahead as "<invalid>".
+    # Not of type date: kubectl shows dates as ages, and a future date as "<invalid>".
     fields.column("Start", "string", ".status.startEstimate", "When it may start.", wide=True),
     fields.column("Message", "string", ".status.hold.message", "Why it waits, in words.", wide=True),
     fields.age(),

@@ -1,8 +1,8 @@
-"""Shapes that Kubernetes defines and Muster's objects hold: label selectors, conditions, and parts of claims.
+"""Schemas of the parts of Muster's objects that Kubernetes defines: label selectors, conditions, and parts of claims.
 
-Claims (resource.k8s.io/v1) grow with every release of Kubernetes. What Muster copies from a policy into a claim is
-therefore described where Muster reads it and otherwise kept as written: the API server judges it when Muster creates
-the claim, with the rules of its own version. A full copy here would drop the fields that it does not know yet.
+Claims (resource.k8s.io/v1) grow with every release of Kubernetes. So the parts that Muster copies from a policy into a
+claim are described only where Muster reads them, and otherwise kept as written: the API server validates them when
+Muster creates the claim, by the rules of its own version. A full schema here would drop fields that it does not know.
 """
 
 from admission.api.schemas import fields
@@ -52,7 +52,7 @@ def _label_expression() -> Schema:
 
 
 def conditions(*described: str) -> Schema:
-    """Return the standard list of metav1.Condition; `described` says which types appear and what they mean."""
+    """Return the standard list of metav1.Condition. described: sentences on the types that appear."""
     condition = fields.record(
         "What is known about one side of the object's state.",
         {
@@ -83,7 +83,7 @@ def generation(
 
 
 def device_selectors(description: str) -> Schema:
-    """Return selectors as a device request of a claim writes them."""
+    """Return selectors in the form of a claim's device request."""
     expression = fields.cel(
         "A CEL expression over `device` that is true for the devices wanted. Example: device.driver == "
         "'gpu.example.com' && device.attributes['gpu.example.com'].model == 'H100'."
@@ -97,7 +97,7 @@ def device_selectors(description: str) -> Schema:
 
 
 def device_tolerations(description: str) -> Schema:
-    """Return tolerations as a device request of a claim writes them."""
+    """Return tolerations in the form of a claim's device request."""
     toleration = fields.open_record(
         "One toleration. Fields that are not described here are kept as they are written.",
         {
@@ -116,7 +116,7 @@ def device_tolerations(description: str) -> Schema:
 
 
 def device_config(description: str) -> Schema:
-    """Return configuration for drivers as a claim writes it."""
+    """Return configuration for drivers in the form of a claim."""
     config = fields.open_record(
         "Configuration of one driver. Fields that are not described here are kept as they are written.",
         {
@@ -138,7 +138,7 @@ def device_config(description: str) -> Schema:
 
 
 def claim_spec(description: str) -> Schema:
-    """Return a ResourceClaimSpec: described where Muster reads it, otherwise kept as it is written."""
+    """Return a ResourceClaimSpec: described where Muster reads it, otherwise kept as written."""
     devices = fields.open_record(
         "The devices that the claim asks for.",
         {

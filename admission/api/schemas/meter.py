@@ -1,4 +1,4 @@
-"""The schema of Meter: what is counted, and in which unit."""
+"""The schema of Meter: the rules that turn devices into amounts of a unit."""
 
 from admission.api.muster.meters import AdminAccess, Measure
 from admission.api.schemas import fields, kubernetes

@@ -1,4 +1,4 @@
-"""The schema of Queue: a team's entitlement, its order and its limits."""
+"""The schema of Queue: quotas, budgets, order and limits."""
 
 from admission.api.muster.queues import (
     HoldAt,
@@ -344,7 +344,7 @@ def _requeue() -> Schema:
         default={},
         rules=(
             fields.rule(
-                # The API server judges the default {} before it fills in the defaults inside.
+                # The API server validates the default {} before it sets the defaults inside.
                 "!has(self.base) || !has(self.max) || duration(self.base) <= duration(self.max)",
                 "base must not be longer than max: shorten the one or raise the other",
                 fieldPath=".base",

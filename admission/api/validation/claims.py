@@ -1,4 +1,4 @@
-"""What claims and classes ask for: requests and their alternatives, constraints, configuration, and an allocation."""
+"""Validation of claims and classes: requests, their alternatives, constraints, configuration, and allocations."""
 
 import json
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ LONGEST_PARAMETERS = 10 * 1024
 """Bytes of JSON."""
 
 LARGEST_COUNT = 2**31 - 1
-"""A count above is no request of any claim but a slip, or stands for "as many as there are"."""
+"""The largest count that is not reported: a larger one is a mistake, or means "as many as there are"."""
 
 Names = Mapping[str, frozenset[str]]
-"""Name of a request → names of its alternatives; none for a request without `firstAvailable`."""
+"""Name of a request → names of its alternatives; empty for a request without `firstAvailable`."""
 
 
 def judge(spec: Reader) -> None:
@@ -54,7 +54,7 @@ def judge_class(spec: Reader) -> None:
 
 
 def judge_status(status: Reader, spec: Reader) -> None:
-    """Judge the status of a claim: its allocation, and who uses it."""
+    """Judge the status of a claim: its allocation and its consumers."""
     devices = status.child("allocation").child("devices")
     known = _names(spec.child("devices"))
     results = list(devices.children("results"))
@@ -140,7 +140,7 @@ def _constraint(constraint: Reader, known: Names) -> None:
 
 
 def _configs(reader: Reader, most: int) -> list[Reader]:
-    """Judge all of `config`, but for the requests that an entry refers to; return the entries."""
+    """Judge `config`, except for the requests to which an entry refers; return the entries."""
     configs = list(reader.children("config"))
     fields.sized(reader, "config", len(configs), most)
     for config in configs:
@@ -164,7 +164,7 @@ def _parameters(opaque: Reader) -> None:
 
 
 def _references(reader: Reader, known: Names) -> None:
-    """Judge the requests that a constraint or a configuration refers to."""
+    """Judge the requests to which a constraint or a configuration refers."""
     names = reader.texts("requests")
     fields.sized(reader, "requests", len(names), MOST_REQUESTS)
     fields.unique(reader, names, lambda index: f"requests[{index}]")

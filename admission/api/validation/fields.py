@@ -1,4 +1,4 @@
-"""Judging one field: its text, its number, the length of a list, names that stand twice. Flaws go to the reader."""
+"""Validation of one field: text, number, length of a list, duplicate names. Problems are noted in the reader."""
 
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
@@ -8,25 +8,25 @@ from admission.api.values.decoding import Reader
 from admission.api.values.formats import Rule
 
 LARGEST_INTEGER = 2**63 - 1
-"""Kubernetes keeps whole numbers in 64 bits."""
+"""Kubernetes stores integers in 64 bits."""
 SMALLEST_INTEGER = -(2**63)
 
 
 def text(reader: Reader, name: str, rule: Rule) -> None:
-    """Judge a text that must be there."""
+    """Judge a required text."""
     found = reader.required(name)
     if found:
         _judge(reader, name, found, rule)
 
 
 def optional(reader: Reader, name: str, rule: Rule) -> None:
-    """Judge a text that may be left out, but not be empty."""
+    """Judge a text that may be absent, but not empty."""
     if name in reader:
         text(reader, name, rule)
 
 
 def texts(reader: Reader, name: str, rule: Rule, *, most: int) -> tuple[str, ...]:
-    """Judge every text of a list, and return them. most: how many there may be."""
+    """Judge every text of a list, and return them. most: the largest number of texts."""
     found = reader.texts(name)
     for index, item in enumerate(found):
         _judge(reader, f"{name}[{index}]", item, rule)
@@ -45,7 +45,7 @@ def keys(reader: Reader, name: str, rule: Rule, *, most: int | None = None) -> N
 
 
 def one_of(reader: Reader, name: str, known: Iterable[str]) -> str:
-    """Judge a text that has to be one of those known, or be left out; return it."""
+    """Judge a text that must be a known one, or absent; return it."""
     found = reader.text(name)
     if found and found not in known:
         reader.problem(name, f"is {found!r}, one of {', '.join(known)} is expected")
@@ -53,7 +53,7 @@ def one_of(reader: Reader, name: str, known: Iterable[str]) -> str:
 
 
 def integer(reader: Reader, name: str, *, least: int = SMALLEST_INTEGER, default: int = 0) -> int:
-    """Return a whole number that is not too small, and not more than 64 bits hold; the default where it is a fault."""
+    """Return an integer of 64 bits that is at least `least`; the default if it is a problem."""
     found = reader.integer(name, default)
     if not SMALLEST_INTEGER <= found <= LARGEST_INTEGER:
         reader.problem(name, f"is {found}, more than 64 bits hold")
@@ -65,7 +65,7 @@ def integer(reader: Reader, name: str, *, least: int = SMALLEST_INTEGER, default
 
 
 def quantity(reader: Reader, name: str) -> Fraction | None:
-    """Return a quantity that is not negative; None when absent, or when it is a problem."""
+    """Return a quantity that is not negative; None if absent or a problem."""
     found: Fraction | None = reader.parsed(name, quantities.parse, None)
     if found is not None and found < 0:
         reader.problem(name, f"is {reader.raw(name)}, which is negative; at least 0 is expected")
@@ -80,7 +80,7 @@ def sized(reader: Reader, name: str, count: int, most: int) -> None:
 
 
 def unique(reader: Reader, names: Sequence[str], place: Callable[[int], str]) -> None:
-    """Note every name that stands twice. place: the field of the one at an index."""
+    """Note every duplicate name. place: returns the field of the name at an index."""
     first: dict[str, int] = {}
     for index, name in enumerate(names):
         if name in first:

@@ -1,4 +1,4 @@
-"""Node selectors, and the taints and tolerations of devices."""
+"""Validation of node selectors, and of the taints and tolerations of devices."""
 
 from admission.api.validation import fields
 from admission.api.values import formats
@@ -10,7 +10,7 @@ NODE_NAME = "metadata.name"
 
 
 def node_selector(reader: Reader) -> int:
-    """Judge a v1.NodeSelector, and return how many terms it has."""
+    """Judge a v1.NodeSelector, and return its number of terms."""
     terms = list(reader.children("nodeSelectorTerms"))
     if not terms:
         reader.problem("nodeSelectorTerms", "needs at least one term")

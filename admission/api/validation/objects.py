@@ -1,4 +1,4 @@
-"""Every problem of an object of resource.k8s.io, by its kind."""
+"""Validation of an object of resource.k8s.io by its kind."""
 
 from collections.abc import Callable, Mapping
 
@@ -9,7 +9,7 @@ from admission.errors import Problem
 
 
 def problems(kind: str, obj: Json) -> tuple[Problem, ...]:
-    """Return what the API server would refuse of an object, with the field's path; nothing for other kinds.
+    """Return the problems for which the API server would refuse an object, with their fields; none for other kinds.
 
     The object is one of `resource.k8s.io/v1`, or of another version of the same shape.
     """

@@ -1,4 +1,4 @@
-"""How a capacity may be consumed: its default, and the values or the range that a request is rounded to."""
+"""Validation of request policies: the default of a capacity, and the values or range to which requests are rounded."""
 
 from fractions import Fraction
 
@@ -9,7 +9,7 @@ MOST_VALUES = 10
 
 
 def judge(reader: Reader, whole: Fraction | None) -> None:
-    """Judge a requestPolicy of a device that allows multiple allocations. whole: all that the device has of it."""
+    """Judge a requestPolicy of a device that allows multiple allocations. whole: the capacity of the device."""
     default = fields.quantity(reader, "default")
     ranged = "validRange" in reader
     if reader.raw("validValues") and ranged:
@@ -79,7 +79,7 @@ def _step(
     if whole is not None and least + step > whole:
         span.problem("step", "is so large that min and one step are more than the whole capacity")
     if not _are_whole(default, least, most, step):
-        # What fractions do depends on a feature gate: either rounded up to whole numbers, or counted in thousandths.
+        # A feature gate decides whether fractions are rounded up to whole numbers or counted in thousandths.
         return
     if default is not None and (default - least) % step:
         reader.problem("default", "cannot be reached from validRange.min in steps of validRange.step")

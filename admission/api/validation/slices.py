@@ -1,4 +1,4 @@
-"""ResourceSlices: the pool, where the devices are, and the devices or the counter sets."""
+"""Validation of ResourceSlices: pool, node selection, devices, and counter sets."""
 
 from admission.api.validation import fields, node_selectors, request_policies
 from admission.api.values import formats
@@ -6,11 +6,11 @@ from admission.api.values.decoding import Reader
 
 MOST_DEVICES = 128
 MOST_ADVANCED_DEVICES = 64
-"""In a slice with taints, counters or list attributes."""
+"""Devices in a slice whose devices have taints, counters or list attributes."""
 MOST_ATTRIBUTES = 32
 """Attributes and capacities of a device together."""
 MOST_VALUES = 48
-"""Values of all attributes of a device, each entry of a list counted."""
+"""Values of all attributes of a device, counting each entry of a list."""
 MOST_TAINTS = 16
 MOST_CONDITIONS = 4
 MOST_COUNTER_SETS = 8
@@ -51,7 +51,7 @@ def _pool(pool: Reader) -> None:
 
 
 def _place(reader: Reader, places: tuple[str, ...]) -> None:
-    """Judge where a slice or a device is: exactly one of the fields that say so."""
+    """Judge the node selection of a slice or a device: exactly one of its fields must be set."""
     fields.optional(reader, "nodeName", formats.subdomain)
     for name in ("allNodes", "perDeviceNodeSelection"):
         if name in places and name in reader and not reader.flag(name, default=True):
@@ -121,7 +121,7 @@ def _attributes(device: Reader) -> None:
 
 
 def _attribute(attribute: Reader) -> int:
-    """Judge an attribute, and return how many values it has."""
+    """Judge an attribute, and return its number of values."""
     given = [name for name in (*_SCALARS, *_LISTS) if name in attribute]
     if len(given) != 1:
         found = f"has {' and '.join(given)}" if given else "has no value"
@@ -140,7 +140,7 @@ def _scalars(attribute: Reader) -> None:
 
 
 def _listed(attribute: Reader, name: str) -> int:
-    """Judge each entry as if it stood alone, and return how many there are."""
+    """Judge each entry of a list like a scalar, and return their number."""
     entries = attribute.raw(name)
     if not isinstance(entries, list):
         attribute.problem(name, "must be a list")

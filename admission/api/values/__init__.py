@@ -1,4 +1,4 @@
-"""Values that Kubernetes JSON is made of: quantities, durations, names, selectors, JSON patches."""
+"""Values in Kubernetes' JSON, such as quantities, durations, names, selectors."""
 
 __all__ = [
     "decoding",

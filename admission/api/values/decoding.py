@@ -1,7 +1,7 @@
-"""Reading JSON with field paths: every decoder of this package uses it, so that all problems of an object are found.
+"""Reading of JSON with field paths: all decoders of `api` use it, so that they find all problems of an object.
 
-A `Reader` stands on one mapping and knows its path. Each method reads one field, checks its type, notes a problem where
-it is wrong and goes on with a harmless value; `Reader.finish` raises if any problem was noted.
+A `Reader` has one mapping and its path. Each method reads one field and checks its type; for a wrong field it notes a
+problem and returns a default. `Reader.finish` raises if any problem was noted.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -20,10 +20,10 @@ class Reader:
     __slots__ = ("_above", "_key", "_name", "_problems", "_value")
 
     def __init__(self, value: Any, name: str = "", above: "Reader | None" = None, key: Any = None) -> None:
-        """name, and key of a list or mapping: where it stands in the object above it. A path is written when needed."""
+        """name, and key within a list or mapping: its place in the object above. The path is built when needed."""
         self._name, self._key, self._above = name, key, above
         self._problems: list[Problem] = [] if above is None else above._problems  # noqa: SLF001 - of the same object
-        # Most are what msgspec has made.
+        # The fast check first: msgspec decodes to dict.
         if value is not None and type(value) is not dict and not isinstance(value, Mapping):
             self.problem("", f"is {_kind_of(value)}, an object is expected")
             value = None
@@ -31,7 +31,7 @@ class Reader:
 
     @property
     def path(self) -> str:
-        """Return where it stands in the whole object."""
+        """Return its path in the whole object."""
         here = self._name if self._key is None else f"{self._name}[{self._key}]"
         return here if self._above is None else self._above._at(here)  # noqa: SLF001 - of the same object
 
@@ -39,24 +39,24 @@ class Reader:
         return self._value.get(name) is not None
 
     def raw(self, name: str) -> Any:
-        """Return the field's JSON as it is; None when absent."""
+        """Return the field's JSON unchecked; None when absent."""
         return self._value.get(name)
 
     def problem(self, name: str, message: str) -> None:
-        """Note what is wrong with a field of this mapping."""
+        """Note a problem of a field of this mapping."""
         self._problems.append(Problem(self._at(name) or ".", message))
 
     def child(self, name: str) -> "Reader":
-        """Return a reader of a nested object; of an empty one when the field is absent."""
+        """Return a reader of a nested object; of an empty object when the field is absent."""
         return Reader(self._value.get(name), name, self)
 
     def children(self, name: str) -> Iterator["Reader"]:
-        """Yield a reader for every object of a list; nothing when the field is absent."""
+        """Yield a reader for every object of a list; none when the field is absent."""
         for index, item in enumerate(self._list(name)):
             yield Reader(item, name, self, index)
 
     def element(self, name: str, value: Any) -> "Reader":
-        """Return a reader that has one value, under the name "": for entries of lists that are no objects."""
+        """Return a reader of one value under the name "", for entries of lists that are no objects."""
         return Reader({"": value}, name, self)
 
     def entries(self, name: str) -> Iterator[tuple[str, "Reader"]]:
@@ -73,11 +73,11 @@ class Reader:
         return tuple(str(name) for name in self._value if name not in known)
 
     def object(self, name: str) -> Json:
-        """Return an object as it is, for what is passed on unread; an empty one when absent."""
+        """Return an object unread, to be passed on as JSON; an empty one when absent."""
         return dict(self._mapping(name))
 
     def objects(self, name: str) -> tuple[Json, ...]:
-        """Return the objects of a list as they are, for what is passed on unread."""
+        """Return the objects of a list unread, to be passed on as JSON."""
         items = self._list(name)
         if not all(isinstance(item, Mapping) for item in items):
             self.problem(name, "must hold objects only")
@@ -88,7 +88,7 @@ class Reader:
         return self._typed(name, str, "a string", default)
 
     def required(self, name: str) -> str:
-        """Return a string that must be there and not be empty."""
+        """Return a string that must be present and not empty."""
         value = self.text(name)
         if not value and not any(problem.field == self._at(name) for problem in self._problems):
             self.problem(name, "is required")
@@ -138,7 +138,7 @@ class Reader:
             return default
 
     def all_parsed(self, name: str, parse: Callable[[str], T]) -> tuple[T, ...]:
-        """Return a list of texts or numbers, each through a parser as `parsed` calls it; those that fail are faults."""
+        """Return a list of texts or numbers, each through a parser as in `parsed`; those that fail are problems."""
         found: list[T] = []
         for index, item in enumerate(self._list(name)):
             value = self.element(f"{name}[{index}]", item).parsed("", parse, None)

@@ -39,7 +39,7 @@ def parse(text: str) -> timedelta:
 
 
 def parse_positive(text: str) -> timedelta:
-    """Return a duration that is longer than nothing. Raises ValueError when the text is not one."""
+    """Return a duration longer than 0. Raises ValueError when the text is not one."""
     found = parse(text)
     if not found:
         raise ValueError(f"{text!r} must be longer than 0s, for example 90s, 30m or 1h30m")
@@ -47,7 +47,7 @@ def parse_positive(text: str) -> timedelta:
 
 
 def render(duration: timedelta) -> str:
-    """Write a duration in hours, minutes and seconds: `1h30m`, `45s`, `0s`."""
+    """Return a duration as text in hours, minutes and seconds: `1h30m`, `45s`, `0s`."""
     seconds = round(duration.total_seconds())
     hours, seconds = divmod(seconds, 3600)
     minutes, seconds = divmod(seconds, 60)

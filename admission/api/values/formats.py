@@ -1,4 +1,4 @@
-"""How names and short texts have to look. Each rule returns what is wrong with a text, or None.
+"""The formats of names and short texts. Each rule returns the problem of a text, or None.
 
 Sources: `k8s.io/apimachinery` pkg/api/validate/content, and pkg/apis/resource/validation of Kubernetes (v1.37.1).
 Lengths count bytes, as Go does.
@@ -44,7 +44,7 @@ def subdomain(text: str) -> str | None:
 
 
 def driver(text: str) -> str | None:
-    """Judge the name of a driver, or the domain of an attribute: a DNS subdomain of either case."""
+    """Judge the name of a driver, or the domain of an attribute: a DNS subdomain in upper or lower case."""
     if _SUBDOMAIN.fullmatch(text.lower()) is None:
         return f"{text!r} is not a domain such as gpu.example.com"
     return _too_long(text, LONGEST_DRIVER)
@@ -59,7 +59,7 @@ def pool(text: str) -> str | None:
 
 
 def qualified(text: str) -> str | None:
-    """Judge the name of an attribute or capacity: a C identifier, which may have a domain before it.
+    """Judge the name of an attribute or capacity: a C identifier, with an optional domain before it.
 
     More than one '/' is accepted, as the API server does.
     """
@@ -70,7 +70,7 @@ def qualified(text: str) -> str | None:
 
 
 def fully_qualified(text: str) -> str | None:
-    """Judge the name of an attribute that a constraint refers to: it has a domain."""
+    """Judge the name of an attribute in a constraint, which must have a domain."""
     if "/" not in text:
         return f"{text!r} needs a domain, such as gpu.example.com/{text or 'model'}"
     return qualified(text)
@@ -92,12 +92,12 @@ def value(text: str) -> str | None:
 
 
 def attribute(text: str) -> str | None:
-    """Judge a string that an attribute holds."""
+    """Judge a string value of an attribute."""
     return _too_long(text, LONGEST_VALUE)
 
 
 def version(text: str) -> str | None:
-    """Judge a semantic version that an attribute holds."""
+    """Judge a semantic version, as the value of an attribute."""
     if _SEMVER.fullmatch(text) is None:
         return f"{text!r} is not a semantic version (semver.org 2.0.0), such as 1.2.3"
     return _too_long(text, LONGEST_VALUE)

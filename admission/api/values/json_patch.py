@@ -1,4 +1,4 @@
-"""JSON patches (RFC 6902), as the API server and admission responses take them."""
+"""JSON patches (RFC 6902), for the API server and admission responses."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NotRequired, TypedDict
@@ -29,7 +29,7 @@ def remove(path: str) -> Operation:
 
 
 def set_pairs(path: str, existing: Mapping[str, str] | None, pairs: Mapping[str, str]) -> Iterable[Operation]:
-    """Yield what adds labels or annotations, making the mapping when it is absent; nothing that is there already."""
+    """Yield the steps that add labels or annotations, with the mapping if it is absent; none for pairs that exist."""
     wanted = {key: value for key, value in pairs.items() if (existing or {}).get(key) != value}
     if existing is None and wanted:
         yield add(path, dict(wanted))
@@ -39,9 +39,9 @@ def set_pairs(path: str, existing: Mapping[str, str] | None, pairs: Mapping[str,
 
 
 def apply(obj: Any, patch: Iterable[Operation]) -> Any:
-    """Return an object with a patch applied; what was given is not changed. Raises ValueError where a step is none.
+    """Return an object with a patch applied, without changing the given one. Raises ValueError for an invalid step.
 
-    Of the operations, those that Muster writes: `add` and `remove`.
+    Only the operations that Muster writes are supported: `add` and `remove`.
     """
     for step in patch:
         way = [part.replace("~1", "/").replace("~0", "~") for part in step["path"].split("/")[1:]]
@@ -50,7 +50,7 @@ def apply(obj: Any, patch: Iterable[Operation]) -> Any:
 
 
 def _changed(obj: Any, way: list[str], step: Operation) -> Any:
-    """Return a value with one step applied at the end of the way; what is on the way is copied, the rest is shared."""
+    """Return a value with one step applied at the end of a path; values on the path are copied, others shared."""
     if not way:
         return step.get("value")
     if isinstance(obj, list):

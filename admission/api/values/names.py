@@ -1,4 +1,4 @@
-"""The names that users and other programs see: labels, annotations, the gate, the API group."""
+"""The names that users and other programs see: labels, annotations, the scheduling gate, the API group."""
 
 from enum import StrEnum
 from typing import NewType
@@ -15,60 +15,60 @@ GANG = "muster.dev/gang"
 GANG_SIZE = "muster.dev/gang-size"
 GANG_MIN = "muster.dev/gang-min"
 QUEUE_ALIAS = "muster.dev/queue-alias"
-"""What a Job that another system was to queue calls its queue; the webhook writes it into the template of its pods."""
+"""The queue's name in another queueing system's label of a Job; the webhook copies it into the Job's pod template."""
 RUNTIME = "muster.dev/runtime"
 CLAIMS = "muster.dev/claims"
 TOPOLOGY = "muster.dev/topology"
-"""Names a label of nodes: all pods of the gang go to nodes that have one value of it."""
+"""Names a label of nodes: all pods of the gang go to nodes with one value of it."""
 TOPOLOGY_PREFERRED = "muster.dev/topology-preferred"
-"""The same, as far as that is possible."""
+"""The same as a preference."""
 SUBGROUP = "muster.dev/subgroup"
-"""Names the part of its gang that a pod is in."""
+"""Names the subgroup of its gang to which a pod belongs."""
 SUBGROUP_TOPOLOGY = "muster.dev/subgroup-topology"
-"""Names a label of nodes: all pods of this subgroup go to nodes that have one value of it."""
+"""Names a label of nodes: all pods of this subgroup go to nodes with one value of it."""
 SUBGROUP_TOPOLOGY_PREFERRED = "muster.dev/subgroup-topology-preferred"
-"""The same, as far as that is possible."""
+"""The same as a preference."""
 
 USER = "muster.dev/user"
-"""Annotation of a pod in a queue, and of a Job's template: who made the workload, as the API server knew them."""
+"""Annotation of a pod in a queue, and of a Job's pod template: the API server's name of the workload's creator."""
 
 TRACE = "muster.dev/traceparent"
-"""Annotation of a pod in a queue, where Muster is told to trace: where its trace goes on (W3C Trace Context)."""
+"""Annotation of a pod in a queue, if tracing is on: the trace that it continues (W3C Trace Context)."""
 
 REQUEUED = "muster.dev/requeued"
-"""Annotation of a Job that Muster has suspended to take its pods back, and will resume as soon as they are gone."""
+"""Annotation of a Job that Muster has suspended to evict its pods, and will resume as soon as they are gone."""
 
 HELD = "muster.dev/held"
 """Annotation of a workload that is held as a whole: a `Held`. Only the webhook and the controller write it."""
 
 GANG_UID = "muster.dev/gang-uid"
-"""Annotation of an Event: the UID of the gang that it tells of, as logs and the ledger have it."""
+"""Annotation of an Event: the UID of its gang, as in logs and in the ledger."""
 
 LINE = "muster.dev/line"
-"""Annotation of a Gang that Muster has made: what it has in common with those that are made in its stead."""
+"""Annotation of a Gang that Muster created: its lineage, shared with its replacements by its controller."""
 
 PLACEMENT = "muster.dev/placement"
-"""Annotation of a claim that Muster has given devices, or has taken them back from: which, and when."""
+"""Annotation of a claim that Muster has allocated, or of a claim or pod that it has withdrawn: which, and when."""
 
 POLICY = "muster.dev/policy"
 """Label of a ResourceClaimTemplate that Muster keeps for a ClaimPolicy: the policy's name."""
 
 TEMPLATE = "muster.dev/template"
-"""Annotation of such a template: a proof that it was made for this policy and place, and a digest of its spec."""
+"""Annotation of such a template: a proof that it was made for this policy and namespace, and a digest of its spec."""
 
 CONVERTED = "muster.dev/converted"
-"""Annotation of a pod, and of a template that Muster makes for such pods: which extended resources became claims."""
+"""Annotation of a pod, and of a template that Muster makes for such pods: the extended resources that became claims."""
 
 PROOF = "muster.dev/proof"
-"""Label of a Lease that is never made (a dry run), and annotation that the webhook gives it: the webhook is reached."""
+"""Label of a Lease in a dry run, and annotation that the webhook adds to it: a proof that the webhook is reached."""
 SEEN = "seen"
-"""What that annotation says."""
+"""The value of that annotation."""
 
 IN_USE = "muster.dev/in-use"
-"""Finalizer of a Queue: it stays while its gangs, or those of a queue below it, have anything."""
+"""Finalizer of a Queue, which stays while gangs of the queue or of its descendants have open seats or holdings."""
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
-"""Label that tells the Gangs that Muster made from those that users wrote."""
+"""Label that distinguishes Gangs created by Muster from those created by users."""
 
 FIELD_MANAGER = "muster"
 """Owner of the fields that Muster applies on the server side."""
@@ -80,46 +80,46 @@ MeterName = NewType("MeterName", str)
 NodeName = NewType("NodeName", str)
 Uid = NewType("Uid", str)
 GangUid = NewType("GangUid", str)
-"""Identity of a gang: the UID of the owner that makes its pods, or of the lone pod. Never taken from a label."""
+"""Identity of a gang: the UID of the owner that makes its pods, or of a lone pod. Never from a label."""
 
 
 class Held(StrEnum):
-    """How it stands with a workload that is held as a whole."""
+    """The state of a workload that is held as a whole."""
 
     WAITING = "waiting"
     """Muster has suspended it, and resumes it when its gang may start."""
     STARTED = "started"
-    """Muster has resumed it. Where it is suspended, another client has done that."""
+    """Muster has resumed it. If it is suspended, another client has done that."""
 
 
 def expected_pod(workload: Uid, number: int) -> Uid:
-    """Return what stands for the UID of a pod that a workload will make once it is resumed.
+    """Return the placeholder UID of a pod that a workload will make once it is resumed.
 
-    No object has a UID with a slash.
+    It contains a slash, so it differs from the UID of any object.
     """
     return Uid(f"{workload}{_EXPECTED}{number}")
 
 
 def expected_claim(pod: Uid, name: str) -> Uid:
-    """Return what stands for the UID of the claim that such a pod will have. name: the pod's own for it."""
+    """Return the placeholder UID of a claim of such a pod. name: the claim's name in the pod."""
     return Uid(f"{pod}/{name}")
 
 
 def workload_of(uid: Uid) -> Uid:
-    """Return the UID of the workload that a pod, or a claim of one, is expected of."""
+    """Return the UID of the workload from the placeholder UID of a pod or claim."""
     return Uid(uid.partition(_EXPECTED)[0])
 
 
 def is_expected(uid: Uid) -> bool:
-    """Return whether a UID is one of `expected_pod`, or of a claim of such a pod: there is no such object yet."""
+    """Return whether a UID is a placeholder from `expected_pod` or `expected_claim`, for an object to be created."""
     return _EXPECTED in uid
 
 
 def extended_claim(pod: Uid) -> Uid:
-    """Return what stands for the UID of a pod's claim for extended resources.
+    """Return the placeholder UID of a pod's claim for extended resources.
 
-    kube-scheduler makes that claim in the moment in which it binds the pod, so a plan, its charge and its reservation
-    come long before the claim has a UID of its own.
+    kube-scheduler creates that claim when it binds the pod, so a plan, its charge and its reservation exist long before
+    the claim has a UID.
     """
     return Uid(f"{pod}{_EXTENDED}")
 
@@ -130,12 +130,12 @@ def is_extended_claim(claim: Uid) -> bool:
 
 
 def plugin_claim(pod: Uid) -> Uid:
-    """Return what stands for the UID of a claim where a device plugin serves a pod, which needs no claim for that."""
+    """Return the UID that stands for a pod's use of a device plugin, which needs no claim."""
     return Uid(f"{pod}{_PLUGIN}")
 
 
 def pod_of_plugin_claim(claim: Uid) -> Uid | None:
-    """Return the pod of which a UID is the `plugin_claim`; None where it is that of no pod."""
+    """Return the pod of a UID from `plugin_claim`; None for other UIDs."""
     return Uid(claim.removesuffix(_PLUGIN)) if claim.endswith(_PLUGIN) else None
 
 

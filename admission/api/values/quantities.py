@@ -1,4 +1,4 @@
-"""Kubernetes quantities, kept exactly.
+"""Kubernetes quantities as exact numbers.
 
 The grammar is that of `k8s.io/apimachinery/pkg/api/resource` (Quantity): a decimal number and one suffix, binary
 (Ki … Ei), decimal (n, u, m, none, k … E) or an exponent (e3, E3).
@@ -16,18 +16,18 @@ DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P
 INT64 = 2**63 - 1
 
 LIMIT = 10**38 - 1
-"""Largest amount that the ledger keeps: NUMERIC(38, 0)."""
+"""Largest amount that the ledger stores: NUMERIC(38, 0)."""
 
 MOST = 10**27
-"""Largest amount of a meter, in its base unit: used for 3,000 years, its meter-seconds still are within LIMIT."""
+"""Largest amount of a meter, in its base unit: after 3,000 years of use, its meter-seconds are still within LIMIT."""
 
 LONGEST = 4096
-"""Characters of a quantity; Python reads numbers of up to 4,300 digits."""
+"""Most characters of a quantity; Python parses numbers of up to 4,300 digits."""
 
 
 _SHOWN = 60
 _USUAL = 32
-"""Characters; longer ones are not remembered, so that nobody fills the memory with them."""
+"""Most characters of a cached quantity, so that long ones cannot fill the memory."""
 
 _QUANTITY = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d{1,3})|([KMGTPE]i|[numkMGTPE]?))", re.ASCII)
 
@@ -39,7 +39,7 @@ def parse(text: str) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def _known(text: str) -> Fraction:
-    """Parse what is written again and again: thousands of pods ask for the same."""
+    """Parse a quantity with a cache, since thousands of pods have equal requests."""
     return _parsed(text)
 
 
@@ -59,7 +59,7 @@ def _parsed(text: str) -> Fraction:
 
 
 def measure(text: str) -> Fraction:
-    """Return a quantity as Kubernetes keeps it: rounded up to billionths, with a binary suffix at most 2^63-1.
+    """Return a quantity as Kubernetes stores it: rounded up to billionths, with a binary suffix at most 2^63-1.
 
     Raises AmountError when the text is not a quantity.
     """
@@ -69,7 +69,7 @@ def measure(text: str) -> Fraction:
     billionths = value * 10**9
     if billionths.denominator == 1:
         return value
-    # Away from zero, so that nobody gets something for nothing.
+    # Away from zero, so that a non-zero amount is never counted as zero.
     whole = -(-abs(billionths.numerator) // billionths.denominator)
     return Fraction(whole if value > 0 else -whole, 10**9)
 
@@ -99,7 +99,7 @@ def parse_hours(text: str) -> int:
 
 
 def seconds_of(text: str) -> int:
-    """Return the meter-seconds that stand as rounded hours in a status. Raises AmountError when it is no number."""
+    """Return the meter-seconds of rounded hours in a status. Raises AmountError for text that is no number."""
     return round(parse(text) * 3_600)
 
 
@@ -126,7 +126,7 @@ def parse_millis(text: str) -> int:
 
 
 def checked(amount: int) -> int:
-    """Return the amount, or raise AmountError when it is too large to be kept exactly."""
+    """Return the amount. Raises AmountError when it is too large for the ledger."""
     if abs(amount) > LIMIT:
         raise AmountError(
             f"an amount of {amount.bit_length()} bits is larger than the ledger keeps (38 decimal digits)"
@@ -135,7 +135,7 @@ def checked(amount: int) -> int:
 
 
 def render(amount: int) -> str:
-    """Write an amount as a canonical quantity: with the largest binary suffix that keeps it whole, from 1Ki on."""
+    """Return an amount as a canonical quantity: with the largest binary suffix, from 1Ki on, that keeps it whole."""
     if amount and amount % 1024 == 0:
         for suffix, power in reversed(BINARY.items()):
             if amount % 1024**power == 0:
@@ -144,7 +144,10 @@ def render(amount: int) -> str:
 
 
 def write(value: Fraction) -> str:
-    """Write an exact value as a quantity: whole amounts as `render` does, others in the smallest part that is whole."""
+    """Return an exact value as a quantity: whole amounts as `render`, others with the first of m, u, n that fits.
+
+    Raises AmountError for a value finer than a billionth.
+    """
     if value.denominator == 1:
         return render(value.numerator)
     for suffix, power in (("m", 3), ("u", 6), ("n", 9)):
@@ -155,9 +158,9 @@ def write(value: Fraction) -> str:
 
 
 def is_decimal(text: str) -> bool:
-    """Return whether Kubernetes keeps a quantity as a decimal of any size instead of as a 64-bit integer with a scale.
+    """Return whether Kubernetes stores a quantity as an unbounded decimal instead of a 64-bit integer with a scale.
 
-    So it does for a fraction with a binary suffix, and for more than 18 digits (`ParseQuantity`).
+    It does for a fraction with a binary suffix, and for more than 18 digits (`ParseQuantity`).
     """
     if "." not in text and len(text) <= 18:
         return False
@@ -169,5 +172,5 @@ def is_decimal(text: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """Return a text in quotes, as messages show what somebody wrote: its beginning only, when it is long."""
+    """Return a user's text in quotes for messages, cut if it is long."""
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")

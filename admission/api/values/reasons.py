@@ -1,6 +1,6 @@
-"""Why a gang waits or is evicted, why a pod is refused, what else Events tell: one enum each, stable, for machines.
+"""Reasons of holds, evictions, denials and Events: one enum each, stable, for machines.
 
-People get the message beside it.
+The message next to a reason is for people.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 Detail = str | int | bool | list[str]
-"""A number or a name behind a refusal. Amounts of meters are decimal strings, so that JSON readers stay exact."""
+"""A number or a name that explains a refusal. Amounts of meters are decimal strings, exact for JSON readers."""
 
 
 class HoldReason(StrEnum):
@@ -35,7 +35,7 @@ class HoldReason(StrEnum):
 
 
 class EvictionReason(StrEnum):
-    """Why a gang that was admitted was taken back as a whole. Every member is described in docs/reasons.md."""
+    """Why an admitted gang was evicted as a whole. Every member is described in docs/reasons.md."""
 
     PREEMPTED = "Preempted"
     RECLAIMED = "Reclaimed"
@@ -44,13 +44,13 @@ class EvictionReason(StrEnum):
 
 
 class EventReason(StrEnum):
-    """What an Event tells that is none of the other reasons. Every member is described in docs/reasons.md."""
+    """Reasons that only Events have. Every member is described in docs/reasons.md."""
 
     ADMITTED = "Admitted"
     NOT_TOGETHER = "NotTogether"
     FELL_BACK = "FellBack"
     EVICTED = "Evicted"
-    PLACED_ANEW = "PlacedAnew"
+    REPLANNED = "PlacedAnew"
     WRITE_FAILED = "WriteFailed"
     DEVICES_PROTECTED = "DevicesProtected"
     PROTECTION_LOST = "ProtectionLost"
@@ -73,7 +73,7 @@ class DenyReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A gang waits: code, sentence, and the numbers behind it."""
+    """A gang waits: code, message, and details."""
 
     reason: HoldReason
     message: str
@@ -82,7 +82,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """A request that can never be admitted as it is: code, sentence, and the numbers behind it."""
+    """A request can never be admitted in its present form: code, message, and details."""
 
     reason: DenyReason
     message: str

@@ -10,7 +10,7 @@ from admission.api.values import formats
 from admission.api.values.decoding import Reader
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
-"""Of a label selector."""
+"""The operators of a label selector."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class NodeSelector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:
-    """A taint of a node or a device. Only NoSchedule and NoExecute keep pods away."""
+    """A taint of a node or a device. Only NoSchedule and NoExecute prevent scheduling."""
 
     key: str
     value: str = ""
@@ -99,7 +99,7 @@ class Taint:
 class Toleration:
     """A toleration of a pod or a request; an empty key or effect matches every one.
 
-    seconds: how long it is tolerated; of no consequence for placing, kept for the allocations that copy it.
+    seconds: how long the taint is tolerated; irrelevant for placement, kept for the allocations that copy it.
     """
 
     key: str = ""
@@ -117,7 +117,7 @@ class Toleration:
 
 
 def first_untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> Taint | None:
-    """Return the first taint that keeps the pod or claim away, or None."""
+    """Return the first taint that prevents scheduling the pod or claim, or None."""
     for taint in taints:
         if taint.blocks and not any(toleration.tolerates(taint) for toleration in tolerations):
             return taint
@@ -125,7 +125,7 @@ def first_untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, 
 
 
 def decode_labels(reader: Reader) -> LabelSelector:
-    """Read a metav1.LabelSelector. Whatever the API server would refuse in a webhook's selector is a problem."""
+    """Decode a metav1.LabelSelector. What the API server would refuse in a webhook's selector is a problem."""
     pairs = reader.pairs("matchLabels")
     for key, value in pairs.items():
         _check(reader, f"matchLabels[{key}]", formats.key(key) or formats.value(value))
@@ -154,7 +154,7 @@ def _check(reader: Reader, field: str, problem: str | None) -> None:
 
 
 def decode_nodes(reader: Reader) -> NodeSelector:
-    """Read a v1.NodeSelector."""
+    """Decode a v1.NodeSelector."""
     terms = (
         NodeTerm(
             expressions=tuple(map(_requirement, term.children("matchExpressions"))),
@@ -166,12 +166,12 @@ def decode_nodes(reader: Reader) -> NodeSelector:
 
 
 def decode_taint(reader: Reader) -> Taint:
-    """Read a taint of a node or a device."""
+    """Decode a taint of a node or a device."""
     return Taint(key=reader.text("key"), value=reader.text("value"), effect=reader.text("effect"))
 
 
 def decode_toleration(reader: Reader) -> Toleration:
-    """Read a toleration of a pod or of a device request."""
+    """Decode a toleration of a pod or of a device request."""
     return Toleration(
         key=reader.text("key"),
         operator=reader.text("operator", "Equal"),

@@ -1,7 +1,7 @@
-"""Time zones by their IANA names, from the package `tzdata`, so that the answer does not depend on the machine.
+"""Time zones by their IANA names, from the package `tzdata`, so that the result does not depend on the machine.
 
-The files are read as code is: they belong to an installed package, never change while it runs, and a zone is read when
-a text first names it and then kept. To read all 600 at import would cost each start 100 ms.
+The files belong to an installed package and do not change while the process runs. A zone is read when it is first
+named, and then cached, since reading all 600 at import would cost each start 100 ms.
 """
 
 import difflib
@@ -13,14 +13,14 @@ from importlib import resources
 UTC = "UTC"
 
 LONGEST = 64
-"""Characters of the longest name that is looked up; IANA's longest has 32."""
+"""Most characters of a name that is looked up; IANA's longest has 32."""
 
 _NAME = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")
 
 
 @functools.lru_cache(maxsize=128)
 def find(name: str) -> zoneinfo.ZoneInfo | None:
-    """Return a zone, or None when there is none of this name. Names are told apart by case, as in Go."""
+    """Return a zone, or None when there is none of this name. Names are case-sensitive, as in Go."""
     if len(name) > LONGEST or not _NAME.fullmatch(name):
         return None
     file = resources.files("tzdata").joinpath("zoneinfo", *name.split("/"))
@@ -34,7 +34,7 @@ def find(name: str) -> zoneinfo.ZoneInfo | None:
 
 
 def near(name: str) -> tuple[str, ...]:
-    """Return up to three names that a mistaken one may have meant: in another case, a city alone, or misspelt."""
+    """Return up to three names for a mistaken one: in another case, by the city alone, or misspelt."""
     asked = name[:LONGEST].casefold()
     folded = {known.casefold(): known for known in names()}
     cities = {key.rpartition("/")[2]: key for key in folded}
@@ -46,5 +46,5 @@ def near(name: str) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=1)
 def names() -> tuple[str, ...]:
-    """Return the names of all zones, as the package lists them."""
+    """Return the names of all zones, in the order of the package."""
     return tuple(resources.files("tzdata").joinpath("zones").read_text("utf-8").split())

@@ -15,7 +15,7 @@ Interpretable = Callable[[Activation], Any]
 
 STEPS = 0
 COST = 1
-"""Counted only by programs whose static cost does not prove that it stays far below the limit."""
+"""Not counted by programs whose static cost proves that it stays far below the limit."""
 FIRST_VARIABLE = 2
 
 

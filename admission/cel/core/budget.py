@@ -67,5 +67,5 @@ _CONTAINERS: frozenset[type] = values.MAPS | {tuple, values.Optional}
 
 
 def charge_size(size: int) -> int:
-    """Return the steps of building a value of this size: less than the 0.1 a character that cel-go charges."""
+    """Return the steps of building a value of this size: less than the 0.1 per character that cel-go charges."""
     return size >> 5

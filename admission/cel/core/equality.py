@@ -17,7 +17,7 @@ _UNHASHABLE = frozenset({values.Semver, bytes})
 
 
 def equal(left: Any, right: Any) -> bool:  # noqa: PLR0911 - one line a type
-    """Return left == right. Raises EvaluationError where the left must be compared with its own type."""
+    """Return left == right. Raises EvaluationError if the left can be compared only with its own type."""
     kind, other = type(left), type(right)
     if kind in _NUMBERS:
         return other in _NUMBERS and _numbers_equal(left, right)
@@ -37,7 +37,7 @@ def equal(left: Any, right: Any) -> bool:  # noqa: PLR0911 - one line a type
 
 
 def unequal(left: Any, right: Any) -> bool:
-    """Return left != right, which is true where `==` fails."""
+    """Return left != right, which is true if `==` fails."""
     try:
         return not equal(left, right)
     except errors.EvaluationError:
@@ -45,7 +45,7 @@ def unequal(left: Any, right: Any) -> bool:
 
 
 def elements_equal(left: Any, right: Any) -> bool:
-    """Return whether elements of lists or maps count as equal. They do where comparing them fails."""
+    """Return whether elements of lists or maps count as equal, which they do also if comparing them fails."""
     try:
         return equal(left, right)
     except errors.EvaluationError:
@@ -53,7 +53,7 @@ def elements_equal(left: Any, right: Any) -> bool:
 
 
 def is_element(needle: Any, element: Any) -> bool:
-    """Return whether `in` finds the needle in an element. It does not where comparing them fails."""
+    """Return whether `in` finds the needle in an element, which it does not if comparing them fails."""
     try:
         return equal(needle, element)
     except errors.EvaluationError:

@@ -1,8 +1,8 @@
 """The runtime cost: the tracked cost of one evaluation, for variables, qualifiers, calls, literals and folds.
 
-Mirrors interpreter/runtimecost.go of cel-go v0.26. Only programs whose static cost does not prove that they stay far
-below the limit are tracked. The planner passes each closure to its CostTracker, which wraps it for a tracked program
-and returns it unchanged for others.
+Mirrors interpreter/runtimecost.go of cel-go v0.26. A program is tracked unless its static cost proves that it stays far
+below the limit. The planner passes each closure to its CostTracker, which wraps it for a tracked program and returns it
+unchanged for others.
 """
 
 from collections.abc import Sequence

@@ -48,7 +48,7 @@ def type_label(value: Any) -> str:
 def decide(
     source: Interpretable, slots: Slots, body: Interpretable, tracker: CostTracker, *, conjunction: bool
 ) -> Interpretable:
-    """Plan `all` (conjunction) or `exists`: each iteration begins by a test whether the answer is known."""
+    """Plan `all` (conjunction) or `exists`: each iteration begins with a test whether the result is known."""
     test = 2 if conjunction else 3
     body = tracker.before(test + 1, body)
     is_tracked = tracker.is_on

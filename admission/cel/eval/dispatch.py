@@ -76,7 +76,7 @@ it (ext/lists.go)."""
 
 
 def cast_arguments(overloads: Sequence[Overload], operands: Sequence[Interpretable]) -> Sequence[Interpretable]:
-    """Return the arguments of a call, of which the one that is cast unchecked may crash."""
+    """Return the arguments of a call. The one that cel-go casts unchecked may crash."""
     if len(overloads) > 1 or overloads[0].name not in _UNCHECKED_CASTS:
         return operands
     index, class_ = _UNCHECKED_CASTS[overloads[0].name]

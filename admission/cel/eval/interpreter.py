@@ -117,7 +117,7 @@ class _Planner:
         return all(id(node) in self.constants for node in nodes)
 
     def _operand(self, node: ast.Node, scope: Scope) -> Interpretable:
-        """Plan what is qualified: it becomes an attribute where it is none yet, which costs 1."""
+        """Plan the operand of a qualifier. Making it an attribute costs 1, unless it is one already."""
         operand = self.plan(node, scope)
         return operand if attributes.is_attribute(node, self.checked) else self.tracker.before(1, operand)
 
@@ -165,7 +165,7 @@ class _Planner:
     def _tracked_call(
         self, overloads: Sequence[Overload], arguments: Sequence[Interpretable], constants: Sequence[Any]
     ) -> Interpretable:
-        """Plan a call that reads its arguments from slots, where its cost is found by them."""
+        """Plan a call that reads its arguments from slots, so that its cost can be computed from them."""
         slots = [self._new_slot() for _ in arguments]
         call = dispatch.plan_call(overloads, self.environment, [_reader(slot) for slot in slots], constants)
         rule = call_runtime_cost.rule_of(overloads, self.environment.release)

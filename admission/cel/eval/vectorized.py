@@ -39,7 +39,7 @@ class VectorProgram(NamedTuple):
     paths: tuple[tuple[str, str], ...]
 
     def over(self, devices: Sequence[Device], driver: str) -> tuple[Bits, Bits]:
-        """Return the devices on which the selector is true, and the undecided ones. Unreadable devices: void."""
+        """Return the devices with a true selector, and the undecided ones; undefined for unreadable devices."""
         keys = (key for domain, name in self.paths for key in _keys(domain, name, driver))
         return self.loop(devices, driver, tuple(keys))
 
@@ -152,7 +152,7 @@ def _fall_back(_: object = None) -> Any:
 
 
 def _equals_other_type(value: object) -> bool:
-    """Return whether a scalar on the right equals an attribute of another type: it does not, but a version fails."""
+    """Return False: an attribute is unequal to a scalar of another type. Falls back for a version, which fails."""
     if value.__class__ is Version:
         raise FallBackError
     return False
@@ -187,7 +187,10 @@ class _Generator:
         return f"{names}= keys" if names else "pass"
 
     def guard(self) -> str:
-        """Leave a device undecided that qualifies a name by its driver's domain: it may have the plain name, too."""
+        """Generate a test that falls back if a device qualifies a name by its driver's domain.
+
+        Such a device may have the plain name too, and the two would be one name in CEL.
+        """
         tests = [
             f"O{index} in {'device.capacity' if field == 'capacity' else 'A'}"
             for index, (field, _, _) in enumerate(self.paths)

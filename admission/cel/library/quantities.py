@@ -13,7 +13,7 @@ from admission.cel.core.values import Quantity
 
 NANO = 10**9
 MAX_EXPONENT = 4_000
-"""Larger powers of ten are rejected, which apimachinery would compute digit by digit."""
+"""Larger powers of ten are rejected, since apimachinery would compute them digit by digit."""
 
 _LONGEST_EXPONENT = 20
 """Characters of an exponent. Longer ones are too large, or have leading zeros, which do not occur."""

@@ -1,3 +1,3 @@
-"""What the claims of a pod get at admission, or are refused for."""
+"""Applies ClaimPolicies to the claims of new pods."""
 
 __all__ = ["claims_annotation", "extended_resources", "pending_templates", "pod_rules", "required_claims"]

@@ -1,8 +1,8 @@
 """The annotation `muster.dev/claims: "gpu=h100x8"` of a pod: claims from templates, for its containers, in one line.
 
-A list, separated by commas, of `NAME=TEMPLATE` or `CONTAINER/NAME=TEMPLATE`: the pod's own name for the claim, and the
-ResourceClaimTemplate that it is made from. Without a container it is for all of them, init containers and sidecars,
-too; the same claim may be named for several containers. What the pod says already is not said twice.
+It is a list, separated by commas, of `NAME=TEMPLATE` or `CONTAINER/NAME=TEMPLATE`: the pod's own name for the claim,
+and the ResourceClaimTemplate to make it from. An entry without a container is for all containers, including init
+containers and sidecars; several containers may name the same claim. What the pod's spec has already is not added again.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ EXAMPLE = 'write NAME=TEMPLATE or CONTAINER/NAME=TEMPLATE, separated by commas, 
 
 
 class ClaimWish(NamedTuple):
-    """One entry. container: None for all."""
+    """One entry. container: None for all containers."""
 
     container: str | None
     name: str
@@ -27,11 +27,11 @@ class ClaimWish(NamedTuple):
 
 
 class _RefusedError(Exception):
-    """What the annotation says cannot be done."""
+    """The annotation cannot be followed."""
 
 
 def attach(draft: Draft, text: str) -> Denial | None:
-    """Put the claims of the annotation into a pod; refuse an annotation that cannot be followed."""
+    """Add the claims of the annotation to a pod; refuse an annotation that cannot be followed."""
     try:
         wishes = list(_read(text))
         _check(wishes, draft)
@@ -80,7 +80,7 @@ def _check(wishes: list[ClaimWish], draft: Draft) -> None:
 
 
 def _referred(draft: Draft) -> dict[str, str | None]:
-    """Return the claims of the pod: its own name for each → the template, None where it is made from none."""
+    """Return the pod's claims: the pod's own name → the template, None for a claim without one."""
     entries = draft.get("spec", "resourceClaims")
     return {
         str(entry.get("name", "")): entry.get("resourceClaimTemplateName")

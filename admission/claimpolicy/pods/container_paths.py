@@ -1,4 +1,4 @@
-"""Where the containers of a pod stand in its JSON, in the order in which they start."""
+"""The paths of a pod's containers in its JSON, in the order in which they start."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ class ContainerPath(NamedTuple):
 
 
 def container_paths(draft: Draft) -> tuple[ContainerPath, ...]:
-    """Return the init containers, sidecars among them, then the others. What is no container is left out."""
+    """Return the init containers, including sidecars, then the others. Entries that are not objects are left out."""
     return (*_listed(draft, "initContainers"), *_listed(draft, "containers"))
 
 

@@ -1,11 +1,11 @@
-"""Extended resources of pods that become claims, so that what was written for a device plugin works with DRA.
+"""Conversion of a pod's extended resources to claims, so that pods written for a device plugin work with DRA.
 
-Each resource becomes one claim, in which every container that runs to the end has a request of its own. An init
-container that ends before the others start uses their devices, as with a device plugin: the pod has as many as its
-containers together, or as the greediest of these init containers if that is more.
+Each resource becomes one claim, with a request for each container that runs to the end of the pod. An init container
+that ends before the others start shares their devices, as with a device plugin: the pod needs the sum over its
+containers, or the largest need of these init containers if that is more.
 
-The template of the claim depends on the policy, the resource and the counts alone. The pod says in an annotation which
-those are, so that the leader can make the template; whoever forges it gets what the resource would have given them.
+The claim's template depends only on the policy, the resource and the counts. An annotation of the pod states these
+three, so that the leader can create the template; a forged annotation yields only what the resource itself would have.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ _RECIPE = re.compile(r"(?P<policy>[-a-z0-9.]+):(?P<resource>[^=:,\s]+)=(?P<count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What a template is made from: the policy that converts the resource, and the devices of each request."""
+    """What a template is made from: the policy that converts the resource, and the count of each request."""
 
     policy: str
     resource: str
@@ -51,21 +51,21 @@ class Recipe:
 
     @property
     def template(self) -> str:
-        """Return the name of the template: a DNS label that tells people the resource, and apart from all others."""
+        """Return the template's name: a DNS label with part of the resource's name and a unique digest."""
         digest = hashlib.sha256(json.dumps([self.policy, self.resource, self.counts]).encode()).hexdigest()[:10]
         return f"{_slug(self.resource)}-{digest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """How devices are split. counts: of each request; of_containers: the requests that each container may use."""
+    """How devices are split. counts: of each request; of_containers: the requests that each container uses."""
 
     counts: tuple[int, ...]
     of_containers: tuple[tuple[int, ...], ...]
 
 
 def recipes(annotations: Mapping[str, str]) -> tuple[Recipe, ...]:
-    """Return what a pod says that became claims; whatever is not written as Muster writes it says nothing."""
+    """Return the conversions in a pod's annotation; entries in any other form than Muster's are ignored."""
     text = annotations.get(names.CONVERTED, "")
     found = (_RECIPE.fullmatch(part.strip()) for part in text.split(",") if part.strip())
     return tuple(
@@ -94,9 +94,9 @@ def spec(recipe: Recipe, conversion: Conversion) -> Json:
 
 
 def convert(draft: Draft, conversions: Mapping[str, Owned]) -> Denial | None:
-    """Turn a pod's extended resources into claims; a pod without them stays as it is. Refuses what no claim can hold.
+    """Turn a pod's extended resources into claims. Refuses a resource that exceeds the devices of one claim.
 
-    A resource of which an amount is no whole number is left to the API server, which says so.
+    A resource with an amount that is not a whole number is left to the API server, which refuses it.
     """
     for resource in sorted(conversions):
         needs = _needs(draft, resource)
@@ -113,7 +113,7 @@ def convert(draft: Draft, conversions: Mapping[str, Owned]) -> Denial | None:
 
 
 def is_kept(draft: Draft, recipe: Recipe) -> bool:
-    """Return whether a pod still has a claim that was made of it, every request of which some container uses."""
+    """Return whether a pod still has a claim from the recipe's template, each request of which some container uses."""
     entries = draft.get("spec", "resourceClaims")
     listed = [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
     made = [one.get("name") for one in listed if one.get("resourceClaimTemplateName") == recipe.template]
@@ -128,7 +128,7 @@ def is_kept(draft: Draft, recipe: Recipe) -> bool:
 
 
 def split(needs: Sequence[tuple[Stage, int]]) -> Shares:
-    """Split devices among containers, in the order in which they start. needs: stage and amount of each."""
+    """Split devices among containers, which are in the order in which they start. needs: stage and amount of each."""
     lasting = [at for at, (stage, need) in enumerate(needs) if stage is not Stage.INIT and need]
     counts = [needs[at][1] for at in lasting]
     later = {at: [index for index, one in enumerate(lasting) if one > at] for at in range(len(needs))}
@@ -149,7 +149,7 @@ def split(needs: Sequence[tuple[Stage, int]]) -> Shares:
 
 
 def _needs(draft: Draft, resource: str) -> list[tuple[Stage, int]] | None:
-    """Return what each container needs; None where none names the resource, or an amount is no whole number."""
+    """Return each container's need; None if no container names the resource, or an amount is not a whole number."""
     places = container_paths.container_paths(draft)
     said = [_amount(draft, place, resource) for place in places]
     if all(amount is None for amount in said):
@@ -160,13 +160,13 @@ def _needs(draft: Draft, resource: str) -> list[tuple[Stage, int]] | None:
         return None
     if any(amount < 0 or amount.denominator != 1 for amount in amounts):
         return None
-    # What is more than can be counted is for no claim either, and is refused as that.
+    # The cap exceeds every claim's limit, so a larger amount is refused all the same.
     whole = (min(amount.numerator, quantities.MOST) for amount in amounts)
     return [(place.stage, amount) for place, amount in zip(places, whole, strict=True)]
 
 
 def _amount(draft: Draft, place: ContainerPath, resource: str) -> Any:
-    """Return the limit, as which the API server takes the request, too: of extended resources both are the same."""
+    """Return the limit, else the request: a lone limit is the request, too, and if both are set they are equal."""
     found = (draft.get(*place.way, "resources", field, resource) for field in FIELDS)
     return next((amount for amount in found if amount is not None), None)
 
@@ -205,7 +205,7 @@ def _request(index: int) -> str:
 
 
 def _slug(resource: str) -> str:
-    """Return what is legal in a DNS label of a resource's name; the end tells most."""
+    """Return the end of a resource's name, the most telling part, with only the characters of a DNS label."""
     text = re.sub("[^a-z0-9]+", "-", resource.removeprefix(IMPLICIT).lower())
     return text.strip("-")[-LONGEST_SLUG:].strip("-") or "devices"
 

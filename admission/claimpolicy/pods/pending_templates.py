@@ -1,7 +1,7 @@
-"""Templates that are about to be there, for pods that come before them: judged as if Muster had made them already.
+"""The templates that Muster has not written yet, as it will write them, so that pods which refer to them can be judged.
 
-The webhook and the rules ask what a template says. One that a policy provides may not have been written yet, be it that
-the namespace is new, or that the pod is the first whose extended resources become a claim of this size.
+The webhook and the rules read a pod's templates. A template that a policy provides may not exist yet: the namespace is
+new, or no pod before had extended resources that become a claim of this size.
 """
 
 from collections import ChainMap
@@ -23,7 +23,7 @@ from admission.podpolicy.pod_view import PodView
 
 
 def fulfilled(new_pod: PodView, known: ClaimContext) -> Snapshot:
-    """Return what is known, with the templates that a pod refers to and that its policies are going to provide."""
+    """Return the snapshot, with the missing templates of a pod that its policies are going to provide."""
     if not known.policies.provide:
         return known.snapshot
     snapshot = known.snapshot
@@ -41,12 +41,12 @@ def fulfilled(new_pod: PodView, known: ClaimContext) -> Snapshot:
             provided.setdefault(wanted.key, template)
     if not provided:
         return snapshot
-    # Neither is written to; a copy of tens of thousands of templates would be most of the work.
+    # Nothing writes to either mapping, and a copy of tens of thousands of templates would be most of the work.
     return replace(snapshot, templates=ChainMap(provided, cast("dict[str, ClaimTemplate]", snapshot.templates)))
 
 
 def made(wanted: DesiredTemplate, known: ClaimContext) -> ClaimTemplate | None:
-    """Return a template as it will be stored; None for one that nobody could read."""
+    """Return a template as it will be stored; None if it cannot be decoded."""
     user = User(username=names.FIELD_MANAGER)
     body = wanted.body()
     new_pod = ClaimView(obj=body, namespace=wanted.namespace, user=user, template=True)

@@ -1,8 +1,8 @@
-"""Rules at admission for pods: the claims and templates that a new pod refers to are judged once more.
+"""Rules at admission of pods: the claims and templates that a new pod refers to are judged again.
 
-They may be older than the policy, and only now is there a pod that rules can read. What a rule says that reads neither
-the pod nor its user is the same for every pod of a template, so it is remembered for as long as policies, namespaces
-and the template stay what they are: a Job's thousandth pod costs little more than a look-up.
+They may be older than the policy, and only now is there a pod for rules to read. A rule that reads neither the pod nor
+its user has the same result for every pod of a template, so the result is cached until policies, namespaces or the
+template change: a Job's thousandth pod costs little more than a look-up.
 """
 
 import operator
@@ -22,7 +22,7 @@ from admission.claimpolicy.rules import Compiled, Rulebook, Ruling
 from admission.podpolicy.pod_view import PodView
 
 MOST = 4_096
-"""Claims and templates of which the ruling is remembered, for each namespace and queue."""
+"""The most claims and templates with a cached ruling, for each namespace and queue."""
 
 _OF_POD = frozenset({"pod", "user"})
 
@@ -31,10 +31,11 @@ Asked = Claim | ClaimTemplate
 
 @dataclass(slots=True)
 class _Place:
-    """A namespace and a queue: its rules, and what those said that no pod matters to, of each claim.
+    """The rules of a namespace and queue, and cached rulings on each claim.
 
-    settled: those rules; others: all that read pod or user; of_pod: those of them that are asked without a user; early:
-    those that deny, and that nobody would ask of a claim which comes after its pod.
+    settled: the rules that read neither pod nor user. others: all that do. of_pod: those of the others that need no
+    user. early: the rules that deny and could not be evaluated for a claim that is created after its pod. said: by
+    claim, the ruling of the settled rules.
     """
 
     chosen: MatchedPolicies
@@ -44,11 +45,11 @@ class _Place:
     early: tuple[Rulebook, ...]
     said: dict[str, tuple[Asked, Subject, Ruling]] = field(default_factory=dict)
     together: dict[tuple[PodClaim, ...], tuple[tuple[Asked | None, ...], Ruling]] = field(default_factory=dict)
-    """By the claims of a pod, where no rule reads more of it: what these are, and what was said of all of them."""
+    """By the claims of a pod: the objects that these were, and the settled rules' ruling on all of them."""
 
 
 class Rulings:
-    """One for the process; not shared between threads."""
+    """The cached rulings of the process; not shared between threads."""
 
     def __init__(self) -> None:
         self._policies: Policies | None = None
@@ -57,7 +58,7 @@ class Rulings:
     def evaluate(
         self, new_pod: PodView, snapshot: Snapshot, policies: Policies, *, pod: Callable[[], Json], user: User
     ) -> Ruling:
-        """Return what the rules say of the claims of a new pod; pod: the whole of it. Raises RetryError."""
+        """Return the ruling on the claims of a new pod; pod: its whole JSON. Raises RetryError."""
         place = self._place(new_pod, policies)
         if not place.chosen.rules:
             return rules.NOTHING
@@ -96,7 +97,7 @@ class Rulings:
 
 
 def _together(place: _Place, new_pod: PodView, snapshot: Snapshot) -> Ruling:
-    """Return what is said of all claims of a pod that no pod matters to; from memory where they are the same."""
+    """Return the settled rules' ruling on all claims of a pod; cached while the claims are the same objects."""
     asked = tuple([_look_up(claim, new_pod.namespace, snapshot) for claim in new_pod.claims])
     known = place.together.get(new_pod.claims)
     if known is not None and all(map(operator.is_, known[0], asked)):
@@ -120,7 +121,7 @@ def _look_up(claim: PodClaim, namespace: str, snapshot: Snapshot) -> Asked | Non
 def _settled(  # noqa: PLR0917 - what an answer depends on
     place: _Place, asked: Asked, label: str, new_pod: PodView, snapshot: Snapshot, budget: Budget
 ) -> tuple[Subject, Ruling]:
-    """Return a claim for the rules, and what those say that no pod matters to; from memory where it is the same."""
+    """Return a claim as a subject, and the settled rules' ruling on it; cached while the claim is the same object."""
     key = f"{type(asked).__name__} {asked.meta.key}"
     known = place.said.get(key)
     if known is not None and known[0] is asked:
@@ -132,7 +133,7 @@ def _settled(  # noqa: PLR0917 - what an answer depends on
         label=label,
     )
     said = rules.judge(place.settled, [subject], budget=budget)
-    # What ran out of its budget may fare better on another day.
+    # A ruling that ran out of its budget may end differently in a review with more left.
     if budget.cost > 0 and budget.steps > 0:
         if len(place.said) >= MOST:
             place.said.clear()
@@ -141,19 +142,19 @@ def _settled(  # noqa: PLR0917 - what an answer depends on
 
 
 def _asked(new_pod: PodView, snapshot: Snapshot) -> Iterator[tuple[str, Asked]]:
-    """Yield the claims and templates that a pod refers to and that are there."""
+    """Yield the claims and templates that a pod refers to and that exist, with their names for messages."""
     for label, found in _referred(new_pod, snapshot):
         if found is not None:
             yield label, found
 
 
 def _missing(new_pod: PodView, snapshot: Snapshot) -> Iterator[str]:
-    """Yield how people call the claims and templates that a pod refers to and that are not there yet."""
+    """Yield the names for messages of the claims and templates that a pod refers to and that do not exist yet."""
     return (label for label, found in _referred(new_pod, snapshot) if found is None)
 
 
 def _referred(new_pod: PodView, snapshot: Snapshot) -> Iterator[tuple[str, Asked | None]]:
-    """Yield what a pod refers to, each once."""
+    """Yield each claim and template that a pod refers to once."""
     for name in dict.fromkeys(claim.template for claim in new_pod.claims if claim.template):
         yield f"ResourceClaimTemplate {name}", snapshot.templates.get(f"{new_pod.namespace}/{name}")
     for name in dict.fromkeys(claim.claim for claim in new_pod.claims if claim.claim):
@@ -161,7 +162,7 @@ def _referred(new_pod: PodView, snapshot: Snapshot) -> Iterator[tuple[str, Asked
 
 
 def _early(chosen: MatchedPolicies) -> tuple[Rulebook, ...]:
-    """Return the denying rules that read the pod, or are of a policy for some queues: a claim may say another one."""
+    """Return the denying rules that read the pod, or are of a policy for some queues: a claim may name another."""
     of_queues = {policy.name for policy in chosen.policies if policy.queues}
     denying = _part(chosen, lambda rule: rule.rule.action is Action.DENY)
     books = (book if book.policy in of_queues else book.only(lambda rule: "pod" in rule.needs) for book in denying)

@@ -1,7 +1,7 @@
-"""Whether the claims that the mutating half has put into a new pod are still there when the validating half judges it.
+"""Check that the claims which the mutating webhook added to a new pod are still there at its validation.
 
-Other mutating webhooks come after Muster's. One that puts back a copy of the containers that it kept takes out the
-claims with it, and the pod would run without the devices that its author asked for, charged with none.
+Other mutating webhooks run after Muster's. One that restores its own copy of the containers removes the claims, and the
+pod would run without the devices that its author asked for, and without a charge.
 """
 
 from admission.api.values import names
@@ -14,19 +14,20 @@ from admission.podpolicy.pod_view import PodView
 
 
 def may_matter(new_pod: PodView) -> bool:
-    """Whether a pod says that it has such claims. Most do not, and need not be looked at as a whole."""
+    """Whether a pod has an annotation of such claims. Most pods have none, and their JSON need not be read."""
     return not new_pod.node and not new_pod.annotations.keys().isdisjoint((names.CLAIMS, names.CONVERTED))
 
 
 def denial(new_pod: PodView, pod: Json) -> Denial | None:
-    """Refuse a pod without the claims of its annotations. pod: the whole of it."""
+    """Refuse a pod without the claims of its annotations. pod: its whole JSON."""
     draft = Draft(pod)
     for recipe in extended_resources.recipes(new_pod.annotations):
         if not extended_resources.is_kept(draft, recipe):
             made = f"a claim from ResourceClaimTemplate {recipe.template} in place of {recipe.resource}"
             return _lost(names.CONVERTED, made)
     text = new_pod.annotations.get(names.CLAIMS)
-    # Where no queue shows all pods, the annotation may be one that nobody follows.
+    # The mutating webhook need not have been called for a pod without a queue, so its annotation need not have been
+    # followed.
     if not text or not new_pod.queue:
         return None
     refused = claims_annotation.attach(draft, text)

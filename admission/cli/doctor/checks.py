@@ -1,4 +1,4 @@
-"""What `muster doctor` looks at in a cluster, in order. Each check returns what it finds, and raises what stops it."""
+"""The checks of `muster doctor` in a cluster, in order. Each returns its findings, and raises if it cannot finish."""
 
 import base64
 import re
@@ -25,19 +25,19 @@ from admission.kube.webhook_config import dry_run_probe
 from admission.settings import Settings
 
 OLDEST = (1, 34)
-"""Kubernetes with resource.k8s.io/v1."""
+"""The first Kubernetes with resource.k8s.io/v1."""
 
 GATES = ("DynamicResourceAllocation",)
-"""Without these the API server knows no claims."""
+"""Without these the API server does not serve claims."""
 
 FENCE_GATES = ("DRADeviceTaints", "DRADeviceTaintRules")
-"""Without these the rules of fences have no effect."""
+"""Without these the taint rules of fences have no effect."""
 
 SKEW = timedelta(seconds=3)
-"""The API server tells its time in whole seconds; more than this is no rounding."""
+"""The API server's time is in whole seconds; a larger difference is no rounding."""
 
 LATE = 6
-"""An authority with less than this part of its life left should have been replaced: Muster does so at a third."""
+"""An authority with less than this fraction of its life left is overdue: Muster replaces it at a third."""
 
 _GATE = re.compile(rb'^kubernetes_feature_enabled\{name="(?P<name>\w+)",[^}]*\} (?P<value>[01])')
 _REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
@@ -46,7 +46,7 @@ _CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exam:
-    """What the checks need. account: the user that Muster is; empty for the chart's."""
+    """The inputs of the checks. account: Muster's user; "" for the chart's."""
 
     cluster: Cluster
     settings: Settings
@@ -58,7 +58,7 @@ class Exam:
 
 
 async def version(exam: Exam) -> list[Finding]:
-    """Look at the release of Kubernetes."""
+    """Check the version of Kubernetes."""
     seen = await exam.connection.versions()
     said = f"Kubernetes {seen} at {exam.connection.server}"
     if seen.own < OLDEST:
@@ -70,7 +70,7 @@ async def version(exam: Exam) -> list[Finding]:
 
 
 async def apis(exam: Exam) -> list[Finding]:
-    """Look at which kinds the API server serves: DRA, and Muster's own."""
+    """Check that the API server serves the kinds of DRA and Muster's own."""
     found = []
     for kind in (watched_resources.CLAIMS, watched_resources.SLICES, watched_resources.CLASSES):
         if not await _is_served(exam.connection, kind.path):
@@ -85,7 +85,7 @@ async def apis(exam: Exam) -> list[Finding]:
 
 
 async def gates(exam: Exam) -> list[Finding]:
-    """Look at the API server's feature gates, as its metrics tell them; kube-scheduler's are taken for the same."""
+    """Check the API server's feature gates, from its metrics; kube-scheduler's are assumed to be the same."""
     seen = await _gates(exam.connection)
     wanted = (*GATES, *(FENCE_GATES if exam.settings.fence else ()))
     off = [name for name in wanted if seen.get(name) is False]
@@ -99,12 +99,12 @@ async def gates(exam: Exam) -> list[Finding]:
 
 
 async def rights(exam: Exam) -> list[Finding]:
-    """Look at what Muster's account may do."""
+    """Check the rights of Muster's account."""
     return await permissions.look(exam.connection, exam.settings, exam.account)
 
 
 async def webhooks(exam: Exam) -> list[Finding]:
-    """Look at the webhooks' configurations, whom they trust, and whether the API server reaches them."""
+    """Check the webhooks' configurations, their trusted authorities, and that the API server reaches them."""
     found: list[Finding] = []
     for plural in _CONFIGURATIONS:
         try:
@@ -124,7 +124,7 @@ async def webhooks(exam: Exam) -> list[Finding]:
 
 
 def _trust(plural: str, body: Json) -> Iterator[Finding]:
-    """Judge the authorities of a configuration: one that is current is enough, as a new one stands beside the old."""
+    """Check the authorities of a configuration: one current authority suffices, since a new one is beside the old."""
     bundles = {hook["clientConfig"].get("caBundle", "") for hook in body.get("webhooks") or ()}
     now = datetime.now(UTC)
     for bundle in sorted(filter(None, bundles)):
@@ -146,7 +146,7 @@ def _trust(plural: str, body: Json) -> Iterator[Finding]:
 
 
 async def leader(exam: Exam) -> list[Finding]:
-    """Look at whether a controller leads."""
+    """Check that a controller leads."""
     lease = exam.settings.lease
     path = paths.join(paths.within("/apis/coordination.k8s.io/v1", lease.namespace, "leases"), lease.name)
     fix = f"see why no controller leads: `kubectl -n {lease.namespace} logs deployment/muster-controller`"
@@ -164,13 +164,13 @@ async def leader(exam: Exam) -> list[Finding]:
 
 
 async def clock(exam: Exam) -> list[Finding]:
-    """Look at how far this machine's clock is from the API server's."""
+    """Check the difference between this machine's clock and the API server's."""
     before = datetime.now(UTC)
     theirs = await _now(exam.connection)
     if theirs is None:
         return [findings.unknown("clock", "the API server does not tell its time")]
     after = datetime.now(UTC)
-    # They cut the fraction off, and the answer was on its way for a while: a clock in between is right.
+    # Their time is truncated, and the answer took a while: any clock in this interval is right.
     early, late = before - (theirs + timedelta(seconds=1)), theirs - after
     skew = max(early, late, timedelta(0))
     said = f"this machine's is {skew.total_seconds():.0f} s {'ahead of' if early > late else 'behind'} the API server's"
@@ -182,7 +182,7 @@ async def clock(exam: Exam) -> list[Finding]:
 
 
 async def drivers(exam: Exam) -> list[Finding]:
-    """Look at what keeps kube-scheduler off the devices of each driver, where the settings ask for that."""
+    """Check what keeps kube-scheduler off the devices of each driver, if the settings ask for that."""
     slices = await exam.cluster.every(watched_resources.SLICES)
     known = sorted({str(one["spec"]["driver"]) for one in slices})
     if not known:
@@ -214,7 +214,7 @@ def _driver(driver: str, fenced: set[str], settings: Settings) -> Finding:
 
 
 async def queues(exam: Exam) -> list[Finding]:
-    """Look at the conditions of queues and meters."""
+    """Check the conditions of queues and meters."""
     reports = [status_views.queue(obj) for obj in await exam.cluster.every(watched_resources.QUEUES)]
     found = [
         findings.odd("queues", f"{report.name}: {condition.message}", "mend its spec, as it says")
@@ -256,7 +256,7 @@ async def _gates(connection: Connection) -> dict[str, bool]:
 
 
 async def _now(connection: Connection) -> datetime | None:
-    """Return the API server's time, which it gives to whatever it makes. Everybody may make a SelfSubjectReview."""
+    """Return the API server's time, from the object that it creates. Every user may create a SelfSubjectReview."""
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     answer = await connection.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
     return _time((answer.get("metadata") or {}).get("creationTimestamp"))
@@ -277,4 +277,4 @@ CHECKS = {
     "devices": drivers,
     "queues": queues,
 }
-"""Name of a check → the check, in the order in which they are made."""
+"""The name of a check → the check, in order."""

@@ -1,4 +1,4 @@
-"""`muster doctor`: looks at an installation from end to end; says how each thing is, and what would mend it."""
+"""`muster doctor`: checks an installation from end to end, and reports each finding with its remedy."""
 
 import asyncio
 from collections.abc import Sequence
@@ -27,10 +27,10 @@ app = apps.single()
 UNWELL = 3
 
 ASK = "ask as an administrator, from a machine with such a kubeconfig"
-"""What helps where Muster's own account may not look, since Muster itself need not."""
+"""The remedy if Muster's own account may not read something that Muster itself does not need."""
 
 WHOLE = timedelta(minutes=2)
-"""What all checks together may take."""
+"""The time limit of all checks together."""
 
 EPILOG = apps.epilog(
     (
@@ -85,7 +85,7 @@ async def _looked(place: Place, settings: Settings, account: str) -> list[Findin
 
 
 async def _cluster(place: Place, settings: Settings, account: str) -> list[Finding]:
-    """Make every check of the cluster; where it does not answer, none but the first says so."""
+    """Run every check of the cluster; if it does not answer, only the first one reports that."""
     found: list[Finding] = []
     try:
         async with Connection(place, patience=PATIENCE, warns=False) as connection:
@@ -109,7 +109,7 @@ async def _cluster(place: Place, settings: Settings, account: str) -> list[Findi
 
 
 async def _ledger(settings: Settings) -> list[Finding]:
-    """Look at the database: that it answers, has the tables that this Muster knows, and takes a write."""
+    """Check the database: that it answers, has the tables of this Muster, and accepts a write."""
     if "controller" not in settings.roles:
         return [findings.unknown("ledger", "this role does not use it; ask where the controller runs")]
     url = settings.ledger.url
@@ -125,7 +125,7 @@ async def _ledger(settings: Settings) -> list[Finding]:
 
 
 async def _written(url: str, fine: Finding) -> Finding:
-    """Return what is fine if a write is taken as well: a database that only reads, or is full, answers all the same."""
+    """Return `fine` if a write succeeds too: a read-only or full database still answers."""
     try:
         await engines.write(url)
     except RetryError as error:

@@ -1,11 +1,11 @@
-"""What `muster doctor` finds: a verdict on each thing that it looks at, with the mend where something is wrong."""
+"""The findings of `muster doctor`: a verdict on each check, with the remedy if something is wrong."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """How a thing is. Only what has failed needs mending; a warning tells what may be meant so."""
+    """The result of a check. Only a failure needs a fix; a warning may be intended."""
 
     OK = "ok"
     WARNING = "warning"
@@ -15,7 +15,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One of them. check: what was looked at; message: what was seen; mend: what to do about it."""
+    """A finding. check: its name; message: what was seen; fix: the remedy."""
 
     check: str
     verdict: Verdict
@@ -24,20 +24,20 @@ class Finding:
 
 
 def fine(check: str, message: str) -> Finding:
-    """Return that something is as it should be."""
+    """Return the finding that a check passed."""
     return Finding(check=check, verdict=Verdict.OK, message=message)
 
 
 def odd(check: str, message: str, fix: str) -> Finding:
-    """Return that something may be meant so, or not."""
+    """Return a warning, which may be intended."""
     return Finding(check=check, verdict=Verdict.WARNING, message=message, fix=fix)
 
 
 def wrong(check: str, message: str, fix: str) -> Finding:
-    """Return that something has to be mended."""
+    """Return the finding that something has to be fixed."""
     return Finding(check=check, verdict=Verdict.FAILED, message=message, fix=fix)
 
 
 def unknown(check: str, message: str, fix: str = "") -> Finding:
-    """Return that something could not be looked at."""
+    """Return the finding that a check was not possible."""
     return Finding(check=check, verdict=Verdict.SKIPPED, message=message, fix=fix)

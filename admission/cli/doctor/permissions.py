@@ -1,7 +1,7 @@
-"""Whether Muster's account may do all that it does: the API server is asked about each right of the shipped roles.
+"""The check of Muster's rights: the API server reviews each right of the shipped roles.
 
-Whoever is Muster asks for itself (SelfSubjectAccessReview); anybody else asks about Muster's account
-(SubjectAccessReview), since what an administrator may do says nothing.
+Muster's own account asks for itself (SelfSubjectAccessReview). Any other user asks about Muster's account
+(SubjectAccessReview), since an administrator's own rights prove nothing.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _ACCOUNT = "system:serviceaccount:"
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Right:
-    """One call that RBAC has to allow. namespace: empty for the whole cluster."""
+    """One call that RBAC has to allow. namespace: "" for the whole cluster."""
 
     group: str
     resource: str
@@ -41,7 +41,7 @@ class Right:
 
     @property
     def attributes(self) -> dict[str, str]:
-        """Return it as `resourceAttributes`."""
+        """Return the right as `resourceAttributes`."""
         resource, _, subresource = self.resource.partition("/")
         given = {
             "group": self.group,
@@ -55,7 +55,7 @@ class Right:
 
 
 async def look(connection: Connection, settings: Settings, account: str) -> list[Finding]:
-    """Ask about every right. account: the user that Muster is; empty for the chart's in the lease's namespace."""
+    """Review every right. account: Muster's user; "" for the chart's, in the lease's namespace."""
     asker = await connection.who_am_i()
     meant = account or (asker if asker.startswith(_ACCOUNT) else f"{_ACCOUNT}{settings.lease.namespace}:muster")
     wanted = sorted(set(rights(settings)))
@@ -70,7 +70,7 @@ async def look(connection: Connection, settings: Settings, account: str) -> list
 
 
 def rights(settings: Settings) -> Iterator[Right]:
-    """Yield the rights of the shipped roles that these settings need."""
+    """Yield the rights of the shipped roles that these settings require."""
     text = (resources.manifests() / "rbac.yaml").read_text()
     for document in yaml.safe_load_all(text):
         if document["kind"] in ("ClusterRole", "Role"):
@@ -90,12 +90,12 @@ def _of_rule(rule: Mapping[str, Any], namespace: str, settings: Settings) -> Ite
 
 
 def _is_needed(right: Right, settings: Settings) -> bool:
-    """Whether Muster makes the call with these settings; what it reads it always reads."""
+    """Whether Muster makes the call with these settings; reads do not depend on them."""
     if right.group == "apiextensions.k8s.io":
         return settings.install_crds
     if right.resource.endswith("webhookconfigurations"):
         return settings.coverage if right.verb in ("list", "watch") else settings.webhook.register
-    # What an earlier setting has left is taken away whatever the settings say.
+    # Muster deletes leftovers of earlier settings, so those rights are always needed.
     fences = (right.resource.startswith("validatingadmissionpolic") and right.verb not in ("list", "delete")) or (
         right.resource == "devicetaintrules" and right.verb in ("create", "update")
     )
@@ -115,7 +115,7 @@ async def _is_allowed(connection: Connection, right: Right, account: str, *, ask
 
 
 def _groups(account: str) -> list[str]:
-    """Return the groups that the API server gives an account by itself."""
+    """Return the groups that the API server itself adds to an account."""
     if not account.startswith(_ACCOUNT):
         return ["system:authenticated"]
     namespace = account.removeprefix(_ACCOUNT).partition(":")[0]

@@ -1,4 +1,4 @@
-"""`muster ledger close`: periods that are over go into archives."""
+"""`muster ledger close`: moves past periods into archives."""
 
 import getpass
 import socket

@@ -1,4 +1,4 @@
-"""`muster ledger`: the books. Here its schema and its proof; each other command has a module of its own."""
+"""`muster ledger`: the group, and the commands for schema and verification; the others have modules of their own."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`muster ledger export`: the books for other programs, as CSV, JSON Lines, Parquet, or in the columns of FOCUS."""
+"""`muster ledger export`: the ledger for other programs, as CSV, JSON Lines, Parquet, or in FOCUS's columns."""
 
 import asyncio
 import re
@@ -50,7 +50,7 @@ EPILOG = apps.epilog(
 )
 
 SLICE = 2000
-"""Rows that are written at once."""
+"""The rows written at a time."""
 
 CURRENCY = "USD"
 PROVIDER = "Muster"
@@ -59,7 +59,7 @@ _CODE = re.compile("[A-Z]{3}")
 
 
 class Format(StrEnum):
-    """What the command writes."""
+    """The format of the output."""
 
     CSV = "csv"
     JSONL = "jsonl"
@@ -69,7 +69,7 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """What to write: columns, and the rows of a cluster's books in a time."""
+    """The columns to write, and the rows of a cluster's ledger in a period."""
 
     columns: Sequence[Column]
     rows: Callable[[AsyncConnection, str, Window, Watch], AsyncIterator[Row]]
@@ -205,7 +205,7 @@ async def _written(rows: AsyncIterator[Row], sink: Sink, output: str) -> None:
     """Write the rows slice by slice, in a thread."""
 
     def write(some: Sequence[Row]) -> None:
-        with export_sinks.told(output):  # here, since an error of the output is none of the database
+        with export_sinks.told(output):  # here, since an error of the output is not the database's
             sink.write(some)
 
     waiting: list[Row] = []

@@ -1,6 +1,6 @@
-"""Where exported rows go: CSV, JSON Lines or Parquet, to the standard output or a file that appears when it is whole.
+"""Sinks of exported rows: CSV, JSON Lines or Parquet, to the standard output or an atomically created file.
 
-Rows are written in slices by a thread, so that the event loop, which reads the books, is never blocked.
+A thread writes the rows in slices, so that the event loop, which reads the ledger, is never blocked.
 """
 
 import csv
@@ -20,24 +20,24 @@ from admission.ledger.reports.export import Column, Row, Type
 
 
 class Sink(Protocol):
-    """Takes the rows of one export."""
+    """Receives the rows of one export."""
 
     def write(self, rows: Sequence[Row]) -> None:
         """Write some rows."""
 
     def close(self) -> None:
-        """Write what remains; the stream is left open."""
+        """Write the remaining rows; the stream is left open."""
 
 
 class ReaderGoneError(Exception):
-    """Whoever read the standard output has closed it, as `head` does."""
+    """The reader of the standard output has closed it, as `head` does."""
 
 
 @contextmanager
 def stream(output: str, *, binary_for: str = "") -> Iterator[IO[bytes]]:
-    """Yield what to write to: the standard output for `-`, or a file that replaces one of its name when all went well.
+    """Yield the stream to write to: the standard output for `-`, or a file that is moved into place on success.
 
-    binary_for: the format, where it is not for a terminal. Raises FixError when the file cannot be made.
+    binary_for: the format, if it must not go to a terminal. Raises FixError if the file cannot be created.
     """
     if output == "-":
         if binary_for and sys.stdout.isatty():
@@ -62,11 +62,11 @@ def stream(output: str, *, binary_for: str = "") -> Iterator[IO[bytes]]:
 
 @contextmanager
 def told(output: str) -> Iterator[None]:
-    """Turn what a failing output raises into a sentence about it. Raises FixError, or ReaderGoneError."""
+    """Turn an error of the output into a sentence. Raises FixError or ReaderGoneError."""
     try:
         yield
     except BrokenPipeError as error:
-        # What is still buffered must not be written when Python ends.
+        # Otherwise Python would write the buffered rest at exit, and fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise ReaderGoneError from error
     except OSError as error:
@@ -75,7 +75,7 @@ def told(output: str) -> Iterator[None]:
 
 
 class Csv:
-    """Comma-separated values in UTF-8 with a heading (RFC 4180, lines end in a line feed); nothing for None."""
+    """Comma-separated values in UTF-8 with a heading (RFC 4180, but with line feeds); None is empty."""
 
     def __init__(self, columns: Sequence[Column], to: IO[bytes]) -> None:
         self._to = to
@@ -87,7 +87,7 @@ class Csv:
     def write(self, rows: Sequence[Row]) -> None:
         for row in rows:
             values = [_text(value) for value in row]
-            # By itself Python quotes no lone carriage return, at which readers end a row.
+            # Python does not quote a lone carriage return, at which readers end a row.
             writer = self._quoting if "\r" in "".join(values) else self._writer
             writer.writerow(values)
         self._flush()
@@ -102,7 +102,7 @@ class Csv:
 
 
 class JsonLines:
-    """One JSON object a line. Amounts are strings, since many readers of JSON round numbers beyond 2^53."""
+    """One JSON object per line. Amounts are strings, since many JSON readers round numbers beyond 2^53."""
 
     def __init__(self, columns: Sequence[Column], to: IO[bytes]) -> None:
         self._columns = columns
@@ -147,7 +147,7 @@ class Parquet:
 
 
 def _arrow() -> tuple[Any, Any]:
-    # Imported here: it is large, and an extra.
+    # Imported here since it is large and optional.
     try:
         import pyarrow as pa  # noqa: PLC0415
         from pyarrow import parquet  # noqa: PLC0415

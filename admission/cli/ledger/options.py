@@ -1,4 +1,4 @@
-"""What the commands on the books share: which ledger, which clusters, which time."""
+"""The common options of the commands on the ledger: database, clusters and period."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -42,12 +42,12 @@ _LISTED = 20
 
 
 def settings(config: Path | None, database: str | None, cluster: str | None = None) -> Ledger:
-    """Return which ledger the options and the settings name."""
+    """Return the ledger in the options and the settings."""
     return config_command.chosen(config, {"--database": database, "--cluster": cluster}).settings.ledger
 
 
 def ask(chosen: Ledger, question: Callable[[SqlLedger], Awaitable[T]]) -> T:
-    """Open the ledger and return its answer."""
+    """Open the ledger and return the result of the question."""
 
     async def answered() -> T:
         async with SqlLedger.open(chosen.url, chosen.cluster) as ledger:
@@ -57,7 +57,7 @@ def ask(chosen: Ledger, question: Callable[[SqlLedger], Awaitable[T]]) -> T:
 
 
 def zone(name: str) -> tzinfo:
-    """Return the zone that --time-zone names. Raises FixError when there is none of this name."""
+    """Return the zone of --time-zone. Raises FixError if it is unknown."""
     found = time_zones.find(name)
     if found is None:
         meant = " or ".join(time_zones.near(name))
@@ -69,7 +69,7 @@ def zone(name: str) -> tzinfo:
 
 
 def window(start: str | None, end: str | None, in_zone: tzinfo) -> Window:
-    """Return the time that --from and --to name. Raises FixError when one of them is no time, or they enclose none."""
+    """Return the period of --from and --to. Raises FixError if a time is invalid, or the period is empty."""
     until = time("--to", end, in_zone) if end else datetime.now(UTC)
     try:
         since = time("--from", start, in_zone) if start else until - _USUAL
@@ -82,7 +82,7 @@ def window(start: str | None, end: str | None, in_zone: tzinfo) -> Window:
 
 
 def past(asked: Window) -> Window:
-    """Return a time without what of it has not come yet. Raises FixError when none of it has."""
+    """Return a period without its future part. Raises FixError if all of it is in the future."""
     found = Window(asked.start, min(asked.end, datetime.now(UTC)))
     if found.start >= found.end:
         raise FixError(f"--from {_written(found.start)} has not come yet: nothing can have been used")
@@ -90,7 +90,7 @@ def past(asked: Window) -> Window:
 
 
 def time(option: str, text: str, in_zone: tzinfo) -> datetime:
-    """Return the time that an option names, in UTC. Raises FixError when it names none."""
+    """Return an option's time, in UTC. Raises FixError if it is invalid."""
     try:
         said = datetime.fromisoformat(text)
         return (said if said.tzinfo else said.replace(tzinfo=in_zone)).astimezone(UTC)
@@ -99,7 +99,7 @@ def time(option: str, text: str, in_zone: tzinfo) -> datetime:
 
 
 async def opened(connection: AsyncConnection, names: Sequence[str], asked: Window, *, start: str | None) -> Window:
-    """Return the time asked for; where no start was, not from before the books of any of the clusters begin."""
+    """Return the period; if no start was given, it begins no earlier than the ledger of every cluster."""
     begun = [at for name in names if (at := (await base.base(connection, name)).at) is not None]
     if start is not None or not begun:
         return asked
@@ -107,7 +107,7 @@ async def opened(connection: AsyncConnection, names: Sequence[str], asked: Windo
 
 
 async def clusters(connection: AsyncConnection, names: Sequence[str], *, all_of_them: bool = False) -> list[str]:
-    """Return which clusters are meant. Raises FixError when one of them has no books, though others have."""
+    """Return the clusters to read. Raises FixError if one is not in the ledger while others are."""
     known = await base.known(connection)
     if all_of_them:
         return known
@@ -118,14 +118,14 @@ async def clusters(connection: AsyncConnection, names: Sequence[str], *, all_of_
 
 
 def listed(names: Iterable[str]) -> str:
-    """Write names in a sentence: the first of them, and how many more there are."""
+    """Return the first few names, and the number of the others."""
     found = sorted(names)
     more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
     return f"{', '.join(found[:_LISTED])}{more}"
 
 
 def instant(at: datetime) -> str:
-    """Write a moment for programs: in UTC, to the microsecond where it has any."""
+    """Return a time for programs: in UTC, to the microsecond if it has any."""
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 

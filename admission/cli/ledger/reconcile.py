@@ -1,4 +1,4 @@
-"""`muster ledger reconcile`: the books against the cluster."""
+"""`muster ledger reconcile`: compares the ledger with the cluster."""
 
 import asyncio
 import getpass
@@ -21,7 +21,7 @@ from admission.cli.ledger.options import ClusterOption, DatabaseOption
 from admission.cli.terminal import Format
 from admission.cycle import reconcile as cycle_reconcile
 from admission.cycle.reconcile import Outcome
-from admission.errors import ClusterAwayError, FixError
+from admission.errors import ClusterUnavailableError, FixError
 from admission.kube.cache import reflector, watched_resources
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
@@ -46,7 +46,7 @@ WATCHED = (
     watched_resources.QUEUES,
     watched_resources.METERS,
 )
-"""The kinds that the books are about."""
+"""The kinds that affect the ledger."""
 
 EPILOG = apps.epilog(
     (
@@ -63,7 +63,7 @@ EPILOG = apps.epilog(
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """The port Cluster of a running watch."""
+    """The port Cluster, on a running watch."""
 
     connection: Connection
     store: Store
@@ -116,10 +116,10 @@ def reconcile(
 
 
 async def _watching(question: Callable[[_Watched], Awaitable[T]], place: Place) -> T:
-    """Watch the cluster while a question is answered."""
+    """Watch the cluster while the question runs."""
     store = Store(WATCHED)
     async with Connection(place, patience=cluster_options.PATIENCE, warns=False) as connection:
-        await connection.version()  # so that an API server which is not there is told at once
+        await connection.version()  # so that an unreachable API server is reported at once
         watch = asyncio.create_task(reflector.watch(connection, store), name="watch the cluster")
         try:
             await _synced(connection, store)
@@ -133,12 +133,12 @@ async def _watching(question: Callable[[_Watched], Awaitable[T]], place: Place) 
 async def _synced(connection: Connection, store: Store) -> None:
     try:
         await store.wait_synced(SYNC_SECONDS)
-    except ClusterAwayError as error:
-        raise ClusterAwayError(f"{connection.server}: {error}") from error
+    except ClusterUnavailableError as error:
+        raise ClusterUnavailableError(f"{connection.server}: {error}") from error
 
 
 def _author(user: str, reason: str) -> Callable[[Book], Author]:
-    """Return who corrects: the user of the cluster and of this machine. The time of the books never goes back."""
+    """Return the author of corrections: the user in the cluster and on this machine. Ledger times never go back."""
     actor = f"{user} by {getpass.getuser()}@{socket.gethostname()}"
 
     def author(book: Book) -> Author:

@@ -1,4 +1,4 @@
-"""`muster ledger report`: device-hours and meter-hours between two times, by whom and for what."""
+"""`muster ledger report`: device-hours and meter-hours of a period, grouped by users, queues and so on."""
 
 import csv
 import sys
@@ -49,7 +49,7 @@ BY = tuple(key for key in Key if key is not Key.CLUSTER)
 
 
 class Format(StrEnum):
-    """What the command writes."""
+    """The format of the output."""
 
     TEXT = "text"
     JSON = "json"
@@ -131,7 +131,7 @@ def _hours(use: Use, meters: Sequence[MeterName]) -> list[str]:
 
 
 def _hour(seconds: int) -> str:
-    """Write hours, whole ones as a quantity: so large meters, as of memory, can be read."""
+    """Return hours as text, whole ones as a quantity, so that large meters such as memory are readable."""
     return time_series.decimal(seconds) if seconds % 3600 else quantities.render(seconds // 3600)
 
 

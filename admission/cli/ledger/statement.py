@@ -1,4 +1,4 @@
-"""`muster ledger statement`: what moved on a queue's account, and what stood there afterwards."""
+"""`muster ledger statement`: the movements on a queue's account, each with the balance after it."""
 
 from collections.abc import Iterable, Mapping
 from datetime import tzinfo

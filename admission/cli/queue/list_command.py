@@ -1,4 +1,4 @@
-"""`muster queue`: what the queues use, from the status that the controller keeps."""
+"""`muster queue`: the use of queues, from the status that the controller writes."""
 
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -111,7 +111,7 @@ def resume(
 
 
 class ObservedQueue(NamedTuple):
-    """What is seen of one queue: as it was written, what it reports, its gangs, and the names of those below it."""
+    """One queue: its spec, its status, its gangs, and the names of the queues below it."""
 
     queue: Queue
     report: QueueReport
@@ -168,7 +168,7 @@ def _observed_json(seen: ObservedQueue) -> dict[str, Any]:
 
 
 def show(reports: list[QueueReport]) -> None:
-    """Write the tables, and a note for each thing that is wrong with a queue."""
+    """Print the tables, and a note for each false condition of a queue."""
     headings = (
         "queue",
         "meter",
@@ -192,7 +192,7 @@ async def _reports(cluster: Cluster) -> list[QueueReport]:
 
 
 def _rows(report: QueueReport) -> list[tuple[str, ...]]:
-    """Return a row for each meter; what is counted by gangs stands in the first."""
+    """Return a row for each meter; the first row has the numbers of gangs."""
     waiting, running = report.gangs.get(Phase.PENDING, 0), report.gangs.get(Phase.RUNNING, 0)
     counts = (str(waiting or "-"), str(running or "-"))
     rows = terminal.use_rows(report) or [(report.name, *("-" for _ in range(6)))]

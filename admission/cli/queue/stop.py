@@ -1,4 +1,4 @@
-"""`muster queue stop` and `resume`: whether a queue lets gangs in, by its `spec.stopPolicy`."""
+"""`muster queue stop` and `resume`: whether a queue admits gangs, by its `spec.stopPolicy`."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated
@@ -38,7 +38,7 @@ _SAID = {
 
 
 async def change(cluster: Cluster, name: str, wanted: StopPolicy) -> None:
-    """Set the policy of a queue, and say what holds then. Raises FixError where there is no such queue."""
+    """Set the policy of a queue, and print its effect. Raises FixError if the queue does not exist."""
     known = {queue.name: queue for queue in map(queues.decode, await cluster.every(watched_resources.QUEUES))}
     queue = known.get(QueueName(name))
     if queue is None:
@@ -56,13 +56,13 @@ async def change(cluster: Cluster, name: str, wanted: StopPolicy) -> None:
 
 
 def absent(name: str, known: Iterable[Queue]) -> FixError:
-    """Return the error of a queue that there is not."""
+    """Return the error for a queue that does not exist."""
     names = ", ".join(sorted(queue.name for queue in known)) or "none"
     return FixError(f"there is no queue {name}; there are: {names}")
 
 
 def _remarks(queue: Queue, wanted: StopPolicy, known: Iterable[Queue]) -> Iterator[str]:
-    """Yield what follows for others: queues below are stopped with it, and those above may stop it still."""
+    """Yield the effects on other queues: those below stop too, and a stopped one above still stops this one."""
     by_name = {other.name: other for other in known}
     below = sorted(other.name for other in by_name.values() if queue.name in _above(other, by_name))
     if wanted is not StopPolicy.NONE and below:
@@ -74,7 +74,7 @@ def _remarks(queue: Queue, wanted: StopPolicy, known: Iterable[Queue]) -> Iterat
 
 
 def _above(queue: Queue, known: Mapping[QueueName, Queue]) -> list[QueueName]:
-    """Return the names of the queues above one, the nearest first; parents may go in a circle."""
+    """Return the names of a queue's ancestors, the nearest first; parents may form a cycle."""
     found: list[QueueName] = []
     parent = queue.parent
     while parent is not None and parent in known and parent not in found:

@@ -17,8 +17,8 @@ from admission.settings import Settings
 app = apps.single()
 
 SWITCH_SECONDS = 0.0005
-"""A cycle decides in a thread. An answer waits for the interpreter's lock that long each time it has read or written,
-some ten times a review; with Python's own 5 ms, a cycle would make each of them tens of milliseconds late."""
+"""A cycle decides in a thread. A review waits for the interpreter's lock for this long each time it has read or
+written, some ten times; with Python's default of 5 ms, a cycle would delay each review by tens of milliseconds."""
 
 EPILOG = apps.epilog(
     (
@@ -80,14 +80,14 @@ def serve(
 
 
 def run(serving: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
-    """Run what serves until its event is set, which SIGTERM and SIGINT do."""
+    """Run the servers until their event is set, on SIGTERM or SIGINT."""
     sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_until_told(serving))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return what makes loops of uvloop, which is optional; None where it is not installed."""
+    """Return uvloop's loop factory; None if the optional uvloop is not installed."""
     try:
         import uvloop  # noqa: PLC0415
     except ImportError:

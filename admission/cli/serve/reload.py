@@ -1,4 +1,4 @@
-"""Settings anew while Muster runs: on SIGHUP, and when the file has changed, as a mounted ConfigMap does."""
+"""Reload of settings while Muster runs: on SIGHUP, and when the file changes, such as a mounted ConfigMap."""
 
 import asyncio
 import contextlib
@@ -17,13 +17,13 @@ from admission.settings.schema import value
 log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 5.0
-"""Between two looks at the file. kubelet takes up to a minute to bring a ConfigMap's change into a pod."""
+"""The time between two looks at the file. kubelet takes up to a minute to update a mounted ConfigMap."""
 
 FileState = tuple[int, int, int] | None
 
 
 class News:
-    """What is known of new settings: the file, how all is read, and whether somebody asked to."""
+    """The source of new settings: the file, its reader, and whether a reload was requested."""
 
     def __init__(
         self, config: Path | None, read: Callable[[], Settings], *, poll_seconds: float = POLL_SECONDS
@@ -36,11 +36,11 @@ class News:
         self._waiting: tuple[str, ...] = ()
 
     def listen(self) -> None:
-        """Read on SIGHUP, from now on."""
+        """Reload on SIGHUP from now on."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._asked.set)
 
     async def follow(self, held: Held) -> None:
-        """Hand over new settings whenever there are any, until cancelled."""
+        """Apply new settings whenever there are any, until cancelled."""
         while True:
             asked = await self._wait()
             seen = await asyncio.to_thread(_file_state, self._file)
@@ -55,7 +55,7 @@ class News:
             self._apply(held, wanted, asked=asked)
 
     async def _wait(self) -> bool:
-        """Wait for the next look; return whether somebody asked for it."""
+        """Wait for the next look; return whether a reload was requested."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._seconds):
                 await self._asked.wait()
@@ -75,7 +75,7 @@ class News:
 
 
 def _file_state(file: Path | None) -> FileState:
-    """Return what tells one state of the file from another; None where there is no file to be seen."""
+    """Return values that differ when the file has changed; None if there is no readable file."""
     if file is None:
         return None
     try:

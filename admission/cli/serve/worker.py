@@ -1,7 +1,7 @@
-"""A further worker of `muster serve --workers N`, which starts it: `python -m admission.cli.serve.worker`; no command.
+"""The program of a worker, which `muster serve --workers N` starts as `python -m admission.cli.serve.worker`.
 
-Its standard input is a line to the first process, which says what it has to do. It ends on SIGTERM, on SIGINT, and when
-the first process is gone; its exit codes are those of `muster serve`.
+Its standard input is a connection to the first process, which sends its task. It ends on SIGTERM, on SIGINT, and when
+the first process has ended; its exit codes are those of `muster serve`.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from admission.cli.serve import command
 
 
 def main() -> None:
-    """Work until told to end."""
+    """Work until signalled to end."""
     with cli.sentences():
         command.run(_work)
 

@@ -1,4 +1,4 @@
-"""Charts of a trace that was played, as SVG: what is in use, and how many jobs wait, over the time."""
+"""Charts of a replayed trace, as SVG: devices in use and waiting jobs over time."""
 
 import itertools
 import re
@@ -12,10 +12,10 @@ from admission.errors import FixError
 from admission.simulation.replay.player import Moment, Play
 
 POINTS = 500
-"""Of each line. Every point is the mean of the time that it stands for."""
+"""The points of each line. Every point is the mean over its interval."""
 
 MANY = 10
-"""From here on, an axis is labelled in whole numbers."""
+"""From this value on, axis labels are whole numbers."""
 
 HOUR = timedelta(hours=1)
 
@@ -23,7 +23,7 @@ _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
 def write(path: Path, plays: Sequence[Play]) -> None:
-    """Write a chart. Raises FixError where the library is not installed or the file cannot be written."""
+    """Write a chart. Raises FixError if the library is not installed or the file cannot be written."""
     text = svg(plays)
     try:
         path.write_text(text, encoding="utf-8")
@@ -32,7 +32,7 @@ def write(path: Path, plays: Sequence[Play]) -> None:
 
 
 def svg(plays: Sequence[Play]) -> str:
-    """Return the chart, always the same for the same plays."""
+    """Return the chart; the same plays always give the same text."""
     pygal = _library()
     waiting = [points(play, lambda moment: moment.waiting) for play in plays]
     most = max((value for line in waiting for _, value in line), default=0.0)
@@ -47,7 +47,7 @@ def svg(plays: Sequence[Play]) -> str:
         legend_at_bottom=True,
         legend_at_bottom_columns=2,
         truncate_legend=-1,
-        # Both from nothing: what is cut off below makes small differences look large.
+        # Both axes begin at 0: a cut axis exaggerates small differences.
         range=(0, 100),
         secondary_range=(0, max(most, 1.0)),
         value_formatter=lambda value: f"{value:.0f}" if value >= MANY else f"{value:.2g}",
@@ -58,12 +58,12 @@ def svg(plays: Sequence[Play]) -> str:
         chart.add(f"in use, {play.policy}", points(play, lambda moment: 100 * moment.used.total() / total))  # noqa: B023
     for play, line in zip(plays, waiting, strict=True):
         chart.add(f"waiting, {play.policy}", line, secondary=True)
-    # The library writes its version and the day into a comment.
+    # The library writes its version and the date into a comment.
     return _COMMENT.sub("", str(chart.render(is_unicode=True)))
 
 
 def points(play: Play, value: Callable[[Moment], float]) -> list[tuple[float, float]]:
-    """Return hours since the trace began, and the mean of a value in the time around them."""
+    """Return hours since the trace began, each with the mean of a value in its interval."""
     moments = play.moments
     if not moments:
         return []
@@ -78,7 +78,7 @@ def points(play: Play, value: Callable[[Moment], float]) -> list[tuple[float, fl
 
 
 def _spread(sums: list[float], start: float, end: float, value: float) -> None:
-    """Add a value to the means of all points between two times, which are counted in points."""
+    """Add a value to the means of all points between two times, in units of points."""
     at = int(start)
     while start < end and at < len(sums):
         until = min(end, at + 1.0)
@@ -87,13 +87,14 @@ def _spread(sums: list[float], start: float, end: float, value: float) -> None:
 
 
 def _library() -> Any:
-    # Imported here: it is an extra.
+    # Imported here since it is optional.
     try:
         import pygal  # noqa: PLC0415
     except ImportError as error:
         raise FixError(
             "--chart needs the Python package pygal: in a checkout of Muster, `uv tool install '.[charts]'`"
         ) from error
-    # It hooks itself into every later import, by an interface that Python has dropped, for old names of its plug-ins.
+    # pygal adds a finder to every later import, with an interface that Python has removed, for old names of its
+    # plug-ins.
     sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != pygal.__name__]
     return pygal

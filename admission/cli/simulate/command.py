@@ -1,4 +1,4 @@
-"""`muster simulate`: what Muster would decide about these manifests, or about a trace of jobs, without a cluster."""
+"""`muster simulate`: Muster's decisions about manifests, or about a trace of jobs, without a cluster."""
 
 import asyncio
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ ALL_ADMITTED, SOME_HELD, SOME_DENIED = 0, 3, 4
 
 NOUNS = {"meters": "meter", "claimpolicies": "ClaimPolicy"}
 TELLING = ("ClassMissing", "GivesWay", "Doubtful")
-"""Reasons of conditions that hold, and that people have to know about."""
+"""Reasons of true conditions that users should know."""
 
 EPILOG = apps.epilog(
     (
@@ -104,7 +104,7 @@ def _refuse_options(arrivals: str | None, compare: Policy | None, chart: str | N
 def _play(  # noqa: PLR0917 - as the command has them
     cluster_state: Expanded, path: str, compare: Policy | None, chart: str | None, output: Format, steps: int
 ) -> int:
-    """Play a trace and show what it comes to; return the exit code."""
+    """Replay a trace and print its figures; return the exit code."""
     for text in cluster_state.notes:
         terminal.note(text)
     policies = dict.fromkeys(one for one in (Policy.MUSTER, compare) if one is not None)
@@ -122,7 +122,7 @@ def _play(  # noqa: PLR0917 - as the command has them
 
 
 def exit_code(outcome: Outcome, effects: Sequence[Effect] = ()) -> int:
-    """Return 0, 3 or 4: the worst that happened to a gang, or to a claim or template at the door."""
+    """Return 0, 3 or 4, by the worst decision about a gang, or about a claim or template at admission."""
     if Verdict.DENIED in outcome.verdicts or any(effect.act is Act.DENY for effect in effects):
         return SOME_DENIED
     return SOME_HELD if Verdict.HELD in outcome.verdicts else ALL_ADMITTED
@@ -145,7 +145,7 @@ def as_json(outcome: Outcome, effects: Sequence[Effect] = ()) -> dict[str, Any]:
 
 
 def show(outcome: Outcome, effects: Sequence[Effect] = ()) -> None:
-    """Write the tables."""
+    """Print the tables."""
     if effects:
         acts = [(one.source, one.act, one.message) for one in effects]
         terminal.table("Claims at the door", ("object", "action", "what"), acts)
@@ -173,7 +173,7 @@ def show(outcome: Outcome, effects: Sequence[Effect] = ()) -> None:
 
 
 def _policies(paths: Sequence[str]) -> list[Manifest]:
-    """Read the policies that are to be tried; one that PATH has, too, is replaced."""
+    """Read the policies to try; they replace policies of the same name in PATH."""
     found = manifest_reader.read(paths)
     others = [manifest for manifest in found if manifest.body.get("kind") != "ClaimPolicy"]
     if others:
@@ -204,7 +204,7 @@ def _refuse_problems(cluster_state: Expanded, found: Sequence[Manifest]) -> None
 
 
 def _warnings(outcome: Outcome) -> list[str]:
-    """Return what is wrong with queues and meters: without it a hold may be hard to understand."""
+    """Return the problems of queues and meters, without which a hold may be hard to understand."""
     reports = [(f"queue {queue.name}", queue.conditions) for queue in outcome.queues]
     reports += [(f"{NOUNS[report.plural]} {report.name}", report.conditions) for report in outcome.conditions]
     bad = [(name, c) for name, conditions in reports for c in conditions if c.status != "True" or c.reason in TELLING]

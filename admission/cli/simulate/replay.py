@@ -1,4 +1,4 @@
-"""`muster simulate --arrivals`: a trace played against a cluster, and what it comes to."""
+"""`muster simulate --arrivals`: replays a trace on a cluster, and prints its figures."""
 
 import gc
 from collections.abc import Sequence
@@ -20,18 +20,18 @@ from admission.simulation.replay.figures import Figures, Tally
 from admission.simulation.replay.player import Play, Played, Policy, Watch
 
 MOST_SHOWN = 20
-"""Jobs that never start that a table lists."""
+"""The most jobs in the table of those that never start."""
 
 
 def play(cluster_state: Expanded, path: str, policies: Sequence[Policy], *, steps: int) -> list[Play]:
-    """Play the trace of a file under each policy. Raises FixError and BadInputError."""
+    """Replay the trace in a file under each policy. Raises FixError and BadInputError."""
     replayed = cluster.build_cluster(cluster_state, steps=steps)
     arrivals = trace_reader.read(path)
     trace_reader.check(path, arrivals, replayed)
     for text in notes(replayed):
         terminal.note(text)
     plays: list[Play] = []
-    # What is read lives as long as the process, and need not be looked through again and again.
+    # The input lives as long as the process, so the garbage collector need not scan it again and again.
     gc.collect()
     gc.freeze()
     for policy in policies:
@@ -51,7 +51,7 @@ def _played(replayed: Cluster, arrivals: Sequence[Arrival], policy: Policy, watc
 
 
 def notes(replayed: Cluster) -> list[str]:
-    """Return what of the input takes no part."""
+    """Return the parts of the input that are ignored."""
     found: list[str] = []
     if replayed.left_out:
         some = ", ".join(replayed.left_out[:3]) + (" and others" if len(replayed.left_out) > 3 else "")
@@ -71,7 +71,7 @@ def as_json(plays: Sequence[Play]) -> dict[str, Any]:
 
 
 def show(plays: Sequence[Play]) -> None:
-    """Write the tables: every figure of one policy beside the same one of the other."""
+    """Print the tables, with the policies' figures side by side."""
     found = [(play, figures.figures(play)) for play in plays]
     terminal.table(
         "Jobs",
@@ -107,7 +107,7 @@ def show(plays: Sequence[Play]) -> None:
 
 
 def draw(path: str, plays: Sequence[Play]) -> None:
-    """Write a chart of the plays. Raises FixError where it cannot be written."""
+    """Write a chart of the plays. Raises FixError if that is not possible."""
     charts.write(Path(path), plays)
 
 
@@ -117,7 +117,7 @@ def unstarted(play: Play) -> list[Played]:
 
 
 def _show_reservations(found: Sequence[tuple[Play, Figures]]) -> None:
-    """Write what became of reservations where some job ran longer than it said, or said nothing."""
+    """Print how reservations turned out, if some job exceeded its declared runtime or declared none."""
     shown_rows = [(play, figures.nominations) for play, figures in found]
     if any(one.overran or one.silent or one.late for _, one in shown_rows):
         terminal.table(

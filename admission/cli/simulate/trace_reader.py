@@ -1,4 +1,4 @@
-"""Reading traces: one JSON object in each line, or CSV with a line of headings; what is wrong is told with its line."""
+"""Reader of traces: one JSON object per line, or CSV with a line of headings; problems are reported by line."""
 
 import csv
 import io
@@ -15,11 +15,11 @@ from admission.simulation.replay import cluster
 from admission.simulation.replay.cluster import Cluster
 
 MOST_SHOWN = 20
-"""Things that are wrong with a trace that are told one by one."""
+"""The most problems of a trace that are reported one by one."""
 
 
 def read(path: str) -> tuple[Arrival, ...]:
-    """Return the jobs of a trace. Raises BadInputError with everything that is wrong, or FixError."""
+    """Return the jobs of a trace. Raises BadInputError with all problems, or FixError."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -34,7 +34,7 @@ def read(path: str) -> tuple[Arrival, ...]:
 
 
 def check(path: str, arrivals: tuple[Arrival, ...], replayed: Cluster) -> None:
-    """Refuse a trace that asks for what the cluster does not have. Raises BadInputError."""
+    """Refuse a trace that requests what the cluster does not have. Raises BadInputError."""
     _refuse(path, cluster.shortages(replayed, arrivals))
 
 
@@ -47,9 +47,9 @@ def _refuse(path: str, found: list[tuple[int, Problem]]) -> None:
 
 
 def _lines(text: str, broken: list[tuple[int, Problem]]) -> Iterator[Row]:
-    """Yield the objects of a file of JSON lines; lines that are empty are left out."""
+    """Yield the objects of a file of JSON lines, skipping empty lines."""
     decoder = msgspec.json.Decoder()
-    # Not splitlines(): strings of JSON may hold what else Unicode ends lines with.
+    # Not splitlines(): JSON strings may contain Unicode's other line separators.
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
@@ -59,7 +59,7 @@ def _lines(text: str, broken: list[tuple[int, Problem]]) -> Iterator[Row]:
 
 
 def _csv(text: str, broken: list[tuple[int, Problem]]) -> Iterator[Row]:
-    """Yield the lines of a table up to the first that is none."""
+    """Yield the rows of a table up to the first invalid one."""
     reader = csv.DictReader(io.StringIO(text), restkey="(cells without a heading)", restval="")
     try:
         headings = reader.fieldnames or ()

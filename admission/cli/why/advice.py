@@ -1,7 +1,7 @@
-"""What would have to change so that a held gang can start: one sentence for each reason.
+"""Advice for a held gang: what would have to change so that it can start, in one sentence for each reason.
 
-Pure: the reason and the numbers behind it in, words out. `muster why` prints it below the reason; docs/reasons.md says
-the same at length.
+Pure: from the reason and its numbers to text. `muster why` prints it below the reason; docs/reasons.md has it in more
+detail.
 """
 
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from admission.api.values.reasons import Detail, Hold, HoldReason
 from admission.errors import AmountError
 
 MOST_NAMED = 4
-"""Gangs that are named."""
+"""The most gangs in a sentence."""
 
 
 def advice(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - one short answer for each reason
-    """Return what would let the gang start."""
+    """Return what would have to change so that the gang can start."""
     match hold.reason:
         case HoldReason.GANG_INCOMPLETE:
             return _incomplete(hold.details)
@@ -113,7 +113,7 @@ def _infeasible(details: Mapping[str, Detail]) -> str:
 
 
 def _more(details: Mapping[str, Detail]) -> int | None:
-    """Return how many devices are missing on the node that comes nearest; None where that is not what is missing."""
+    """Return how many devices the best node lacks; None if missing devices are not the reason."""
     try:
         short = int(str(details.get("needed"))) - int(str(details.get("mostFree")))
     except ValueError:

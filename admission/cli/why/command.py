@@ -1,4 +1,4 @@
-"""`muster why`: why a pod or gang waits, with the numbers behind it and what would have to change."""
+"""`muster why`: why a pod or gang waits, with its numbers and what would have to change."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ app = apps.single()
 ADMITTED, HELD = 0, 3
 
 MOST_NAMED = 4
-"""Members of a list that are shown to a person."""
+"""The most members of a list in the output."""
 
 EPILOG = apps.epilog(
     (
@@ -73,7 +73,7 @@ def why(
 
 
 def show(gang: GangReport, *, now: datetime) -> None:
-    """Write what is known of one gang."""
+    """Print one gang's state."""
     terminal.say(_headline(gang, now))
     if gang.evicted is not None:
         terminal.say(f"It was taken back ({gang.evicted.reason}): {gang.evicted.message}.")
@@ -92,7 +92,7 @@ def show(gang: GangReport, *, now: datetime) -> None:
 
 
 async def _find(cluster: Cluster, namespace: str, name: str) -> GangReport | Pod:
-    """Look for a gang of that name, for one that a workload of that name makes, and for a pod."""
+    """Return the gang with that name, or of a workload or pod with that name; or the pod, if it is in no queue."""
     known = await gang.reports(cluster, namespace)
     meant = next((gang for gang in known if gang.name == name or _makes(gang.workload, name)), None)
     if meant is not None:
@@ -120,9 +120,9 @@ def _makes(workload: Owner | None, name: str) -> bool:
 
 
 def _gang_of(found: Belonging, known: Sequence[GangReport]) -> GangReport | None:
-    """Return the gang of a pod: the one that is called so, has a place for it, or that something above it makes.
+    """Return the gang of a pod: with its gang's name, or with a place for it, or with one of its owners as workload.
 
-    The last is for gangs that are not what they will be: where Muster may not read what is above the pod.
+    The last is for gangs whose identity is still provisional because Muster may not read the pod's owners.
     """
     tests: tuple[Callable[[GangReport], bool], ...] = (
         lambda gang: gang.name == found.gang,
@@ -142,7 +142,7 @@ def _headline(gang: GangReport, now: datetime) -> str:
 
 
 def _pods(gang: GangReport) -> str:
-    """Say how many pods a gang has, of how many; or that there are none before its workload is resumed."""
+    """Return the gang's number of pods; or that there are none before its workload is resumed."""
     size = f"{gang.size} pod{'s'[: gang.size != 1]}"
     if gang.expected and gang.workload is not None:
         return f"{size} to come; {gang.workload.kind} {gang.workload.name} is suspended until it may start"
@@ -159,7 +159,7 @@ def _together(topology: TopologyReport) -> Iterator[str]:
 
 
 MOST_SUBGROUPS = 16
-"""Subgroups of which is told one by one where they are."""
+"""The most subgroups that are printed one by one."""
 
 
 def _domains(who: str, report: DomainReport) -> str:
@@ -175,7 +175,7 @@ def _domains(who: str, report: DomainReport) -> str:
 
 
 def _estimate(gang: GangReport) -> str:
-    """Say when a gang is to start, as far as that was reckoned."""
+    """Return when a gang is expected to start, if that was estimated."""
     if gang.start_estimate is None:
         return f"When it may start is not known: {gang.start_reason}."
     return f"It is to start at {terminal.moment(gang.start_estimate)}, {gang.start_reason}."
@@ -194,6 +194,6 @@ def _numbers(details: Mapping[str, Detail]) -> list[tuple[str, str]]:
 
 
 def _shortened(values: list[str]) -> str:
-    """Name the first few; `--format json` has them all."""
+    """Return the first few values; `--format json` has all."""
     more = len(values) - MOST_NAMED
     return ", ".join(values[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

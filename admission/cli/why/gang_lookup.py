@@ -1,4 +1,4 @@
-"""Which gang a pod is in: found as the controller finds it, from what is above the pod and from what it names."""
+"""The gang of a pod, identified as the controller does it: from the pod's owners and the objects that it names."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,7 +24,7 @@ _OWNERS = {
 
 @dataclass(frozen=True, slots=True)
 class Belonging:
-    """A pod, the name that the Gang object of its gang has, and the UIDs of all that is known above the pod."""
+    """A pod, the name of its gang's Gang object, and the UIDs of the pod and its known owners."""
 
     pod: Pod
     gang: str
@@ -33,7 +33,7 @@ class Belonging:
 
 @dataclass(slots=True)
 class _ReadObjects:
-    """What was read for one pod. Whoever asks may not read everything; that is taken for absent."""
+    """The objects read for one pod. An object that the user may not read counts as absent."""
 
     pods: dict[Uid, Any] = field(default_factory=dict)
     jobs: dict[Uid, Any] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class _ReadObjects:
 
 
 async def find(pod: Pod, cluster: Cluster) -> Belonging:
-    """Return where a pod belongs, by what the API server shows of it."""
+    """Return the gang's name and the owners of a pod, from objects in the API server."""
     read, above = _ReadObjects(pods={pod.meta.uid: pod}), {pod.meta.uid}
     owner = pod.meta.controller
     while owner is not None and owner.uid not in above and len(above) <= owner_chain.LONGEST:
@@ -67,7 +67,7 @@ async def find(pod: Pod, cluster: Cluster) -> Belonging:
 
 
 async def _read_owner(owner: Owner, namespace: str, read: _ReadObjects, cluster: Cluster) -> Owner | None:
-    """Read an owner, and return what controls it, if that is known."""
+    """Read an owner, and return its controller, if that is known."""
     kind = _OWNERS.get(kind_of(owner))
     if kind is None:
         return None
@@ -91,7 +91,7 @@ async def _read_group(family: WorkloadKind, name: str, namespace: str, read: _Re
 
 
 async def _read(kind: Kind, name: str, namespace: str, cluster: Cluster) -> Any | None:
-    """Read one object; None where there is none, or whoever asks may not see it or cannot make sense of it."""
+    """Read one object; None if it does not exist, or the user may not read it, or it is malformed."""
     try:
         found = await cluster.one(kind, name, namespace)
         return None if found is None else kind.decode(found)

@@ -41,7 +41,7 @@ class EvictionState:
     _gangs: GangCache
     """Tells which gangs exist, and keeps the place in the order of those that are recreated."""
     _backoffs: dict[GangUid, Backoff] = field(default_factory=dict)
-    _lineage_backoffs: dict[str, Backoff] = field(default_factory=dict)
+    _workload_backoffs: dict[str, Backoff] = field(default_factory=dict)
     """Back-offs of gangs that their controller recreates under another UID, by what these have in common."""
     _evicted: dict[GangUid, Evicted] = field(default_factory=dict)
     """Gangs that were taken back though they could have run on, by any leader, until they run again."""
@@ -112,7 +112,7 @@ class EvictionState:
             overran = eviction.cause is EvictionReason.RUNTIME_EXCEEDED
             self._back_off(inputs, group, queue, eviction.failure, overran=overran)
             if group.identity.line:
-                self._lineage_backoffs[group.identity.line] = self._backoffs[group.uid]
+                self._workload_backoffs[group.identity.line] = self._backoffs[group.uid]
         if eviction.cause is None or group.uid in self._ending:
             return backs_off
         self._evicted[group.uid] = Evicted(
@@ -169,7 +169,7 @@ class EvictionState:
 
     # What an earlier leader wrote.
 
-    def recall(self, inputs: CycleInputs, placements: Placements) -> None:
+    def restore_backoffs(self, inputs: CycleInputs, placements: Placements) -> None:
         """Take over what is written in Gangs' status; forget gangs that run, or are gone for long.
 
         A gang that its controller recreates after an eviction, under another UID, continues where the one before was.
@@ -189,26 +189,26 @@ class EvictionState:
                 del self._backoffs[uid]
         clock = inputs.clock
         self._backoffs = {uid: requeue_backoff.within(one, clock) for uid, one in self._backoffs.items()}
-        lines = ((line, requeue_backoff.within(one, clock)) for line, one in self._lineage_backoffs.items())
-        self._lineage_backoffs = {line: one for line, one in lines if clock - one.next_try <= FORGET_AFTER}
+        lines = ((line, requeue_backoff.within(one, clock)) for line, one in self._workload_backoffs.items())
+        self._workload_backoffs = {line: one for line, one in lines if clock - one.next_try <= FORGET_AFTER}
 
     def _read_records(self, inputs: CycleInputs) -> None:
         noted = {*self._evicted, *self._backoffs, *self._requeues}
-        lines = {*self._lineage_backoffs, *self._gangs.places}
+        lines = {*self._workload_backoffs, *self._gangs.places}
         for group in [group for group in inputs.groups if not group.in_full or _is_noted(group, noted, lines)]:
-            self._recall_eviction(inputs, group)
+            self._restore_eviction(inputs, group)
             started = len(group.pods) - len(group.waiting)
             if started and sum(pod.phase == "Running" for pod in group.pods) == started:
                 self._forget_running(group)
-            elif group.uid not in self._backoffs and group.identity.line in self._lineage_backoffs:
-                self._backoffs[group.uid] = self._lineage_backoffs[group.identity.line]
+            elif group.uid not in self._backoffs and group.identity.line in self._workload_backoffs:
+                self._backoffs[group.uid] = self._workload_backoffs[group.identity.line]
             elif group.uid not in self._backoffs and group.record is not None and group.record.evictions:
                 self._backoffs[group.uid] = self._written_backoff(inputs, group, group.record)
         self._requeues = {uid: times for uid, times in self._requeues.items() if uid in self._gangs}
 
     def _forget_running(self, group: Group) -> None:
         self._backoffs.pop(group.uid, None)
-        self._lineage_backoffs.pop(group.identity.line, None)
+        self._workload_backoffs.pop(group.identity.line, None)
         if group.uid not in self._ending:
             self._gangs.places.pop(group.identity.line, None)
         self._requeues.pop(group.uid, None)
@@ -223,7 +223,7 @@ class EvictionState:
             overran=evicted is not None and evicted.reason is EvictionReason.RUNTIME_EXCEEDED,
         )
 
-    def _recall_eviction(self, inputs: CycleInputs, group: Group) -> None:
+    def _restore_eviction(self, inputs: CycleInputs, group: Group) -> None:
         """Take over from the status that a gang was evicted, and is still to be; forget it once the gang runs again."""
         uid, placement = group.uid, group.placement
         written = group.record.evicted if group.record is not None else None

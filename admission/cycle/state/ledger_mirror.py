@@ -20,7 +20,7 @@ from admission.api.muster.ledger_entries import BudgetShare, Entry, Placement, P
 from admission.cycle.state.inputs import CycleInputs
 from admission.cycle.state.term import Term
 from admission.cycle.state.usage_history import UsageHistory
-from admission.errors import AmountError, ConflictError, LedgerAwayError, PageError
+from admission.errors import AmountError, ConflictError, LedgerUnavailableError, PageError
 from admission.ports import Ledger
 
 MOST_UNPOSTED = 10_000
@@ -152,12 +152,12 @@ class LedgerMirror:
             await self._load()
 
     async def preload(self) -> None:
-        """Read the book while another process leads and writes it. Raises LedgerAwayError."""
+        """Read the book while another process leads and writes it. Raises LedgerUnavailableError."""
         await self._read()
         self._move(MirrorEvent.PRELOAD)
 
     async def preload_usage(self, inputs: CycleInputs) -> None:
-        """Read past usage while another process leads. Raises LedgerAwayError."""
+        """Read past usage while another process leads. Raises LedgerUnavailableError."""
         await self.usage.read(inputs, self._book)
         if await self._ledger.sequence() != self._book.sequence:
             # These sums would count what was written since, and so would the entries when they are read.
@@ -171,7 +171,7 @@ class LedgerMirror:
         try:
             await self.usage.read(inputs, self._book)
             await self.usage.state_shares(inputs, self._book, self._term.epoch)
-        except LedgerAwayError:
+        except LedgerUnavailableError:
             self._move(MirrorEvent.NO_ANSWER)
 
     async def holds_epoch(self) -> bool:
@@ -183,7 +183,7 @@ class LedgerMirror:
         try:
             async with asyncio.timeout(FENCE_SECONDS):
                 await self._ledger.fence(self._term.epoch)
-        except (LedgerAwayError, TimeoutError):
+        except (LedgerUnavailableError, TimeoutError):
             return False
         return True
 
@@ -203,8 +203,8 @@ class LedgerMirror:
     async def reserve(self, entries: Sequence[Entry], shares: Sequence[BudgetShare] = ()) -> list[Entry]:
         """Commit grants. Return those that the ledger refuses as made for another book.
 
-        Raises LedgerAwayError when the outcome is unknown: the book is then read again before anything else is granted.
-        Raises BudgetTakenError, with nothing committed.
+        Raises LedgerUnavailableError when the outcome is unknown: the book is then read again before anything else is
+        granted. Raises BudgetTakenError, with nothing committed.
         """
         if not entries:
             return []
@@ -226,7 +226,7 @@ class LedgerMirror:
         try:
             if await self._ledger.sequence() != self._book.sequence:
                 self._move(MirrorEvent.OUTDATE)
-        except LedgerAwayError:
+        except LedgerUnavailableError:
             self._move(MirrorEvent.NO_ANSWER)
 
     def _enter(self, entries: Sequence[Entry]) -> None:
@@ -253,7 +253,7 @@ class LedgerMirror:
             if end != self._book.sequence:
                 # Another client has written to the books, or a grant whose answer was lost has reached them.
                 await self._load()
-        except LedgerAwayError:
+        except LedgerUnavailableError:
             self._move(MirrorEvent.NO_ANSWER)
         except ConflictError:
             entries = list(self._unposted)
@@ -263,11 +263,11 @@ class LedgerMirror:
     async def _rescue(self, entries: Sequence[Entry]) -> None:
         try:
             await self._one_by_one(entries)
-        except LedgerAwayError:
+        except LedgerUnavailableError:
             self._discard()
 
     async def _one_by_one(self, entries: Sequence[Entry], shares: Sequence[BudgetShare] = ()) -> list[Entry]:
-        """Post entries to the ledger as it is; return those that it refuses. Raises LedgerAwayError."""
+        """Post entries to the ledger as it is; return those that it refuses. Raises LedgerUnavailableError."""
         refused = []
         await self._reload()
         for entry in entries:
@@ -281,7 +281,7 @@ class LedgerMirror:
     async def _write(self, entries: Sequence[Entry], shares: Sequence[BudgetShare] = ()) -> None:
         try:
             posted = await self._ledger.post_all(entries, epoch=self._term.epoch, shares=shares)
-        except LedgerAwayError:
+        except LedgerUnavailableError:
             self._move(MirrorEvent.NO_ANSWER)
             raise
         self._book = _after(self._book, entries, posted)
@@ -291,14 +291,14 @@ class LedgerMirror:
     async def _load(self) -> None:
         try:
             await self._reload()
-        except LedgerAwayError:
+        except LedgerUnavailableError:
             return
 
     async def _reload(self) -> None:
         self._move(MirrorEvent.OUTDATE)
         try:
             await self._read()
-        except LedgerAwayError:
+        except LedgerUnavailableError:
             self._move(MirrorEvent.NO_ANSWER)
             raise
         self._move(MirrorEvent.READ)

@@ -66,7 +66,7 @@ class UsageHistory:
             since = entry.at
 
     async def read(self, inputs: CycleInputs, book: Book) -> None:
-        """Ask the ledger for what is missing. Raises LedgerAwayError."""
+        """Ask the ledger for what is missing. Raises LedgerUnavailableError."""
         starts = self.keep_current(inputs)
         for start in starts:
             if start not in self._spent or start in self._split:
@@ -84,7 +84,7 @@ class UsageHistory:
         return starts
 
     async def state_shares(self, inputs: CycleInputs, book: Book, epoch: int) -> None:
-        """State this cluster's use of shared budgets to the ledger, and read that of others. Raises LedgerAwayError.
+        """Record this cluster's use of shared budgets, and read that of others. Raises LedgerUnavailableError.
 
         A leader also states once that it uses nothing, since its predecessor may have had budgets that are gone.
         """

@@ -16,7 +16,7 @@ from admission.cycle.state.inputs import CycleInputs
 from admission.cycle.state.ledger_mirror import LedgerMirror
 from admission.cycle.state.result import CycleLog
 from admission.cycle.steps.place import GangPlacement, Start
-from admission.errors import BudgetTakenError, LedgerAwayError, Share
+from admission.errors import BudgetTakenError, LedgerUnavailableError, Share
 from admission.ports import Reports, Traces
 from admission.quota.budgets import Balances
 from admission.scheduling.checks import budget
@@ -101,7 +101,7 @@ class GrantCommit:
             entries = [_reservation(group, grant, self.mirror.actor, inputs.now) for group, grant in left.values()]
             try:
                 refused = await self.mirror.reserve(entries, _shares(inputs, left, balances))
-            except LedgerAwayError:
+            except LedgerUnavailableError:
                 return dict.fromkeys(granted, LEDGER_DOWN)
             except BudgetTakenError as error:
                 # Another cluster was quicker. Gangs that do not draw on that budget need not wait for it.

@@ -90,7 +90,8 @@ class GangEviction:
         keep = transitions.wanted_claims(self._others(group), inputs.observed)
         if not await self.deallocation.withdraw(inputs, placement, keep=keep):
             return
-        entry = books.evict(placement, keep=keep, at=inputs.now, actor=self.mirror.actor, reason=eviction.told)
+        reason = eviction.recorded_reason
+        entry = books.evict(placement, keep=keep, at=inputs.now, actor=self.mirror.actor, reason=reason)
         await self.mirror.record([entry])
         evicted = self.evictions.finish(group.uid)
         if evicted is not None:

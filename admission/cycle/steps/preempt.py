@@ -115,8 +115,8 @@ class Preemption:
         for uid, nomination in [*memory.nominations.items()]:
             decision = found.get(uid) or self.statuses.decisions.get(uid)
             outcome = decision.outcome if decision is not None else None
-            is_awaited = nomination.is_awaited(self.mirror.book.placements, inputs.snapshot, inputs.now)
-            if not isinstance(outcome, Grant) and not (is_awaited and targets.may_help(outcome)):
+            is_pending = nomination.is_pending(self.mirror.book.placements, inputs.snapshot, inputs.now)
+            if not isinstance(outcome, Grant) and not (is_pending and targets.may_help(outcome)):
                 del memory.nominations[uid]
                 dropped.append(uid)
         return dropped

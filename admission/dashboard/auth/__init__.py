@@ -1,3 +1,3 @@
-"""Who may see what on the dashboard."""
+"""Decides what each visitor of the dashboard may see."""
 
 __all__ = ["authentication", "rbac", "session"]

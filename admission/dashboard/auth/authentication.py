@@ -1,7 +1,7 @@
-"""Who sends a request: the bearer of a token, the owner of a session, or whom a trusted proxy lets in.
+"""Authentication of a request: by a bearer token, by a session, or by the headers of a trusted proxy.
 
-No request is anybody's by default. A proxy's headers are read only from the addresses, or behind the client
-certificates, that the settings name; from anybody else they are ignored.
+Without any of these a request has no visitor. A proxy's headers are read only from the addresses, or with the client
+certificates, that the settings name; all others are ignored.
 """
 
 import hmac
@@ -29,12 +29,12 @@ _BEARER = "bearer "
 
 
 class BadHeaderError(Exception):
-    """What a proxy says of a visitor cannot be."""
+    """A proxy's headers about a visitor are invalid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxies:
-    """Which proxies are believed, and what they say. certified: whether client certificates are asked for."""
+    """The trusted proxies, and their headers. certified: whether client certificates are requested."""
 
     user_header: str
     groups_header: str = ""
@@ -43,10 +43,10 @@ class Proxies:
     client_names: tuple[str, ...] = ()
 
     def visitor(self, request: web.Request) -> Visitor | None:
-        """Return whom a trusted proxy lets in; None where it names nobody, or no such proxy asks.
+        """Return the visitor in a trusted proxy's headers; None if they name none, or the client is no such proxy.
 
-        Raises BadHeaderError for two users, or for one of Kubernetes' own names: a proxy that passes on what a client
-        sent would otherwise make that client a node or a master.
+        Raises BadHeaderError for two users, or for a name reserved by Kubernetes: a proxy that passes on its client's
+        headers would otherwise make that client a node or a cluster administrator.
         """
         if not self._believes(request):
             return None
@@ -77,7 +77,7 @@ class Proxies:
 
 
 def common_names(certificate: Mapping[str, Any]) -> set[str]:
-    """Return the common names of a certificate's subject, as `ssl` reads it after it was verified."""
+    """Return the common names of the subject of a certificate that `ssl` has verified."""
     return {value for part in certificate.get("subject", ()) for kind, value in part if kind == "commonName"}
 
 
@@ -88,7 +88,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def bearer(request: web.Request) -> str | None:
-    """Return the token of the header Authorization."""
+    """Return the bearer token in the header Authorization."""
     header = request.headers.get(hdrs.AUTHORIZATION, "")
     return header[len(_BEARER) :].strip() if header.lower().startswith(_BEARER) else None
 
@@ -97,7 +97,7 @@ def bearer(request: web.Request) -> str | None:
 
 
 def form_secret(request: web.Request) -> str:
-    """Return what the forms of this browser carry: what its cookie says, or something new."""
+    """Return the secret for the forms of this browser: the one in its cookie, or a new one."""
     known = request.cookies.get(FORM_COOKIE, "")
     return known if len(known) == _FORM_LENGTH else secrets.token_urlsafe(_FORM_BYTES)
 
@@ -107,17 +107,17 @@ _FORM_LENGTH = 32
 
 
 def keep_form_secret(response: web.StreamResponse, secret: str) -> None:
-    """Have the browser send it with the form, and nobody else's form."""
+    """Store the secret of forms in a cookie, which the browser sends only from pages of this site."""
     response.set_cookie(FORM_COOKIE, secret, path="/", secure=True, httponly=True, samesite="Strict")
 
 
 def is_own_form(request: web.Request, fields: Mapping[str, Any]) -> bool:
-    """Return whether a form comes from one of our pages: by what the browser says, and by the secret in it."""
+    """Return whether a form was sent from one of our pages: by the browser's headers, and by the secret in it."""
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None and site != "same-origin":
         return False
     origin = request.headers.get(hdrs.ORIGIN)
-    # A proxy may change the host; browsers that say where the form was need no second proof by it.
+    # A proxy may change the host, so Origin is compared only for browsers that do not send Sec-Fetch-Site.
     if site is None and origin is not None and urlsplit(origin).netloc != request.host:
         return False
     known, sent = request.cookies.get(FORM_COOKIE, ""), fields.get(FORM_FIELD)
@@ -125,7 +125,7 @@ def is_own_form(request: web.Request, fields: Mapping[str, Any]) -> bool:
 
 
 def local_path(text: Any) -> str:
-    """Return a path of this site to go to; the start page for anything that may lead elsewhere."""
+    """Return a path on this site to redirect to; the start page for anything that could lead to another site."""
     if not isinstance(text, str) or not text.startswith("/") or text.startswith(("//", "/\\")):
         return "/"
     return text if text.isprintable() and "\\" not in text else "/"

@@ -1,9 +1,9 @@
-"""What a visitor may see: every question is one that Kubernetes' RBAC answers (docs/dashboard.md has the table).
+"""Authorization: every right to see something is a right in Kubernetes' RBAC (the table is in docs/dashboard.md).
 
-Queues, gangs, nodes and slices are seen by who may `get` or `list` them with kubectl. The books are no Kubernetes
-objects: the right to them is that to the resource `ledgers` of API group muster.dev, which exists in roles alone; its
-name is the queue's. Names of gangs are shown to those alone who may list the gangs of their namespace, in the books,
-too.
+Queues, gangs, nodes and slices are visible to visitors who may `get` or `list` them with kubectl. The ledger is no
+Kubernetes object: the right to a queue's account is that to `ledgers` of API group muster.dev with the queue's name, a
+resource that exists only in roles. Names of gangs are visible only to visitors who may list gangs in their namespace,
+also in the ledger.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ from admission.dashboard.auth.ttl_cache import Memory
 from admission.dashboard.ports import Reviewer
 
 REMEMBERED = 30.0
-"""Seconds after which a token and a right are asked for again: so long does what was withdrawn still hold."""
+"""Seconds for which a token and a right are cached: a withdrawn right still holds for that long."""
 
 MOST_TOKENS = 2_000
 MOST_RIGHTS = 50_000
 
 AT_ONCE = 16
-"""Questions to the API server at a time, for one page."""
+"""Concurrent access reviews for one page."""
 
 MOST_NAMESPACES = 500
-"""Namespaces that are asked for one by one; where there are more, the visitor has to name one."""
+"""The most namespaces that are reviewed one by one; with more of them, the visitor has to name one."""
 
 QUEUES = Question("list", "queues")
 GANGS = Question("list", "gangs")
@@ -36,7 +36,7 @@ LEDGERS = Question("list", "ledgers")
 
 
 class RefusedError(Exception):
-    """The visitor may not see this; the text names the right that is missing."""
+    """The visitor may not see this; the message names the missing right."""
 
     def __init__(self, question: Question) -> None:
         self.question = question
@@ -44,11 +44,11 @@ class RefusedError(Exception):
 
 
 class TooManyNamespacesError(Exception):
-    """There are more namespaces than are asked for one by one."""
+    """There are too many namespaces to review them one by one."""
 
 
 class Judge:
-    """Who a token belongs to and what they may do, remembered for a while."""
+    """The visitors of tokens and their rights, cached for a while."""
 
     def __init__(self, reviewer: Reviewer, clock: Callable[[], float]) -> None:
         self._reviewer = reviewer
@@ -57,7 +57,7 @@ class Judge:
         self._pending = asyncio.Semaphore(AT_ONCE * 2)
 
     async def recognise(self, token: str) -> Visitor | None:
-        """Return whose token it is; None for no one's. A refusal is not remembered. Raises as the reviewer."""
+        """Return the visitor of a token; None if it is invalid, which is not cached. Raises as the reviewer."""
         digest = hashlib.sha256(token.encode()).digest()
         known = self._tokens.get(digest)
         if known is not None:
@@ -69,11 +69,11 @@ class Judge:
         return visitor
 
     def forget(self, token: str) -> None:
-        """Ask for a token again the next time."""
+        """Remove a token from the cache."""
         self._tokens.drop(hashlib.sha256(token.encode()).digest())
 
     async def allows(self, visitor: Visitor, question: Question) -> bool:
-        """Return whether a visitor may do something. Raises as the reviewer."""
+        """Return whether a visitor has a right. Raises as the reviewer."""
         known = self._rights.get((visitor, question))
         if known is not None:
             return known
@@ -85,7 +85,7 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Namespaces whose gangs a visitor may see. all: of the whole cluster."""
+    """The namespaces whose gangs a visitor may see. all: every namespace."""
 
     all: bool = False
     namespaces: frozenset[str] = frozenset()
@@ -94,27 +94,27 @@ class Seen:
         return self.all or namespace in self.namespaces
 
     def visible(self, gangs: Sequence[ObservedGang]) -> Sequence[ObservedGang]:
-        """Return those of some gangs that the visitor may see."""
+        """Return those of the gangs that the visitor may see."""
         return gangs if self.all else [gang for gang in gangs if gang.report.namespace in self.namespaces]
 
     def sees(self, key: str) -> bool:
-        """Return whether `namespace/name` is in one of them; nothing is in none."""
+        """Return whether the namespace of `namespace/name` is visible; an empty key has none and always is."""
         return not key or key.partition("/")[0] in self
 
 
 class Rights:
-    """What one visitor may see."""
+    """The rights of one visitor."""
 
     def __init__(self, visitor: Visitor, judge: Judge) -> None:
         self.visitor = visitor
         self._judge = judge
 
     async def may(self, question: Question) -> bool:
-        """Return whether the API server allows it."""
+        """Return whether the visitor has a right."""
         return await self._judge.allows(self.visitor, question)
 
     async def need(self, question: Question) -> None:
-        """Raise RefusedError unless the API server allows it."""
+        """Raise RefusedError unless the visitor has a right."""
         if not await self.may(question):
             raise RefusedError(question)
 
@@ -129,18 +129,18 @@ class Rights:
             await self.need(GANGS._replace(verb="get", namespace=namespace, name=name))
 
     async def may_account(self, queue: str) -> bool:
-        """Return whether the visitor may see the account of this queue in the books."""
+        """Return whether the visitor may see the ledger account of this queue."""
         return await self.may(LEDGERS) or await self.may(LEDGERS._replace(verb="get", name=queue))
 
     async def need_account(self, queue: str) -> None:
-        """Raise RefusedError unless the visitor may see the account of this queue; the empty name: of every queue."""
+        """Raise RefusedError unless the visitor may see the account of this queue; "" for all queues."""
         if not await self.may(LEDGERS):
             await self.need(LEDGERS._replace(verb="get", name=queue) if queue else LEDGERS)
 
     async def seen(self, namespaces: Collection[str]) -> Seen:
-        """Return of which of these namespaces the visitor may list gangs.
+        """Return the namespaces, of these, in which the visitor may list gangs.
 
-        Raises TooManyNamespacesError where they may not list them all, and would have to be asked for too many.
+        Raises TooManyNamespacesError if the visitor may not list all gangs, and the namespaces are too many to review.
         """
         if await self.may(GANGS):
             return Seen(all=True)
@@ -157,7 +157,7 @@ class Rights:
         return Seen(namespaces=frozenset(name for name, allowed in zip(asked, answers, strict=True) if allowed))
 
     async def seen_of(self, namespaces: Collection[str]) -> Seen:
-        """Return the same, where it is only about names that may be shown: of too many namespaces, none is."""
+        """Return the same, for hiding names only: if there are too many namespaces, none is visible."""
         try:
             return await self.seen(namespaces)
         except TooManyNamespacesError:

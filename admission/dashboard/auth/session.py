@@ -1,7 +1,7 @@
-"""Sessions: the visitor's own token, sealed in a cookie that only this dashboard can open.
+"""Sessions: the visitor's own token, encrypted in a cookie that only this dashboard can decrypt.
 
-The server keeps nothing, so any replica with the same secrets answers. Whoever steals the cookie has what the token
-gives until the session or the token ends, so the cookie never leaves TLS (or this machine), and no script reads it.
+The server keeps no state, so any replica with the same secrets can answer. A stolen cookie grants the token's rights
+until the session or the token ends, so the cookie is sent only over TLS (or to localhost), and scripts cannot read it.
 """
 
 import base64
@@ -17,8 +17,8 @@ from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from admission.errors import FixError
 
 COOKIE = "__Host-muster-session"
-"""The prefix has browsers refuse it unless it is Secure and of this host alone (RFC 6265bis, 4.1.3.2). They take such a
-cookie from http://localhost, too."""
+"""With this prefix, browsers accept the cookie only if it is Secure and set by exactly this host (RFC 6265bis,
+4.1.3.2). They also accept it from http://localhost."""
 
 LONGEST_COOKIE = 4_000
 """Characters; browsers keep 4096 of name, value and attributes."""
@@ -27,7 +27,7 @@ SHORTEST_SECRET = 32
 LONGEST_TOKEN = 16_384
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
-"""RFC 6750 allows less; nothing that is refused here is a token."""
+"""RFC 6750 allows fewer characters; no token is rejected here."""
 
 
 class TooLongError(Exception):
@@ -35,18 +35,18 @@ class TooLongError(Exception):
 
 
 class Sessions:
-    """Seals and opens sessions. secrets: the first seals, each opens."""
+    """Encrypts and decrypts sessions. secrets: the first encrypts, all decrypt."""
 
     def __init__(self, secrets: Sequence[str], lasting: timedelta) -> None:
         self._fernet = MultiFernet([Fernet(_key(secret)) for secret in secrets])
         self._lasting = lasting
 
     def begin(self, response: web.StreamResponse, token: str) -> None:
-        """Have the browser keep a token. Raises TooLongError."""
+        """Store a token in a cookie. Raises TooLongError."""
         sealed = self._fernet.encrypt(token.encode()).decode()
         if len(sealed) > LONGEST_COOKIE:
             raise TooLongError
-        # Lax, so that a link to a gang in a chat opens it; nothing changes by a GET.
+        # Lax, so that a link to a gang from another site, such as a chat, opens it; a GET changes nothing.
         response.set_cookie(
             COOKIE,
             sealed,
@@ -58,11 +58,11 @@ class Sessions:
         )
 
     def end(self, response: web.StreamResponse) -> None:
-        """Have the browser forget it."""
+        """Delete the cookie."""
         response.del_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="Lax")
 
     def token(self, request: web.Request) -> str | None:
-        """Return the token of the session of a request; None where there is none, or none that holds any more."""
+        """Return the token of a request's session; None if it has none, or an expired one."""
         sealed = request.cookies.get(COOKIE)
         if not sealed:
             return None
@@ -73,12 +73,12 @@ class Sessions:
 
 
 def is_token(text: str) -> bool:
-    """Return whether a text may be a bearer token at all."""
+    """Return whether a text could be a bearer token."""
     return len(text) <= LONGEST_TOKEN and _TOKEN.fullmatch(text) is not None
 
 
 def read_secrets(path: Path) -> list[str]:
-    """Return the secrets of a file, one a line. Raises FixError when it holds none, or one that is too short."""
+    """Return the secrets in a file, one per line. Raises FixError if there is none, or one is too short."""
     setting = f"settings: dashboard.session_keys: {path}"
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""Answers that are remembered for a while, and never more of them than a bound."""
+"""A cache of limited size whose values expire."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -9,7 +9,7 @@ V = TypeVar("V")
 
 
 class Memory(Generic[K, V]):
-    """Values by key for `seconds` after each was put; of more than `most`, the oldest are forgotten."""
+    """Values by key, each for `seconds` after it was put; beyond `most` values, the oldest are dropped."""
 
     def __init__(self, *, seconds: float, most: int, clock: Callable[[], float]) -> None:
         self._seconds = seconds
@@ -18,7 +18,7 @@ class Memory(Generic[K, V]):
         self._kept: OrderedDict[K, tuple[float, V]] = OrderedDict()
 
     def get(self, key: K) -> V | None:
-        """Return the value; None when there is none that is young enough."""
+        """Return the value; None if there is none, or it has expired."""
         found = self._kept.get(key)
         if found is None:
             return None
@@ -29,12 +29,12 @@ class Memory(Generic[K, V]):
         return value
 
     def put(self, key: K, value: V) -> None:
-        """Remember a value from now on."""
+        """Store a value from now on."""
         self._kept.pop(key, None)
         self._kept[key] = self._clock() + self._seconds, value
         while len(self._kept) > self._most:
             self._kept.popitem(last=False)
 
     def drop(self, key: K) -> None:
-        """Forget a value."""
+        """Remove a value."""
         self._kept.pop(key, None)

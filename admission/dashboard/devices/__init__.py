@@ -1,3 +1,3 @@
-"""The devices of a node as the dashboard shows them."""
+"""Arranges the devices of a node for display."""
 
 __all__ = ["diagram", "inventory"]

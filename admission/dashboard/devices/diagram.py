@@ -1,6 +1,6 @@
-"""The devices of a node as a drawing: a box for each unit, in frames by PCIe root, and in it the parts that are held.
+"""A drawing of a node's devices: a box for each unit, in a frame for each PCIe root, divided into the held parts.
 
-Pure: what comes out are places and words, and a template writes the SVG. Colours are never all that tells boxes apart.
+Pure: it computes positions and texts, from which a template writes the SVG. Boxes never differ by colour alone.
 """
 
 import itertools
@@ -13,37 +13,37 @@ from admission.dashboard.auth.rbac import Seen
 from admission.dashboard.devices.inventory import Holder, Holders, Unit
 
 BOX = 104
-"""Width of a unit; all are in CSS pixels."""
+"""The width of a unit; all sizes are in CSS pixels."""
 TALL = 46
 GAP = 8
 HEAD = 20
-"""Height of a frame's heading."""
+"""The height of a frame's heading."""
 PAD = 8
 ACROSS = 8
 """Units side by side in a frame."""
 LETTER = 6
-"""Width of a letter of a heading, on average and a little more."""
+"""The width of a letter of a heading, slightly above the average."""
 LONGEST = 15
 """Characters of a label that fit into a box."""
 
 HIDDEN = "another namespace"
-"""Stands for what a visitor may not see by name."""
+"""Replaces names that a visitor may not see."""
 
 
 class State(StrEnum):
-    """How a part of a unit stands."""
+    """The state of a part of a unit."""
 
     FREE = "free"
     MINE = "mine"
-    """Held by the gang that is looked at."""
+    """Held by the gang of the page."""
     HELD = "held"
     PLANNED = "planned"
-    """Granted, and not allocated yet."""
+    """Granted, but not allocated yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A part of a box. said: what a pointer shows, and what the table beside the drawing says."""
+    """A part of a box. said: the text of its tooltip and of the table beside the drawing."""
 
     x: float
     width: float
@@ -54,7 +54,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A unit. device: its name; pieces: from left to right; tainted: whether it has a taint."""
+    """A unit. name: shortened; pieces: from left to right; tainted: whether it has a taint."""
 
     x: int
     y: int
@@ -65,7 +65,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """The units of one PCIe root, or of one driver where no root is said."""
+    """The units of one PCIe root, or those of one driver without a PCIe root."""
 
     y: int
     height: int
@@ -76,7 +76,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A node. rows: the same for who cannot see it: unit, part, state, who."""
+    """The drawing of a node. rows: the same as a table, for visitors who cannot see it: unit, part, state, holder."""
 
     node: str
     width: int
@@ -89,7 +89,7 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitShare:
-    """A part of a unit with one of its holders; of no part and nobody where the unit is free."""
+    """A part of a unit with one of its holders; without part and holder if the unit is free."""
 
     part: str
     share: Fraction
@@ -98,7 +98,7 @@ class UnitShare:
 
 
 def drawn(node: str, units: Sequence[Unit], holders: Holders, *, seen: Seen, mine: str = "") -> Drawing:
-    """Draw the units of a node. mine: the gang that is looked at; seen: whose names may be shown."""
+    """Return the drawing of a node's units. mine: the gang of the page; seen: whose names may be shown."""
     frames: list[Frame] = []
     rows: list[tuple[str, str, State, Holder | None]] = []
     y, free = 0, 0
@@ -125,13 +125,13 @@ def drawn(node: str, units: Sequence[Unit], holders: Holders, *, seen: Seen, min
 
 
 def uses(unit: Unit, holders: Holders, *, mine: str = "") -> list[UnitShare]:
-    """Return the parts of a unit that somebody holds, and what is left of it, if anything."""
+    """Return the held parts of a unit, and its free rest, if any."""
     found = [
         UnitShare(part=part.id.device, share=part.share, state=_state(holder, mine), holder=holder)
         for part in unit.parts
         for holder in holders.get(part.id, ())
     ]
-    # Several claims may share one device, and then each has all of it as far as counters tell.
+    # Several claims may share one device; each then counts with the whole share of the device.
     left = 1 - sum((one.share for one in found), Fraction(0))
     if left > 0:
         found.append(UnitShare(part="", share=left, state=State.FREE, holder=None))
@@ -139,14 +139,14 @@ def uses(unit: Unit, holders: Holders, *, mine: str = "") -> list[UnitShare]:
 
 
 def shown(holder: Holder | None, seen: Seen) -> Holder | None:
-    """Return a holder without its names where the visitor may not see them."""
+    """Return a holder, without its names if the visitor may not see them."""
     if holder is None or holder.namespace in seen:
         return holder
     return Holder(claim="", gang="", planned=holder.planned, shared=holder.shared)
 
 
 def who(holder: Holder | None) -> str:
-    """Say who holds something."""
+    """Return the name of a holder."""
     if holder is None:
         return "nobody"
     return holder.gang or (f"claim {holder.claim}" if holder.claim else HIDDEN)
@@ -201,12 +201,12 @@ def _width(boxes: int, heading: str) -> int:
 
 
 def cut(text: str, most: int = LONGEST) -> str:
-    """Return at most so many characters, and nothing where hardly any would fit."""
+    """Return a text cut to so many characters; "" if hardly any would fit."""
     if len(text) <= most:
         return text
     return f"{text[: most - 1]}…" if most > 2 else ""
 
 
 def ordered(units: Iterable[Unit]) -> list[Unit]:
-    """Return units in the order in which they are drawn."""
+    """Return units in the order of the drawing."""
     return sorted(units, key=lambda unit: (_heading(unit), unit.pool))

@@ -1,8 +1,8 @@
-"""Every device at its place, and who holds it.
+"""An inventory of all devices by node, and their holders.
 
-A physical device that is handed out in parts (MIG) is published as many devices, of which only some can exist at a
-time: they all draw on one counter set. So the parts of one counter set are one *unit* here, and a device without
-counters is a unit by itself.
+A physical device that can be partitioned (MIG) is published as many devices, of which only some can exist at a time:
+they all consume counters of one counter set. So the devices of one counter set are one *unit* here, and a device
+without counters is a unit by itself.
 """
 
 import re
@@ -17,10 +17,10 @@ from admission.api.muster.observed import ObservedGang
 from admission.api.snapshot import changed
 
 ROOT = "resource.kubernetes.io/pcieRoot"
-"""The standard attribute for the PCIe root that a device hangs on (KEP-4381; k8s.io/dynamic-resource-allocation)."""
+"""The standard attribute for a device's PCIe root (KEP-4381; k8s.io/dynamic-resource-allocation)."""
 
 SHARED = ""
-"""Stands for the node of devices that several nodes reach."""
+"""The node of devices that several nodes can use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """A physical device. root: its PCIe root, empty where none is said. parts: what may be allocated of it."""
+    """A physical device. root: its PCIe root; "" if unknown. parts: the devices that can be allocated from it."""
 
     name: str
     driver: str
@@ -49,7 +49,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A claim that holds a device. planned: it was granted the device, and is not allocated yet."""
+    """A claim that holds a device. planned: it was granted the device, which is not allocated yet."""
 
     claim: str
     gang: str = ""
@@ -66,14 +66,14 @@ Holders = Mapping[DeviceId, Sequence[Holder]]
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Units by node, in the order of drivers, PCIe roots and names; places: where a device is."""
+    """Units by node, in the order of drivers, PCIe roots and names; places: the node of each device."""
 
     nodes: Mapping[str, Sequence[Unit]]
     places: Mapping[DeviceId, str] = field(default_factory=dict)
 
 
 def inventory(slices: Iterable[Slice]) -> Inventory:
-    """Order the devices of all slices; of a pool only its newest generation counts."""
+    """Return the inventory of all slices; only the newest generation of each pool counts."""
     newest: dict[tuple[str, str], list[Slice]] = {}
     for one in slices:
         pool = newest.setdefault((one.driver, one.pool), [])
@@ -112,7 +112,7 @@ def _units(driver: str, pool: str, slices: Sequence[Slice]) -> Iterable[tuple[st
 
 
 def _share(device: Device, totals: Mapping[str, Mapping[str, Fraction]]) -> Fraction:
-    """Return the largest part of any counter that a device draws."""
+    """Return the largest part of any counter that a device consumes."""
     shares = [
         amount / total
         for use in device.consumes
@@ -129,9 +129,9 @@ def _root(device: Device) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Custody:
-    """Who holds each device, and what that follows from.
+    """The holders of each device, and the inputs from which they were computed.
 
-    plans: what gangs were granted, by claim and gang; given: the devices of each claim. Claims and gangs are keyed
+    plans: the granted devices, by claim and gang; given: the devices of each claim. Claims and gangs are keyed by
     `namespace/name`.
     """
 
@@ -142,9 +142,9 @@ class Custody:
     given: Mapping[str, Sequence[DeviceId]] = field(default_factory=dict)
 
     def after(self, claims: Mapping[str, Claim], gangs: Mapping[str, ObservedGang]) -> "Custody":
-        """Return who holds each device now: claims that are allocated, and what was granted and is not allocated yet.
+        """Return the present holders of each device: claims with an allocation, or with a grant not allocated yet.
 
-        Only what has changed is looked at.
+        Only changed claims and gangs are processed.
         """
         plans, stirred = dict(self.plans), set(changed(self.claims, claims))
         for gang in changed(self.gangs, gangs):
@@ -171,12 +171,12 @@ class Custody:
 
 
 def _planned(gang: ObservedGang | None) -> dict[str, PlannedClaim]:
-    """Return the claims that a gang was granted devices for."""
+    """Return the claims with granted devices of a gang."""
     return {claim.claim: claim for pod in gang.report.plan for claim in pod.claims} if gang is not None else {}
 
 
 def _held(key: str, claim: Claim | None, plans: Mapping[str, PlannedClaim]) -> list[tuple[DeviceId, Holder]]:
-    """Return what a claim has, or else what it was granted, as the claim of the first gang that was."""
+    """Return a claim's allocated devices, or else its granted ones; for the first of the gangs that share it."""
     gang = min(plans, default="")
     if claim is not None and claim.allocation is not None:
         given = (one for one in claim.allocation.devices if not one.admin_access)
@@ -187,12 +187,12 @@ def _held(key: str, claim: Claim | None, plans: Mapping[str, PlannedClaim]) -> l
 
 
 def namespaces(units: Iterable[Unit], held: Holders) -> set[str]:
-    """Return the namespaces of whoever holds a part of these units."""
+    """Return the namespaces of all holders of these units."""
     return {holder.namespace for unit in units for part in unit.parts for holder in held.get(part.id, ())}
 
 
 def natural(text: str) -> tuple[tuple[int, str], ...]:
-    """Return what sorts `gpu-2` before `gpu-10`."""
+    """Return a sort key by which `gpu-2` precedes `gpu-10`."""
     return tuple((int(digits), "") if digits else (-1, rest) for digits, rest in _RUNS.findall(text))
 
 

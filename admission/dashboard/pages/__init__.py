@@ -1,3 +1,6 @@
-"""Handles the requests for pages: each reads its query, checks rights, fills a template."""
+"""Handles the requests for pages.
+
+Each handler reads its query, checks rights, and renders a template.
+"""
 
 __all__ = ["devices", "gangs", "ledger", "login", "overview", "queues", "time_travel"]

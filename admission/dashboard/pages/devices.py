@@ -1,4 +1,4 @@
-"""Nodes and their devices: how many are free, and who holds what."""
+"""Nodes and their devices: how many are free, and the holders of the others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +15,15 @@ from admission.dashboard.request_context import RIGHTS
 from admission.dashboard.view_model import ClusterView
 
 SHARED_PATH = "-"
-"""Stands for no node in a path; no node is called so."""
+"""The path segment for no node, which cannot be a node's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A node, or the devices that no single node has. free: units of which no part is held; partly: those in parts."""
+    """A node, or the devices of several nodes.
+
+    free: units without a held part; partly: units with held and free parts.
+    """
 
     node: str
     drivers: Sequence[str]
@@ -74,7 +77,7 @@ def _row(cluster_view: ClusterView, node: str, units: Sequence[Unit]) -> Row:
 
 
 def _closed(cluster_view: ClusterView, node: str) -> str:
-    """Say why nothing starts on a node, if so."""
+    """Return why no pod can start on a node; "" if pods can."""
     if not node:
         return ""
     found = cluster_view.observed.nodes.get(NodeName(node))
@@ -85,7 +88,7 @@ def _closed(cluster_view: ClusterView, node: str) -> str:
 
 
 async def node(request: web.Request) -> web.StreamResponse:
-    """Show the devices of one node, and who holds them."""
+    """Show the devices of one node, and their holders."""
     rights = request[RIGHTS]
     await rights.need(SLICES)
     cluster_view = request_context.cluster_view(request)

@@ -1,4 +1,4 @@
-"""Gangs: a list to search, and the life of each with its plan on nodes and devices."""
+"""Gangs: a list with a search, and a page for each gang with its plan on nodes and devices."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from admission.dashboard.view_model import ClusterView
 from admission.errors import FixError, RetryError
 
 MOST_NODES = 32
-"""Nodes of a plan that are drawn; the table has all of it."""
+"""The most nodes of a plan that are drawn; the table has all of them."""
 ENTRIES = 50
 
 
 async def listed(request: web.Request) -> web.StreamResponse:
-    """Show the gangs that match, those that wait longest first."""
+    """Show the matching gangs, the longest waiting first."""
     query = request.query
     wanted = {name: pagination.word(query, name) for name in _CONDITIONS}
     visible = await request_context.seen(request, wanted["namespace"])
@@ -46,7 +46,7 @@ async def listed(request: web.Request) -> web.StreamResponse:
 
 
 def _matching(gangs: Sequence[ObservedGang], wanted: Mapping[str, str]) -> Sequence[ObservedGang]:
-    """Return the gangs that keep every condition that is set."""
+    """Return the gangs that match every condition."""
     for name, value in wanted.items():
         if value:
             keeps = _CONDITIONS[name]
@@ -65,14 +65,14 @@ _CONDITIONS: Mapping[str, Callable[[ObservedGang, str], bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """What the books say of a gang. trouble: why they say nothing."""
+    """The ledger entries of a gang. trouble: why they cannot be read."""
 
     entries: Sequence[Transaction] = ()
     trouble: str = ""
 
 
 async def gang(request: web.Request) -> web.StreamResponse:
-    """Show one gang: how far it has come, why it waits, what it is charged, where it is, and what the books say."""
+    """Show one gang: its phase, hold, charge, place and ledger entries."""
     namespace, name = request.match_info["namespace"], request.match_info["name"]
     rights = request[RIGHTS]
     await rights.need_gang(namespace, name)
@@ -106,7 +106,7 @@ def _details(gang: ObservedGang) -> Sequence[tuple[str, object]]:
 
 
 def _worded(key: str) -> str:
-    """Write `perNode` as `per node`."""
+    """Return `perNode` as `per node`."""
     return "".join(f" {char.lower()}" if char.isupper() else char for char in key)
 
 
@@ -129,9 +129,9 @@ async def _drawings(rights: Rights, cluster_view: ClusterView, gang: ObservedGan
 
 
 async def _journal(request: web.Request, gang: ObservedGang) -> Journal:
-    """Return the latest entries of a gang; the page is shown though the books cannot be read.
+    """Return the latest entries of a gang. If the ledger cannot be read, the page is shown without them.
 
-    The books know of it before its Gang is made, and go by the clock of the leader: their whole time is searched.
+    The first entries precede the Gang object, and their times are by the leader's clock, so all times are searched.
     """
     app_context = request.app[CONTEXT]
     try:

@@ -1,4 +1,4 @@
-"""The books: a search through the transactions, statements of queues, and device-hours over time."""
+"""The ledger: a search for transactions, statements of queues, and device-hours over time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ LINES = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A transaction as the visitor may see it. hidden: whether it is of a gang that they may not."""
+    """A transaction. hidden: whether it is of a gang that the visitor may not see."""
 
     transaction: Transaction
     hidden: bool
 
 
 async def search(request: web.Request) -> web.StreamResponse:
-    """Show the transactions that match, the newest first."""
+    """Show the matching transactions, the newest first."""
     rights, query, app_context = request[RIGHTS], request.query, request.app[CONTEXT]
     queue = pagination.word(query, "queue")
     wanted = {name: pagination.word(query, name) for name in ("queue", "namespace", "gang", "user", "kind")}
@@ -39,7 +39,7 @@ async def search(request: web.Request) -> web.StreamResponse:
     sees_all = await rights.may(GANGS)
     found: Sequence[Transaction] = ()
     if named and not sees_all and not await _may_name(request, wanted["namespace"]):
-        # What is found would tell of gangs that this visitor may not see by name.
+        # Matches would reveal gangs that this visitor may not see by name.
         notes.append("To search by namespace, gang or user, name a namespace whose gangs you may list.")
     else:
         kind = Kind(wanted["kind"]) if wanted["kind"] in set(Kind) else None
@@ -68,7 +68,7 @@ async def _may_name(request: web.Request, namespace: str) -> bool:
 
 
 async def statement(request: web.Request) -> web.StreamResponse:
-    """Show what moved on a queue's account, and what stood there afterwards."""
+    """Show the movements on a queue's account, each with the balance after it."""
     rights, query, app_context = request[RIGHTS], request.query, request.app[CONTEXT]
     queue = request.match_info["queue"]
     await rights.need_account(queue)
@@ -116,7 +116,7 @@ async def use(request: web.Request) -> web.StreamResponse:
 
 
 def _groupings(seen: Seen) -> list[Grouping]:
-    """Return by what use may be shown: by namespace and user only to who may see all gangs."""
+    """Return the groupings that may be shown: by namespace and user only if the visitor may see all gangs."""
     return list(Grouping) if seen.all else [Grouping.QUEUE, Grouping.CLASS]
 
 
@@ -124,7 +124,7 @@ MOST_BARS = 400
 
 
 def _step(text: str, asked: time_window.Asked) -> Step:
-    """Return the bars that are asked for, unless they would be too many; else what suits the time."""
+    """Return the requested step unless it gives too many bars; else one that suits the period."""
     length = asked.window.end - asked.window.start
     hours = length.total_seconds() / 3_600
     if text in set(Step) and (Step(text) is not Step.HOUR or hours <= MOST_BARS):

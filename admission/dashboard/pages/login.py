@@ -1,4 +1,4 @@
-"""Signing in with a token, and signing out."""
+"""Sign-in with a token, and sign-out."""
 
 import structlog
 from aiohttp import web
@@ -12,12 +12,12 @@ log = structlog.get_logger(__name__)
 
 
 async def login(request: web.Request) -> web.StreamResponse:
-    """Ask for a token."""
+    """Show the form for a token."""
     return _asked(request, goes_to=authentication.local_path(request.query.get("next", "/")))
 
 
 async def enter(request: web.Request) -> web.StreamResponse:
-    """Take a token, and begin a session if it is somebody's."""
+    """Begin a session if the token in the form is valid."""
     fields = await request.post()
     goes_to = authentication.local_path(fields.get("next", "/"))
     if not authentication.is_own_form(request, fields):

@@ -1,4 +1,4 @@
-"""The first page: what waits, why and since when, and which queues are under pressure."""
+"""The start page: which gangs wait, why and since when, and the queues with the most of them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why gangs wait. longest: the one that has waited longest."""
+    """A reason for which gangs wait. longest: the gang that has waited longest."""
 
     reason: str
     count: int
@@ -26,7 +26,7 @@ class Cause:
 
 
 async def overview(request: web.Request) -> web.StreamResponse:
-    """Show what a person on duty asks first."""
+    """Show the summary that operators need first."""
     cluster_view = request_context.cluster_view(request)
     visible = await request_context.seen(request)
     gangs = visible.seen.visible(cluster_view.gangs)
@@ -52,7 +52,7 @@ async def overview(request: web.Request) -> web.StreamResponse:
 
 
 def _causes(waiting: Sequence[ObservedGang]) -> list[Cause]:
-    """Return the reasons, the most frequent first. The gangs come longest first."""
+    """Return the reasons, the most frequent first. waiting: the longest waiting first."""
     found: dict[str, list[ObservedGang]] = {}
     for gang in waiting:
         found.setdefault(reason(gang), []).append(gang)
@@ -61,7 +61,7 @@ def _causes(waiting: Sequence[ObservedGang]) -> list[Cause]:
 
 
 def reason(gang: ObservedGang) -> str:
-    """Return why a gang waits, in a word."""
+    """Return the reason code for which a gang waits."""
     report = gang.report
     if report.hold is not None:
         return str(report.hold.reason)
@@ -69,7 +69,7 @@ def reason(gang: ObservedGang) -> str:
 
 
 def _pressed(queues: Sequence[ObservedQueue]) -> list[ObservedQueue]:
-    """Return the queues in which most gangs wait."""
+    """Return the queues with the most waiting gangs."""
     waiting = [observed_queue for observed_queue in queues if observed_queue.report.gangs.get(Phase.PENDING)]
     return sorted(
         waiting, key=lambda observed_queue: (-observed_queue.report.gangs[Phase.PENDING], observed_queue.queue.name)
@@ -77,7 +77,7 @@ def _pressed(queues: Sequence[ObservedQueue]) -> list[ObservedQueue]:
 
 
 def _wrong(queues: Sequence[ObservedQueue]) -> Sequence[tuple[str, str]]:
-    """Return queues with a condition that does not hold, and what it says."""
+    """Return queues with a false condition, and its message."""
     return [
         (observed_queue.queue.name, condition.message)
         for observed_queue in sorted(queues, key=lambda observed_queue: observed_queue.queue.name)

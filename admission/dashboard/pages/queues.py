@@ -18,13 +18,13 @@ from admission.dashboard.view_model import ClusterView
 
 NOTHING = MeterUse()
 LEVEL = 100
-"""Queues of one level on a page."""
+"""The most queues of one level on a page."""
 SHOWN = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A queue in the tree. level: from 1 on; children: how many; budget: the tightest of the meter, if any."""
+    """A queue in the tree. level: from 1; children: their number; budget: the tightest one of the meter, if any."""
 
     observed_queue: ObservedQueue
     level: int
@@ -47,7 +47,7 @@ class Row:
 
 
 def state(observed_queue: ObservedQueue) -> str:
-    """Return how a queue stands, in a word."""
+    """Return the state of a queue in one word."""
     if any(c.type == "Active" and c.status is not ConditionStatus.TRUE for c in observed_queue.report.conditions):
         return "Inactive"
     if observed_queue.queue.stop_policy is not StopPolicy.NONE:
@@ -56,7 +56,7 @@ def state(observed_queue: ObservedQueue) -> str:
 
 
 async def tree(request: web.Request) -> web.StreamResponse:
-    """Show one level of the tree, or what a search finds in all of it; with `rows`, the rows alone."""
+    """Show one level of the tree, or the matches of a search in all of it; with `rows`, only the rows."""
     await request[RIGHTS].need(QUEUES)
     cluster_view, query = request_context.cluster_view(request), request.query
     meter = pagination.word(query, "meter") or next(iter(cluster_view.meters), "")
@@ -98,7 +98,7 @@ def _row(cluster_view: ClusterView, observed_queue: ObservedQueue, meter: str) -
 
 
 async def queue(request: web.Request) -> web.StreamResponse:
-    """Show one queue: its use, budgets and rules, and its gangs in their order."""
+    """Show one queue: its use, budgets and rules, and its gangs in order."""
     name = QueueName(request.match_info["name"])
     rights = request[RIGHTS]
     await rights.need_queue(name)

@@ -1,4 +1,4 @@
-"""Time travel: who held what at a past moment, and what the queues had, replayed from the books."""
+"""Time travel: who held which devices at a past time, and the accounts of queues, replayed from the ledger."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ STEPS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A queue's account of one meter at a moment, in base units."""
+    """A queue's account of one meter at a time, in base units."""
 
     queue: QueueName
     meter: MeterName
@@ -36,7 +36,7 @@ class Account:
 
 
 async def past(request: web.Request) -> web.StreamResponse:
-    """Show the books as they stood at a moment; without one, ask for it."""
+    """Show the ledger at a time; without one, the form for it."""
     rights, query, app_context = request[RIGHTS], request.query, request.app[CONTEXT]
     await rights.need(LEDGERS)
     extent = await app_context.ledger.extent()

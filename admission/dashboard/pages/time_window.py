@@ -1,4 +1,4 @@
-"""The time that a page of the books is about, from what a form says."""
+"""The period of a ledger page, read from a form."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ LONGEST = timedelta(days=400)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A time. notes: what was changed in it, or could not be read."""
+    """A period. notes: what was changed in it, or could not be read."""
 
     window: Window
     notes: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class Asked:
 
 
 def asked(query: Mapping[str, str], *, now: datetime, extent: Extent, days: int = DAYS) -> Asked:
-    """Return the time from `from` to `to`, in UTC; the last days where nothing is said."""
+    """Return the period from `from` to `to`, in UTC; by default the last days."""
     notes: list[str] = []
     latest = now.replace(microsecond=0) + timedelta(seconds=1)
     end = _read(query, "to", notes) or latest

@@ -1,3 +1,3 @@
-"""One pod on one node, allocated as kube-scheduler does it."""
+"""The allocation of devices to one pod on one node, by kube-scheduler's rules."""
 
 __all__ = ["allocation", "node_allocator", "nominated", "prescribed", "results", "search", "trampoline"]

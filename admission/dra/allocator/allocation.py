@@ -1,4 +1,4 @@
-"""What `status.allocation` of a claim says: devices, configuration and node selector, as kube-scheduler writes them.
+"""The `status.allocation` of a claim: devices, configuration and node selector, as kube-scheduler writes them.
 
 Mirrors the end of `Allocate` and `createNodeSelector` in `allocator_incubating.go` (v0.37.1; v0.36.3 where the profile
 says so).
@@ -24,7 +24,7 @@ from admission.dra.requests.requests import Option, ParsedClaim
 
 @dataclass(frozen=True, slots=True)
 class AllocatedRequest:
-    """A device given to a request, in one of its ways. consumed: what a share takes of each capacity."""
+    """A device given to one option of a request. consumed: what a share takes of each capacity."""
 
     option: Option
     listed: InventoryDevice
@@ -37,7 +37,7 @@ class AllocatedRequest:
 
     @property
     def use(self) -> DeviceUse | None:
-        """Return what it makes unavailable to others: nothing under admin access."""
+        """Return what the device's allocation makes unavailable to others: nothing under admin access."""
         if self.option.admin:
             return None
         return DeviceUse(self.listed.id, shared=self.shared, share=self.consumed or None)
@@ -82,7 +82,7 @@ def build(  # noqa: PLR0917 - what an allocation is made of
 
 
 def _chosen(asked: ParsedClaim, given: Sequence[AllocatedRequest]) -> list[Option]:
-    """Return of every request the option that was chosen: the first one, where a request for none got none."""
+    """Return the chosen option of every request; for a request that got no device, one that asks for none."""
     names = {one.option.name for one in given}
     return [
         next((option for option in request.options if option.name in names), _empty(request.options))
@@ -127,7 +127,7 @@ def _of_claim(
 
 
 def _without_all(entry: dict[str, Any], asked: ParsedClaim, chosen: Sequence[Option]) -> dict[str, Any]:
-    """Return a configuration without the names of its requests, where these are all of the claim's."""
+    """Return a configuration without the names of its requests if it names all requests of the claim."""
     names = entry.get("requests") or ()
     pairs = zip(asked.requests, chosen, strict=True)
     if names and all(request.name in names or option.name in names for request, option in pairs):
@@ -136,7 +136,7 @@ def _without_all(entry: dict[str, Any], asked: ParsedClaim, chosen: Sequence[Opt
 
 
 def _node_selector(given: Sequence[AllocatedRequest], node: NodeName) -> NodeSelector | None:
-    """Return where the claim may be used: on its node, where a device is bound to it; else wherever all devices are."""
+    """Return where the claim may be used: on its node if a device is bound to it, else where all devices are."""
     expressions: dict[Requirement, None] = {}
     fields: dict[Requirement, None] = {}
     for one in given:

@@ -15,7 +15,7 @@ from admission.dra.inventory.counters import Amount, CounterId
 class Counters:
     """What is available in every pool, and what the devices chosen so far draw.
 
-    mixed: whether pools are taken for each other because they have one name, so that the order of devices matters.
+    mixed: whether kube-scheduler confuses pools of the same name, so that the order of devices matters.
     """
 
     def __init__(self, counter_sets: Sequence[LeftCapacity], known_bugs: KnownBugs) -> None:
@@ -28,10 +28,10 @@ class Counters:
         )
 
     def draw(self, unit: DeviceGroup) -> bool:
-        """Draw what a device needs; False, and nothing changes, if there is not enough."""
+        """Draw what a device needs; return False and change nothing if there is not enough."""
         place = self._place(unit)
         if place not in self._available:
-            # With pools mixed up, the one that is asked first lends its counters to all of its name.
+            # Where pools are confused, all pools of one name use the counters of the one drawn from first.
             self._available[place] = self._counted(self._counter_sets[unit.counter_set])
             self._drawn[place] = {}
         available, drawn = self._available[place], self._drawn[place]
@@ -61,7 +61,7 @@ class Counters:
         )
 
     def _counted(self, left: LeftCapacity) -> dict[CounterId, Amount] | None:
-        """Return what is available of every counter; None where the pool has nothing to give any more."""
+        """Return what is available of every counter; None if the pool is overdrawn or a device of it vanished."""
         if any(amount < 0 for amount in left.available) or (left.vanished and not self._known_bugs.vanished_are_free):
             return None
         return dict(zip(left.counters, left.available, strict=True))

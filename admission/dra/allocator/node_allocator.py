@@ -1,7 +1,7 @@
-"""One pod on one node: what kube-scheduler's allocator would answer, with its outcomes kept apart.
+"""The allocation of one pod on one node, as kube-scheduler's allocator would answer, with its outcomes kept apart.
 
-`gang_planner` searches over pods and nodes with the same parts; this is the question for a single pod, for
-explanations, for allocations that Muster writes itself, and for comparing with the answers of Kubernetes' own code.
+`gang_planner` searches over pods and nodes with the same parts. This module serves single pods: for explanations, for
+allocations that Muster writes itself, and for comparison with the answers of Kubernetes' own code.
 """
 
 from collections.abc import Sequence
@@ -28,13 +28,13 @@ from admission.dra.state.cluster_state import ClusterState
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
-    """Per claim what status.allocation will say, with its devices in the order in which kube-scheduler writes them."""
+    """The status.allocation of each claim, with its devices in the order in which kube-scheduler writes them."""
 
     claims: tuple[AllocationResult, ...]
 
     @property
     def devices(self) -> tuple[tuple[RequestDevice, ...], ...]:
-        """Return only the devices, per claim."""
+        """Return the devices of each claim."""
         return tuple(tuple(given.request_device for given in result.given) for result in self.claims)
 
     @property
@@ -45,11 +45,11 @@ class Allocated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotHere:
-    """Not on this node; another one may do. matching and free: devices of the node that do for the request.
+    """This node does not take the pod; another one may. matching and free: devices of the node that match the request.
 
-    conditions: what turned away devices that are free. device: one of those. incomplete: pools of the node whose
-    devices are not used since slices are missing. invalid: pools that contradict themselves; kube-scheduler then says
-    that the node has an error.
+    conditions: why devices that are free were not taken. device: one of those. incomplete: pools of the node whose
+    devices are not used since slices are missing. invalid: pools that contradict themselves; kube-scheduler then
+    reports an error of the node.
     """
 
     claim: str
@@ -66,7 +66,7 @@ class NotHere:
 
     @property
     def message(self) -> str:
-        """Say what fails."""
+        """Return the request that fails, and why, for people."""
         where = f"request {self.request} of claim {self.claim} needs {self.needed} of class {self.device_class}"
         broken = "; ".join(filter(None, (self.invalid, self.incomplete)))
         if not self.matching:
@@ -91,7 +91,7 @@ def allocate(
 ) -> Outcome:
     """Allocate all unallocated claims of one pod on one node, all or nothing. Raises StepsEndedError.
 
-    promise: only an answer that rests on no known defect of kube-scheduler.
+    certain: return only devices that rest on no known defect of kube-scheduler.
     """
     return allocate_with(
         AllocatedOverlay(cluster), claims, node, cluster, selectors=selectors, steps=steps, certain=certain
@@ -108,7 +108,7 @@ def allocate_with(
     steps: int,
     certain: bool = False,
 ) -> Outcome:
-    """Do the same beside other devices in use than those of the cluster state."""
+    """Allocate as `allocate` does, beside these devices in use instead of those of the cluster state."""
     asked = compile_claims(claims, cluster)
     if isinstance(asked, Fatal):
         return asked
@@ -124,7 +124,7 @@ def allocate_with(
 
 
 def compile_claims(claims: Sequence[Claim], cluster: ClusterState) -> tuple[ParsedClaim, ...] | Fatal:
-    """Return what a pod's claims ask for."""
+    """Return a pod's claims, parsed."""
     asked: list[ParsedClaim] = []
     for claim in claims:
         found = requests_requests.parse(claim.spec, cluster.classes, f"claim {claim.meta.name}", cluster.profile)
@@ -135,7 +135,7 @@ def compile_claims(claims: Sequence[Claim], cluster: ClusterState) -> tuple[Pars
 
 
 class Seen:
-    """One node as one pod's claims see it. shown: the places in its layout that a search knew, all by default."""
+    """One node as one pod's claims see it. shown: the places in its layout that a search was given, by default all."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class Seen:
 def outcome(
     found: Match | DeadEnd | Refusal, claims: Sequence[Claim], asked: Sequence[ParsedClaim], seen: Seen
 ) -> Outcome:
-    """Return what a search on a node has found, with the names of devices and requests."""
+    """Return the result of a search on a node, with the names of devices and requests."""
     if isinstance(found, Match):
         return Allocated(tuple(_result(*one, seen) for one in zip(claims, asked, found.picks, strict=True)))
     return _not_here(found, claims, asked, seen) if isinstance(found, DeadEnd) else found

@@ -1,10 +1,10 @@
-"""Which devices kube-scheduler will give to planned claims that do not get the devices they were planned on.
+"""A prediction of the devices that kube-scheduler will give to claims that do not get their planned devices.
 
 Under `Pin` kube-scheduler picks the devices, pod by pod in its own order, and does not know the plan. Of two pods on
 one node the second may come first and take the device that the first was planned on: the first then takes another
-device of the node. And a device that is freed after a plan was made may be the first fit of a pod that was planned on
+device of the node. A device that is freed after a plan was made may be the first fit of a pod that was planned on
 another one. Until the real allocation of such claims is observed, the predicted devices count as taken in addition to
-the booked ones, or the node would be granted to more pods than it has devices for.
+the booked ones; otherwise the node would be granted to more pods than it has devices for.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ from admission.dra.state.cluster_state import ClusterState, Conflicted, PendingA
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a pod gets when kube-scheduler comes to it. given: per claim; None where there is nothing for it."""
+    """What a pod gets when kube-scheduler schedules it. given: per claim; None if there are no devices for it."""
 
     pod: PendingAllocation
     given: tuple[tuple[AllocatedRequest, ...], ...] | None
@@ -39,9 +39,9 @@ class Prediction:
 
 
 def predict(cluster: ClusterState, *, selectors: Selectors, steps: int) -> ClusterState:
-    """Return the state with a first fit taken for every claim that will not get, or keep, what it was planned on.
+    """Return the state with a first fit taken for every claim that will not get, or keep, its planned devices.
 
-    A claim that finds nothing takes nothing: its gang does not start in time and is evicted. steps: for each pod.
+    A claim without a first fit takes nothing: its gang does not start in time and is evicted. steps: for each pod.
     """
     really = _really(cluster)
     for conflicted in cluster.conflicted:
@@ -55,7 +55,7 @@ def predict(cluster: ClusterState, *, selectors: Selectors, steps: int) -> Clust
 def first_fit_holds(
     node: NodeName, pods: Sequence[PendingAllocation], cluster: ClusterState, *, selectors: Selectors, steps: int
 ) -> bool:
-    """Return whether each of these pods gets the devices booked for it, if kube-scheduler takes them in this order.
+    """Return whether each of these pods gets the devices booked for it, if kube-scheduler schedules in this order.
 
     Raises StepsEndedError. pods: all that wait for devices of the node, in the order in which their gates were opened.
     """
@@ -65,7 +65,7 @@ def first_fit_holds(
 def replayed(
     node: NodeName, pods: Sequence[PendingAllocation], cluster: ClusterState, *, selectors: Selectors, steps: int
 ) -> tuple[Prediction, ...]:
-    """Return what pods get one after the other beside all that is in use but what is booked for them.
+    """Return what pods get one after the other; in use is everything but what is booked for these pods.
 
     Raises StepsEndedError.
     """
@@ -84,7 +84,7 @@ def replayed(
 def _landed(
     cluster: ClusterState, conflicted: Conflicted, really: AllocatedOverlay, selectors: Selectors, steps: int
 ) -> ClusterState:
-    """Take a first fit for a displaced claim: beside what is planned or, where that leaves nothing, as things are."""
+    """Take a first fit for a conflicted claim: beside all booked devices or, if none is left, beside those in use."""
     for usage in (AllocatedOverlay(cluster), really):
         try:
             answer = node_allocator.allocate_with(
@@ -98,16 +98,17 @@ def _landed(
 
 
 def _really(cluster: ClusterState) -> AllocatedOverlay:
-    """Return what is in use without what is only booked."""
+    """Return the devices in use without those that are only booked for pending pods."""
     return CombinedOverlay(
         cluster, {claim.meta.key for pods in cluster.pending.values() for pod in pods for claim in pod.claims}
     )
 
 
 def _may_shift(node: NodeName, pods: Iterable[PendingAllocation], cluster: ClusterState) -> bool:
-    """Return whether something on the node that could be given first is not taken: else everyone gets what is booked.
+    """Return whether a pod on the node may get another device than the one booked for it.
 
-    Only devices before the last one that is booked matter, and what is shared may always be given.
+    That takes a device that is not taken and comes before the last booked one in the node's order. A shared device is
+    never taken, so it counts as well.
     """
     booked = {given.device for pod in pods for devices in pod.devices for given in devices}
     node_inventory = cluster.node_inventories.get(node)
@@ -123,7 +124,7 @@ def _may_shift(node: NodeName, pods: Iterable[PendingAllocation], cluster: Clust
 def _shifted(
     node: NodeName, pods: Sequence[PendingAllocation], cluster: ClusterState, selectors: Selectors, steps: int
 ) -> ClusterState:
-    """Take what pods of a node would be given beside what is booked for them."""
+    """Take the devices that pods of a node would get in addition to those booked for them."""
     try:
         predictions = replayed(node, pods, cluster, selectors=selectors, steps=steps)
     except StepsEndedError:
@@ -134,7 +135,7 @@ def _shifted(
         for claim, given, devices in zip(prediction.pod.claims, prediction.given, prediction.pod.devices, strict=True):
             booked = {one.device for one in devices}
             uses = [use for one in given if (use := one.use) is not None and use.device not in booked]
-            # What is booked for another pod is taken already: the two change places.
+            # A device that is booked for another pod is taken already: the two pods swap.
             more = [use for use in uses if use.shared or use.device not in cluster.taken]
             cluster = cluster_state.also(cluster, more, Holder(claim=claim.meta.key, gang=prediction.pod.gang))
     return cluster

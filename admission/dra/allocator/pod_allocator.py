@@ -1,8 +1,8 @@
 """An allocator for single pods in one cluster state: which nodes satisfy a pod's claims, and what it gets there.
 
 It keeps its answers, so that after a change of one device, slice or claim only the nodes that see it are evaluated
-again. `fork` lays a simulation over it, to be committed or dropped. The planner uses the same signature caches for
-whole gangs; this is for single pods, where Muster allocates for them itself.
+again. `fork` puts a simulation over it, to be committed or dropped. The planner uses the same signature caches for
+whole gangs; this allocator is for single pods for which Muster allocates itself.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,9 +26,9 @@ from admission.dra.state.cluster_state import ClusterState
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Question:
-    """The unallocated claims of one pod, compiled; it may be asked of every allocator with the same selectors.
+    """The unallocated claims of one pod, compiled, for every allocator with the same selectors.
 
-    answers: for every face that was asked about, what a search on it found.
+    answers: what the search found, by node signature.
     """
 
     claims: tuple[Claim, ...]
@@ -39,7 +39,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Fitting:
-    """Which nodes take a pod. fatal: nodes on whose devices kube-scheduler would give up, and why on the first."""
+    """Which nodes take a pod. fatal: nodes on whose devices kube-scheduler would give up; error: why on the first."""
 
     nodes: frozenset[NodeName]
     fatal: frozenset[NodeName] = frozenset()
@@ -47,7 +47,7 @@ class Fitting:
 
 
 class Allocator:
-    """Answers for one cluster state. steps: for every search; a search that needs more raises StepsEndedError."""
+    """Allocates in one cluster state. steps: for every search; a search that needs more raises StepsEndedError."""
 
     def __init__(self, cluster: ClusterState, *, selectors: Selectors, steps: int) -> None:
         self._cluster = cluster
@@ -57,7 +57,7 @@ class Allocator:
         """The allocator that this one is a fork of."""
         self._usage = AllocatedOverlay(cluster)
         self.given: list[DeviceUse] = []
-        """What was taken here and in the forks that were committed to this allocator."""
+        """The devices taken here and in the forks that were committed to this allocator."""
 
     def parsed(self, claims: Sequence[Claim]) -> Question | Fatal:
         """Compile the unallocated claims of a pod."""
@@ -93,9 +93,9 @@ class Allocator:
         return Fitting(frozenset(fitting), frozenset(fatal), error)
 
     def allocate(self, question: Question, node: NodeName) -> Outcome:
-        """Return what the pod gets on a node; nothing is taken by that.
+        """Return what the pod gets on a node, without taking it.
 
-        Raises StepsEndedError, and KeyError for a node that is not there.
+        Raises StepsEndedError, and KeyError for an unknown node.
         """
         signatures_by_node = question.signatures_by_node
         signatures_by_node.update(self._cluster)
@@ -112,26 +112,26 @@ class Allocator:
         return node_allocator.outcome(self._found(question, node_sig), question.claims, question.asked, seen)
 
     def assume(self, given: Iterable[DeviceUse]) -> None:
-        """Use devices, as those of an allocation."""
+        """Take the devices of an allocation."""
         given = tuple(given)
         self._usage.add(given)
         self.given += given
 
     def fork(self) -> "Allocator":
-        """Return an allocator over this one, for a "what if"; while it lives, this one must not change."""
+        """Return an allocator over this one, for a simulation; while it is in use, this one must not change."""
         found = Allocator(self._cluster, selectors=self._selectors, steps=self._steps)
         found.below, found._usage = self, AllocatedOverlay(self._usage)
         return found
 
     def commit(self) -> None:
-        """Take in the allocator below what was taken in this fork, which is as new after that."""
+        """Move the devices taken in this fork to the allocator below; the fork is as new afterwards."""
         assert self.below is not None  # noqa: S101 - only a fork can be committed
         self._usage.commit()
         self.below.given += self.given
         self.given.clear()
 
     def _touched(self, signatures_by_node: NodeSignatureCache) -> set[NodeName]:
-        """Return the nodes whose faces differ from those in the cluster state."""
+        """Return the nodes whose signatures may differ from those in the cluster state."""
         found: set[NodeName] = set()
         layer: Allocator | None = self
         while layer is not None:
@@ -154,7 +154,7 @@ class Allocator:
             fatal.update(dict.fromkeys(names, found))
 
     def _node_sig(self, signatures_by_node: NodeSignatureCache, node: NodeName) -> NodeSignature:
-        """Return what a node has here: that of the cluster state, unless it was touched."""
+        """Return a node's signature here: that of the cluster state, unless devices were taken."""
         return (
             signatures_by_node.node_sig(node, self._usage, self._cluster)
             if self._usage.has_any

@@ -1,16 +1,16 @@
 """The allocation of a claim whose devices are chosen already: what its status.allocation must say.
 
-    allotment(claim, given, node, cluster state, *, selectors) -> Result | Misfit
+    prescribed_allocation(claim, given, node, cluster, *, selectors) -> AllocationResult | Misfit
 
-`given` are the devices that the ledger has booked for the claim (`Holding.devices`), `node` is where the pod goes that
-brings the claim, and `Result.json(share_ids)` is what to write. Muster makes every allocation in this way, at the grant
-and in recovery alike. The devices are judged again, beside all that the cluster state has in use; what it has in use
-for this very claim does not count, so the cluster state may be the one in which the claim is planned. Which device of
-several a search would have come to does not matter: all that satisfy the claim are as good.
+`given` are the devices that the ledger has booked for the claim (`Holding.devices`), `node` is the node of the pod that
+uses the claim, and `AllocationResult.json(share_ids)` is what to write. Muster makes every allocation in this way, at
+the grant and in recovery alike. The devices are checked again, beside all that the cluster state has in use; what it
+has in use for this claim does not count, so the cluster state may be the one in which the claim is planned. It does not
+matter which devices a search would have found first: any that satisfy the claim are valid.
 
-The rules are those of kube-scheduler's allocator with its known defects fixed, as `gang_planner` keeps them where
-devices are chosen freely: administrators take nothing, and need nothing to be left. A claim for extended resources is
-made and allocated by kube-scheduler only.
+The rules are those of kube-scheduler's allocator with its known defects fixed, as `gang_planner` applies them where
+devices are chosen freely: a request with admin access takes nothing and needs nothing free. Only kube-scheduler creates
+and allocates a claim for extended resources.
 """
 
 from collections.abc import Sequence
@@ -41,18 +41,18 @@ from admission.dra.state.cluster_state import ClusterState
 
 
 class Mismatch(StrEnum):
-    """What is wrong with devices chosen for a claim."""
+    """What is wrong with the devices chosen for a claim."""
 
     NOT_OURS = "NotOurs"
     """The claim is kube-scheduler's to allocate: it is for extended resources."""
     ALLOCATED = "Allocated"
     """The claim has an allocation already."""
     CLAIM = "Claim"
-    """The claim asks for nothing of the kind, or for what cannot be: another request, class or number of devices."""
+    """The devices do not answer the claim's requests, or no devices could: request, class or number differ."""
     GONE = "Gone"
-    """The node, the pool or the device is not there, or the pool is not whole or not sound."""
+    """The node, the pool or the device does not exist, or the pool is incomplete or invalid."""
     SELECTOR = "Selector"
-    """The device is not what the request or its class selects, for the node, or for the capacity asked for."""
+    """The device does not match the selectors of the request or its class, the node, or the requested capacity."""
     TAINT = "Taint"
     IN_USE = "InUse"
     """Another claim has the device, or the claim has it twice."""
@@ -64,7 +64,7 @@ class Mismatch(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misfit:
-    """Why a claim cannot be given the devices: the first thing that is wrong. request and device: where it is one's."""
+    """Why a claim cannot be given the devices: the first problem. request and device: set if it is about one."""
 
     problem: Mismatch
     claim: str
@@ -81,7 +81,7 @@ def prescribed_allocation(
 ) -> AllocationResult | Misfit:
     """Return the allocation of an unallocated claim with these devices on a node, or what is wrong with them.
 
-    The order of the devices does not matter: results are written in the order of requests and of the node's devices.
+    The order of `given` does not matter: results are written in the order of requests and of the node's devices.
     """
     said = f"claim {claim.meta.key}"
     if names.is_extended_claim(claim.meta.uid) or extended_resources.ANNOTATION in claim.meta.annotations:
@@ -101,7 +101,7 @@ def prescribed_allocation(
 
 
 class _Entry(NamedTuple):
-    """A device for a request: number of the request, of its option, and the device's place on the node."""
+    """A device for a request: numbers of the request and of its option, and the device's place on the node."""
 
     request: int
     option: int
@@ -109,7 +109,7 @@ class _Entry(NamedTuple):
 
 
 class _Judge:
-    """Judges devices for one claim on one node."""
+    """Checks devices for one claim on one node."""
 
     def __init__(self, claim: Claim, asked: ParsedClaim, seen: Seen, selectors: Selectors) -> None:
         self._claim = claim
@@ -177,7 +177,7 @@ class _Judge:
         return sorted(found)
 
     def _missing(self, one: RequestDevice) -> Misfit:
-        """Say why a device is not among those of the node that do for some request."""
+        """Return why a device is not among those of the node that match some request."""
         device, node = one.device, self._seen.node
         pool = next(
             (
@@ -202,7 +202,7 @@ class _Judge:
         )
 
     def _turned_down(self, option: Option, listed: InventoryDevice) -> str:
-        """Say why a device does not do for a request, whatever is in use."""
+        """Return why a device does not match a request, whatever is in use."""
         selected = self._selectors.answer(option.parsed.texts, listed)
         if isinstance(selected, str):
             return f"cannot be judged: {selected}"
@@ -247,7 +247,7 @@ class _Judge:
         return None
 
     def _not_all(self, option: Option, given: set[int]) -> Misfit | None:
-        """Say what keeps a request for all devices from being served by these."""
+        """Return why these devices do not serve a request in mode All."""
         trouble = node_contents.troubles(self._seen.node_inventory)[self._profile.known_bugs.foreign_counters]
         if broken := trouble.incomplete or trouble.invalid:
             return self._misfit(Mismatch.GONE, f"it wants all devices, and {broken}", option.name)
@@ -261,7 +261,7 @@ class _Judge:
     # Which.
 
     def _unfit(self, entry: _Entry) -> Misfit | None:
-        """Say what is wrong with a device for its request, whatever is in use."""
+        """Return what is wrong with a device for its request, whatever is in use."""
         option, listed = self._option(entry), self._seen.listed_devices[entry.at]
         answer = self._units[entry.at].signature.answers[self._seen.device_signatures.parsed_requests[option.parsed]]
         if answer is Answer.YES:
@@ -275,7 +275,7 @@ class _Judge:
         return self._misfit(Mismatch.SELECTOR, f"device {listed.id} {why}", option.name, listed.id)
 
     def _repeated(self, entry: _Entry, before: Sequence[_Entry]) -> Misfit | None:
-        """Say who has the device already: another claim, or this one."""
+        """Return which claim has the device already: another one, or this one."""
         option, device = self._option(entry), self._seen.listed_devices[entry.at].id
         unit = self._units[entry.at]
         if unit.use.taken and not option.admin:
@@ -287,7 +287,7 @@ class _Judge:
         return None
 
     def _exceeds(self, entry: _Entry) -> Misfit | None:
-        """Take a device, and say what of its pool, its own capacity or the constraints that is too much for."""
+        """Take a device; return what it exceeds or violates: counters, a constraint or the device's capacity."""
         option, device, unit = self._option(entry), self._seen.listed_devices[entry.at].id, self._units[entry.at]
         if self._must_pay(entry.at, unit, option) and not self._counters.draw(unit):
             message = f"too little is left of the counters of pool {device.pool} for device {device}"
@@ -301,11 +301,11 @@ class _Judge:
         return None if option.admin else self._overfull(entry, unit)
 
     def _must_pay(self, at: int, unit: DeviceGroup, option: Option) -> bool:
-        """Return whether a device draws from counters: not for administrators, nor for a second share."""
+        """Return whether a device draws from counters: not under admin access, nor for a second share."""
         return unit.signature.draw is not None and not option.admin and at not in self._shares and not unit.use.shares
 
     def _overfull(self, entry: _Entry, unit: DeviceGroup) -> Misfit | None:
-        """Take a share, and say which capacity of the device has too little left for it."""
+        """Take a share of the device; return which capacity has too little left for it."""
         option, device, signature = self._option(entry), self._seen.listed_devices[entry.at].id, unit.signature
         wanted = signature.takes[self._seen.device_signatures.parsed_requests[option.parsed]] if signature.takes else ()
         mine = self._shares.get(entry.at, [])

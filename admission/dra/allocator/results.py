@@ -1,4 +1,4 @@
-"""What a search for devices answers, and the budget that it has."""
+"""The answers of a search for devices, and its budget."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """A device for a request: number of the request, of the option that was chosen, and the unit's place."""
+    """A device for a request: numbers of the request and of the chosen option, and the device's place."""
 
     request: int
     option: int
@@ -19,13 +19,13 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Per claim its devices, in the order in which kube-scheduler writes them."""
+    """The devices of each claim, in the order in which kube-scheduler writes them."""
 
     picks: tuple[tuple[Pick, ...], ...]
 
 
 class Failure(Enum):
-    """What turned a device away that the request selects."""
+    """Why a device that the request selects was not taken."""
 
     CONSTRAINT = "a constraint keeps them apart"
     COUNTERS = "the counters of their pool are used up"
@@ -40,9 +40,9 @@ class Failure(Enum):
 class DeadEnd:
     """The farthest request that could not be served: its claim and place, and how many devices it had by then.
 
-    reasons: what turned devices away there, beside their being in use. at: the place of a unit that was turned away.
-    firm: whether it stays so when less is free; what is not promised, or refused by a defect, may come when another pod
-    has taken the device that stood in the way.
+    reasons: why devices were not taken there, beside being in use. at: the place of one such device. firm: whether the
+    dead end remains when less is free. It may not where devices were refused as uncertain, or because of a defect:
+    after another pod has taken the device in question the search may succeed.
     """
 
     claim: int
@@ -59,11 +59,11 @@ class StepsEndedError(Exception):
 
 
 class Budget:
-    """Steps that a search may still take.
+    """The steps that a search has left.
 
-    On its way straight to a plan a search spends one for every device tried and every pod placed, so that large gangs
-    need no larger budget. Once it has stepped back it spends as many as the work is worth, by what it has to look at:
-    about 100,000 of them are a second, so that no search keeps a controller for long.
+    While a search has not stepped back it spends one step for every device tried and every pod placed, so that a large
+    gang with an easy plan needs no larger budget. After the first step back it spends what the work is worth, by what
+    it looks at: about 100,000 steps are a second, so no search occupies the controller for long.
     """
 
     __slots__ = ("left", "total")
@@ -77,14 +77,14 @@ class Budget:
         return self.total - max(0, self.left)
 
     def spend(self, steps: int = 1) -> None:
-        """Spend steps. Raises StepsEndedError when there are not as many."""
+        """Spend steps. Raises StepsEndedError when fewer are left."""
         self.left -= steps
         if self.left < 0:
             raise StepsEndedError
 
 
 class Remembered(Generic[T]):
-    """What an iterator yields, kept to be looked at again."""
+    """The items of an iterator, kept so that they can be iterated again; the iterator advances only as needed."""
 
     def __init__(self, rest: Iterator[T]) -> None:
         self._rest = rest

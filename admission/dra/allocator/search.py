@@ -1,10 +1,18 @@
-"""The allocator's search for one pod on one node: depth first, first fit, over units.
+"""The search for the devices of one pod on one node: depth first, first fit.
 
 Mirrors `allocateOne` and `allocateDevice` of `structured/internal/incubating/allocator_incubating.go` (v0.37.1, and
-v0.36.3 by its known bugs): the first full solution wins; devices of one request are tried as ordered combinations; a
-later failure makes earlier requests and claims try other devices and alternatives. Selectors matter only where the
-search comes. Branches that cannot differ from one that failed are not tried: an equal unit in the same place, and a
-request that starts from an equal state.
+v0.36.3 by its known bugs).
+
+Enumerated, in this order: claims, their requests, the alternatives of a request, and the devices of an alternative as
+combinations in the node's order. The first full solution wins. A failure steps back into earlier requests and claims,
+which try other devices and alternatives. A selector that fails ends the search, if the search meets the device.
+
+Skipped, without losing a solution: a device equal to one that failed in the same place (`_candidates`); a request that
+starts from a state in which it failed before (`_dead`); everything, where counting shows too few devices
+(`_is_short`). The first two are off where the order of devices matters (`_equal`).
+
+Bounded by the budget: at its end StepsEndedError is raised, and nothing is proved. A firm DeadEnd proves that there is
+no solution.
 """
 
 from collections import Counter
@@ -35,20 +43,20 @@ def search(
     *,
     certain: bool = False,
 ) -> Match | DeadEnd | Refusal:
-    """Return devices for all claims of a pod, or what stopped the search.
+    """Return devices for all claims of a pod, or what stopped the search. Raises StepsEndedError.
 
-    promise: only an answer that does not rest on a known defect of kube-scheduler: it must come out the same with all
-    of them and with none. Raises StepsEndedError.
+    certain: return only devices that rest on no known defect of kube-scheduler: they must be the same with all of the
+    defects and with none.
     """
     found = Search(claims, contents, units, profile, budget).answer()
     if isinstance(found, DeadEnd) and profile.known_bugs.distinct_forgets and _is_doubtful(claims, contents, units):
         return replace(found, firm=False)
     if not certain or not isinstance(found, Match):
         return found
-    return _doubt(found, claims, contents, units, profile, budget) or found
+    return _unproven(found, claims, contents, units, profile, budget) or found
 
 
-def _doubt(  # noqa: PLR0917 - the same
+def _unproven(  # noqa: PLR0917 - the same
     found: Match,
     claims: Sequence[ParsedClaim],
     contents: NodeContents,
@@ -56,7 +64,7 @@ def _doubt(  # noqa: PLR0917 - the same
     profile: SchedulerProfile,
     budget: Budget,
 ) -> DeadEnd | None:
-    """Return why an answer cannot be promised; None where nothing speaks against it."""
+    """Return why devices are not certain; None if they are."""
     if contents.disputed:
         return _disputed(contents.disputed)
     parsed_requests = units.device_signatures.parsed_requests
@@ -88,7 +96,7 @@ def _disputed(what: str) -> DeadEnd:
 
 
 def _is_doubtful(claims: Sequence[ParsedClaim], contents: NodeContents, units: Units) -> bool:
-    """Return whether a known defect of kube-scheduler might have changed the answer."""
+    """Return whether a known defect of kube-scheduler could have changed the answer."""
     if contents.counter_sets or contents.troubles[0] != contents.troubles[1]:
         return True
     if any(rule.distinct for claim in claims for rule in claim.rules):
@@ -104,10 +112,10 @@ def _is_doubtful(claims: Sequence[ParsedClaim], contents: NodeContents, units: U
 
 
 class Search:
-    """One search. Its steps return True when everything from there on is served, False when it cannot be.
+    """One search. A step returns True when all requests from there on are served, False when they cannot be.
 
-    Steps are generators that yield the next step and are sent its answer, so that a pod with thousands of devices does
-    not need as many frames of Python's stack.
+    Steps are generators that yield the next step and are sent its answer (`trampoline`), so that a pod with thousands
+    of devices does not need as many frames of Python's stack.
     """
 
     def __init__(
@@ -139,10 +147,11 @@ class Search:
         self._counters = Counters(contents.counter_sets, profile.known_bugs)
         self._all: dict[tuple[int, int, int], list[int]] = {}
         self._dead: dict[Hashable, bool | Full] = {}
-        # What a forgetful constraint or mixed-up counters let in depends on the order of devices, so that an equal
-        # device cannot stand for another.
+        # `_equal`: whether an equal device can stand for another. It cannot where what fits depends on the order in
+        # which devices come: with a distinctAttribute constraint that forgets, and with counters that are mixed up.
         forgets = self._known_bugs.distinct_forgets and any(r.distinct for claim in claims for r in claim.rules)
-        # Nor where mode All may find one or the other in use first, and else be at odds with a constraint.
+        # Nor with mode All under a constraint: whether it meets a device in use first, which is a failure, or the
+        # violated constraint, which is fatal, depends on the place of the device.
         at_odds = any(claim.rules and o.mode is Mode.ALL for claim in claims for r in claim.requests for o in r.options)
         self._equal = not forgets and not at_odds and not self._counters.mixed
         self._price = 1
@@ -164,7 +173,7 @@ class Search:
     # Before the search.
 
     def _prepare(self, first: int = 0) -> Refusal | None:
-        """Find the devices of every request for all of them, and the claims that ask for more than they can hold.
+        """Find the devices of every request in mode All; refuse claims that need more devices than a claim can hold.
 
         first: the claim to begin with.
         """
@@ -205,10 +214,11 @@ class Search:
         return self._claims[c].requests[r].options[o].count if every is None else len(every)
 
     def _is_short(self, first: int = 0) -> bool:
-        """Return whether the devices are too few for all requests together, and note the request that lacks some.
+        """Return whether the free devices are too few for all requests together; note the request that lacks some.
 
-        Without this a request that comes after others would make them try every subset. It is sound only if no device
-        stops the search: kube-scheduler would meet it on its way and give up. first: the claim to begin with.
+        Without this check a request after others would make them try every subset. Each request is counted with its
+        least number of devices, from any that match, so no solution is missed. The check is left out if some device
+        stops the search: kube-scheduler would meet it first and give up. first: the claim to begin with.
         """
         options = [option for claim in self._claims[first:] for request in claim.requests for option in request.options]
         if not self._ordinary or not all(option.plain for option in options):
@@ -257,7 +267,7 @@ class Search:
         return answer
 
     def _listed(self, c: int, r: int) -> Step:
-        """Try the alternatives of a request in order. It is full only if every one of them is."""
+        """Try the alternatives of a request in order. The answer is Full only if it is for every alternative."""
         full = True
         for o in range(len(self._claims[c].requests[r].options)):
             answer = yield self._option(c, r, o)
@@ -278,7 +288,7 @@ class Search:
         return (yield self._each(c, r, o, every, 0))
 
     def _device(self, c: int, r: int, o: int, missing: int, start: int) -> Step:
-        """Give one more device to an option. Devices before `start` were tried in its earlier places."""
+        """Give one more device to an option. Combinations with devices before `start` were tried already."""
         if missing <= 0:
             return (yield self._request(c, r + 1))
         if len(self.picks[c]) + missing > MAX_RESULTS:
@@ -301,13 +311,14 @@ class Search:
             self._give_back(c, at, counted=taken)
             if answer is not False:
                 return answer
-            # From here on a step costs what it has to look at: all devices, and all claims for what is known to fail.
+            # From the first step back on, a step costs what it looks at: all devices to find candidates, and all
+            # claims to build the key of `_dead`.
             self._price = 1 + (len(self._units) + self._end) // LOOKS
         self._note(c, r, self._claims[c].requests[r].options[o].count - missing, reasons, example)
         return False
 
     def _each(self, c: int, r: int, o: int, every: Sequence[int], number: int) -> Step:
-        """Take the next one of all devices of an option: those, and no others."""
+        """Take the next device of an option in mode All: these devices in order, and no others."""
         if number == len(every):
             return (yield self._request(c, r + 1))
         if len(self.picks[c]) + len(every) - number > MAX_RESULTS:
@@ -333,12 +344,15 @@ class Search:
         return answer
 
     def _at_odds(self, c: int, r: int, o: int) -> Answered:
-        """Answer for a request for all devices that a constraint keeps apart."""
+        """Return the answer for a request in mode All whose devices violate a constraint."""
         name = self._claims[c].requests[r].options[o].name
         return Fatal(f"request {name} wants all devices, and a constraint of its claim keeps them apart", c, name)
 
     def _candidates(self, c: int, r: int, o: int, start: int) -> Iterator[int | Refusal]:
-        """Yield devices that do for an option, one of each sort: where it failed, an equal one fails too."""
+        """Yield the places of devices that match an option and are available, one of each sort.
+
+        Skipping the second of a sort is sound: the first failed with all devices after it, the second has fewer.
+        """
         parsed, equal = self._parsed_requests[c][r][o], self._equal
         tried: set[Hashable] = set()
         for at in range(start, len(self._units)):
@@ -356,23 +370,23 @@ class Search:
                 yield _met(answer, c, self._claims[c].requests[r].options[o])
 
     def _sort(self, at: int) -> Hashable:
-        """Return what only devices have in common that can stand for each other as things are."""
+        """Return a key that is equal for devices that can stand for each other: their unit, and their use here."""
         number = self._contents.units[at]
         return (number, self._touch(at)) if at in self._taken or at in self._shares else number
 
     # One device.
 
     def _may_have(self, c: int, r: int, o: int, at: int) -> bool:
-        """Return whether a device is not in the way by being in use."""
+        """Return whether a device is available, capacity and counters aside: not in use, nor twice in one claim."""
         if self._claims[c].requests[r].options[o].admin:
             return c not in self._taken.get(at, ())
         return not self._units[at].use.taken and not self._taken.get(at)
 
     def _take(self, c: int, r: int, o: int, at: int) -> bool | Failure:
-        """Take a device, and return whether its counters were; or say what is in the way, and nothing changes."""
+        """Take a device and return whether counters were drawn; or return a Failure and change nothing."""
         unit, option = self._units[at], self._claims[c].requests[r].options[o]
         parsed = self._parsed_requests[c][r][o]
-        # Capacity goes first, but mode All looks at it last: a constraint that is violated before that is fatal.
+        # kube-scheduler checks capacity first, but last in mode All: there a violated constraint, which is fatal, wins.
         full = not self._ordinary and not self._has_room(at, unit, parsed)
         if full and option.mode is Mode.EXACT:
             return Failure.CAPACITY
@@ -415,7 +429,7 @@ class Search:
             self._counters.put_back(unit)
 
     def _has_room(self, at: int, unit: DeviceGroup, parsed: int) -> bool:
-        """Return whether enough of every capacity is left, given the shares of others and of this pod."""
+        """Return whether enough of every capacity is left beside the shares of other claims and of this pod."""
         signature = unit.signature
         shares = self._shares.get(at, ())
         if not signature.room or not (shares or unit.use.amounts):
@@ -427,7 +441,7 @@ class Search:
         return True
 
     def _must_pay(self, at: int, unit: DeviceGroup, option: Option) -> bool:
-        """Return whether the device draws from counters: not for another share of a device that has some already."""
+        """Return whether the device draws from counters. Further shares of a shared device draw nothing."""
         if unit.signature.draw is None or (option.admin and not self._known_bugs.admin_pays_counters):
             return False
         if not unit.signature.shared:
@@ -436,7 +450,7 @@ class Search:
         return at not in self._shares and not known
 
     def _bind(self, c: int, r: int, option: Option, unit: DeviceGroup) -> bool:
-        """Add the device to every constraint on the option; False, and none of them has it, if one refuses."""
+        """Add the device to every constraint on the option; return False and change nothing if one refuses it."""
         request = self._claims[c].requests[r].name
         for number, (value, rule) in enumerate(self._rules[c]):
             bound = self._claims[c].rules[number].binds(request, option.name)
@@ -453,7 +467,10 @@ class Search:
     # What is known.
 
     def _state(self, c: int, r: int) -> Hashable:
-        """Return all that the search from the start of a request depends on."""
+        """Return all that the search from the start of a request depends on.
+
+        It has devices by unit and use, not by place: every request starts at the node's first device.
+        """
         numbers = self._contents.units
         touched = Counter((numbers[at], self._touch(at)) for at in (*self._taken, *self._shares))
         bound = tuple(rule.state() for _, rule in self._rules[c])
@@ -463,7 +480,7 @@ class Search:
         return (self._taken.get(at), tuple(sorted(self._shares.get(at, ()))))
 
     def _note(self, c: int, r: int, o: int, reasons: set[Failure], at: int | None = None) -> None:
-        """Note where the search got stuck, and what turned devices away whenever it came as far as that."""
+        """Keep the farthest place where the search got stuck, and every reason that was met there."""
         far, known = (c, r, o), self.farthest
         reached = (known.claim, known.request, known.found)
         if far > reached:
@@ -473,9 +490,9 @@ class Search:
 
 
 LOOKS = 40
-"""Devices and claims that a search looks at in the time of a step."""
+"""How many devices and claims a search looks at in the time of one step."""
 
 
 def _met(refusal: Refusal, c: int, option: Option) -> Refusal:
-    """Note where a search met what stops it."""
+    """Return a refusal with the claim and the request at which the search met it."""
     return replace(refusal, claim=c, request=option.name) if isinstance(refusal, Fatal) else refusal

@@ -1,7 +1,7 @@
-"""Steps of a search as generators: each yields the next one and is sent its answer.
+"""The trampoline of a search: steps are generators that yield the next step and are sent its answer.
 
-A pod with thousands of devices does not need as many frames of Python's stack in this way, and a search can be looked
-at half-way.
+So a pod with thousands of devices does not need as many frames of Python's stack, and a search can stop at each
+solution and go on.
 """
 
 from collections.abc import Generator
@@ -11,13 +11,13 @@ from admission.dra.requests.requests import Refusal
 
 
 class Full(Enum):
-    """A claim would hold too many devices; other devices of the same number cannot help."""
+    """A claim would hold too many devices; other devices in the same number would be too many as well."""
 
     FULL = "full"
 
 
 class Halt(Enum):
-    """What a step yields to have its search looked at where it is; it is sent False, to go on."""
+    """What a step yields to hand the state of its search to the caller; it is then sent False, to go on."""
 
     FOUND = "found"
 
@@ -27,7 +27,7 @@ Step = Generator["Step | Halt", Answered, Answered]
 
 
 def run(first: Step) -> Answered:
-    """Run a step with all the steps that it yields, each getting the answer of its own."""
+    """Run a step and all steps that it yields, sending each step the answer of the one it yielded."""
     halts = runs(first)
     while True:
         try:
@@ -38,7 +38,7 @@ def run(first: Step) -> Answered:
 
 
 def runs(first: Step) -> Generator[None, None, Answered]:
-    """Do the same, and yield whenever a step wants to be looked at."""
+    """Do as `run`, and yield whenever a step yields Halt."""
     stack = [first]
     answer: Answered = False
     fresh = True

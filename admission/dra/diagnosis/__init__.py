@@ -1,3 +1,3 @@
-"""Why there is no plan for a gang, in words with numbers."""
+"""The explanation, with numbers, of why a gang has no plan."""
 
 __all__ = ["explain", "supply"]

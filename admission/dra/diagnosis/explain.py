@@ -1,7 +1,7 @@
-"""Why a gang has no plan, in words and numbers.
+"""The explanation of why a gang has no plan, in words and numbers.
 
-The message names the pod, its claim and request, the first condition that fails, and what the best node has. It is read
-from a greedy search that has come as far as it could.
+The message names the pod, its claim and request, the first condition that fails, and what the best node has. It is
+derived from the state of a greedy search where it got stuck.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -18,15 +18,15 @@ from admission.dra.requests.requests import Option, ParsedClaim, ParsedRequest, 
 from admission.dra.state.cluster_state import ClusterState
 
 SHOWN = 3
-"""How many nodes, pods or claims a sentence names before it counts the rest."""
+"""How many nodes, pods or claims a message names before it counts the rest."""
 
 LISTED = 64
-"""How many devices, or claims that have them, the numbers behind a sentence list."""
+"""How many devices, or claims that have them, the details list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A sentence, the numbers behind it, and the ask of which there was not enough, if it was that."""
+    """A message, its numbers, and, if devices were too few, the number of the parsed request."""
 
     message: str
     details: Mapping[str, Detail] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class _Scene:
     kind: PodKind
     member: int
     wanted: tuple[ClaimToAllocate, ...]
-    """Claims of the stuck pod that are still to be allocated."""
+    """The claims of the pod that got stuck that are still to be allocated."""
 
     @property
     def pod(self) -> str:
@@ -54,7 +54,7 @@ class _Scene:
 def explain_dead_end(
     gang: Gang, cluster: ClusterState, device_signatures: DeviceSignatures, greedy: FirstFitSearch
 ) -> Explanation:
-    """Explain where a greedy search got stuck. There must be a kind that found no place."""
+    """Explain where a greedy search got stuck. Some kind must have found no node."""
     number = greedy.outcome.dead_end or 0
     kind = gang.kinds[number]
     allocated = greedy.state.allocated
@@ -73,7 +73,7 @@ def explain_dead_end(
 
 
 def _open_nodes(scene: _Scene) -> list[int]:
-    """Return the nodes to which filters and shared claims let the pod go."""
+    """Return the nodes that the pod's filters and shared claims allow."""
     allocated = scene.greedy.state.allocated
     usable = [allocated[wanted.shared] for wanted in scene.kind.wanted[0] if wanted.shared is not None]
     names = scene.greedy.state.names
@@ -85,7 +85,7 @@ def _open_nodes(scene: _Scene) -> list[int]:
 
 
 def _nowhere(scene: _Scene) -> Explanation:
-    """No node passes the filters."""
+    """Explain that no node passes the filters."""
     demand = scene.kind.members[scene.member]
     if not scene.cluster.nodes:
         return Explanation(f"pod {scene.pod} cannot be placed: there are no nodes", {"pod": scene.pod})
@@ -99,7 +99,7 @@ def _nowhere(scene: _Scene) -> Explanation:
 
 
 def _bound(scene: _Scene) -> Explanation:
-    """Shared claims were allocated where the pod may not go."""
+    """Explain that shared claims were allocated where the pod may not go."""
     names = [w.claim.meta.name for w in scene.kind.wanted[0] if w not in scene.wanted]
     return Explanation(
         f"pod {scene.pod} may not go where its shared {_claims(names)} can be used{_after(scene)}",
@@ -112,7 +112,7 @@ def _lacking(scene: _Scene, node: int) -> str | None:
 
 
 def _cramped(scene: _Scene, nodes: Sequence[int]) -> Explanation:
-    """Resources of nodes are short."""
+    """Explain that the nodes have too little of a resource."""
     resource = _lacking(scene, nodes[0]) or ""
     needed = scene.kind.wants[resource]
     state = scene.greedy.state
@@ -127,7 +127,7 @@ def _cramped(scene: _Scene, nodes: Sequence[int]) -> Explanation:
 
 
 def _short(scene: _Scene, nodes: Sequence[int]) -> Explanation:
-    """Devices are short: find the request that fails on the node that comes farthest."""
+    """Explain that devices are too few: find the first request of which no node has enough."""
     parsed_requests = scene.device_signatures.parsed_requests
     needs = _needs(wanted.parsed for wanted in scene.wanted)
     for wanted in scene.wanted:
@@ -142,7 +142,7 @@ def _short(scene: _Scene, nodes: Sequence[int]) -> Explanation:
 def _tried(
     scene: _Scene, nodes: Sequence[int], option: Option, parsed: int, needs: Mapping[ParsedRequest, int]
 ) -> tuple[Option, dict[int, "_Counts"], int] | None:
-    """Return what nodes have for a way to serve a request, and the best of them; None where that is enough by count."""
+    """Return the nodes' counts for an option of a request, and the best node; None if by count it has enough."""
     counts = _counted(scene, nodes, parsed)
     best = max(nodes, key=lambda node: (counts[node].free, -node))
     enough = counts[best].matching if option.admin else counts[best].free
@@ -151,9 +151,9 @@ def _tried(
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """Devices of one node for one ask. many: whether some of them can be shared, so that counting them says little.
+    """The devices of one node for one request. many: whether some can be shared, so that counting is no bound.
 
-    failed: what an expression failed of, on the first device where it did.
+    failed: the error of the first device on which a selector fails.
     """
 
     free: int
@@ -164,7 +164,7 @@ class _Counts:
 
 
 def _counted(scene: _Scene, nodes: Sequence[int], parsed: int) -> dict[int, _Counts]:
-    """Return what nodes have for an ask; of equal nodes, with equal devices in use, one is looked at."""
+    """Return the counts of nodes for a request, computed once for nodes with equal devices and use."""
     state, known = scene.greedy.state, dict[Hashable, _Counts]()
     found: dict[int, _Counts] = {}
     for node in nodes:
@@ -200,7 +200,7 @@ def _too_few(  # noqa: PLR0917 - what the sentence says
     counts: Mapping[int, _Counts],
     best: int,
 ) -> Explanation:
-    """Say how many devices are needed and how many the best node has."""
+    """Explain how many devices are needed and how many the best node has."""
     node, parsed = scene.greedy.state.names[best], option.parsed
     place = f"request {option.name} of claim {wanted.claim.meta.name}"
     others = f", none of its {len(request.options)} alternatives fits" if request.listed else ""
@@ -242,7 +242,7 @@ def _nothing(parsed: ParsedRequest, counts: Mapping[int, _Counts]) -> str:
 
 
 def _contradictory(scene: _Scene) -> str:
-    """Name a pool whose devices are not used although they might serve, since its slices contradict each other."""
+    """Name an invalid pool whose devices might match, if there is one."""
     for node in sorted(scene.kind.nodes):
         for pool in scene.cluster.node_inventories[node].pools if node in scene.cluster.node_inventories else ():
             if pool.soundness is pools.PoolHealth.INVALID and scene.device_signatures.may_serve(pool):
@@ -251,7 +251,7 @@ def _contradictory(scene: _Scene) -> str:
 
 
 def _clash(scene: _Scene, nodes: Sequence[int]) -> Explanation:
-    """Every request alone would be served; together, or with their constraints, they are not."""
+    """Explain that each request alone would be served, but not all together or not under their constraints."""
     best, dead_end = _farthest(scene, nodes)
     rules = sorted(
         {
@@ -286,7 +286,7 @@ def _clash(scene: _Scene, nodes: Sequence[int]) -> Explanation:
 
 
 def _farthest(scene: _Scene, nodes: Sequence[int]) -> tuple[int, DeadEnd | None]:
-    """Return the node whose search came farthest, and where it got stuck."""
+    """Return the node whose search for devices came farthest, and where it got stuck."""
     found = [
         (node, explain_dead_end)
         for node in nodes
@@ -298,7 +298,7 @@ def _farthest(scene: _Scene, nodes: Sequence[int]) -> tuple[int, DeadEnd | None]
 
 
 def _why(scene: _Scene, node: int, dead_end: DeadEnd) -> str:
-    """Say at which request a node's search got stuck, what turned devices away, and name one of them."""
+    """Return at which request a node's search got stuck, and why devices were not taken, with one of them."""
     if Failure.DISPUTED in dead_end.reasons:
         return (
             f": releases of kube-scheduler disagree because of {dead_end.disputed}, and a promise may not rest on that"
@@ -317,7 +317,7 @@ def _why(scene: _Scene, node: int, dead_end: DeadEnd) -> str:
 
 
 def _wish(request: RequestAlternatives) -> str:
-    """Write what a request asks for."""
+    """Return a request in words."""
     return " or ".join(
         f"{'all' if not option.plain and not option.admin else option.count} of class {option.parsed.device_class}"
         for option in request.options
@@ -325,7 +325,7 @@ def _wish(request: RequestAlternatives) -> str:
 
 
 def _needs(claims: Iterable[ParsedClaim]) -> dict[ParsedRequest, int]:
-    """Return how many devices each ask needs at least, where requests have no choice; else 1 at least."""
+    """Return the least devices needed per parsed request: summed over requests without alternatives, else one's own."""
     needs: dict[ParsedRequest, int] = {}
     for claim in claims:
         for request in claim.requests:
@@ -340,7 +340,7 @@ def _needs(claims: Iterable[ParsedClaim]) -> dict[ParsedRequest, int]:
 
 
 def _after(scene: _Scene) -> str:
-    """Say what the pods placed so far took, node by node."""
+    """Return what the pods placed so far took, node by node, in words."""
     by_node: dict[int, list[Placed]] = {}
     for placed in scene.greedy.outcome.placed:
         by_node.setdefault(placed.node, []).append(placed)
@@ -360,7 +360,7 @@ def _took(scene: _Scene, node: int, placed: Sequence[Placed]) -> str:
 def explain_busy(
     explanation: Explanation, scene_search: FirstFitSearch, cluster: ClusterState, device_signatures: DeviceSignatures
 ) -> Explanation:
-    """Add who has the devices that are missing."""
+    """Add the claims that have the missing devices."""
     if explanation.parsed is None:
         return Explanation(f"{explanation.message}; it would fit if nothing else were in use", explanation.details)
     state = scene_search.state
@@ -385,7 +385,7 @@ def explain_busy(
 def explain_incomplete(
     gang: Gang, cluster: ClusterState, device_signatures: DeviceSignatures, number: int
 ) -> Explanation | None:
-    """Return the first pool with missing slices that might serve a pod of the kind; None when there is none."""
+    """Return the first incomplete pool that might serve a pod of the kind; None if there is none."""
     kind = gang.kinds[number]
     if not kind.devices:
         return None
@@ -405,7 +405,7 @@ def _claims(names: Sequence[str]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Write names as people do; those beyond the first few are counted."""
+    """Return names as a list in words; those beyond the first few are counted."""
     if len(names) > SHOWN:
         return f"{', '.join(names[:SHOWN])} and {len(names) - SHOWN} more"
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

@@ -1,7 +1,7 @@
-"""How many devices exist for a request, in use or not: a bound that waiting cannot change.
+"""The supply for a request: how many devices exist, in use or not, a bound that waiting cannot change.
 
-Devices are counted where they are, by class and request selectors alone; a request within these numbers may still not
-fit, which the planner decides.
+Devices are counted per node, by class and request selectors alone; a request within these numbers may still not fit,
+which the planner decides.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -21,10 +21,10 @@ from admission.dra.state.cluster_state import ClusterState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supply:
-    """What there is for a request.
+    """The devices that match a request.
 
-    everywhere: devices in all. at_most: devices that one node can use. sharable: whether one of them may serve several
-    requests, so that their number bounds nothing. broken: the first device on which a selector fails, and why.
+    everywhere: in the cluster. at_most: on one node. sharable: whether one of them may serve several requests, so that
+    their number is no bound. broken: the first device on which a selector fails, and why.
     """
 
     everywhere: int
@@ -34,7 +34,7 @@ class Supply:
 
 
 def supply(texts: Texts, slices: Iterable[Slice], selectors: Selectors) -> Supply:
-    """Count the devices that texts select, the class's before the request's."""
+    """Count the devices that the texts select. texts: those of the class, then those of the request."""
     by_node: dict[str, int] = {}
     everywhere = unbound = 0
     sharable = False
@@ -74,7 +74,7 @@ _TYPES = {"Version": "version", "str": "string", "int": "int", "bool": "bool"}
 
 @dataclass(frozen=True, slots=True)
 class Confined:
-    """A request that devices of one of the drivers match, and of no other one. claim: its key."""
+    """A request that only devices of certain drivers match. claim: its key. driver: the first of them by name."""
 
     claim: str
     request: str
@@ -89,10 +89,11 @@ def confined(
     selectors: Selectors,
     tolerates: Callable[[Toleration], bool],
 ) -> Confined | None:
-    """Return the first request that only devices of these drivers match, in none of its alternatives another one.
+    """Return the first request that only devices of these drivers match, in all of its alternatives.
 
-    A request that nothing matches is not confined, nor one that tolerates what keeps others off the devices. Nothing is
-    said of claims that kube-scheduler would give up on.
+    Called where the devices of these drivers are fenced and a claim is admitted without a plan: the request could never
+    be served. Not confined is a request that no device matches, or that tolerates the taint of the fence. None for
+    claims on which kube-scheduler would give up.
     """
     asked = node_allocator.compile_claims(claims, cluster)
     if isinstance(asked, Fatal):
@@ -111,7 +112,7 @@ def confined(
 
 
 def _drivers(request: RequestAlternatives, known: DeviceSignatures, cluster: ClusterState) -> set[str]:
-    """Return the drivers of the devices that match a request."""
+    """Return the drivers whose devices match a request, in use or not."""
     numbers = [known.parsed_requests[option.parsed] for option in request.options]
     return {driver for driver, answers in _devices(known, cluster) if any(answers[at] is Answer.YES for at in numbers)}
 

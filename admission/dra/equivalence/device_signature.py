@@ -1,7 +1,7 @@
-"""The signature of a device: all that a search knows of it.
+"""The signature of a device: all that a search reads of it.
 
 Two devices with equal signatures are interchangeable for everything that a gang requests, so the search tries one of
-them. That, and not names or serial numbers, keeps a request that is one device short from trying every subset.
+them. Without that, a request that is one device short would make it try every subset.
 """
 
 from collections.abc import Container, Hashable, Iterator, Sequence
@@ -27,18 +27,18 @@ from admission.dra.requests.requests import Fatal, ParsedRequest, Refusal, Unpri
 
 
 class Answer(Enum):
-    """Whether a device does for an ask, where that can be told."""
+    """Whether a device matches a request."""
 
     NO = "no"
     YES = "yes"
     TAINTED = "tainted"
-    """Selected, but a taint is not tolerated, or it draws from counters while their gate is off: never given, but
-    mode All wants it all the same."""
+    """Selected, but a taint is not tolerated, or it draws from counters while their gate is off: never given, though
+    mode All requires it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a device costs for an ask, and the rules by which it makes its claim count."""
+    """The price of a device for a request, and the marks by which it makes its claim count."""
 
     amounts: tuple[tuple[MeterName, int], ...] = ()
     marks: frozenset[Mark] = frozenset()
@@ -49,13 +49,13 @@ FREE = Price()
 
 @dataclass(frozen=True, slots=True)
 class DeviceSignature:
-    """All that a gang's search knows of a device that is not in use.
+    """All that a gang's search reads of a device that is not in use.
 
-    answers: for each ask; a refusal stops the search that meets it. values: for each compared attribute. prices: for
-    each ask. shared: whether several claims may have it. room: its capacities, where they can be shared. takes: for
-    each ask, what it consumes of them. draw: what the device draws from its pool's counters; empty, where it names a
-    set and no counter of it; None where it draws on none. evicting: the asks that may have the device, but whose pods
-    are deleted because of its taint.
+    answers: per request; a refusal stops the search that meets it. values: per compared attribute. prices: per request.
+    shared: whether several claims may have shares of it. room: its consumable capacities. takes: per request, what it
+    consumes of them. draw: what the device draws from its pool's counters; empty if it names a set and no counter of
+    it; None if it draws nothing. evicting: the requests that match the device, but whose pods are deleted because of
+    its taint.
     """
 
     answers: tuple[Answer | Refusal, ...]
@@ -67,10 +67,10 @@ class DeviceSignature:
     draw: Draw | None = None
     evicting: frozenset[int] = frozenset()
     inexact: bool = False
-    """Whether 1.36 adds up wrongly what shares of it consume."""
+    """Whether 1.36 adds up wrongly what its shares consume."""
 
     def consumed(self, parsed: int) -> dict[str, Amount]:
-        """Return what a share for an ask consumes of each capacity; nothing, where the device is not shared."""
+        """Return what a share for a request consumes of each capacity; empty if the device is not shared."""
         if not self.shared or not self.takes:
             return {}
         return {name: amount for (name, _), amount in zip(self.room, self.takes[parsed], strict=True)}
@@ -78,9 +78,9 @@ class DeviceSignature:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """The devices of one pool that matter to a gang, in order; nodes that see the same share it.
+    """The devices of one pool that match a gang's requests, in order; nodes that see the same share the object.
 
-    numbers: their signatures. local: whether no other node can see any of them.
+    numbers: of their signatures. local: whether no other node can see any of them.
     """
 
     pool: Pool
@@ -91,11 +91,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """The devices of one node that matter to a gang, in order.
+    """The devices of one node that match a gang's requests, in order.
 
-    node inventory: what it was made from, kept so that its identity stays its own. parts: by pool, each with its place
-    among the pools with counters that matter, -1 for none. drawn: these pools. fixed: whether all devices are the
-    node's own, so that nothing that happens elsewhere changes them.
+    node_inventory: the one it was built from, kept so that no other object takes its id. parts: by pool, each with its
+    index in `drawn`, -1 for none. drawn: the pools whose matching devices draw counters. fixed: whether no other node
+    sees any of the devices, so that nothing that happens elsewhere changes them.
     """
 
     node_inventory: NodeInventory
@@ -105,14 +105,14 @@ class Layout:
 
     @property
     def listed_devices(self) -> tuple[InventoryDevice, ...]:
-        """Return the devices, put together again where they are of several pools."""
+        """Return the devices of all pools, in order."""
         if len(self.parts) == 1:
             return self.parts[0][0].listed_devices
         return tuple(listed for segment, _ in self.parts for listed in segment.listed_devices)
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Return the devices' signatures in the same order."""
+        """Return the numbers of the devices' signatures, in the same order."""
         if len(self.parts) == 1:
             return self.parts[0][0].numbers
         return tuple(number for segment, _ in self.parts for number in segment.numbers)
@@ -120,7 +120,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """All that signatures depend on beside the devices and the meters."""
+    """All that signatures depend on beside the devices: requests, compared attributes, meters and profile."""
 
     parsed_requests: tuple[ParsedRequest, ...]
     attributes: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ class Need:
 
 
 class DeviceSignatures:
-    """Numbers signatures and lays out nodes, for one need."""
+    """The device signatures of one need, by number, and the layouts of nodes."""
 
     def __init__(self, need: Need, selectors: Selectors) -> None:
         self.need = need
@@ -149,12 +149,12 @@ class DeviceSignatures:
         self._layouts: dict[int, Layout] = {}
         self._interned: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.signature_caches: dict[Any, Any] = {}
-        """What `node_signature` keeps for this need."""
+        """The `NodeSignatureCache`s of this need, kept by `node_signature`."""
         self.racks: dict[Any, Any] = {}
-        """And what `candidate_nodes` does."""
+        """The `CandidateNodes` of this need, kept by `candidate_nodes`."""
 
     def layout(self, node_inventory: NodeInventory) -> Layout:
-        """Return the devices that a node sees, without those that nobody asks for."""
+        """Return the devices that a node sees, without those that match no request."""
         known = self._layouts.get(id(node_inventory))
         if known is None:
             known = self._layouts[id(node_inventory)] = self._laid_out(node_inventory)
@@ -162,11 +162,11 @@ class DeviceSignatures:
 
     @property
     def is_full(self) -> bool:
-        """Return whether so many sorts of devices have come and gone that it is better to start again."""
+        """Return whether too many sorts of devices are kept, so that a new object is better."""
         return len(self._sorted) > MOST_SORTS
 
     def may_serve(self, pool: Pool) -> bool:
-        """Return whether a pool might have what is needed: one of its devices does, or it shows none."""
+        """Return whether a pool may have a matching device: one matches, or none is known."""
         return not pool.listed_devices or bool(self._segment(pool).listed_devices)
 
     def keep(self, node_inventories: Container[int]) -> None:
@@ -205,25 +205,25 @@ class DeviceSignatures:
                 listed_devices=pool.listed_devices
                 if len(listed_devices) == len(pool.listed_devices)
                 else listed_devices,
-                # Pools with equal numbers share them.
+                # Equal tuples are one object, which saves memory.
                 numbers=self._interned.setdefault(numbers, numbers),
                 local=all(listed.local for listed in pool.listed_devices),
             )
             if not known.local:
-                # Other nodes will ask for it again.
+                # Other nodes see the same pool.
                 self._segments[id(pool)] = known
         return known
 
     def _numbered(
         self, slice_: Slice, listed_devices: Sequence[InventoryDevice]
     ) -> Iterator[tuple[InventoryDevice, int]]:
-        """Yield the devices of one slice that somebody asks for, with their signatures' numbers."""
+        """Yield the devices of one slice that match some request, with their signatures' numbers."""
         columns = [self._selectors.column(parsed.texts, slice_) for parsed in self.need.parsed_requests]
         wanted = 0
         for column in columns:
             wanted |= column.yes | column.bad
         everyone = (1 << len(slice_.devices)) - 1
-        # Mostly all devices of a slice are alike to selectors.
+        # Mostly selectors give the same answer for all devices of a slice.
         uniform = all(not column.bad and column.yes in (0, everyone) for column in columns)
         equal = tuple(1 if column.yes else 0 for column in columns) if uniform else None
         for listed in listed_devices:
@@ -235,10 +235,10 @@ class DeviceSignatures:
                 yield listed, number
 
     def _number(self, listed: InventoryDevice, bits: tuple[int, ...]) -> int | None:
-        """Return the number of a signature; None if it fits no request. bits: per request, 1: yes, 2: error."""
+        """Return the number of a signature; None if it matches no request. bits: per request, 1: yes, 2: error."""
         key: Hashable = (bits, listed.reachable, self._sort(listed))
         if max(bits) > 1 and len(self._failing) < MOST_NAMED:
-            # An error names its device: the first ones exactly, others by one that fails in the same way.
+            # An error names its device: the first ones their own, others one that fails in the same way.
             self._failing.add(listed.id)
             key = (key, listed.id)
         if key not in self._sorted:
@@ -246,7 +246,7 @@ class DeviceSignatures:
         return self._sorted[key]
 
     def _sort(self, listed: InventoryDevice) -> Hashable:
-        """Return what a signature depends on besides selectors; of devices that are priced one by one, the device."""
+        """Return all that a signature depends on beside selectors; the device itself if meters evaluate each device."""
         device = listed.device
         if self._by_device:
             return listed.id
@@ -278,7 +278,7 @@ class DeviceSignatures:
         return number
 
     def _selected(self, parsed: ParsedRequest, listed: InventoryDevice, bit: int) -> Answer | Refusal:
-        """Judge by selectors and by the node that the device is for, in kube-scheduler's order."""
+        """Return the answer by selectors and by the device's node, checked in kube-scheduler's order."""
         if listed.device.binding_conditions and not self.need.profile.features.binding_conditions:
             return Answer.NO
         if bit > 1:
@@ -319,7 +319,7 @@ class DeviceSignatures:
     def _consumption(
         self, parsed: ParsedRequest, listed: InventoryDevice
     ) -> tuple[Answer | Refusal, dict[str, Amount]]:
-        """Judge by capacity, as if nothing of the device were in use."""
+        """Return the answer by capacity, as if nothing of the device were in use, and what would be consumed."""
         features = self.need.profile.features
         if not features.consumable_capacity or not listed.device.capacity:
             return (Answer.YES if not parsed.needs else Answer.NO), {}
@@ -352,10 +352,10 @@ class DeviceSignatures:
 
 
 def _is_evicted(parsed: ParsedRequest, device: Device) -> bool:
-    """Return whether a pod with the device is deleted because of a taint, though its claim tolerates that.
+    """Return whether a pod with the device is deleted because of a taint, though its claim tolerates the taint.
 
-    The eviction controller (pkg/controller/devicetainteviction, 1.36 and 1.37) heeds only tolerations that name the
-    effect NoExecute, and those with tolerationSeconds only for so long.
+    The eviction controller (pkg/controller/devicetainteviction, 1.36 and 1.37) respects only tolerations that name the
+    effect NoExecute, and those with tolerationSeconds only for that long.
     """
     for taint in device.taints:
         if taint.effect == "NoExecute":
@@ -373,17 +373,17 @@ def _by_slice(listed_devices: Sequence[InventoryDevice]) -> Iterator[tuple[Slice
 
 
 MOST_NAMED = 64
-"""Devices with a failing selector whose own name is in the error; were there more, each would be a sort of its own."""
+"""The most devices with a failing selector whose own name is in the error; each is a sort of its own."""
 
 MOST_SORTS = 200_000
-"""Sorts of devices that one need remembers, those included that are gone."""
+"""The most sorts of devices that one need keeps, deleted devices included."""
 
 MOST_REMEMBERED = 48
-"""Needs for which a `Selectors` remembers signatures; gangs of one shape have the same."""
+"""The most needs for which a `Selectors` keeps signatures; gangs of one shape have the same need."""
 
 
 def build(need: Need, selectors: Selectors) -> DeviceSignatures:
-    """Return the signatures of a need: those made before, where there are any."""
+    """Return the signatures of a need, those made before if there are any."""
     known: DeviceSignatures | None = selectors.memory.pop(need, None)
     if known is None or known.is_full:
         known = DeviceSignatures(need, selectors)

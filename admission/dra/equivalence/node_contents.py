@@ -1,4 +1,4 @@
-"""The contents of one node for a search, as numbers: its devices with their use, and counters left.
+"""The contents of one node for a search, as numbers: its devices with their use, and the counters left.
 
 Nodes with equal contents are equal for everything that a gang requests, so one search answers for all of them.
 """
@@ -17,9 +17,9 @@ from admission.dra.requests.device_use import Share
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What is made of a device. taken: a claim has it for itself. shares: claims have shares of it.
+    """The use of a device. taken: a claim has it exclusively. shares: claims have shares of it.
 
-    amounts: what the shares consume, for each of the signature's capacities; None where no share says what it consumes.
+    amounts: what the shares consume, for each of the signature's capacities; None if no share states what it consumes.
     """
 
     taken: bool = False
@@ -33,7 +33,10 @@ TAKEN = Use(taken=True)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceGroup:
-    """A device to a search: its signature, its use, and the index of its pool among those with counters (-1: none)."""
+    """A unit: equal devices with equal use, as a search sees them.
+
+    counter_set: the index of their pool among those with counters, -1 for none.
+    """
 
     signature: DeviceSignature
     use: Use
@@ -42,11 +45,11 @@ class DeviceGroup:
 
 @dataclass(frozen=True, slots=True)
 class LeftCapacity:
-    """What is left of the counters of one pool. namesake: the place of the first pool of the same name, its own too.
+    """What is left of the counters of one pool. same_named: the index of the first pool of the same name, or its own.
 
-    vanished: a device of the pool is in use that no slice describes any more, so nobody knows what it draws. inexact:
-    1.36 adds an amount of it up wrongly. draws: what devices of the pool draw, those included that nobody asks for; it
-    only says what is better left whole.
+    vanished: a device of the pool is in use that no slice describes any more, so what it draws is unknown. inexact:
+    1.36 adds up an amount of it wrongly. draws: of all devices of the pool, also those that match no request; used only
+    to order partitions.
     """
 
     counters: tuple[CounterId, ...]
@@ -59,7 +62,7 @@ class LeftCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """The pools of a node that are not whole, and those that are not sound, for people; empty where there are none."""
+    """The incomplete pools of a node, and the invalid ones, for people; empty if there are none."""
 
     incomplete: str = ""
     invalid: str = ""
@@ -71,10 +74,10 @@ NO_TROUBLES = (NO_TROUBLE, NO_TROUBLE)
 
 @dataclass(frozen=True, slots=True)
 class NodeContents:
-    """What a search sees of a node.
+    """All that a search reads of a node.
 
-    units: by number, in the order in which the allocator looks at devices. troubles: as 1.37 and as 1.36 meet them.
-    disputed: a pool that matters and that 1.36 and 1.37 see differently; empty where there is none.
+    units: by number, in the order in which the allocator tries devices. troubles: for 1.37 and for 1.36. disputed:
+    relevant pools that 1.36 and 1.37 see differently; empty if there are none.
     """
 
     units: tuple[int, ...] = ()
@@ -87,13 +90,13 @@ class NodeContents:
 
 
 class Units:
-    """Numbers units, for one set of signatures."""
+    """The numbers of units, for one set of device signatures."""
 
     def __init__(self, device_signatures: DeviceSignatures) -> None:
         self.device_signatures = device_signatures
         self.known: list[DeviceGroup] = []
         self.memory: dict[Hashable, dict[Any, Any]] = {}
-        """What `upper_bound` and `first_fit` have found of nodes made of these units, while they are numbered so."""
+        """Results of `upper_bound` and `first_fit` for nodes of these units; valid as long as the numbers are."""
         self._numbers: dict[tuple[int, Use, int], int] = {}
         self._free: dict[tuple[int, int], int] = {}
 
@@ -108,7 +111,7 @@ class Units:
         return found
 
     def free(self, signature: int, counter_set: int) -> int:
-        """Return the number of a unit of which no use is made."""
+        """Return the number of a unit that is not in use."""
         found = self._free.get((signature, counter_set))
         if found is None:
             found = self._free[signature, counter_set] = self._new(signature, FREE, counter_set)
@@ -120,7 +123,7 @@ class Units:
 
 
 def troubles(node_inventory: NodeInventory) -> tuple[Trouble, Trouble]:
-    """Return what is wrong with a node's pools, as 1.37 and as 1.36 meet it."""
+    """Return what is wrong with a node's pools, for 1.37 and for 1.36."""
     if node_inventory.plain:
         return NO_TROUBLES
     return (_trouble(node_inventory, KnownBugs()), _trouble(node_inventory, KnownBugs(foreign_counters=True)))
@@ -137,7 +140,7 @@ def _trouble(node_inventory: NodeInventory, known_bugs: KnownBugs) -> Trouble:
 
 
 def disputed(node_inventory: NodeInventory, device_signatures: DeviceSignatures) -> str:
-    """Return the pools that matter and that 1.36 and 1.37 see differently, for people."""
+    """Return the relevant pools that 1.36 and 1.37 see differently, for people."""
     if not node_inventory.disputed:
         return ""
     pools = (*node_inventory.pools, *(node_inventory.old or ()))
@@ -150,13 +153,13 @@ def disputed(node_inventory: NodeInventory, device_signatures: DeviceSignatures)
 
 
 def all_same_named(names: Sequence[str]) -> list[int]:
-    """Return for each pool the place of the first one with its name."""
+    """Return for each pool the index of the first one with its name."""
     first: dict[str, int] = {}
     return [first.setdefault(name, at) for at, name in enumerate(names)]
 
 
 def shared_use(signature: DeviceSignature, shares: Iterable[Share]) -> Use:
-    """Return the use of a device of which claims have these shares."""
+    """Return the use of a device with these shares."""
     stated = [share for share in shares if share is not None]
     if not stated:
         return Use(shares=True)

@@ -19,17 +19,17 @@ from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 
 MOST_SIGNATURES = 100_000
-"""Faces that a board remembers; in a large cluster every node may have had several."""
+"""The most signatures that a cache keeps; in a large cluster every node may have had several."""
 
 _IDENTITY = 1 << 24
-"""A device is written as its unit's number; one that several nodes see, as that plus a multiple of this."""
+"""The code of a device is its unit's number; of one that several nodes see, that plus a multiple of this."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeSignature:
-    """A node's devices as a search sees them; within one board equal faces are one object.
+    """A node's devices as a search sees them; within one cache equal signatures are one object.
 
-    codes: the devices in order, see `is_local`. free: how many of them nobody has for himself.
+    codes: the devices in order, see `is_local`. free: how many of them no claim has exclusively.
     """
 
     codes: tuple[int, ...]
@@ -38,7 +38,10 @@ class NodeSignature:
 
 
 class NodeSignatureCache:
-    """The faces of all nodes in one state. shows_taken: whether devices in use matter, as they do to All and admins."""
+    """The signatures of all nodes in one cluster state, brought up to date by `update`.
+
+    includes_taken: whether devices in use are part of them, since mode All or admin access reads these.
+    """
 
     def __init__(self, device_signatures: DeviceSignatures, *, includes_taken: bool) -> None:
         self.device_signatures = device_signatures
@@ -46,27 +49,27 @@ class NodeSignatureCache:
         self.node_sigs: dict[NodeName, NodeSignature] = {}
         self.groups: dict[NodeSignature, set[NodeName]] = {}
         self._seeing: dict[PoolId, set[NodeName]] = {}
-        """The nodes that see something of each pool that is not a single node's own."""
+        """By pool that several nodes may see, the nodes that see it."""
         self._includes_taken = includes_taken
         self._cluster: ClusterState | None = None
         self._identities: dict[DeviceId, int] = {}
         self._known: dict[Hashable, NodeSignature] = {}
         self._stamp: Hashable = None
         self._shared: dict[tuple[int, int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
-        """Units and codes of pools that several nodes see, as long as the use of devices has the same stamp."""
+        """Units and codes of pools that several nodes see; valid while the overlay has the same stamp."""
 
     def layout(self, node: NodeName) -> Layout:
-        """Return the layout of a node of the cluster state that the board shows."""
+        """Return the layout of a node in the current cluster state."""
         cluster = self._cluster
         return self.device_signatures.layout(_BARE if cluster is None else cluster.node_inventories.get(node, _BARE))
 
     def update(self, cluster: ClusterState) -> None:
-        """Bring every face up to date with a cluster state."""
+        """Bring every signature up to date with a cluster state."""
         before = self._cluster
         if before is cluster:
             return
         if len(self._known) > MOST_SIGNATURES:
-            self._start_anew()
+            self._start_over()
             before = None
         self._cluster = cluster
         changed = cluster_state.changed(before, cluster) if before is not None else None
@@ -81,8 +84,8 @@ class NodeSignatureCache:
             if name in cluster.nodes:
                 self._put(name, self.node_sig(name, usage, cluster))
 
-    def _start_anew(self) -> None:
-        """Forget faces that no node has any more, and all others with them."""
+    def _start_over(self) -> None:
+        """Drop all signatures, those that no node has any more among them."""
         self.units = Units(self.device_signatures)
         self._known.clear()
         self._stamp = None
@@ -90,7 +93,7 @@ class NodeSignatureCache:
             self._forget(name)
 
     def node_sig(self, node: NodeName, usage: AllocatedOverlay, cluster: ClusterState) -> NodeSignature:
-        """Return the face of a node with some use of its devices."""
+        """Return the signature of a node under some use of its devices."""
         layout = self.device_signatures.layout(cluster.node_inventories.get(node, _BARE))
         parts = [self._part(segment, counter_set, usage) for segment, counter_set in layout.parts]
         codes = parts[0][1] if len(parts) == 1 else tuple(chain.from_iterable(codes for _, codes in parts))
@@ -106,7 +109,7 @@ class NodeSignatureCache:
     def _part(
         self, segment: Segment, counter_set: int, usage: AllocatedOverlay
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return units and codes of one pool's devices; those of a pool that many nodes see are found once for all."""
+        """Return units and codes of one pool's devices; computed once for a pool that several nodes see."""
         if segment.local:
             units = node_usage.units_of(segment, counter_set, usage, self.units, includes_taken=self._includes_taken)
             return units, units
@@ -120,7 +123,7 @@ class NodeSignatureCache:
             shown = [
                 listed for listed in segment.listed_devices if self._includes_taken or not usage.is_taken(listed.id)
             ]
-            # Devices that several nodes see are told apart from all others: they are the same one everywhere.
+            # A device that several nodes see has a code of its own, the same on all of them.
             codes = tuple(
                 unit if listed.local else unit + _IDENTITY * self._identities[listed.id]
                 for unit, listed in zip(units, shown, strict=True)
@@ -129,11 +132,11 @@ class NodeSignatureCache:
         return known
 
     def shown(self, node: NodeName, usage: AllocatedOverlay) -> list[int]:
-        """Return the places in the node's layout of the devices that its face shows, in order."""
+        """Return the places in the node's layout of the devices in its signature, in order."""
         return list(node_usage.shown(self.layout(node), usage, includes_taken=self._includes_taken))
 
     def nodes_of(self, device: DeviceId) -> set[NodeName]:
-        """Return the nodes whose faces may change with the use of a device."""
+        """Return the nodes whose signatures may change with the use of a device."""
         pool = (device.driver, device.pool)
         found = self._seeing.get(pool)
         if found is not None:
@@ -167,7 +170,7 @@ class NodeSignatureCache:
 
 
 def build(device_signatures: DeviceSignatures, cluster: ClusterState, *, includes_taken: bool) -> NodeSignatureCache:
-    """Return the board of a need, made at most once for each sort; imagined states and realms have their own."""
+    """Return the signature cache of a need; simulated states and simulations have caches of their own."""
     key = (includes_taken, cluster.is_simulated, cluster.simulation)
     if key not in device_signatures.signature_caches:
         device_signatures.signature_caches[key] = NodeSignatureCache(device_signatures, includes_taken=includes_taken)
@@ -176,7 +179,7 @@ def build(device_signatures: DeviceSignatures, cluster: ClusterState, *, include
 
 
 def is_local(code: int) -> bool:
-    """Return whether a device of a face is the node's own."""
+    """Return whether no other node sees the device with this code."""
     return code < _IDENTITY
 
 

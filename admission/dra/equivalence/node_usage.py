@@ -13,9 +13,9 @@ from admission.dra.state.cluster_state import ClusterState
 def units_of(
     segment: Segment, counter_set: int, usage: AllocatedOverlay, units: Units, *, includes_taken: bool
 ) -> tuple[int, ...]:
-    """Return the units of one pool's devices. stock: its place among the pools with counters, -1 for none.
+    """Return the units of one pool's devices. counter_set: its index among the pools with counters, -1 for none.
 
-    shows_taken: whether devices that somebody has for himself are among them.
+    includes_taken: whether devices that a claim has exclusively are among them.
     """
     if usage.has_shares:
         return _shared_units(segment, counter_set, usage, units, includes_taken=includes_taken)
@@ -35,7 +35,7 @@ def units_of(
 def _shared_units(
     segment: Segment, counter_set: int, usage: AllocatedOverlay, units: Units, *, includes_taken: bool
 ) -> tuple[int, ...]:
-    """Return the same where some devices are shared."""
+    """Return the units of one pool's devices if some devices are shared."""
     number, known = units.number, units.device_signatures.known
     found: list[int] = []
     for listed, signature in zip(segment.listed_devices, segment.numbers, strict=True):
@@ -53,7 +53,7 @@ def contents_of(
     *,
     numbers: tuple[int, ...] | None = None,
 ) -> NodeContents:
-    """Return the contents of a node. numbers: its units, where they are known; else all, those that are taken too."""
+    """Return the contents of a node. numbers: its units; None for those of all devices, taken ones included."""
     if numbers is None:
         parts = (
             units_of(segment, counter_set, usage, units, includes_taken=True) for segment, counter_set in layout.parts
@@ -72,7 +72,7 @@ def contents_of(
 
 
 def shown(layout: Layout, usage: AllocatedOverlay, *, includes_taken: bool) -> Iterable[int]:
-    """Return the places in the layout of the devices that `contents_of` shows, in order."""
+    """Return the places in the layout of the devices that its contents include, in order."""
     if includes_taken:
         return range(len(layout.listed_devices))
     takers = usage.takers()

@@ -1,4 +1,4 @@
-"""Devices in use, in layers: a simulated layer is laid over another, and committed or dropped."""
+"""The devices in use, as layers over a cluster state: a simulated layer is committed to the one below or dropped."""
 
 from collections.abc import Collection, Container, Hashable, Iterable
 
@@ -11,7 +11,7 @@ from admission.dra.state.cluster_state import ClusterState
 
 
 class AllocatedOverlay:
-    """Devices that claims have for themselves, and shares of others. A layer changes nothing below it."""
+    """Devices that claims have exclusively, and shares of devices. A layer changes nothing below it but by `commit`."""
 
     __slots__ = ("_below", "_changes", "_shares", "_taken", "_token")
 
@@ -24,7 +24,7 @@ class AllocatedOverlay:
 
     @property
     def stamp(self) -> Hashable:
-        """Return what is equal only as long as nothing changes, here and below."""
+        """Return a value that is equal only as long as nothing changes, here and below."""
         below = self._below
         return (self._token, self._changes, below.stamp if isinstance(below, AllocatedOverlay) else below.token)
 
@@ -59,7 +59,7 @@ class AllocatedOverlay:
         self._shares.clear()
 
     def is_taken(self, device: DeviceId) -> bool:
-        """Return whether a claim has the device for itself."""
+        """Return whether a claim has the device exclusively."""
         if device in self._taken:
             return True
         below = self._below
@@ -75,7 +75,7 @@ class AllocatedOverlay:
         return [*found, *self._shares.get(device, ())]
 
     def used(self, devices: Collection[DeviceId]) -> Iterable[DeviceId]:
-        """Return those of some devices that are in use in any way."""
+        """Return those of these devices that are in use, exclusively or shared."""
         below = self._below
         if isinstance(below, AllocatedOverlay):
             found = below.used(devices)
@@ -87,7 +87,7 @@ class AllocatedOverlay:
         return dict.fromkeys((*found, *own))
 
     def takers(self) -> list[Container[DeviceId]]:
-        """Return the devices that claims have for themselves, of every layer that has some."""
+        """Return the devices that claims have exclusively, of every layer that has some."""
         own: list[Container[DeviceId]] = [self._taken] if self._taken else []
         below = self._below
         if isinstance(below, AllocatedOverlay):
@@ -95,7 +95,7 @@ class AllocatedOverlay:
         return [*own, below.taken] if below.taken else own
 
     def use_of(self, device: DeviceId, signature: DeviceSignature) -> Use:
-        """Return the use that is made of a device."""
+        """Return the use of a device."""
         if self.is_taken(device):
             return node_contents.TAKEN
         if not signature.shared and not self.has_shares:
@@ -105,7 +105,7 @@ class AllocatedOverlay:
 
     @property
     def has_any(self) -> bool:
-        """Whether any layer over the cluster state has something."""
+        """Whether any layer over the cluster state has a device or a share."""
         return bool(self._taken or self._shares) or (isinstance(self._below, AllocatedOverlay) and self._below.has_any)
 
     @property
@@ -118,7 +118,7 @@ class AllocatedOverlay:
 
 
 class CombinedOverlay(AllocatedOverlay):
-    """What others than some claims use in a cluster state. claims: `namespace/name` of each."""
+    """The devices in use in a cluster state without those of some claims. claims: `namespace/name` of each."""
 
     __slots__ = ("_claims", "_cluster")
 
@@ -128,28 +128,28 @@ class CombinedOverlay(AllocatedOverlay):
         self._claims = claims
 
     def is_taken(self, device: DeviceId) -> bool:
-        """Return whether another claim has the device for itself."""
+        """Return whether another claim has the device exclusively."""
         if device in self._taken:
             return True
         holder = self._cluster.taken.get(device)
         return holder is not None and holder.claim not in self._claims
 
     def shares_of(self, device: DeviceId) -> list[Share]:
-        """Return what the shares of others consume."""
+        """Return what the shares of other claims consume."""
         found = (shared for shared in self._cluster.shares.get(device, ()) if shared.holder.claim not in self._claims)
         return [*(shared.share for shared in found), *self._shares.get(device, ())]
 
     def used(self, devices: Collection[DeviceId]) -> Iterable[DeviceId]:
-        """Return those of some devices that others use in any way."""
+        """Return those of these devices that other claims use, exclusively or shared."""
         return [device for device in devices if self.is_taken(device) or self.shares_of(device)]
 
     def takers(self) -> list[Container[DeviceId]]:
-        """Return the devices that others have for themselves."""
+        """Return the devices that other claims have exclusively."""
         return [_Others(self)]
 
 
 class _Others:
-    """The devices that others than some claims have for themselves."""
+    """The devices that claims outside the given ones have exclusively."""
 
     __slots__ = ("_usage",)
 

@@ -1,3 +1,3 @@
-"""A gang over nodes, device choice made by Muster."""
+"""The search for a gang's nodes where Muster chooses the devices."""
 
 __all__ = ["bin_packing", "search"]

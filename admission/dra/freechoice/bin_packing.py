@@ -1,10 +1,19 @@
-"""The search for a gang's nodes where devices may be chosen freely: node after node, the fullest first.
+"""The search for a gang's nodes where devices may be chosen freely: node after node, the tightest first.
 
-Why it is complete: every device is seen by one node only, and nothing is shared, so a gang is placed when every pod is
-on a node that can take in all of its pods together. Each node in turn is given one of the largest sets of pods that it
-can take in, of those that are left: a plan in which a node has fewer could be made from it by moving a pod there. Where
-quota is short and places differ in price, smaller sets and all prices are tried as well. What was found to lead nowhere
-is not tried again, nor is more of it.
+It requires that every device is seen by one node only and that no claim is shared. So a gang is placed if and only if
+every pod is on a node that takes all of its pods together, which `node_packing` answers.
+
+Enumerated: nodes in groups of equal ones, those with the fewest devices to give first; for each node in turn the
+largest sets of the pods left that it takes. If that plan is not affordable and prices differ, a second search tries
+smaller sets and all prices as well.
+
+Skipped, without losing a plan:
+- smaller sets, without quota: in a plan where a node has fewer pods, a pod of a later node can be moved to it;
+- the rest of a group of equal nodes after one that is left empty: the empty nodes of a group may be put last;
+- a point with the same node and charge, and at least the pods left, of one that failed (`_is_dead`);
+- a point where the nodes left have too little room by upper bounds, or that is not affordable at the lowest prices.
+
+Bounded by the budget: at its end StepsEndedError is raised, and nothing is proved.
 """
 
 from collections import defaultdict
@@ -30,7 +39,7 @@ from admission.dra.state.cluster_state import ClusterState
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """Pods for one node. found: their devices, where these were priced."""
+    """Pods for one node. found: their devices, if their charge was computed."""
 
     node: int
     node_state: NodeState
@@ -41,7 +50,7 @@ class _Offer:
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """Where the search stands: a group of equal nodes, how many of these have had their turn, what is left to place."""
+    """A point of the search. used: how many nodes of the group have had their turn. left: pods still to place."""
 
     group: int
     used: int
@@ -81,12 +90,12 @@ class BinPacker:
         self._later = self._sums(self._caps, len(gang.kinds))
         self._needed = tuple(bounds.needed(kind) for kind in gang.kinds)
         counts = [bounds.counts(node_state) for node_state, _ in self._groups]
-        # Where a device can be shared, counting devices says nothing.
+        # A shared device may serve any number of requests, so with one counting devices gives no bound.
         self._own = [(count.own,) for count in counts] if not any(count.unknown for count in counts) else []
         self._devices = self._sums(self._own, 1) if self._own else []
 
     def run(self) -> Outcome:
-        """Search without regard to quota first, since that is mostly enough. Raises StepsEndedError."""
+        """Search without quota first, since that is mostly enough, then with it. Raises StepsEndedError."""
         chosen = None if self._bounds.are_drained() else self._search(gang_request.anything)
         if chosen is None:
             return self.outcome
@@ -100,13 +109,13 @@ class BinPacker:
         return self.outcome
 
     def _tightness(self, group: tuple[NodeState, Sequence[int]]) -> tuple[int, bool, Pods, int]:
-        """Return the sort key of groups: nodes with the fewest devices to give come first, then those of least room."""
+        """Return the sort key of a group: nodes with the fewest takeable devices first, then the fewest resources."""
         node_state, nodes = group
         free = self._node_packer.ordered(node_state).takeable if node_state.contents.counter_sets else node_state.free
         return (free, node_state.left is None, node_state.left or (), nodes[0])
 
     def _sums(self, each: Sequence[Pods], width: int) -> list[Pods]:
-        """Return for every group what its nodes and all later ones have together. each: what one of them has."""
+        """Return for every group what its nodes and all later ones have together. each: per node of a group."""
         sums: list[Pods] = [(0,) * width]
         for one, (_, nodes) in zip(reversed(each), reversed(self._groups), strict=True):
             sums.append(tuple(amount * len(nodes) + later for amount, later in zip(one, sums[-1], strict=True)))
@@ -115,7 +124,7 @@ class BinPacker:
     # The search.
 
     def _search(self, affordable: Affordable) -> list[_Offer] | None:
-        """Return what every node is given; None where there is no way."""
+        """Return the pods of every node; None if there is no plan."""
         start = _Point(0, 0, tuple(len(kind.members) for kind in self._gang.kinds), {})
         failed: defaultdict[Hashable, list[Pods]] = defaultdict(list)
         stack, chosen = [(start, self._offers(start, affordable))], list[_Offer]()
@@ -150,7 +159,7 @@ class BinPacker:
 
     def _after(self, point: _Point, offer: _Offer) -> _Point:
         if not any(offer.pods):
-            # Equal nodes are not given more either.
+            # The empty nodes of a group may be put last, so its other nodes stay empty as well.
             return _Point(point.group + 1, 0, point.left, point.charge)
         left = tuple(map(sub, point.left, offer.pods))
         charge = device_meters.added((point.charge, offer.charge)) if offer.charge else point.charge
@@ -159,7 +168,11 @@ class BinPacker:
         return _Point(point.group + 1, 0, left, charge)
 
     def _is_dead(self, point: _Point, failed: Mapping[Hashable, Sequence[Pods]], affordable: Affordable) -> bool:
-        """Return whether no plan can come from here."""
+        """Return whether no plan can be reached from a point.
+
+        By upper bounds on the nodes left; since a failed point with the same node and charge had no more pods left; or
+        since the charge, with a lower bound on the rest, is not affordable.
+        """
         if not all(map(le, point.left, self._rest(self._later, self._caps, point))):
             return True
         if self._own and self._rest(self._devices, self._own, point)[0] < sum(map(mul, point.left, self._needed)):
@@ -173,13 +186,13 @@ class BinPacker:
         return shortfall is not None
 
     def _rest(self, sums: Sequence[Pods], each: Sequence[Pods], point: _Point) -> Pods:
-        """Return what the nodes that have not had their turn have together."""
+        """Return what the nodes that have not had their turn have together, from the sums of all groups."""
         if not point.used:
             return sums[point.group]
         return tuple(later - one * point.used for later, one in zip(sums[point.group], each[point.group], strict=True))
 
     def _at_least(self, point: _Point) -> Charge:
-        """Return the charge so far and the lowest that the rest may cost."""
+        """Return the charge so far plus a lower bound on the cost of the rest."""
         least = zip(self._pricing.least, point.left, strict=True)
         rest = ({meter: amount * left for meter, amount in charge.items()} for charge, left in least if left)
         return device_meters.added((point.charge, *rest))
@@ -187,7 +200,7 @@ class BinPacker:
     # The plan.
 
     def _priced(self, chosen: Sequence[_Offer]) -> list[_Offer]:
-        """Return the same with devices and charges; equal nodes with equal pods have equal ones."""
+        """Return the offers with devices and charges; equal nodes with equal pods get equal ones."""
         known: dict[tuple[NodeState, Pods], tuple[Match, Charge]] = {}
         offers: list[_Offer] = []
         for offer in chosen:
@@ -223,5 +236,5 @@ class BinPacker:
 
 
 def _place(point: _Point) -> Hashable:
-    """Return all that may follow depends on, beside what is left to place."""
+    """Return all that the rest of the search depends on, beside the pods left to place."""
     return (point.group, point.used, tuple(sorted(point.charge.items())))

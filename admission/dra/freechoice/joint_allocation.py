@@ -1,8 +1,17 @@
-"""The search for devices of several pods together on one node, where devices may be chosen freely.
+"""The search for the devices of several pods together on one node, where devices may be chosen freely.
 
-The rules are those of `search`, with every known defect of kube-scheduler fixed; its order is not. Steps back reach
-across all claims, so what is not found does not exist. Administrators take nothing from anybody. A device on which a
-selector fails is passed over, and so is one that a meter cannot price, or whose taint would have the pod deleted.
+The rules are those of `allocator.search` with every known defect of kube-scheduler fixed; the order is that of
+`device_order`. A request with admin access takes nothing. A device is passed over if a selector fails on it, a meter
+cannot price it, or its taint would have the pod deleted.
+
+Enumerated as there, over the claims of all pods one after the other; a failure steps back across all of them, so a
+solution that is not found does not exist.
+
+Skipped, without losing a solution: of devices and partitionable devices that are interchangeable all but one (`_sort`);
+a request that starts in a state in which it failed (`_state`); everything, where counting shows too few devices or
+counters (`_is_short`).
+
+Bounded by the budget: at its end StepsEndedError is raised, and nothing is proved.
 """
 
 from collections import Counter
@@ -21,11 +30,11 @@ from admission.dra.requests import constraints
 from admission.dra.requests.requests import Option, ParsedClaim
 
 Priced = Callable[[ParsedClaim, Sequence[Pick]], Charge]
-"""Returns what a claim costs with these devices, by their places in the device order."""
+"""Returns the charge of a claim with these devices, given by their places in the device order."""
 
 
 class JointAllocation(Search):
-    """One search. Claims of pods stand one after the other; all of them are served, or none."""
+    """One search. The claims of all pods are one list; all of them are served, or none."""
 
     def __init__(
         self, claims: Sequence[ParsedClaim], order: DeviceOrder, units: Units, profile: SchedulerProfile, budget: Budget
@@ -35,23 +44,23 @@ class JointAllocation(Search):
         self._order = order
         self._device_signatures = units.device_signatures
         self._visits: dict[int, frozenset[int]] = {}
-        """Devices at which claims look with admin access."""
+        """By device, the claims that have it with admin access."""
         self._touched: dict[int, set[int]] = {}
-        """Per card its devices that are taken or shared here."""
+        """Per partitionable device, its devices that are taken or shared here."""
         self._equal = True
         self._stops = False
         self._sweeping = False
         self._priced: Priced | None = None
 
     def first(self) -> Match | None:
-        """Return devices for all claims; None where there are none. Raises StepsEndedError."""
+        """Return devices for all claims; None if there is no solution. Raises StepsEndedError."""
         return self.found if isinstance(self.answer(), Match) else None
 
     def solutions(self, priced: Priced | None = None) -> Iterator[Match]:
         """Yield devices for all claims, one solution of each sort. Raises StepsEndedError.
 
-        Of one sort are those after which devices are left that can stand for each other; with prices, those that cost
-        the same as well. What a solution takes is taken while it is looked at.
+        Solutions are of one sort if the devices they leave are interchangeable and, with prices, if they cost the same.
+        While the caller has a solution, its devices are taken.
         """
         if self._prepare() is not None or self._is_short():
             return
@@ -60,7 +69,7 @@ class JointAllocation(Search):
             yield self.found
 
     def grow(self, claims: Sequence[ParsedClaim]) -> bool:
-        """Add the claims of one more pod if there are devices for them beside those given before, which stay."""
+        """Add the claims of one more pod if there are devices for them beside those given already, which stay."""
         first = len(self._claims)
         self._claims = [*self._claims, *claims]
         parsed_requests, values = self._device_signatures.parsed_requests, self._device_signatures.attributes
@@ -80,7 +89,7 @@ class JointAllocation(Search):
 
     @property
     def found(self) -> Match:
-        """Return the devices given now, by their places on the node, in its order."""
+        """Return the devices given now, by their places in the node's own order, sorted."""
         places = self._order.places
         return Match(
             tuple(
@@ -89,7 +98,7 @@ class JointAllocation(Search):
             )
         )
 
-    # Where it differs from a search that may not choose.
+    # Where it differs from the first-fit search.
 
     def _claim(self, c: int) -> Step:
         if c == self._end and self._sweeping:
@@ -99,7 +108,7 @@ class JointAllocation(Search):
 
     def _every(self, c: int, r: int, o: int, option: Option) -> list[int]:
         found = super()._every(c, r, o, option)
-        # Nobody can tell what all devices are where one cannot be judged, or slices are missing: no way to serve it.
+        # Where a device cannot be evaluated or slices are missing, "all devices" is not known: the request fails.
         return found if isinstance(found, list) else []
 
     def _at_odds(self, c: int, r: int, o: int) -> Answered:  # noqa: ARG002 - another choice of devices may do
@@ -109,7 +118,7 @@ class JointAllocation(Search):
         return super()._is_short(first) or self._is_drained()
 
     def _is_drained(self) -> bool:
-        """Return whether all claims together draw more of counters than is left, whatever they get."""
+        """Return whether all claims together need more counters or shared capacity than is left, whatever they get."""
         if not self._order.left:
             return False
         parsed_requests = self._device_signatures.parsed_requests
@@ -161,11 +170,11 @@ class JointAllocation(Search):
         return (self._taken.get(at), self._visits.get(at), tuple(sorted(self._shares.get(at, ()))))
 
     def _state_of(self, partition: int) -> Hashable:
-        """Return what was taken of a card: of equal ones either may be taken more of if that is the same."""
+        """Return what was taken of a partitionable device; if equal for two equal ones, they stay interchangeable."""
         return frozenset(Counter((self._order.sorts[at], self._use_of(at)) for at in self._touched[partition]).items())
 
     def _use_of(self, at: int) -> Hashable:
-        """Return what others have of a device, whoever they are."""
+        """Return the shares taken of a device here, without the claims that have them."""
         return tuple(sorted(self._shares.get(at, ())))
 
     def _state(self, c: int, r: int) -> Hashable:
@@ -186,11 +195,14 @@ class JointAllocation(Search):
         )
 
     def _is_partly_admin(self, c: int) -> bool:
-        """Return whether it matters to a claim which devices it has itself."""
+        """Return whether a claim has a request with admin access.
+
+        To such a request only the claim's own devices are unavailable, so it matters which these are.
+        """
         return any(option.admin for request in self._claims[c].requests for option in request.options)
 
     def _paid(self, c: int) -> Hashable:
-        """Return what the claims before cost, and by what the cost of this one will be found."""
+        """Return the cost of the claims before, and what the cost of this one depends on so far."""
         assert self._priced is not None  # noqa: S101 - asked only where there are prices
         total: Counter[str] = Counter()
         for claim, picks in zip(self._claims[:c], self.picks[:c], strict=True):

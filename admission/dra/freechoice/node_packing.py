@@ -1,7 +1,7 @@
-"""Which pods of a gang one node can take in together, where devices may be chosen freely, and what they get there.
+"""The sets of a gang's pods that one node takes together, where devices may be chosen freely, and their devices.
 
-How many pods of each kind is a tuple here, by the kinds' numbers. What fits still fits with a pod less, so the largest
-of such tuples tell all.
+A set is a tuple here: how many pods of each kind, by the kinds' numbers. A set that fits still fits with a pod less, so
+the largest sets determine all others, and a set that contains one that does not fit does not fit either.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ Pods = tuple[int, ...]
 
 
 class NodePacker:
-    """Answers for the nodes of one state, which does not change. order: of the kinds, those to serve first."""
+    """Packs the nodes of one search state, which must not change. order: of the kinds, those to serve first."""
 
     def __init__(
         self,
@@ -49,15 +49,18 @@ class NodePacker:
         self._largest: dict[tuple[NodeState, Pods], Remembered[Pods]] = {}
 
     def ordered(self, signature: NodeState) -> DeviceOrder:
-        """Return the devices of such a node in the order in which they are given."""
+        """Return the devices of such a node in the order in which they are tried."""
         return self._orders.of_contents(signature.contents)
 
     def members(self, pods: Pods) -> list[int]:
-        """Return the kinds of pods, one after the other, in the order in which their claims are served."""
+        """Return the kind of each pod, in the order in which their claims are served."""
         return [kind for kind in self._order for _ in range(pods[kind])]
 
     def found(self, signature: NodeState, pods: Pods) -> Match | None:
-        """Return devices for pods on such a node, claim after claim in the order of `members`; None for no way."""
+        """Return devices for pods on such a node, claim after claim in the order of `members`; None if they do not fit.
+
+        Raises StepsEndedError.
+        """
         key = (signature, pods)
         if key not in self._found:
             self._budget.spend(1 + (sum(pods) + len(signature.contents.units)) // TELLS)
@@ -69,7 +72,7 @@ class NodePacker:
         return self._found[key]
 
     def charge(self, signature: NodeState, pods: Pods, found: Match) -> Charge:
-        """Return what pods cost on such a node with these devices."""
+        """Return the charge of pods on such a node with these devices."""
         units, picks = self._state.units_of(signature), iter(found.picks)
         charges = []
         for kind in self.members(pods):
@@ -78,16 +81,17 @@ class NodePacker:
         return device_meters.added(charges)
 
     def largest(self, signature: NodeState, most: Pods) -> Iterator[Pods]:
-        """Yield the largest pods that such a node can take in, of at most so many of each kind."""
+        """Yield the largest sets of pods that such a node takes, of at most so many of each kind."""
         key = (signature, most)
         if key not in self._largest:
             self._largest[key] = Remembered(self._all_largest(signature, most))
         return iter(self._largest[key])
 
     def offers(self, signature: NodeState, most: Pods) -> Iterator[tuple[Pods, Charge, Match]]:
-        """Yield all pods that such a node can take in, with what they cost, the largest first.
+        """Yield all sets of pods that such a node takes, with charge and devices, the largest sets first.
 
-        Of ways to serve the same pods only those that cost less of something than the ones before.
+        A way to serve the same pods that costs no less of any meter than an earlier one is skipped: no other node sees
+        the devices, so the earlier one serves any plan as well.
         """
         yielded: list[Pods] = []
         for pods in self.largest(signature, most):
@@ -124,7 +128,7 @@ class NodePacker:
             yield pods
 
     def _grown(self, signature: NodeState, most: Pods) -> Pods:
-        """Return as many pods as fit: one after the other as long as that goes, then whatever fits together."""
+        """Return a largest set: add pods one by one beside devices given before, then with devices given out again."""
         joint = self._joint(signature, (0,) * len(most))
         pods = (0,) * len(most)
         for kind in self._order:
@@ -143,7 +147,10 @@ class NodePacker:
     def _descending(
         self, signature: NodeState, most: Pods, pods: Pods, at: int, yielded: Sequence[Pods]
     ) -> Iterator[Pods]:
-        """Yield the largest pods, most of the first kind first, that have these of the kinds before a place."""
+        """Yield the largest sets that extend `pods`, chosen for the kinds before `at`; most of the next kind first.
+
+        A branch whose highest set is within a set already yielded has no new largest set, so it is skipped.
+        """
         self._budget.spend(1 + len(yielded) // TELLS)
         if at == len(self._order):
             yield pods
@@ -159,7 +166,7 @@ class NodePacker:
                 yield from self._descending(signature, most, way, at + 1, yielded)
 
     def _may_fit(self, signature: NodeState, pods: Pods, most: Pods) -> bool:
-        """Return whether nothing but devices could keep these pods off such a node."""
+        """Return whether such a node takes these pods as far as filters and resources go."""
         kinds = (kind for kind, count in enumerate(pods) if count)
         return _within(pods, most) and signature.kinds.issuperset(kinds) and self._state.fits(signature, pods)
 
@@ -172,7 +179,7 @@ class NodePacker:
 
 
 TELLS = 3
-"""Pods and devices that are made ready for a search, or answers that a new one is held against, in a step's time."""
+"""How many pods and devices are prepared for a search, or known sets compared with a new one, in the time of a step."""
 
 
 def _with_one(pods: Pods, kind: int) -> Pods:

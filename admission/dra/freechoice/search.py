@@ -1,7 +1,11 @@
-"""The search over pods and nodes where devices may be chosen freely, and several nodes see them or pods share claims.
+"""The search over pods, nodes and devices for gangs that share claims, or whose devices several nodes see.
 
-As `first_fit`, but that it branches over devices as well: what a pod is given on one node may be missing on another. Of
-devices that can stand for each other on all nodes one is tried.
+It enumerates, skips and is bounded as `first_fit`, but branches over devices as well: devices that a pod gets on one
+node may be missing on another. Per pod and node it tries the solutions of `JointAllocation`, one of each sort.
+
+Skipped, without losing a plan: devices that are interchangeable on every node that sees them (`_mark`); other orders of
+pods, if no claim is shared. A plan stays valid in any order of its pods, since less in use never makes a chosen device
+unavailable; with a shared claim it matters which pod brings it.
 """
 
 from collections.abc import Hashable, Iterable
@@ -35,7 +39,8 @@ class FreeChoiceSearch(FirstFitSearch):
         super().__init__(gang, cluster, device_signatures, budget, affordable, greedy=False)
         self._orders = DeviceOrders(self.state.units)
         self._solutions: dict[tuple[tuple[ParsedClaim, ...], NodeState], Remembered[Match]] = {}
-        # With devices chosen freely what fits does not depend on the order; only who brings a shared claim may.
+        # With devices chosen freely any order of a plan's pods is possible; only the pod that brings a shared claim
+        # has to come first.
         self._commuting = not gang.shared
 
     def _ways(self, kind: int, open_: tuple[int, ...], first: Match, signature: NodeState) -> Iterable[Match]:  # noqa: ARG002
@@ -45,7 +50,7 @@ class FreeChoiceSearch(FirstFitSearch):
         return next(iter(self._solved(claims, signature)), None) or DeadEnd(0, 0, 0)
 
     def _solved(self, claims: tuple[ParsedClaim, ...], signature: NodeState) -> Remembered[Match]:
-        """Return all that these claims of one pod may get on such a node, one of each sort."""
+        """Return the devices that these claims of one pod may get on such a node, one solution of each sort."""
         key = (claims, signature)
         if key not in self._solutions:
             node = self.state.first(signature)
@@ -63,7 +68,7 @@ class FreeChoiceSearch(FirstFitSearch):
 
 
 def _mark(listed: InventoryDevice) -> Hashable:
-    """Return what tells which other nodes see a device, and where a claim that has it may be used; None for none."""
+    """Return what determines the other nodes that see a device and where its claim is usable; None if none see it."""
     if listed.local:
         return None
     place = listed.place

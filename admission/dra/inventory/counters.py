@@ -1,7 +1,7 @@
-"""The shared counters of a pool: what there is in all, and what each device draws.
+"""The shared counters of a pool: their totals, and what each device draws.
 
-Mirrors the counters of `allocator_incubating.go` and their checks in `pools_incubating.go` (v0.37.1). A counter goes by
-its set and its name. Amounts are exact: integers where they are whole.
+Mirrors the counters of `allocator_incubating.go` and their checks in `pools_incubating.go` (v0.37.1). A counter is
+identified by its set and its name. Amounts are exact: integers where they are whole.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,10 +20,10 @@ Draw = tuple[tuple[CounterId, Amount], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SharedCounters:
-    """The counters of one whole pool.
+    """The counters of one complete pool.
 
-    totals: every counter, in order. draws: of each device that draws; a name that several slices use draws for each.
-    devices: all names of the pool. inexact: whether 1.36 adds an amount of it up wrongly.
+    totals: of every counter, in order. draws: by device; a name that is in several slices draws for each of them.
+    devices: all of the pool. inexact: whether 1.36 adds up an amount of it wrongly.
     """
 
     totals: Mapping[CounterId, Amount]
@@ -32,7 +32,7 @@ class SharedCounters:
     inexact: bool = False
 
     def available(self, in_use: Iterable[DeviceId]) -> tuple[Amount, ...]:
-        """Return what is left of every counter, in order; negative where more is drawn than there is."""
+        """Return what is left of every counter, in order; negative if it is overdrawn."""
         left = dict(self.totals)
         for device in in_use:
             for counter, amount in self.draws.get(device, ()):
@@ -41,7 +41,7 @@ class SharedCounters:
 
 
 def build(slices: Sequence[Slice]) -> SharedCounters | str | None:
-    """Return the counters of a whole pool; None where nothing is shared, or a sentence about what is wrong."""
+    """Return the counters of a complete pool; None if it has none, or a message about what is wrong with them."""
     totals: dict[CounterId, Amount] = {}
     sets: set[str] = set()
     for slice_ in slices:
@@ -80,7 +80,7 @@ def drawn(device: Device) -> Draw:
 
 
 def exact(amount: Fraction) -> Amount:
-    """Return a whole amount as an integer, which compares faster and is equal."""
+    """Return a whole amount as an integer, which is equal and compares faster."""
     return amount.numerator if amount.denominator == 1 else amount
 
 

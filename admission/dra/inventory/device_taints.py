@@ -1,4 +1,4 @@
-"""DeviceTaintRules applied to slices, as the tracker does whose slices kube-scheduler reads.
+"""The slices with the taints of DeviceTaintRules, as kube-scheduler reads them from its tracker.
 
 Mirrors `k8s.io/dynamic-resource-allocation/resourceslice/tracker` (v0.36.3 and v0.37.1). A rule without a selector
 matches every device in 1.36, and none in 1.37.
@@ -14,9 +14,9 @@ from admission.dra.compatibility import Release
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TaintedSlices:
-    """Slices by key with the rules' taints in them. made: of each slice that has some, what it was before.
+    """Slices by key, with the rules' taints. plain: all slices without them.
 
-    plain: all slices as they were before.
+    made: per slice with such taints, the slice without and the one with them.
     """
 
     rules: tuple[TaintRule, ...] = ()
@@ -28,7 +28,7 @@ class TaintedSlices:
 def apply_rules(
     slices: Mapping[str, Slice], rules: Mapping[str, TaintRule], release: Release, before: TaintedSlices | None = None
 ) -> TaintedSlices:
-    """Return the slices as the rules taint them; what neither changed keeps its identity."""
+    """Return the slices with the taints of the rules; a slice keeps its identity if it and the rules are unchanged."""
     active = tuple(rule for _, rule in sorted(rules.items()) if rule.selects or release is Release.V1_36)
     if before is not None and before.plain is slices and before.rules == active:
         return before

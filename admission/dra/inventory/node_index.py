@@ -1,4 +1,4 @@
-"""What every node sees, from one cluster state to the next: only nodes that see a changed pool are evaluated again."""
+"""The inventories of all nodes, kept between cluster states: only nodes that see a changed pool are evaluated again."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from admission.dra.inventory.pools import NodeInventory, Slices
 
 
 class NodeIndex(NamedTuple):
-    """What the nodes of an earlier cluster state saw, and what that was found from. pieces: the slices by key."""
+    """The node inventories of an earlier cluster state, and the inputs they were built from. pieces: slices by key."""
 
     nodes: Mapping[NodeName, Node]
     node_inventories: Mapping[NodeName, NodeInventory]
@@ -23,7 +23,7 @@ class NodeIndex(NamedTuple):
 def build(
     nodes: Mapping[NodeName, Node], slices: Slices, pieces: Mapping[str, Slice], before: NodeIndex | None
 ) -> Mapping[NodeName, NodeInventory]:
-    """Return what every node sees. pieces: the slices by key."""
+    """Return the inventory of every node. pieces: the slices by key."""
     touched = _touched(slices, pieces, before) if before is not None else None
     if before is None or touched is None:
         return {name: _node_inventory(node, slices, before) for name, node in nodes.items()}
@@ -38,7 +38,7 @@ def build(
 
 
 def _touched(slices: Slices, pieces: Mapping[str, Slice], before: NodeIndex) -> set[NodeName] | None:
-    """Return the nodes of pools that changed; None where nodes may see slices that do not name them."""
+    """Return the nodes of pools that changed; None if nodes may see slices that do not name them."""
     old, was = before.slices, before.pieces
     if old.elsewhere or slices.elsewhere or old.has_broken or slices.has_broken:
         return None

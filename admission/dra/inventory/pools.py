@@ -1,8 +1,8 @@
-"""The pools that a node sees: which slices count, whether a pool is whole and sound, and the order of its devices.
+"""The pools that a node sees: which slices count, whether a pool is complete and valid, and the order of its devices.
 
 Mirrors `GatherPools` of `k8s.io/dynamic-resource-allocation/structured/internal/incubating/pools_incubating.go`
-(v0.37.1; where v0.36.3 differs, `Shelf` has its view too). The order of pools and devices is part of the answer: the
-allocator takes the first that fits.
+(v0.37.1; where v0.36.3 differs, `NodeInventory` has its view too). The order of pools and devices is part of the
+answer: the allocator takes the first device that fits.
 """
 
 from collections import Counter
@@ -40,12 +40,12 @@ class InventoryDevice(NamedTuple):
 
     @property
     def place(self) -> Slice | Device:
-        """Return what says on which nodes the device may be used: its slice, or the device itself."""
+        """Return the object whose node fields apply to the device: its slice, or the device itself."""
         return self.device if self.slice.per_device_nodes else self.slice
 
     @property
     def binds(self) -> bool:
-        """Return whether a claim that has the device can be used on one node only."""
+        """Return whether the device binds its claim to one node."""
         return bool(self.place.node_name) or self.device.binds_to_node
 
 
@@ -54,16 +54,16 @@ class PoolHealth(StrEnum):
 
     SOUND = "Sound"
     INCOMPLETE = "Incomplete"
-    """Slices of the newest generation are missing, or there are too many."""
+    """Slices of the newest generation are missing, or there are more than the pool states."""
     INVALID = "Invalid"
-    """Two devices or counter sets have one name, or a device draws from a counter that is not there."""
+    """Two devices or counter sets have one name, or a device draws from a counter that does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pool:
-    """One pool as one node sees it; nodes that see the same share it.
+    """One pool as one node sees it; nodes that see the same share the object.
 
-    why: what is wrong with it, for people. stock: its shared counters, where it has some.
+    why: what is wrong with it, for people. counter_set: its shared counters, if it has some.
     """
 
     driver: str
@@ -88,12 +88,12 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeInventory:
-    """What one node sees, in the order in which the allocator looks at it, and the slices that it was made from.
+    """The pools that one node sees, in the allocator's order, and the slices that they were built from.
 
-    disputed: pools that 1.36 sees otherwise, since it looks at slices with counters on every node. old: all pools as
-    1.36 sees them, where some are disputed. foreign: broken pools of other nodes that 1.36 stumbles over here.
-    own and elsewhere: the slices that name the node, and all that name none. relevant: by pool, every slice of the
-    pools that have something for the node.
+    disputed: pools that 1.36 sees differently, since it reads slices with counters on every node. old: all pools as
+    1.36 sees them; None if none is disputed. foreign: broken pools of other nodes that 1.36 meets on this one. own and
+    elsewhere: the slices that name the node, and all that name no node. relevant: by pool with devices for the node,
+    all slices of the pool.
     """
 
     node: Node | None = None
@@ -112,21 +112,21 @@ class NodeInventory:
         return self.old if known_bugs.foreign_counters and self.old is not None else self.pools
 
     def broken(self, known_bugs: KnownBugs) -> tuple[Pool, ...]:
-        """Return the pools that are not whole or not sound, those of other nodes included where these matter."""
+        """Return the incomplete and invalid pools, with those of other nodes if they matter under these bugs."""
         mine = tuple(pool for pool in self.seen(known_bugs) if not pool.sound)
         return (*mine, *self.foreign) if known_bugs.foreign_counters else mine
 
     @property
     def sources(self) -> Iterable[Slice]:
-        """Return the slices of all pools that have something for the node."""
+        """Return the slices of all pools with devices for the node."""
         return chain.from_iterable(self.relevant.values())
 
 
 class Slices:
     """All slices of the cluster, indexed for gathering.
 
-    Pools that several nodes see in the same way are made once. before: the slices of an earlier cycle; what did not
-    change keeps its identity, by which `unchanged` tells it fast.
+    A pool that several nodes see in the same way is built once. before: the slices of an earlier cycle; what did not
+    change keeps its identity, which makes `unchanged` fast.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Slices:
         self._foreign: tuple[Pool, ...] | None = None
 
     def is_local(self, pool: PoolId) -> bool:
-        """Return whether every slice of the pool names one and the same node."""
+        """Return whether every slice of the pool names the same node."""
         known = self._local.get(pool)
         if known is None:
             owners = {slice_.node_name for slice_ in self.members[pool]}
@@ -168,7 +168,7 @@ class Slices:
         return known
 
     def device(self, wanted: DeviceId) -> Device | None:
-        """Return a device as the newest slice of its pool that has it describes it; None when none does."""
+        """Return a device from the newest slice that has it; None if no slice of its pool has it."""
         pool = (wanted.driver, wanted.pool)
         if pool not in self._devices:
             members = sorted(self.members.get(pool, ()), key=lambda slice_: slice_.generation)
@@ -176,7 +176,7 @@ class Slices:
         return self._devices[pool].get(wanted.device)
 
     def owner(self, pool: PoolId) -> NodeName | None:
-        """Return the only node that can see a pool; None where there may be several."""
+        """Return the only node that can see a pool; None if there may be several."""
         return self.members[pool][0].node_name if pool in self.members and self.is_local(pool) else None
 
     @property
@@ -189,18 +189,18 @@ class Slices:
         return self._features.partitionable and pool in self._drawing
 
     def counter_set(self, pool: PoolId) -> SharedCounters | None:
-        """Return the counters of the newest generation of a pool; None where it has none that can be used."""
+        """Return the counters of the newest generation of a pool; None if it has none, or invalid ones."""
         found = self._counter_set(_newest(self.members[pool])) if pool in self.members else None
         return found if isinstance(found, SharedCounters) else None
 
     def usable(self, slice_: Slice) -> bool:
-        """Return whether kube-scheduler looks at a slice at all, the gates being as they are."""
+        """Return whether kube-scheduler reads a slice at all under these feature gates."""
         if not self._features.partitionable and (slice_.per_device_nodes is not None or slice_.counters):
             return False
         return not self._grouped(slice_)
 
     def relevant(self, node: Node) -> dict[PoolId, list[Slice]]:
-        """Return by pool the slices that are for the node."""
+        """Return, by pool, the slices that are for the node."""
         found: dict[PoolId, list[Slice]] = {}
         for slice_ in (*self.on_node.get(node.name, ()), *self._index.candidates(node)):
             if self.usable(slice_) and _relevant(slice_, node):
@@ -208,7 +208,7 @@ class Slices:
         return found
 
     def pool(self, pool_id: PoolId, relevant: Sequence[Slice], node: Node) -> Pool | None:
-        """Return the pool as a node sees it that finds these of its slices relevant; None when they are outdated."""
+        """Return the pool as seen by a node to which these slices are relevant; None if they are outdated."""
         newest = _newest(relevant)
         reach = tuple(_reach(slice_, node) for slice_ in newest)
         key = (tuple(map(id, newest)), reach)
@@ -218,11 +218,11 @@ class Slices:
 
     @property
     def has_broken(self) -> bool:
-        """Whether a pool with counters is broken to nodes that see none of its devices, as 1.36 has it."""
+        """Return whether 1.36 meets a broken pool with counters on nodes that see none of its devices."""
         return bool(self.foreign(()))
 
     def foreign(self, own: Iterable[PoolId]) -> tuple[Pool, ...]:
-        """Return the broken pools with counters that 1.36 meets on a node which sees none of their devices."""
+        """Return the broken pools with counters that 1.36 meets on a node that sees none of their devices."""
         if self._foreign is None:
             seen = (self._unseen(pool) for pool in sorted(self._drawing) if self.draws(pool))
             self._foreign = tuple(pool for pool in seen if pool is not None and not pool.sound)
@@ -242,7 +242,7 @@ class Slices:
     def _pool(
         self, pool_id: PoolId, relevant: Sequence[Slice], reach: Sequence[tuple[bool, ...] | None]
     ) -> Pool | None:
-        """Return one pool; None when a newer generation of it exists, so that these slices mean nothing any more."""
+        """Return one pool; None if a newer generation of it exists, so that these slices are outdated."""
         driver, name = pool_id
         members = self.members[pool_id]
         generation, expected = relevant[0].generation, relevant[0].slice_count
@@ -267,7 +267,7 @@ class Slices:
         return Pool(driver=driver, name=name, listed_devices=listed_devices, counter_set=problem)
 
     def _counter_set(self, whole: Sequence[Slice]) -> SharedCounters | str | None:
-        """Return the counters of a whole pool, or what is wrong with them; nodes that see the same share them."""
+        """Return the counters of a complete pool, or what is wrong with them; built once for the same slices."""
         if not self._features.partitionable:
             return None
         key = tuple(sorted(map(id, whole)))
@@ -296,9 +296,9 @@ class Slices:
 
 
 class _Index:
-    """Finds the slices without a node name that may be for a node, without looking at all of them.
+    """An index of the slices without a node name: finds those that may be for a node without reading all of them.
 
-    A node selector that wants one of some values of a label, as nearly all do, is found by label and value.
+    A node selector that requires one of some values of a label, as nearly all do, is found by label and value.
     """
 
     def __init__(self, slices: Sequence[Slice]) -> None:
@@ -314,7 +314,7 @@ class _Index:
                     self._by_label.setdefault(key, []).append(at)
 
     def candidates(self, node: Node) -> list[Slice]:
-        """Return all slices that may be for the node, and some that are not, in their order."""
+        """Return all slices that may be for the node, and possibly others, in their order."""
         if not self._by_label:
             return [self._slices[at] for at in self._always]
         found = set(self._always).union(self._by_label.get((_NAME, node.name), ()))
@@ -324,11 +324,11 @@ class _Index:
 
 
 _NAME = "metadata.name"
-"""The only field that node selectors know. A label of this name is found too, which does no harm."""
+"""The only field that node selectors support. A label of this name matches too, which only adds candidates."""
 
 
 def _keys(slice_: Slice) -> set[tuple[str, str]] | None:
-    """Return labels with values, or node names, of which a node must have one; None where that cannot be told."""
+    """Return labels with values, or node names, of which a node must have one; None if there is no such set."""
     places: Sequence[Slice | Device] = slice_.devices if slice_.per_device_nodes else (slice_,)
     keys: set[tuple[str, str]] = set()
     for place in places:
@@ -389,7 +389,7 @@ def unchanged(node_inventory: NodeInventory, node: Node, slices: Slices) -> bool
 
 
 def node_matches(place: Slice | Device, node: Node) -> bool:
-    """Return whether a slice, or a device of a slice with per-device selection, is meant for the node."""
+    """Return whether a slice, or a device of a slice with per-device node selection, is for the node."""
     if place.node_name:
         return place.node_name == node.name
     if place.all_nodes:
@@ -400,7 +400,7 @@ def node_matches(place: Slice | Device, node: Node) -> bool:
 def _disputed(
     drawing: Mapping[PoolId, Sequence[Slice]], pools: tuple[Pool, ...], node: Node, slices: Slices
 ) -> tuple[frozenset[PoolId], tuple[Pool, ...] | None]:
-    """Return the pools that 1.36 sees otherwise, and all pools as it sees them.
+    """Return the pools that 1.36 sees differently, and all pools as it sees them.
 
     To 1.36 every slice with counters is relevant on every node, also one of a generation that the node does not see.
     """
@@ -456,7 +456,7 @@ def _relevant(slice_: Slice, node: Node) -> bool:
 
 
 def _reach(slice_: Slice, node: Node) -> tuple[bool, ...] | None:
-    """Return which devices of a slice with per-device node selection are for the node; None where all are."""
+    """Return which devices of a slice with per-device node selection are for the node; None if all are."""
     if not slice_.per_device_nodes:
         return None
     reached = tuple(node_matches(device, node) for device in slice_.devices)

@@ -1,10 +1,10 @@
-"""Which devices a class and a request select, cached by CEL text and slice version.
+"""The devices that CEL selectors of classes and requests select, cached by CEL text and slice version.
 
 A `Selectors` lives as long as the process and is passed in by the caller that plans: answers depend only on CEL texts
 and on a slice's version, so they outlive a cycle. No other module of `dra` keeps state of its own.
 
 The answer of a text on a slice is a column: one bit per device. Columns of several texts are combined in their order,
-so that an error counts only where no earlier text is false; the search evaluates an error only where it reaches it.
+so that an error counts only where no earlier text is false; it stops a search only if the search meets the device.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,20 +23,20 @@ Texts = tuple[str, ...]
 Value = programs.DeviceValue | programs.UnreadableDevice
 
 Answer = bool | str
-"""Whether all texts hold; the error's text where one fails before another one is false."""
+"""Whether all texts are true; the error if one fails and no earlier one is false."""
 
 
 MOST_COLUMNS = 96
-"""Texts, alone and together, of which the answers are kept for each slice beyond those in use."""
+"""The most columns kept per slice, of single and combined texts, before those not in use are dropped."""
 
 MOST_PROGRAMS = 1_024
-"""Compiled texts that are kept beyond those in use."""
+"""The most compiled texts kept before those not in use are dropped."""
 
 
 class Column(NamedTuple):
-    """What texts say of the devices of a slice, as sets of bits: bit i stands for the device at place i.
+    """The answers of texts on the devices of a slice, as bitsets: bit i is the device at place i.
 
-    yes: all texts hold; bad: evaluating stops there with an error, which `Selectors.error` words. Not both.
+    yes: all texts are true. bad: evaluation stops with an error, given by `Selectors.error`. No bit is in both.
     """
 
     yes: int
@@ -45,17 +45,17 @@ class Column(NamedTuple):
 
 @dataclass(slots=True)
 class _Seen:
-    """What is known of one version of a slice. The slice is kept, so that its identity stays its own."""
+    """The answers on one version of a slice. The slice is kept, so that no other object takes its id."""
 
     slice: Slice
     columns: dict[Texts, Column]
-    """Of single texts and of texts folded; of no texts from the beginning."""
+    """By texts, single and combined; that of no texts is there from the start."""
     unreadable: int | None = None
-    """The devices on which every text fails; found with the first column."""
+    """The devices on which every text fails; computed with the first column."""
 
 
 class Selectors:
-    """Compiled selectors and their answers, as one version of Kubernetes with its gates gives them."""
+    """Compiled selectors and their answers, for one version of Kubernetes and its feature gates."""
 
     def __init__(self, profile: environment.Profile = environment.DEFAULT) -> None:
         self.profile = profile
@@ -63,20 +63,20 @@ class Selectors:
         self._programs: dict[str, programs.Program | CompileError] = {}
         self._seen: dict[object, _Seen] = {}
         self._by_identity: dict[int, _Seen] = {}
-        """The same, by the identity of the slice that each keeps: the way taken when nothing has changed."""
+        """The same by id of the slice that each keeps: the fast path when nothing has changed."""
         self._columns: dict[Column, Column] = {}
         self.memory: dict[Any, Any] = {}
-        """What `device_signature` remembers, by need, the longest unused first."""
+        """The `DeviceSignatures` of `device_signature`, by need, the least recently used first."""
 
     def column(self, texts: Texts, slice_: Slice) -> Column:
-        """Return which devices of a slice satisfy every text, and on which evaluating stops with an error."""
+        """Return which devices of a slice satisfy every text, and on which evaluation stops with an error."""
         seen = self._by_identity.get(id(slice_)) or self._of(slice_)
         return seen.columns.get(texts) or self._folded(
             texts, seen, bitsets.SliceValues(slice_, self._parse_cache, lists=self.profile.reads_lists)
         )
 
     def error(self, texts: Texts, slice_: Slice, at: int) -> str:
-        """Return why evaluating stops on the device at a place whose bit is bad: computed again, for people."""
+        """Return the error on a device whose bit is bad; it is evaluated again."""
         value = bitsets.SliceValues(slice_, self._parse_cache, lists=self.profile.reads_lists).at(at)
         for text in texts:
             answer = self._one(text, slice_, at, value)
@@ -92,7 +92,7 @@ class Selectors:
         return bool(column.yes >> listed.at & 1)
 
     def keep(self, node_inventories: Mapping[Any, NodeInventory]) -> None:
-        """Forget every slice that none of these nodes sees. Call it once a cycle."""
+        """Drop the answers on every slice that none of these nodes sees. Call it once a cycle."""
         alive = {_version(source) for node_inventory in node_inventories.values() for source in node_inventory.sources}
         self._seen = {key: seen for key, seen in self._seen.items() if key in alive}
         self._by_identity = {id(seen.slice): seen for seen in self._seen.values()}
@@ -102,7 +102,7 @@ class Selectors:
         self._forget_texts()
 
     def _forget_texts(self) -> None:
-        """Forget texts that nobody asks about now, where there are many: jobs may bring new ones for ever."""
+        """Drop texts that no need uses, if there are many: jobs may bring new texts without end."""
         wanted: set[Texts] = {()}
         for need in self.memory:
             for parsed in need.parsed_requests:
@@ -121,7 +121,7 @@ class Selectors:
         seen = self._seen.get(key)
         if seen is not None:
             del self._by_identity[id(seen.slice)]
-            # Read again: the same version says the same, unless somebody wrote the manifests by hand.
+            # The slice was read again. The same version has the same content, but for manifests written by hand.
             if _is_read_again(seen.slice, slice_):
                 seen.slice = slice_
             else:
@@ -133,7 +133,7 @@ class Selectors:
         return seen
 
     def _folded(self, texts: Texts, seen: _Seen, values: bitsets.SliceValues) -> Column:
-        """Fold the columns of single texts, and remember both them and the whole."""
+        """Combine the columns of single texts in order, and keep both them and the result."""
         if len(texts) == 1:
             column = seen.columns[texts] = self._shared(self._evaluated(texts[0], seen, values))
             return column
@@ -146,7 +146,7 @@ class Selectors:
         return column
 
     def _shared(self, column: Column) -> Column:
-        """Return the one column that stands for all equal ones: slices of equal devices have equal columns."""
+        """Return the one object for all equal columns, since slices of equal devices have equal columns."""
         return self._columns.setdefault(column, column)
 
     def _evaluated(self, text: str, seen: _Seen, values: bitsets.SliceValues) -> Column:
@@ -181,7 +181,7 @@ def _is_read_again(before: Slice, slice_: Slice) -> bool:
 
 
 def _is_same(one: Device, other: Device) -> bool:
-    """Return whether selectors see the same device; they ignore taints, which rules may have put on one of them."""
+    """Return whether two devices are equal to selectors, which do not read taints."""
     return one is other or (
         one.attributes == other.attributes
         and one.capacity == other.capacity
@@ -190,11 +190,11 @@ def _is_same(one: Device, other: Device) -> bool:
 
 
 def joined(*parts: Iterable[str]) -> Texts:
-    """Return texts one after the other."""
+    """Return the texts of all parts in order."""
     return tuple(text for part in parts for text in part)
 
 
 def _version(slice_: Slice) -> object:
-    """Return what names a version of a slice: identity, where it was not read from an API server."""
+    """Return a key of a slice's version: UID and resourceVersion, or the object's id if it lacks them."""
     version = (slice_.meta.uid, slice_.meta.resource_version)
     return version if all(version) else id(slice_)

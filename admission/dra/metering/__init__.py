@@ -1,3 +1,3 @@
-"""What devices cost on meters."""
+"""The cost of devices on meters."""
 
 __all__ = ["device_meters", "holdings", "meter_health"]

@@ -1,6 +1,6 @@
-"""What to write instead of a CEL text of a Meter that does not compile or fails on a device: fixes, in words.
+"""The fixes, in words, for a Meter's CEL text that does not compile or fails on a device.
 
-Where the fix is not known there is the page with examples; a wrong guess would cost its reader more than that.
+Where the fix is not known the message points to the page with examples, since a wrong guess would cost its reader more.
 """
 
 from admission.cel.core.errors import CompileError
@@ -12,7 +12,7 @@ GUARDS = {
     Result.BOOL: f"guard it, as in `has(…) && …`; {PAGE}",
     Result.INT: f"guard it, as in `has(…) ? … : 0`; {PAGE}",
 }
-"""By what the text gives: the fix of one that fails on some device."""
+"""By result type, the fix for a text that fails on some device."""
 
 _INSTEAD = {
     (Result.INT, "bool"): "write `… ? 1 : 0` around it",
@@ -23,14 +23,14 @@ _INSTEAD = {
     (Result.BOOL, "string"): "compare it, as in `… == 'name'`",
     (Result.BOOL, "kubernetes.Quantity"): "compare it, as in `….compareTo(quantity('80Gi')) >= 0`",
 }
-"""What is wanted, and the type that there is instead."""
+"""By the wanted result and the type found instead: the fix."""
 
 _SAID = {
     "ends too early": "finish the expression",
     "token recognition error at: '='": "write `==` to compare",
     "undefined field": "a device has driver, attributes, capacity and allowMultipleAllocations",
 }
-"""Part of an error's text, and its fix."""
+"""By a part of the error's text: the fix."""
 
 
 def compile_error(error: CompileError, result: Result) -> str:

@@ -1,8 +1,8 @@
-"""What claims cost: meter → amount, exact, in the meter's base unit.
+"""The charge of claims: meter → amount, exact, in the meter's base unit.
 
-The charge is of the very devices planned or allocated. Within a meter every source that knows the class adds its part,
-and a device may be charged by several meters. An amount that cannot be found is an error value that names device, meter
-and fix: a device is never free by accident.
+It is computed from the devices that are planned or allocated. Within a meter every source that knows the class adds its
+part, and a device may be charged by several meters. An amount that cannot be computed is an error value that names
+device, meter and fix: a device is never free by accident.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,12 +25,12 @@ MeterProblem = tuple[MeterName, Problem]
 
 
 Mark = tuple[MeterName, int]
-"""A source that counts claims: its meter and its place there."""
+"""A source that counts claims: its meter and its index there."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChargeError:
-    """A device that cannot be charged: meter, and a sentence with the fix."""
+    """A device that cannot be charged: the meter, and a message with the fix."""
 
     meter: MeterName
     message: str
@@ -41,7 +41,7 @@ Consumed = Mapping[str, Fraction | int] | None
 
 
 class PricedDevice(NamedTuple):
-    """A device that a claim was given, with what is known of it."""
+    """A device of a claim, as the slice describes it."""
 
     request: RequestDevice
     device: Device
@@ -73,7 +73,7 @@ class Meters:
     """Every extended resource that some meter lists."""
 
     def certain(self, name: MeterName, device_class: str) -> bool:
-        """Return whether a meter can count every device of a class, whatever the device is like."""
+        """Return whether a meter counts every device of a class without evaluating the device."""
         return all(
             rule.source.selector is None and rule.source.measure in (Measure.CLAIMS, Measure.COUNT)
             for rule in self.rules[name]
@@ -114,7 +114,7 @@ def classes_known(meters: Iterable[Meter]) -> frozenset[str]:
 
 
 def charge(meters: Meters, spec: ClaimSpec, given: Sequence[PricedDevice]) -> Charge | ChargeError:
-    """Return what a claim with these devices costs."""
+    """Return the charge of a claim with these devices."""
     total: dict[MeterName, int] = {}
     for meter in meters.meters:
         amount = _claim_amount(meters, meter, spec, given)
@@ -128,7 +128,7 @@ def charge(meters: Meters, spec: ClaimSpec, given: Sequence[PricedDevice]) -> Ch
 def price(
     meters: Meters, device_class: str, device_id: DeviceId, device: Device, consumed: Consumed = None
 ) -> Charge | ChargeError:
-    """Return what one device, or a share of it, costs when it is given for a class: all measures but `claims`."""
+    """Return the charge of one device, or a share of it, given for a class, for all measures but `claims`."""
     total: dict[MeterName, int] = {}
     for meter in meters.meters:
         amount = _device_amount(meters, meter, device_class, device_id, device, consumed)
@@ -140,7 +140,7 @@ def price(
 
 
 def marks(meters: Meters, device_class: str, device_id: DeviceId, device: Device) -> frozenset[Mark] | ChargeError:
-    """Return the sources by which a device, given for a class, makes its claim count: once per claim and source."""
+    """Return the sources by which a device, given for a class, makes its claim count: each counts a claim once."""
     found: set[Mark] = set()
     for name in meters.meters:
         marked = _marks(meters, name, device_class, device_id, device)
@@ -162,10 +162,10 @@ def failure(
 
 
 def lower_bound(meters: Meters, spec: ClaimSpec) -> Charge:
-    """Return what a claim costs at least, whichever devices it gets.
+    """Return a lower bound on the charge of a claim, whichever devices it gets.
 
-    Only what is certain counts: sources that measure claims or counts and have no selector. A request with alternatives
-    counts the cheapest one, meter by meter.
+    Only certain amounts are in it: of sources that measure claims or counts and have no selector. Of a request with
+    alternatives the cheapest counts, meter by meter.
     """
     total: dict[MeterName, int] = {}
     for name, meter in meters.meters.items():
@@ -178,7 +178,7 @@ def lower_bound(meters: Meters, spec: ClaimSpec) -> Charge:
 
 
 def added(charges: Iterable[Charge]) -> dict[MeterName, int]:
-    """Return the sum. Raises AmountError when an amount is too large to be kept."""
+    """Return the sum of charges. Raises AmountError when an amount is too large to be stored."""
     total: dict[MeterName, int] = {}
     for part in charges:
         for meter, amount in part.items():
@@ -208,7 +208,7 @@ def _compiled(text: str | None, path: str, result: programs.Result, problems: li
 
 
 def _claim_amount(meters: Meters, name: MeterName, spec: ClaimSpec, given: Sequence[PricedDevice]) -> int | ChargeError:
-    """Return what the claim costs on one meter: its devices, and once for each source that counts claims."""
+    """Return the amount of a claim on one meter: its devices, and 1 for each source that counts claims."""
     meter = meters.meters[name]
     options = options_of(spec)
     paid = [
@@ -369,7 +369,7 @@ def _kept(name: MeterName, amount: int) -> int | ChargeError:
 
 
 def options_of(spec: ClaimSpec) -> dict[str, DeviceRequest]:
-    """Return what each name of a result stands for: `request`, or `request/alternative`."""
+    """Return the device request of each name in results: `request`, or `request/alternative`."""
     return {
         f"{request.name}/{option.name}" if request.first_available else request.name: option
         for request in spec.requests
@@ -382,7 +382,7 @@ def _alternatives(spec: ClaimSpec) -> Iterable[DeviceRequest]:
 
 
 def _least(rules: Sequence[_Rule], request: Request, meter: Meter) -> int:
-    """Return the number of devices that a request is charged for at least."""
+    """Return the least number of devices that a request is charged for."""
     counts = [rule for rule in rules if rule.source.measure is Measure.COUNT]
     return min(
         (

@@ -1,8 +1,8 @@
-"""What the books say that a claim or a pod holds: devices by class, or what a device plugin gave.
+"""The holdings that the ledger records for a claim or a pod: devices by class, or resources of a device plugin.
 
-A pod that asks for `nvidia.com/gpu: 4` gets them from a device plugin or, where a DeviceClass offers the resource, from
-devices, by a claim that kube-scheduler makes. Devices are charged as all devices are; what a plugin serves is charged 1
-for each unit on every meter that lists the resource. Of one pod both may be so, but never of one resource of it.
+A pod that requests `nvidia.com/gpu: 4` gets them from a device plugin or, where a DeviceClass offers the resource, as
+DRA devices, by a claim that kube-scheduler creates. Devices are charged as all devices are; a resource served by a
+plugin is charged 1 per unit on every meter that lists it. One pod may have both, but one resource is served in one way.
 """
 
 from collections.abc import Collection, Iterable
@@ -22,8 +22,8 @@ from admission.dra.metering.device_meters import Meters
 def classes(meters: Meters, spec: ClaimSpec, given: Iterable[tuple[RequestDevice, bool]]) -> dict[str, int]:
     """Return how many devices of each class a claim has. given: its devices, and whether under admin access.
 
-    A share of a device counts as one. Under admin access nothing is held that others could not have, so such devices
-    count only where a meter that knows the class charges them. Names that the claim does not have are left out.
+    A share of a device counts as one. A device under admin access stays available to others, so it counts only if a
+    meter that knows the class charges admin access. Requests that the claim does not have are left out.
     """
     options = device_meters.options_of(spec)
     counted = _charged_for_admins(meters)
@@ -36,12 +36,12 @@ def classes(meters: Meters, spec: ClaimSpec, given: Iterable[tuple[RequestDevice
 
 
 def by_plugins(requests: Resources, by_devices: Collection[str] = ()) -> dict[str, int]:
-    """Return a pod's extended resources, as kube-scheduler counts them, without those that devices serve."""
+    """Return a pod's extended resources, as kube-scheduler counts them, without those that DRA devices serve."""
     return {name: amount for name, amount in requests.items() if "/" in name and amount > 0 and name not in by_devices}
 
 
 def charge(meters: Meters, resources: Resources) -> Charge:
-    """Return what resources of device plugins cost: 1 for each unit, on every meter that lists the resource."""
+    """Return the charge of device plugin resources: 1 per unit on every meter that lists the resource."""
     total = {
         name: sum(resources.get(resource, 0) for resource in set(meter.extended_resources))
         for name, meter in meters.meters.items()
@@ -51,7 +51,7 @@ def charge(meters: Meters, resources: Resources) -> Charge:
 
 
 def of_pod(meters: Meters, uid: Uid, key: str, resources: Resources) -> Holding | None:
-    """Return what a pod will hold of device plugins; None where no meter lists any of it. key: `namespace/name`."""
+    """Return a pod's holding of device plugin resources; None if no meter lists any. key: `namespace/name`."""
     counted = {name: amount for name, amount in sorted(resources.items()) if name in meters.resources}
     if not counted:
         return None
@@ -65,9 +65,9 @@ def of_pod(meters: Meters, uid: Uid, key: str, resources: Resources) -> Holding 
 
 
 def least(meters: Meters, resources: Resources, offered: Collection[str], claim: ClaimSpec | None) -> Charge:
-    """Return what a pod's extended resources cost at least, whoever serves those that classes offer.
+    """Return a lower bound on the charge of a pod's extended resources, whether plugins or DRA devices serve them.
 
-    offered: the resources that devices may serve; claim: the one that kube-scheduler would make for them.
+    offered: the resources that classes offer; claim: the one that kube-scheduler would create for them.
     """
     certain = charge(meters, {name: amount for name, amount in resources.items() if name not in offered})
     if claim is None:

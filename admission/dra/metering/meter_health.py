@@ -1,8 +1,8 @@
-"""Whether meters can price the devices that exist, before a gang requests them: a failing price shows on its Meter.
+"""The health of meters: whether they can price the devices that exist, before a gang requests these.
 
-CEL may compile and still fail on some devices. `check` evaluates every device once, a bounded number at a time, and a
-slice again only when it, the meters or the classes have changed. It is a function of its arguments: call it off the
-event loop, once per cycle, with its previous result.
+CEL may compile and still fail on some devices; the failure is shown in the Meter's status. `check` evaluates every
+device once, a bounded number per call, and a slice again only when it, the meters or the classes have changed. It is a
+function of its arguments: call it off the event loop, once per cycle, with its previous result.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,15 +16,15 @@ from admission.dra.metering import device_meters
 from admission.dra.metering.device_meters import ChargeError, Meters
 
 MOST = 1_000
-"""Devices that are looked at in one call, more or less: a slice is looked at as a whole."""
+"""About how many devices one call evaluates; a slice is evaluated as a whole."""
 
 Failures = Mapping[MeterName, ChargeError]
-"""For each meter that cannot count some device: why, by the first such device."""
+"""By meter that cannot count some device: the error on the first such device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeterHealth:
-    """What was found so far. seen: by slice, the slice as it was and what failed there; left: slices not looked at."""
+    """The result so far. seen: by slice key, the evaluated slice and what failed there. left: slices not evaluated."""
 
     meters: Meters = device_meters.NONE
     classes: Mapping[str, DeviceClass] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class MeterHealth:
 
 
 NOTHING = MeterHealth()
-"""Nothing was looked at."""
+"""The result before any slice is evaluated."""
 
 
 def check(
@@ -47,7 +47,7 @@ def check(
     before: MeterHealth = NOTHING,
     most: int = MOST,
 ) -> MeterHealth:
-    """Return which meters fail on which devices, as far as `most` devices lead; the next call goes on from there."""
+    """Return which meters fail on which devices, evaluating about `most` devices; the next call continues."""
     same = before.meters is meters and before.classes is classes
     if same and before.slices is slices and not before.left:
         return before
@@ -72,7 +72,7 @@ def check(
 
 
 def _doubtful(meters: Meters) -> tuple[tuple[MeterName, str], ...]:
-    """Return the meters and classes where it depends on the device whether it can be counted."""
+    """Return the pairs of meter and class whose devices have to be evaluated one by one."""
     return tuple(
         (name, device_class)
         for name, meter in meters.meters.items()
@@ -106,7 +106,7 @@ def _failures(
         if wanted is None or name in found:
             continue
         for listed in _listed_devices(slice_):
-            # A class whose own selector fails on a device never gives it, so no meter has to count it.
+            # A device that the class's own selectors refuse or fail on is never given for it, so no meter counts it.
             if selectors.answer(wanted.selectors, listed) is not True:
                 continue
             failure = device_meters.failure(meters, name, device_class, listed.id, listed.device)

@@ -1,4 +1,4 @@
-"""A gang over nodes, device choice left to kube-scheduler's first fit."""
+"""The search for a gang's nodes where kube-scheduler's first fit chooses the devices."""
 
 __all__ = [
     "candidate_nodes",

@@ -1,13 +1,14 @@
 """The candidate nodes of a gang: of nodes that are equal to it, as many as it has pods.
 
 Sound and complete: a plan puts a gang of n pods on at most n nodes, so of equal nodes it needs no more than n, and the
-first ones in the order of names suffice. That holds where the use of one node changes nothing on others; elsewhere no
-node is left out. What tells nodes apart is kept between cluster states: only nodes that changed are evaluated again.
+first n in the order of names suffice. That holds where the use of one node changes nothing on others; where several
+nodes see one device no node is left out. The groups of equal nodes are kept between cluster states: only nodes that
+changed are evaluated again.
 
-The room of all these nodes is added up as well. If it is less than a gang needs, there is no plan, whatever the quota,
-and no search is made.
+The pods that all these nodes have room for are added up as well, as an upper bound. If it is less than the gang's pods,
+there is no plan, whatever the quota, and no search is made.
 
-Messages about missing plans speak of all nodes, so this is for callers that do not need them.
+Messages about missing plans name all nodes, so this is for callers that do not need the messages.
 """
 
 import bisect
@@ -25,21 +26,21 @@ from admission.dra.requests import requests
 from admission.dra.requests.requests import Mode
 from admission.dra.state.cluster_state import ClusterState
 
-ROOMS = 10_000
-"""Pods for which a node has room, as far as they are counted: no gang has more."""
+MOST_PODS_COUNTED = 10_000
+"""The most pods that a node's room is counted up to: no gang has more."""
 
 MOST_RACKED = 50_000
-"""Nodes in all racks of one need, as far as racks are kept; those that were asked last."""
+"""The most nodes in all `CandidateNodes` kept for one need; the least recently used are dropped."""
 
 _Like = tuple[NodeSignature, int | None]
-"""What is equal for equal nodes: their devices, and for how many pods they have resources left; None for no limit."""
+"""What is equal for equal nodes: their devices, and the pods for which they have resources left; None for no limit."""
 
 
 class CandidateNodes:
-    """The nodes where pods of one kind may go, by what tells them apart, in one cluster state."""
+    """The nodes where pods of one kind may go, in groups of equal nodes, in one cluster state."""
 
     def __init__(self, kind: PodKind, signatures_by_node: NodeSignatureCache, *, counts: bool) -> None:
-        """counts: whether devices in use are none that a pod might ask for, so that free ones can be counted."""
+        """counts: whether the pods need a fixed number of free devices, so that free devices can be counted."""
         self.nodes = kind.nodes
         self._wants = kind.wants
         self._least = kind.devices if counts else 0
@@ -48,24 +49,24 @@ class CandidateNodes:
         self._likes: dict[NodeName, _Like] = {}
         self._equal: dict[_Like, list[NodeName]] = {}
         self._odd: set[NodeName] = set()
-        """Nodes that see devices of others."""
+        """Nodes with devices that other nodes see as well."""
         self._bounds = 0
-        """For how many pods all nodes together have room at most."""
+        """The most pods that all nodes together have room for."""
         self._judged = 0
         self._stops = False
-        """Whether a device stops searches that meet it, by all sorts of devices that were judged so far."""
+        """Whether some device stops a search that meets it."""
 
     def some(self, cluster: ClusterState, most: int) -> frozenset[NodeName] | None:
-        """Return enough of all equal nodes; None where all of them have to be looked at."""
+        """Return up to `most` nodes of every group of equal nodes; None if no node may be left out."""
         self._update(cluster)
         if self._odd:
             return None
         return frozenset(name for names in self._equal.values() for name in names[:most])
 
     def is_short(self, cluster: ClusterState, pods: int) -> bool:
-        """Return whether there is no room for so many pods, whoever gets which devices.
+        """Return whether there is no room for so many pods, however devices are given out.
 
-        A device that stops a search says more than that there is no plan, so where there is one nothing is said.
+        False where a device stops searches: the search then gives that device as the reason.
         """
         self._update(cluster)
         return self._bounds < pods and not self._odd and not self._stops
@@ -83,7 +84,7 @@ class CandidateNodes:
             self._put(name, cluster)
 
     def _judge(self) -> bool:
-        """Look at new sorts of devices; return whether free ones can be counted no longer, as some do for several."""
+        """Evaluate new sorts of devices; return whether counting must stop, since one of them can be shared."""
         known = self._signatures_by_node.device_signatures.known
         new, self._judged = known[self._judged :], len(known)
         self._stops |= any(not isinstance(answer, Answer) for signature in new for answer in signature.answers)
@@ -107,27 +108,27 @@ class CandidateNodes:
         (self._odd.discard if self._signatures_by_node.layout(name).fixed else self._odd.add)(name)
 
     def _room(self, like: _Like) -> int:
-        """Return for how many pods a node has room at most."""
+        """Return the most pods that a node has room for."""
         node_sig, bounds = like
-        most = ROOMS if bounds is None else bounds
+        most = MOST_PODS_COUNTED if bounds is None else bounds
         return min(node_sig.free // self._least, most) if self._least else most
 
     def _like(self, name: NodeName, cluster: ClusterState) -> _Like | None:
-        """Return what is equal for equal nodes; None for a node that no pod of the kind can go to now."""
+        """Return the key of a node's group; None for a node that has no room for a pod of the kind now."""
         node_sig, left = self._signatures_by_node.node_sigs[name], cluster.left.get(name)
         if node_sig.free < self._least or node_filters.lacking(self._wants, left) is not None:
             return None
         if left is None:
             return node_sig, None
         named = ((left[resource], amount) for resource, amount in self._wants.items() if resource in left)
-        return node_sig, min((ROOMS, *(free // amount for free, amount in named)))
+        return node_sig, min((MOST_PODS_COUNTED, *(free // amount for free, amount in named)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CapacityBound:
-    """What a gang of equal pods lacks wherever there is too little of it: room for all of them.
+    """A proof by counting that a gang of equal pods has no plan, to be repeated in other cluster states.
 
-    Racks are many and large, so it only remembers where to find its own, as long as that is kept.
+    The candidate nodes are large, so this holds only the key under which they are kept, and a weak reference.
     """
 
     kind: PodKind
@@ -136,7 +137,7 @@ class CapacityBound:
     _key: Hashable
 
     def is_felt(self, cluster: ClusterState) -> bool:
-        """Return whether a cluster state has too little room; False where that cannot be told."""
+        """Return whether a cluster state has too little room; False where counting does not show it."""
         known = self._known()
         rack: CandidateNodes | None = known.racks.get(self._key) if known is not None else None
         if rack is None or cluster.simulation != self.simulation or cluster.is_simulated:
@@ -147,7 +148,7 @@ class CapacityBound:
 
 @dataclass(frozen=True, slots=True)
 class CountedGang:
-    """A gang of equal pods, with the rack of the nodes where they may go."""
+    """A gang of equal pods, with its candidate nodes."""
 
     gang: Gang
     cluster: ClusterState
@@ -160,7 +161,7 @@ class CountedGang:
         return self.rack.is_short(self.cluster, self.gang.size)
 
     def thinned(self) -> Gang:
-        """Return a gang that may go to as few nodes as will do; the same where nothing can be left out."""
+        """Return the gang limited to its candidate nodes; the gang itself where no node may be left out."""
         nodes = self.rack.some(self.cluster, self.gang.size)
         return (
             self.gang if nodes is None else replace(self.gang, kinds=(replace(self.capacity_bound.kind, nodes=nodes),))
@@ -168,7 +169,7 @@ class CountedGang:
 
 
 def count(gang: Gang, cluster: ClusterState, known: DeviceSignatures) -> CountedGang | None:
-    """Return a gang with its rack; None where pods are of several kinds, or the cluster state is imagined."""
+    """Return a gang with its candidate nodes; None if its pods are of several kinds or the cluster state simulated."""
     if len(gang.kinds) != 1 or gang.shared or cluster.is_simulated:
         return None
     (kind,) = gang.kinds

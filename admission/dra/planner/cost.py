@@ -1,4 +1,4 @@
-"""The cost of a gang's pods: on the devices that they were given, and a lower bound."""
+"""The cost of a gang's pods: the charge for given devices, and a lower bound before devices are known."""
 
 from collections.abc import Sequence
 
@@ -24,15 +24,15 @@ class Pricing:
         self._paid_by_admins = {name for name, meter in meters.items() if meter.admin_access is AdminAccess.CHARGE}
         self._by_plugins = [self._plugged(kind) for kind in gang.kinds]
         self.least = [self._least(kind) for kind in range(len(gang.kinds))]
-        """Per kind what a pod costs at least: its own claims on any device that does, and device plugins."""
+        """Per kind, the least that a pod costs: its own claims on the cheapest matching devices, and device plugins."""
         shared = {w.shared: w.parsed for kind in gang.kinds for w in kind.wanted[0] if w.shared is not None}
         self.least_shared = {number: self._least_of(parsed) for number, parsed in shared.items()}
-        """What every shared claim costs at least."""
+        """The least that every shared claim costs."""
 
     def of_pod(
         self, kind: int, open_: Sequence[int], picks: Sequence[Sequence[Pick]], units: Sequence[DeviceGroup]
     ) -> Charge:
-        """Return what a pod costs. open_: the places of its claims that are allocated with it; picks: of each."""
+        """Return what a pod costs. open_: places of the claims allocated with it. picks: the devices of each."""
         total = dict(self._by_plugins[kind])
         for at, found in zip(open_, picks, strict=True):
             for meter, amount in self.of_claim(self._gang.kinds[kind].parsed_requests[at], found, units).items():
@@ -53,16 +53,16 @@ class Pricing:
         return total
 
     def of_device(self, option: Option, unit: DeviceGroup) -> Price:
-        """Return what of a device's price is charged: under admin access, only what meters charge there."""
+        """Return the charged part of a device's price: under admin access, only meters that charge admin access."""
         return self._charged(option, unit.signature.prices[self._parsed[option.parsed]])
 
     def of_plugins(self, kind: int) -> Charge:
-        """Return what every pod of a kind costs for its resources of device plugins, wherever it goes."""
+        """Return what every pod of a kind costs for resources served by device plugins, on any node."""
         return self._by_plugins[kind]
 
     @property
     def is_fixed(self) -> bool:
-        """Return whether every pod costs the same, wherever it goes and whatever it gets."""
+        """Return whether a pod costs the same on every node and with all devices."""
         return all(self._is_fixed(claim) for claim in self._gang.claims)
 
     def _is_fixed(self, claim: ParsedClaim) -> bool:
@@ -116,7 +116,7 @@ class Pricing:
         return total
 
     def _least_way(self, option: Option) -> tuple[dict[MeterName, int], frozenset[device_meters.Mark]] | None:
-        """Return what an option costs at least, and the rules by which it surely counts; None where nothing does."""
+        """Return the least that an option costs, and the marks that it surely has; None if no device matches it."""
         if option.mode is Mode.ALL or option.count <= 0:
             return {}, frozenset()
         parsed = self._parsed[option.parsed]

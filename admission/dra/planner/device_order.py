@@ -1,9 +1,9 @@
-"""The order in which a search that may choose devices goes through those of a node, and which are interchangeable.
+"""The order in which a free-choice search tries the devices of a node, and which of them are interchangeable.
 
 Devices that draw on the same counters form a partitionable device, as the partitions of one GPU do. Partitionable
-devices that are equal but for the names of their counters are interchangeable, which keeps a search from trying each of
-them. The order packs tightly: first what is in use already, then partitionable devices by how much of them is, and of
-one the partition that leaves the most to others.
+devices that are equal but for the names of their counters are interchangeable, so the search tries one of them. The
+order packs tightly: first devices with shares in use, then partitionable devices that are in part used, those with the
+fewest takeable partitions first, and of one the partition that blocks the least; then the rest.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -15,14 +15,14 @@ from admission.dra.inventory.counters import Amount, Draw
 from admission.dra.requests.requests import ParsedClaim, ParsedRequest
 
 Marks = Sequence[Hashable]
-"""Per device of a node, what tells it from others beside its unit: which other nodes see it."""
+"""Per device of a node, what tells it from others of the same unit: which other nodes see it."""
 
 Renamed = tuple[tuple[str, str, Amount], ...]
-"""What a device draws: counter set, empty where there is but one; counter; and amount."""
+"""What a device draws: counter set, empty if there is only one; counter; and amount."""
 
 Needs = Mapping[str, Amount]
-"""Amounts by family of counters, which are counters whose names differ only by a number at the end; and by capacity of
-devices that are shared, with `SHARED` before its name."""
+"""Amounts by family of counters, whose names differ only in a number at the end, and by capacity of shared devices,
+with `SHARED` before its name."""
 
 SHARED = "shared:"
 
@@ -31,10 +31,10 @@ SHARED = "shared:"
 class DeviceOrder:
     """The devices of one node in order.
 
-    contents: with the devices in this order; places: where each of them stands in the node's own order. cards: of each
-    device its card, -1 for none. sorts: what devices, or cards with all of theirs, have in common that are alike. live:
-    whether the counters left are enough for the device. takeable: how many devices could be taken now, each for itself.
-    left: what is left of counters, and of what is shared.
+    contents: with the devices in this order. places: the place of each in the node's own order. partitions: per device
+    the number of its partitionable device, -1 for none. sorts: equal for interchangeable devices, given equal use of
+    their partitionable devices. live: whether the device is not taken and the counters left suffice for it. takeable:
+    how many devices are live, each considered alone. left: of counters, and of the capacity of shared devices.
     """
 
     contents: NodeContents
@@ -48,7 +48,7 @@ class DeviceOrder:
     _least: dict[int, Needs] = field(default_factory=dict, init=False)
 
     def least(self, parsed: int) -> Needs:
-        """Return what a device for an ask draws of every family at least."""
+        """Return the least that any live device for a request draws of every family."""
         known = self._least.get(parsed)
         if known is None:
             live = (unit for unit, alive in zip(self.units, self.live, strict=True) if alive)
@@ -58,7 +58,7 @@ class DeviceOrder:
 
 @dataclass(frozen=True, slots=True)
 class _Partitionable:
-    """What all equal cards have in common. shapes: of each sort of device, whether it is live, and what it blocks."""
+    """What equal partitionable devices have in common. shapes: per shape, whether it is live, and what it blocks."""
 
     number: int
     shapes: Mapping[int, tuple[bool, float]]
@@ -67,25 +67,25 @@ class _Partitionable:
 
 
 class DeviceOrders:
-    """Makes device order for one set of units, and remembers what equal cards have in common."""
+    """Builds device orders for one set of units, and keeps what equal partitionable devices have in common."""
 
     def __init__(self, units: Units) -> None:
         self._units = units
         self._known: dict[NodeContents, DeviceOrder] = {}
         self._plain: dict[int, int] = {}
-        """By unit, the number of what it is beside what it draws."""
+        """By unit, a number for all of it but what it draws."""
         self._shapes: dict[Hashable, int] = {}
         self._partitions: dict[Hashable, _Partitionable] = {}
 
     def of_contents(self, contents: NodeContents) -> DeviceOrder:
-        """Return the device order of a node all of whose devices are its own."""
+        """Return the device order of a node whose devices no other node sees."""
         known = self._known.get(contents)
         if known is None:
             known = self._known[contents] = self.marked(contents, ())
         return known
 
     def marked(self, contents: NodeContents, marks: Marks) -> DeviceOrder:
-        """Return the device order of a node with devices that others may see. marks: per device; empty for none."""
+        """Return the device order of a node with devices that other nodes may see. marks: per device, or empty."""
         units = [self._units.known[number] for number in contents.units]
         marks_of_units = marks or (None,) * len(units)
         sorts: list[Hashable] = [
@@ -144,7 +144,7 @@ class DeviceOrders:
         return known
 
     def _shape(self, number: int, mark: Hashable, *, plainly: bool) -> int:
-        """Return the number of what a device of a card is, but for the name of its counter set."""
+        """Return the number of a partition's shape: all of it but the name of its counter set."""
         unit = self._units.known[number]
         if number not in self._plain:
             rest = (replace(unit.signature, draw=None), unit.use)
@@ -154,7 +154,7 @@ class DeviceOrders:
 
 
 def _together(units: Sequence[DeviceGroup]) -> list[list[int]]:
-    """Return the devices of each card."""
+    """Return the devices of each partitionable device: those connected by common counter sets."""
     of_set: dict[tuple[int, str], list[int]] = {}
     for at, unit in enumerate(units):
         if unit.counter_set < 0 or not unit.signature.draw:
@@ -169,7 +169,7 @@ def _together(units: Sequence[DeviceGroup]) -> list[list[int]]:
 
 
 def _plainly(units: Sequence[DeviceGroup], members: Iterable[int]) -> bool:
-    """Return whether all devices of a card draw on one counter set, so that its name tells nothing."""
+    """Return whether all partitions draw on one counter set, so that its name does not matter."""
     return len({counter_set for at in members for (counter_set, _), _ in units[at].signature.draw or ()}) == 1
 
 
@@ -180,7 +180,7 @@ def _renamed(draw: Draw, *, plainly: bool) -> Renamed:
 def _available(
     counted: LeftCapacity, units: Sequence[DeviceGroup], *, plainly: bool
 ) -> dict[tuple[str, str], Amount] | None:
-    """Return what is left of a card's counters; None where its pool has nothing to give any more."""
+    """Return what is left of a partitionable device's counters; None if its pool is overdrawn or a device vanished."""
     if counted.vanished or any(amount < 0 for amount in counted.available):
         return None
     sets = {counter_set for unit in units for (counter_set, _), _ in unit.signature.draw or ()}
@@ -192,7 +192,7 @@ def _available(
 
 
 def _is_free(unit: DeviceGroup) -> bool:
-    """Return whether the device has paid for its counters: others have shares of it."""
+    """Return whether taking the device draws no counters: claims have shares of it, which drew them."""
     return unit.signature.shared and unit.use.shares
 
 
@@ -203,14 +203,14 @@ def _is_enough(left: Mapping[tuple[str, str], Amount] | None, draw: Renamed) -> 
 def _others(
     counted: LeftCapacity, units: Sequence[DeviceGroup], left: Mapping[tuple[str, str], Amount] | None, *, plainly: bool
 ) -> set[Renamed]:
-    """Return what devices of a card draw that could be taken now, also those that nobody asks for."""
+    """Return the draws of all partitions that could be taken now, also of those that match no request."""
     sets = {counter_set for unit in units for (counter_set, _), _ in unit.signature.draw or ()}
     draws = (draw for draw in counted.draws.values() if any(counter_set in sets for (counter_set, _), _ in draw))
     return {draw for draw in (_renamed(draw, plainly=plainly) for draw in draws) if _is_enough(left, draw)}
 
 
 def _blocked(mine: Renamed | None, others: Iterable[Renamed], left: Mapping[tuple[str, str], Amount]) -> float:
-    """Return how much of the card can be had no more once a device is taken: the sizes of what it blocks."""
+    """Return the total size of the partitions that can no longer be taken once this one is."""
     if mine is None or not _is_enough(left, mine):
         return 0.0
     after = {**left, **{(set_, name): left[set_, name] - amount for set_, name, amount in mine if (set_, name) in left}}
@@ -222,7 +222,7 @@ def _size(draw: Renamed, left: Mapping[tuple[str, str], Amount]) -> float:
 
 
 def least_of(units: Iterable[DeviceGroup], parsed: int) -> Needs:
-    """Return what a share or the whole of each of these devices that does for an ask takes of everything at least."""
+    """Return the least that any of these devices takes of every counter family or capacity for a request."""
     rows = [
         _shared_of(unit, parsed)
         if unit.signature.shared
@@ -237,7 +237,7 @@ def least_of(units: Iterable[DeviceGroup], parsed: int) -> Needs:
 
 
 def needs_of(claims: Iterable[ParsedClaim], least: Callable[[ParsedRequest], Needs]) -> dict[str, Amount]:
-    """Return what claims take of everything together at least, whatever they get. least: for a device of an ask."""
+    """Return a lower bound on what claims take together, whatever they get. least: per device of a request."""
     total: dict[str, Amount] = {}
     for request in (request for claim in claims for request in claim.requests):
         ways = [
@@ -257,7 +257,7 @@ def _shared_of(unit: DeviceGroup, parsed: int) -> Needs:
 
 
 def left_of(counter_sets: Iterable[LeftCapacity], units: Iterable[DeviceGroup]) -> Needs:
-    """Return what is left of counters in all pools together, by family, and of the capacity of shared devices."""
+    """Return what is left of the counters of all pools, by family, and of the capacity of shared devices."""
     total: dict[str, Amount] = {}
     for unit in units:
         if unit.signature.shared:
@@ -273,7 +273,7 @@ def left_of(counter_sets: Iterable[LeftCapacity], units: Iterable[DeviceGroup]) 
 
 
 def by_family(draw: Draw) -> dict[str, Amount]:
-    """Return what is drawn of every family of counters."""
+    """Return the amount drawn from every family of counters."""
     total: dict[str, Amount] = {}
     for (_, name), amount in draw:
         family = name.rstrip("0123456789")

@@ -1,10 +1,21 @@
-"""The search over pods and nodes for first-fit devices: depth first, over kinds of pods and groups of equal nodes.
+"""The search over pods and nodes under first fit: depth first, over kinds of pods and groups of equal nodes.
 
-Sound: a pod is placed on a node only with the devices that the allocator's first fit gives it there, and the quota is
-checked with their cost. Complete: at every point each remaining kind of pod is tried on one node of every group of
-equal nodes. A point from which everything was tried is not tried again, however it is reached. Points that cannot lead
-to a plan are left early: too few devices or resources by counting, or not affordable even at the lowest prices; both
-are bounds that no plan below the point can beat. When the budget of steps ends, the answer says so and proves nothing.
+Sound: a pod is placed on a node only with the devices that the allocator's first fit gives it there beside the pods
+placed before it, and the quota is checked with their cost.
+
+Enumerated at every point: the kinds with pods left, those with the fewest nodes first; for each kind one node of every
+group of equal nodes that takes it, the node with the fewest free devices first.
+
+Skipped, without losing a plan:
+- the other nodes of a group: nothing that the gang reads tells them apart;
+- a point from which everything was tried, however it is reached (`_failed`);
+- a point that fails a bound that no plan below it can beat (`_is_dead`): too few devices or resources by counting, or
+  not affordable even at the lowest prices;
+- the kinds after one that fits nowhere now and so nowhere later (`_ranked`);
+- other orders of pods where the order changes nothing (`_commutes`);
+- all other points, once one has no option and every other order would end the same (`_plain`).
+
+Bounded by the budget: at its end StepsEndedError is raised, and nothing is proved.
 """
 
 from collections import defaultdict
@@ -35,7 +46,7 @@ from admission.dra.state.cluster_state import ClusterState
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """One way to go on: a pod of a kind, on a node. open: the kind's claims that are allocated here."""
+    """One way to go on: a pod of a kind, on a node. open: the places of its claims that are allocated with it."""
 
     kind: int
     node: int
@@ -45,17 +56,18 @@ class _Option:
 
 
 _Known = dict[NodeSignature, tuple[Match | DeadEnd | Refusal, int]]
-"""What kube-scheduler gives on nodes by their devices, and how many steps it takes to find that."""
+"""By node signature, what kube-scheduler gives there, and how many steps finding it took."""
 
 _Ranked = tuple[int, int, Match, NodeState]
-"""Free devices, number of a node, what a pod gets there, and the node's signature."""
+"""A node's free devices and number, what a pod gets there, and the node's state."""
 
 
 class FirstFitSearch:
     """One search.
 
-    It rests on no known defect of kube-scheduler. greedy: never step back, to show people where the gang gets stuck.
-    disproved: whether there is no plan for who has more freedom; asked once, when an eighth of the budget is spent.
+    Its plans rest on no known defect of kube-scheduler. greedy: never step back, to show where the gang gets stuck.
+    disproved: whether a search with more freedom proves that there is no plan; called once, when an eighth of the
+    budget is spent.
     """
 
     def __init__(
@@ -92,8 +104,8 @@ class FirstFitSearch:
         self._prices: dict[tuple[int, tuple[int, ...], int, NodeState], tuple[Match, Charge]] = {}
         self._total = [self._all_bounds(kind) for kind in range(len(gang.kinds))]
         self._order = sorted(range(len(gang.kinds)), key=self._scarcity)
-        # With one kind of pod and nothing shared, what a node takes in does not depend on the others: where the first
-        # try is stuck, every other one is too.
+        # With one kind of pod and nothing shared, how many pods a node takes does not depend on other nodes: a point
+        # without options has filled every node, and every other order would end there as well.
         fixed = all(layout.fixed for layout in self.state.layouts)
         self._plain = len(gang.kinds) == 1 and not gang.shared and fixed
         self._countable = not any(self._bounds.counts(node_state).unknown for node_state in self.state.groups)
@@ -136,17 +148,17 @@ class FirstFitSearch:
         return self.outcome
 
     def dead_end_at(self, kind: PodKind, node: int) -> DeadEnd | None:
-        """Return where the search for devices of a pod of the kind got stuck on a node, as things stand now."""
+        """Return where the search for devices of a pod of the kind gets stuck on a node in the current state."""
         number = next(at for at, one in enumerate(self._gang.kinds) if one is kind)
         found = self._fit(number, self._open(number), self.state.signatures[node])
         return found if isinstance(found, DeadEnd) else None
 
     def _is_final(self) -> bool:
-        """Return whether being stuck here is the end."""
+        """Return whether a point without options ends the whole search."""
         return self._greedy or (self._plain and self.outcome.dead_end is not None)
 
     def _is_disproved(self) -> bool:
-        """Return whether there is no plan, with or without quota, as somebody found who looks at it in another way."""
+        """Return whether the search with more freedom has proved that there is no plan, with or without quota."""
         disproved = self._disproved
         if disproved is None or self._budget.spent * 8 < self._budget.total:
             return False
@@ -154,7 +166,7 @@ class FirstFitSearch:
         return disproved()
 
     def _work(self, option: _Option) -> int:
-        """Return what placing a pod costs in steps: its node's devices and the groups of nodes are looked at again."""
+        """Return the steps for placing a pod: its node's devices and the groups of nodes are evaluated again."""
         return MOVE + (len(self.state.layouts[option.node].numbers) + len(self.state.groups)) // 4
 
     # What may come next.
@@ -174,31 +186,31 @@ class FirstFitSearch:
                 return
 
     def _price(self, kind: int, open_: tuple[int, ...], found: Match, node_state: NodeState) -> Charge:
-        """Return what a pod costs with these devices; of pods that get the same it is counted once."""
+        """Return what a pod costs with these devices; computed once for pods that get the same."""
         key = (kind, open_, id(found), node_state)
         known = self._prices.get(key)
         if known is None:
             charge = self._pricing.of_pod(kind, open_, found.picks, self.state.units_of(node_state))
-            # What was found is kept, so that its identity stays its own.
+            # The match is kept with the charge, so that no other object takes its id.
             known = self._prices[key] = (found, charge)
         return known[1]
 
     def _ways(self, kind: int, open_: tuple[int, ...], first: Match, node_state: NodeState) -> Iterable[Match]:  # noqa: ARG002
-        """Return what a pod of the kind may get on such a node: nobody but kube-scheduler chooses."""
+        """Return the devices that a pod of the kind may get on such a node: only the first fit."""
         return (first,)
 
     def _open(self, kind: int) -> tuple[int, ...]:
-        """Return the places of the kind's claims that are still to be allocated."""
+        """Return the places of the kind's claims that are not allocated yet; a shared one may be."""
         allocated = self.state.allocated
         shared = self._gang.kinds[kind].shared
         return tuple(at for at, number in enumerate(shared) if number is None or allocated[number] is None)
 
     def _ranked(self, kind: int, open_: tuple[int, ...]) -> tuple[list[_Ranked], bool]:
-        """Return one node for each group of equal nodes, the fullest first, and whether the kind has no hope left.
+        """Return one node for each group of equal nodes, the fullest first, and whether the kind is hopeless.
 
-        A pod that fits nowhere now fits nowhere later, when less is free; unless a failing selector kept it away, or a
-        device that it would get and cannot be promised, since that may be taken by then; or it waits for a claim that
-        another pod brings.
+        A pod that fits nowhere now fits nowhere later, when less is free. The exceptions are not hopeless: a selector
+        failed, or the devices are not certain (a dead end that is not firm), and the device in question may be taken
+        later; or the pod waits for a shared claim that another pod has to bring.
         """
         shared = self._gang.kinds[kind].shared
         needed = {number for at, number in enumerate(shared) if number is not None and at not in open_}
@@ -218,7 +230,7 @@ class FirstFitSearch:
         return ranked, final and not ranked
 
     def _fit(self, kind: int, open_: tuple[int, ...], node_state: NodeState) -> Match | DeadEnd | Refusal | None:
-        """Return what a pod of the kind gets on such a node; None when it may not go there or has no room."""
+        """Return what a pod of the kind gets on such a node; None if filters or resources keep it off."""
         key = (kind, open_, node_state)
         if key not in self._fits:
             self._fits[key] = self._searched_fit(kind, open_, node_state)
@@ -241,9 +253,9 @@ class FirstFitSearch:
         return found
 
     def _remembered(self, claims: tuple[ParsedClaim, ...], node_sig: NodeSignature) -> Match | DeadEnd | Refusal:
-        """Return the same, as an earlier plan has found it.
+        """Return the same, from an earlier search of any gang if one is known.
 
-        That costs as much again: how many steps a gang needs shall not depend on who was planned before it.
+        The steps are spent again either way, so that the steps a gang needs do not depend on the gangs planned before.
         """
         known = self._known.setdefault(claims, {})
         if node_sig in known:
@@ -258,8 +270,8 @@ class FirstFitSearch:
     def _commutes(self) -> bool:
         """Return whether the order of pods does not matter, so that one order is enough.
 
-        So it is where no two kinds can get the same device, or only devices that are all equal and of which each takes
-        a fixed number, and none is shared or draws on counters.
+        It does not if for any two kinds no device matches both, or both match the same single sort of device and each
+        takes a fixed number; and, with several kinds, no device is shared or draws from counters.
         """
         kinds, known = self._gang.kinds, self._device_signatures.known
         numbers = {number for row in {layout.numbers for layout in self.state.layouts} for number in row}
@@ -341,10 +353,13 @@ class FirstFitSearch:
             if all(pools.node_matches(listed.place, other) for listed in listed_devices)
         )
 
-    # What is left early.
+    # What is skipped.
 
     def _is_dead(self) -> bool:
-        """Return whether no plan can come from here."""
+        """Return whether no plan can be reached from here: by counting, by memory of failures, or by quota.
+
+        The counts are upper bounds and the prices lower bounds, so no plan is cut off.
+        """
         if self._greedy:
             return False
         if any(total < left for total, left in zip(self._total, self._left, strict=True)) or self._is_short():
@@ -356,14 +371,17 @@ class FirstFitSearch:
         return shortfall is not None
 
     def _is_short(self) -> bool:
-        """Return whether the pods that are left need more devices than are free, whoever gets which."""
+        """Return whether the pods that are left need more devices than are free, however they are given out."""
         if not self._countable:
             return False
         needed = sum(left * need for left, need in zip(self._left, self._need_of_each, strict=True))
         return self._devices < needed and self._devices + self.state.free_shared < needed
 
     def _key(self) -> Hashable:
-        """Return what the rest of the search depends on."""
+        """Return all that the rest of the search depends on: pods left, shared claims, charge and node states.
+
+        Node states are counted, not named: which of equal nodes has changed does not matter.
+        """
         moved = frozenset(entry for entry in self._moved.items() if entry[1])
         return (tuple(self._left), tuple(self.state.allocated), tuple(sorted(self._charge.items())), moved)
 
@@ -380,7 +398,7 @@ class FirstFitSearch:
         )
 
     def _at_least(self) -> Charge:
-        """Return the charge so far and the lowest that the rest may cost."""
+        """Return the charge so far plus a lower bound on the cost of the rest."""
         rest = (
             {meter: amount * left for meter, amount in cheapest.items()}
             for cheapest, left in zip(self._pricing.least, self._left, strict=True)
@@ -390,7 +408,7 @@ class FirstFitSearch:
         return device_meters.added((self._charge, *rest, *shared))
 
     def _scarcity(self, kind: int) -> tuple[int, int, int]:
-        """Return the sort key of kinds: those with the fewest nodes first, then those that need the most devices."""
+        """Return the sort key of a kind: fewest nodes first, then most devices."""
         described = self._gang.kinds[kind]
         nodes = sum(
             len(group) for node_state, group in self.state.groups.items() if self._bounds.of_node(kind, node_state)
@@ -399,9 +417,9 @@ class FirstFitSearch:
 
 
 MOVE = 24
-"""Steps that placing a pod costs beside what there is to look at."""
+"""Steps for placing a pod, beside those for evaluating devices and groups again."""
 
 
 def _claim_of(refusal: Refusal, open_: Sequence[int]) -> int | None:
-    """Return the place among the pod's claims of the one that a search of the open ones was stopped at."""
+    """Return the place, among the pod's claims, of the open claim that stopped the search."""
     return open_[refusal.claim] if isinstance(refusal, Fatal) and refusal.claim is not None else None

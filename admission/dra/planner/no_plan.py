@@ -1,6 +1,6 @@
-"""Why there is no plan for a gang: the planner's answer when it has none.
+"""The planner's answer when a gang has no plan, with the reason.
 
-It stands above the candidate nodes, since a proof by counting refers to them; `Plan` itself is with the request.
+It is above `candidate_nodes`, since a proof by counting refers to them; `Plan` is in `gang_request`.
 """
 
 from collections.abc import Mapping
@@ -15,29 +15,29 @@ class Kind(StrEnum):
     """Why there is no plan."""
 
     INFEASIBLE = "Infeasible"
-    """No order and no choice of nodes places all pods: proved by search. `diagnose` tells Busy from it."""
+    """No order and no choice of nodes places all pods: proved by search. `diagnose` tells it from Busy."""
     BUSY = "Busy"
-    """The same, but the gang would fit if nothing were in use."""
+    """No plan now, but the gang would fit if nothing were in use."""
     OVER_QUOTA = "OverQuota"
     """The gang fits the cluster, but no plan is affordable."""
     STEPS_ENDED = "StepsEnded"
     """The search ended without proof."""
     UNPRICED = "Unpriced"
-    """A meter cannot price a device that a claim might get; both are named in the message."""
+    """A meter cannot price a device that a claim might get; the message names both."""
     FATAL = "Fatal"
     """kube-scheduler would give up on the pod: a selector fails, a claim asks for more than 32 devices."""
     POOL_INCOMPLETE = "PoolIncomplete"
-    """No plan, but slices are missing of a pool on a node where the pod might go."""
+    """No plan, but slices of a pool are missing on a node where the pod might go."""
     NO_DOMAIN = "NoDomain"
-    """The gang has to be together, and as nodes are labelled no domain can be looked at."""
+    """The gang has to be in one domain, and the labels of the nodes leave no domain to search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoPlan:
     """Why the gang cannot be placed: code, a sentence for people, and the numbers behind it.
 
-    placed: how many pods had found a place where the sentence says that the gang is stuck. lack: tells of other cluster
-    states whether they are too small as well; None where nobody can tell without a search.
+    placed: how many pods were placed where, by the message, the gang gets stuck. capacity_bound: shows by counting
+    whether other cluster states are too small as well; None where only a search can show it.
     """
 
     kind: Kind

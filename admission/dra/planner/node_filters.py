@@ -1,8 +1,8 @@
-"""Where a pod may go at all, devices aside: what kube-scheduler's node filters say.
+"""The node filters of kube-scheduler, devices aside: which nodes a pod may go to.
 
 Simulated: NodeUnschedulable, TaintToleration, NodeAffinity (node selector and required affinity), NodeResourcesFit, and
-the node selectors of claims that are allocated already. Not simulated, and documented so: inter-pod affinity, topology
-spread, volumes and host ports.
+the node selectors of claims that are allocated already. Not simulated, as the documentation says: inter-pod affinity,
+topology spread, volumes and host ports.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from admission.dra.requests.gang_request import PodDemand
 from admission.dra.state.cluster_state import ClusterState, key_of
 
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-"""What a pod must tolerate to go to a node that is cordoned."""
+"""The taint that a pod must tolerate to go to a cordoned node."""
 
 
 class Filter(StrEnum):
@@ -33,19 +33,19 @@ class Filter(StrEnum):
 
 
 class Refused(NamedTuple):
-    """Why a node is out: the filter, and what it said."""
+    """Why a node is refused: the filter and its reason."""
 
     filter: Filter
     why: str
 
 
 def refuses(demand: PodDemand, node: Node, cluster: ClusterState) -> Refused | None:
-    """Return the first filter that keeps the pod off the node whatever is free there; None when it may go there."""
+    """Return the first filter that keeps the pod off the node, whatever is free there; None if all pass."""
     return _refuses_pod(demand.pod, node) or _refuses_claims(demand, node, cluster) or _refuses_extended(demand, node)
 
 
 def passed(demand: PodDemand, cluster: ClusterState) -> frozenset[NodeName]:
-    """Return the nodes where a pod may go, whatever is free there."""
+    """Return the nodes that pass all filters of a pod, whatever is free there."""
     pod, nodes = demand.pod, cluster.nodes.items()
     bound = any(claim.allocation is not None or key_of(claim) in cluster.pinned for claim in demand.claims)
     if bound or demand.extended or demand.plugged:
@@ -83,7 +83,7 @@ def _refuses_claims(demand: PodDemand, node: Node, cluster: ClusterState) -> Ref
 
 
 def _refuses_extended(demand: PodDemand, node: Node) -> Refused | None:
-    """Keep apart nodes where device plugins serve a pod's extended resources and those where devices do."""
+    """Refuse a node where device plugins would serve a pod's extended resources and DRA should, or the reverse."""
     for resource, plugged in zip(demand.extended, extended_resources.is_plugged(node, demand.extended), strict=True):
         if plugged and not demand.plugged:
             return Refused(Filter.PLUGIN, f"has a device plugin for {resource}")
@@ -95,13 +95,13 @@ def _refuses_extended(demand: PodDemand, node: Node) -> Refused | None:
 
 
 def wants(demand: PodDemand) -> dict[str, int]:
-    """Return the resources that a node must have left for the pod, without those that devices serve."""
+    """Return the resources that a node must have left for the pod, without those that DRA devices serve."""
     requests = demand.pod.requests
     return {name: amount for name, amount in requests.items() if amount > 0 and name not in demand.by_devices}
 
 
 def lacking(wants: Mapping[str, int], left: Mapping[str, int] | None) -> str | None:
-    """Return the first resource of which too little is left; None when all fit.
+    """Return the first resource of which too little is left; None if all fit.
 
     A node without `allocatable` limits nothing. A resource that allocatable does not name is 0, as in kube-scheduler;
     only `pods`, which every real node names, is then without limit.

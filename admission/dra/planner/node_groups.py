@@ -1,9 +1,9 @@
-"""The "what if" of a gang's search: free devices and resources per node, changed and given back.
+"""The state of a gang's search: the free devices and resources of every node, taken and given back.
 
-Nodes are grouped by a signature: equal signatures mean that nothing the gang asks can tell two nodes apart. The
-signature has the node's kinds of pods, what is left of its resources (as far as the whole gang could use it), its
-devices in order with the use that is made of them, what is left of their counters, and the shared claims that are
-usable there. A device that several nodes see stands for itself in it.
+Nodes are grouped by a signature: if two are equal, nothing that the gang reads tells the nodes apart. The signature
+has the kinds of pods that may go to the node, what is left of its resources (up to what the whole gang could use), its
+devices in order with their use, what is left of their counters, and the shared claims that are usable there. A device
+that several nodes see is in it by identity, so that nodes are equal only if they see the same one.
 """
 
 from collections import defaultdict
@@ -27,10 +27,11 @@ Undo = Callable[[], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeState:
-    """What tells nodes apart; within one state equal signatures are one object.
+    """The signature of a node; within one search equal signatures are one object.
 
-    kinds: of pods that may come here. left: of every resource, or for how many pods, where all are of one size. face:
-    its devices. usable: shared claims that are allocated and may be used from here.
+    kinds: of pods that may go to the node. left: amount of every resource or, if all pods are of one size, the number
+    of pods that fit; None for no limit. node_sig: its devices. usable: shared claims that are allocated and may be used
+    there.
     """
 
     kinds: frozenset[int]
@@ -40,7 +41,7 @@ class NodeState:
 
     @property
     def free(self) -> int:
-        """Return how many devices nobody has, of those that the gang might want."""
+        """Return how many devices are free, of those that match some request of the gang."""
         return self.node_sig.free
 
     @property
@@ -49,7 +50,10 @@ class NodeState:
 
 
 class SearchState:
-    """Every node's state, and the groups of equal nodes. Nodes go by their number in the order of names."""
+    """Every node's state, and the groups of equal nodes. Nodes go by their number in the order of names.
+
+    Only `assume` and `allocate_shared` change it; each returns its undo, to be called in reverse order.
+    """
 
     def __init__(self, gang: Gang, cluster: ClusterState, device_signatures: DeviceSignatures) -> None:
         self.gang = gang
@@ -83,12 +87,12 @@ class SearchState:
         }
         self._interned: dict[Hashable, NodeState] = {}
         self._firsts: defaultdict[NodeState, list[int]] = defaultdict(list)
-        """Of every group a heap: its nodes, and some that were in it."""
+        """Per group a heap of its nodes, and of some that have left it."""
         for node in range(len(self.names)):
             signature = self._signature(node)
             self.signatures.append(signature)
             self.groups.setdefault(signature, set()).add(node)
-            # Numbers that rise are a heap.
+            # Numbers are appended in ascending order, so the list is a heap.
             self._firsts[signature].append(node)
 
     def left(self, node: int) -> Mapping[str, int] | None:
@@ -108,11 +112,11 @@ class SearchState:
         return sum(not self._usage.is_taken(device) for device in self._strangers)
 
     def visible_devices(self, node: int) -> list[int]:
-        """Return the places in the node's layout of the devices that its face shows, in order."""
+        """Return the places in the node's layout of the devices in its signature, in order."""
         return self._signatures_by_node.shown(self.names[node], self._usage)
 
     def free_devices(self, node: int) -> list[int]:
-        """Return the places of the node's devices that nobody has for himself, in order."""
+        """Return the places of the node's devices that no claim has exclusively, in order."""
         return [
             at for at, listed in enumerate(self.layouts[node].listed_devices) if not self._usage.is_taken(listed.id)
         ]
@@ -138,16 +142,16 @@ class SearchState:
         )
 
     def units_of(self, signature: NodeState) -> list[DeviceGroup]:
-        """Return the devices that a signature shows."""
+        """Return the devices of a signature."""
         return [self.units.known[number] for number in signature.contents.units]
 
     def assume(self, kind: PodKind, node: int, taken: Iterable[DeviceUse]) -> Undo:
-        """Take devices, shares and resources; return what gives them back."""
+        """Take devices, shares and resources; return the undo."""
         given = tuple(taken)
         touched = {node}
         devices = {(use.device.driver, use.device.pool): use.device for use in given}
         for device in devices.values():
-            # A pool of one node is seen by that one only, unless the gang may not go there.
+            # A pool that only one node sees touches that node, or none if the gang may not go there.
             touched.update(
                 self._numbers[name] for name in self._signatures_by_node.nodes_of(device) if name in self._numbers
             )
@@ -168,7 +172,7 @@ class SearchState:
         return undo
 
     def allocate_shared(self, number: int, nodes: frozenset[int]) -> Undo:
-        """Note from which nodes a shared claim may be used from now on."""
+        """Mark a shared claim as allocated and usable from these nodes; return the undo."""
         self.allocated[number] = nodes
         self._refresh(nodes)
 
@@ -205,7 +209,7 @@ class SearchState:
         """Return the node's signature; equal ones are one object."""
         left = self._left[node]
         usable = self._usable(node) if self.allocated else _NONE
-        key = (self._kinds[node], None if left is None else self._left_to_tell(left), self._node_sigs[node], usable)
+        key = (self._kinds[node], None if left is None else self._counters_left(left), self._node_sigs[node], usable)
         known = self._interned.get(key)
         if known is None:
             known = self._interned[key] = NodeState(*key)
@@ -215,21 +219,21 @@ class SearchState:
         return frozenset(at for at, nodes in enumerate(self.allocated) if nodes is not None and node in nodes)
 
     def _kinds_of_nodes(self) -> list[frozenset[int]]:
-        """Return the kinds of pods that may go to each node; nodes with equal ones share them."""
+        """Return the kinds of pods that may go to each node; equal sets are one object."""
         if all(len(kind.nodes) == len(self.names) for kind in self.gang.kinds):
             return [frozenset(range(len(self.gang.kinds)))] * len(self.names)
         shared: dict[frozenset[int], frozenset[int]] = {}
         found = (frozenset(at for at, kind in enumerate(self.gang.kinds) if name in kind.nodes) for name in self.names)
         return [shared.setdefault(kinds, kinds) for kinds in found]
 
-    def _left_to_tell(self, left: Mapping[str, int]) -> tuple[int, ...]:
-        """Return what tells nodes apart by resources: where all pods are of one size, for how many there is room."""
+    def _counters_left(self, left: Mapping[str, int]) -> tuple[int, ...]:
+        """Return what is left of resources, for the signature: the number of pods that fit if all are of one size."""
         if self._one_size:
             return (min(self._pods, _bounds(self.gang.kinds[0], left)),)
         return tuple(min(left[name], self._most[name]) for name in self._resources)
 
     def _demanded(self) -> dict[str, int]:
-        """Return what the whole gang asks of each resource: more than that left on a node makes no difference."""
+        """Return what the whole gang requests of each resource: more than that on a node makes no difference."""
         return {
             resource: sum(kind.wants.get(resource, 0) * len(kind.members) for kind in self.gang.kinds)
             for resource in self._resources
@@ -242,7 +246,7 @@ class SearchState:
 
 
 def _bounds(kind: PodKind, left: Mapping[str, int]) -> int:
-    """Return for how many pods of a kind that wants something there is enough."""
+    """Return how many pods of a kind fit what is left; the kind must request something."""
     return min(max(0, left[resource]) // amount for resource, amount in kind.wants.items())
 
 

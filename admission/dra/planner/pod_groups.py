@@ -1,6 +1,7 @@
-"""A gang ready to be searched: its pods grouped into kinds, its claims turned into asks.
+"""A gang ready to be searched: its pods grouped into kinds, its claims parsed.
 
-Pods of one kind are interchangeable: equal claims, resources and demands on nodes. Only own claims may differ by name.
+Pods of one kind are interchangeable: equal claims, resources, tolerations and node constraints. Only the names of their
+own claims may differ.
 """
 
 from collections import Counter
@@ -32,8 +33,8 @@ class ClaimToAllocate:
 class PodKind:
     """Pods that are interchangeable.
 
-    wanted: of each member, in its order, the claims to allocate. nodes: those whose filters let the pods in. likeness:
-    what they ask for, equal for kinds that only their subgroup tells apart.
+    wanted: per member, the claims to allocate, in the pod's order. wants: resources per pod. nodes: those whose filters
+    pass the pods. likeness: all that they request, equal for kinds that differ only in their subgroup.
     """
 
     members: tuple[PodDemand, ...]
@@ -44,7 +45,7 @@ class PodKind:
 
     @property
     def subgroup(self) -> str:
-        """Return the part of the gang that the pods are in."""
+        """Return the subgroup of the gang that the pods are in."""
         return self.members[0].subgroup
 
     @property
@@ -81,14 +82,14 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A pod's claim that is not even searched for."""
+    """A pod that is refused before any search, and why."""
 
     pod: str
     refusal: Refusal
 
 
 def compile_gang(demands: Sequence[PodDemand], cluster: ClusterState) -> Gang | Refused:
-    """Group pods into kinds; the first claim that cannot be searched for is the answer instead."""
+    """Group pods into kinds; return a Refused for the first pod that cannot be searched for."""
     numbers, numbers_of_users = _shared(demands, cluster), _users(demands, cluster)
     grouped: dict[tuple[str, Hashable], list[tuple[PodDemand, tuple[ClaimToAllocate, ...]]]] = {}
     parsed_requests: dict[Hashable, ParsedClaim | Refusal] = {}
@@ -109,7 +110,7 @@ def compile_gang(demands: Sequence[PodDemand], cluster: ClusterState) -> Gang | 
 
 
 def _users(demands: Iterable[PodDemand], cluster: ClusterState) -> dict[Uid, int]:
-    """Count the consumers that every claim will have: those that it has, those that have a seat, and these pods."""
+    """Count the consumers that every claim will have: those it has, pods booked to use it, and these pods."""
     users: dict[Uid, set[str]] = {}
     for demand in demands:
         for claim in demand.claims:
@@ -120,7 +121,7 @@ def _users(demands: Iterable[PodDemand], cluster: ClusterState) -> dict[Uid, int
 
 
 def _refusal(demand: PodDemand, users: Mapping[Uid, int], cluster: ClusterState) -> Fatal | None:
-    """Return why kube-scheduler would never bind the pod, or why nobody can tell where; None where neither is so."""
+    """Return why kube-scheduler would never bind the pod, or why its devices cannot be predicted; else None."""
     for claim in demand.claims:
         if users[key_of(claim)] > MAX_CONSUMERS:
             return Fatal(
@@ -138,19 +139,19 @@ def _refusal(demand: PodDemand, users: Mapping[Uid, int], cluster: ClusterState)
 
 
 def _open(demand: PodDemand, cluster: ClusterState) -> Iterable[Claim]:
-    """Return the claims that still have to be allocated, each once, in order."""
+    """Return the claims that are neither allocated nor planned, each once, in order."""
     unique = {key_of(claim): claim for claim in demand.claims}
     return [claim for claim in unique.values() if claim.allocation is None and key_of(claim) not in cluster.pinned]
 
 
 def _shared(demands: Iterable[PodDemand], cluster: ClusterState) -> dict[Uid, int]:
-    """Number the claims that several pods wait for."""
+    """Number the unallocated claims that several pods use."""
     users = Counter(key_of(claim) for demand in demands for claim in _open(demand, cluster))
     return {key: number for number, key in enumerate(key for key, pods in users.items() if pods > 1)}
 
 
 def _parsed(claim: Claim, cluster: ClusterState, known: dict[Hashable, ParsedClaim | Refusal]) -> ParsedClaim | Refusal:
-    """Compile a claim; claims with the same requests and constraints, as a template makes them, only once."""
+    """Parse a claim; claims with the same requests and constraints, as a template makes them, only once."""
     key = claim.spec.asked
     if key not in known:
         known[key] = requests.parse(claim.spec, cluster.classes, f"claim {claim.meta.name}", cluster.profile)
@@ -205,7 +206,7 @@ def _parts(name: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A pod's place: its kind, its number among the members, its node, and per claim the devices."""
+    """A placed pod: its kind, its number among the members, its node, and the devices of each claim."""
 
     kind: int
     member: int
@@ -216,7 +217,7 @@ class Placed:
 def given(
     option: Option, listed: InventoryDevice, signature: DeviceSignature, parsed_requests: Mapping[ParsedRequest, int]
 ) -> AllocatedRequest:
-    """Return a device that a search has found. asks: the numbers of what options ask for."""
+    """Return a device that a search has found, as allocated. parsed_requests: their numbers in the signatures."""
     if not signature.shared:
         return AllocatedRequest(option, listed)
     return AllocatedRequest(option, listed, shared=True, consumed=signature.consumed(parsed_requests[option.parsed]))
@@ -224,11 +225,11 @@ def given(
 
 @dataclass(slots=True)
 class Outcome:
-    """What the search met.
+    """The outcome of the search over pods and nodes: where it has put them, and what it met.
 
-    names: of the nodes, by number. placed: the plan when `done`; else, of a greedy search, how far it came. stuck: the
-    kind that found no place there. shortfall: the first charge that was not affordable. refusals: what stopped the
-    search of devices, and for which kind and which of its claims, in the order met.
+    names: of the nodes, by number. placed: the plan when `done`; in a greedy search, how far it came. dead_end: the
+    last kind that fitted nowhere. shortfall: the first charge that was not affordable. refusals: what stopped a search
+    for devices, with the kind and the place of its claim, in the order met.
     """
 
     names: list[NodeName]

@@ -1,8 +1,8 @@
-"""Whether a change of the cluster may help a gang that found no place: only then is it planned again.
+"""The hint whether a change of the cluster may help a gang that has no plan: only then is it planned again.
 
-A gang for which no plan exists, as was proved, has one after a change only if that plan puts a pod on a node that
-changed. So the first of its pods that comes to such a node gets its devices there beside what is in use already: where
-none of them would if it came alone, there is still no plan. This errs on one side only, towards planning again.
+A gang that was proved to have no plan has one after a change only if that plan puts a pod on a node that changed. The
+first of its pods on such a node then gets its devices beside those in use already. So if no pod of the gang would get
+devices alone on any changed node, there is still no plan. The hint errs on one side only, towards planning again.
 """
 
 from collections.abc import Collection, Sequence
@@ -20,14 +20,14 @@ from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 
 MOST_NODES = 64
-"""Nodes that are looked at one by one; a gang is planned again when more have changed."""
+"""Changed nodes that are searched one by one; a gang is planned again if more have changed."""
 
 STEPS = 1_000
 """For one pod on one node."""
 
 
 def changed(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName] | None:
-    """Return the nodes that take other pods than before, as far as can be told; None for all of them."""
+    """Return the nodes that may take other pods than before; None for all of them."""
     if (
         before.profile != cluster.profile
         or before.classes is not cluster.classes
@@ -46,7 +46,7 @@ def changed(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName] 
 def may_help(
     pods: Sequence[PodDemand], nodes: Collection[NodeName] | None, cluster: ClusterState, *, selectors: Selectors
 ) -> bool:
-    """Return whether one of a gang's pods may find devices on one of the nodes that changed. nodes: None for all."""
+    """Return whether one of a gang's pods may get devices on one of the nodes that changed. nodes: None for all."""
     if nodes is None or len(nodes) > MOST_NODES:
         return True
     shared = _shared(pods)
@@ -57,7 +57,7 @@ def may_help(
     seen = {cluster.profile: cluster, cluster.profile.with_known_bugs(compatibility.AS_OF_1_37): cluster}
     views = [known if known.profile == profile else replace(known, profile=profile) for profile, known in seen.items()]
     return any(
-        not own or _is_for_administration(own) or not _is_turned_away(own, node, view, selectors)
+        not own or _is_for_administration(own) or not _is_rejected(own, node, view, selectors)
         for own in asked.values()
         for least in (_least(own),)
         for node in nodes
@@ -67,7 +67,7 @@ def may_help(
 
 
 def _shared(pods: Sequence[PodDemand]) -> set[str]:
-    """Return the claims of several pods: one that another pod has brought may be used here as well."""
+    """Return the claims of several pods: another pod may bring them, so they are not required here."""
     seen: set[str] = set()
     found: set[str] = set()
     for one in pods:
@@ -77,13 +77,13 @@ def _shared(pods: Sequence[PodDemand]) -> set[str]:
 
 
 def _is_for_administration(claims: Sequence[Claim]) -> bool:
-    """Return whether some request takes nothing from others: chosen freely it needs nothing to be left for it."""
+    """Return whether some request has admin access: where devices are chosen freely it needs nothing to be free."""
     requests = (request for claim in claims for request in claim.spec.requests)
     return any(option.admin_access for request in requests for option in request.alternatives)
 
 
 def _least(claims: Sequence[Claim]) -> int:
-    """Return how many devices of their own claims take at least; 0 where that is not a plain number."""
+    """Return how many devices the claims take at least; 0 where that is not a fixed number."""
     requests = [request for claim in claims for request in claim.spec.requests]
     options = [option for request in requests for option in request.alternatives]
     if len(options) != len(requests) or any(one.mode != EXACT_COUNT or one.admin_access for one in options):
@@ -92,7 +92,7 @@ def _least(claims: Sequence[Claim]) -> int:
 
 
 def _may_have(node: NodeName, least: int, cluster: ClusterState) -> bool:
-    """Return whether a node has so many devices that nobody has. One that can be shared may do for many requests."""
+    """Return whether a node has so many free devices. A device that can be shared may serve any number of requests."""
     node_inventory = cluster.node_inventories.get(node) if least else None
     if node_inventory is None or not node_inventory.plain:
         return True
@@ -105,7 +105,7 @@ def _may_have(node: NodeName, least: int, cluster: ClusterState) -> bool:
     return free >= least
 
 
-def _is_turned_away(claims: Sequence[Claim], node: NodeName, cluster: ClusterState, selectors: Selectors) -> bool:
+def _is_rejected(claims: Sequence[Claim], node: NodeName, cluster: ClusterState, selectors: Selectors) -> bool:
     try:
         answer = node_allocator.allocate(claims, node, cluster, selectors=selectors, steps=STEPS)
     except StepsEndedError:

@@ -1,4 +1,4 @@
-"""For how many pods nodes have room at most, by counting resources and devices: never too few, at times too many."""
+"""Upper bounds on the pods that nodes take, by counting resources and devices: never too low, at times too high."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,11 @@ from admission.dra.planner.pod_groups import Gang, PodKind
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Free devices of one node: per ask; its own, for any ask; and the asks of which some device stops the search."""
+    """The free devices of one node.
+
+    matching: per request, those that match it. own: those of this node alone that match any. unknown: the requests for
+    which counting says nothing, since a device stops the search or a matching one can be shared.
+    """
 
     matching: tuple[int, ...]
     own: int
@@ -22,9 +26,9 @@ class Counts:
 
 
 class UpperBounds:
-    """Counts for one gang. Kinds of pods go by their numbers.
+    """The bounds of one gang. Kinds of pods go by their numbers.
 
-    stops: whether a device on which a selector fails stops the search that meets it; else it is passed over.
+    stops: whether a device whose selector fails stops the search that meets it; else the search skips the device.
     """
 
     def __init__(
@@ -40,14 +44,14 @@ class UpperBounds:
         self._counted: dict[NodeSignature, Counts] = state.units.memory.setdefault(("counts", stops), {})
 
     def of_node(self, kind: int, node_state: NodeState) -> int:
-        """Return for how many pods of a kind a node has enough at most, by counting resources and devices."""
+        """Return the most pods of a kind that a node takes, by counting resources and devices."""
         key = (kind, node_state)
         if key not in self._bounds:
             self._bounds[key] = self._counted_bound(kind, node_state)
         return self._bounds[key]
 
     def counts(self, node_state: NodeState) -> Counts:
-        """Return the free devices of a node by what they do for. Of one that can be shared there is no end."""
+        """Return the free devices of a node, counted."""
         known = self._counted.get(node_state.node_sig)
         if known is None:
             units = self._state.units_of(node_state)
@@ -71,7 +75,7 @@ class UpperBounds:
         return known
 
     def needed(self, kind: PodKind) -> int:
-        """Return how many devices of its own every pod of the kind takes at least, whichever they are."""
+        """Return how many devices every pod of the kind takes at least for its own claims."""
         own = (wanted.parsed for wanted in kind.wanted[0] if wanted.shared is None)
         requests = (request for claim in own for request in claim.requests)
         return sum(
@@ -80,9 +84,10 @@ class UpperBounds:
         )
 
     def are_drained(self) -> bool:
-        """Return whether the gang takes more of shared counters or devices than all nodes have left, whatever it gets.
+        """Return whether the gang needs more counters or shared capacity than all nodes have left, whatever it gets.
 
-        Only devices that one node sees are counted: where there are others nothing is said.
+        Every request is counted with the least that any matching device draws, so no plan is excluded. The answer is
+        False where several nodes see one device, since sums over nodes would count it more than once.
         """
         groups = self._state.groups
         if not (
@@ -126,9 +131,10 @@ class UpperBounds:
         return most
 
     def _needs(self, kind: PodKind) -> dict[int, int]:
-        """Return per ask the devices that every pod of the kind needs; shared claims are not needed by each.
+        """Return per request the devices that every pod of the kind needs for its own claims.
 
-        Requests with alternatives, for all devices or with admin access may do with others, or with none of their own.
+        Left out, so that the counts stay lower bounds: shared claims, which one pod brings for several; and requests
+        with alternatives, in mode All or with admin access, which may be served otherwise.
         """
         needs: dict[int, int] = {}
         for wanted in kind.wanted[0]:

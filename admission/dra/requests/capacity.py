@@ -1,7 +1,7 @@
-"""What a request consumes of a device's capacities, and whether the device's policy allows that.
+"""The capacity that a request consumes of a device, and whether the device's request policy allows it.
 
 Mirrors `consumable_capacity.go` of `k8s.io/dynamic-resource-allocation/structured/internal/incubating` (v0.37.1). Steps
-are counted in whole units, as upstream does, unless the gate DRAFractionalCapacityRange is on.
+are whole units, as upstream, unless the gate DRAFractionalCapacityRange is on.
 """
 
 from collections.abc import Mapping
@@ -15,19 +15,19 @@ from admission.dra.inventory.counters import Amount, exact
 MILLI = 1000
 
 Needs = tuple[tuple[str, Fraction], ...]
-"""What a request asks of each capacity, by the name that the slice writes, in order of names."""
+"""The requested amount of each capacity, by its name in the slice, in order of names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unrepresentable:
-    """An amount with which kube-scheduler cannot count: a fatal error to 1.37, while 1.36 passes the device over."""
+    """An amount that kube-scheduler cannot represent: a fatal error in 1.37, while 1.36 skips the device."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """A device that can never serve the request, however little of it is in use. why: the first thing that is wrong."""
+    """A device that can never serve the request, even when not in use. why: the first reason."""
 
     why: str
 
@@ -57,7 +57,7 @@ def consumed(
 
 
 def _resolved(asked: Fraction | None, capacity: Capacity, *, fractional: bool) -> Fraction | Unrepresentable:
-    """Return the amount that a request consumes: the policy's default, or what is asked, rounded up as it says."""
+    """Return the amount that a request consumes: the policy's default, or the requested one rounded up by it."""
     policy = capacity.policy
     if asked is None:
         return capacity.value if policy is None or policy.default is None else policy.default
@@ -81,7 +81,7 @@ def _rounded(asked: Fraction, span: ValidRange, least: Fraction, *, fractional: 
 
 
 def _stepped(asked: Fraction, least: Fraction, step: Fraction, unit: int) -> Fraction | Unrepresentable:
-    """Return the first of least, least + step, … that is enough. unit: parts of one in which amounts must be whole."""
+    """Return the first of least, least + step, … that suffices. unit: amounts must be whole multiples of 1/unit."""
     if (asked * unit).denominator != 1:
         return Unrepresentable(f"a request of {_short(asked)} is no whole number of thousandths")
     if step <= 0:
@@ -93,7 +93,7 @@ def _stepped(asked: Fraction, least: Fraction, step: Fraction, unit: int) -> Fra
 
 
 def _violates(amount: Fraction, policy: RequestPolicy | None, *, fractional: bool) -> bool:
-    """Return whether an amount is against the policy; its default never is."""
+    """Return whether an amount violates the policy; the default never does."""
     if policy is None or amount == policy.default:
         return False
     if policy.range is not None:
@@ -113,7 +113,7 @@ def _is_outside(amount: Fraction, span: ValidRange, *, fractional: bool) -> bool
 
 
 def _in_thousandths(span: ValidRange) -> bool:
-    """Return whether every bound is a whole number of thousandths that 64 bits hold, and the step at least one."""
+    """Return whether every bound is a whole number of thousandths within 64 bits, and the step at least one."""
     bounds = [bound * MILLI for bound in (span.least, span.most, span.step) if bound is not None]
     whole = all(bound.denominator == 1 and abs(bound) <= INT64 for bound in bounds)
     return whole and (span.step is None or span.step * MILLI >= 1)

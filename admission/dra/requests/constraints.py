@@ -1,8 +1,8 @@
-"""The constraints of a claim while its devices are being chosen: each device is added, and taken back in reverse.
+"""The constraints of a claim while its devices are being chosen: devices are added, and removed in reverse order.
 
 Mirrors `matchAttributeConstraint` and `distinctAttributeConstraint` of `k8s.io/dynamic-resource-allocation/structured`
-(v0.37.1: internal/incubating; internal/experimental where list attributes are on), and what v0.36.3 did otherwise. A
-constraint is monotonic: what it refuses it would refuse with more devices too.
+(v0.37.1: internal/incubating; internal/experimental where list attributes are on), and where v0.36.3 differs. A
+constraint is monotonic: a device that it refuses it would refuse with more devices as well.
 """
 
 from collections.abc import Hashable
@@ -13,10 +13,10 @@ from admission.api.kubernetes.devices import AttributeValue, Device, Version
 from admission.dra.compatibility import SchedulerProfile
 
 Value = tuple[str, object]
-"""Type of an attribute and its value; of a list, the frozen set of its values."""
+"""The type of an attribute and its value; for a list, the frozen set of its values."""
 
 UNREADABLE: Value = ("", None)
-"""A value that no comparison understands: of an unknown type, or a list where lists are not compared."""
+"""A value that cannot be compared: of an unknown type, or a list where lists are not compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,17 @@ class Running(Protocol):
     """A constraint with the devices added so far."""
 
     def add(self, value: Value | None, request: str) -> bool:
-        """Add a device by the value of its attribute, None where it lacks it; if that is refused, nothing changes."""
+        """Add a device by its attribute's value, None if it lacks it; return False and change nothing if refused."""
 
     def remove(self, request: str) -> None:
-        """Take back the device that was added last."""
+        """Remove the device that was added last."""
 
     def state(self) -> Hashable:
         """Return all that later answers depend on."""
 
 
 def running(rule: Rule, profile: SchedulerProfile) -> Running:
-    """Return a constraint without devices, as the profile's kube-scheduler keeps it."""
+    """Return a constraint without devices, with the behaviour of the profile's kube-scheduler."""
     lists, known_bugs = profile.features.list_attributes, profile.known_bugs
     if not rule.distinct:
         return (_ShrinkingSet() if known_bugs.lists_only_shrink else _SetMatch()) if lists else _Match()
@@ -68,7 +68,7 @@ def value_of(device: Device, driver: str, attribute: str, *, lists: bool) -> Val
 
 
 def attribute_of(device: Device, driver: str, attribute: str) -> tuple[AttributeValue | None, str] | None:
-    """Return an attribute as the slice has it, and its type's name, since True and 1 are equal to Python."""
+    """Return an attribute as the slice has it, with the name of its type, since True == 1 in Python."""
     domain, slash, name = attribute.partition("/")
     for key in (attribute, name) if slash and domain == driver else (attribute,):
         if key in device.attributes:
@@ -90,7 +90,7 @@ def _type(value: object) -> str:
 
 
 class _Match:
-    """Equal values: the first device sets it, whatever it is."""
+    """matchAttribute without lists: all values equal that of the first device."""
 
     def __init__(self) -> None:
         self._first: Value | None = None
@@ -114,7 +114,7 @@ class _Match:
 
 
 class _SetMatch:
-    """A value in common: what all devices added so far have is kept for every one of them."""
+    """matchAttribute with lists: devices have a value in common. The common values are kept per device added."""
 
     def __init__(self) -> None:
         self._common: list[Value] = []
@@ -136,7 +136,7 @@ class _SetMatch:
 
 
 class _ShrinkingSet:
-    """The same as 1.36 keeps it: what was lost by a device is not restored when the device is taken back."""
+    """matchAttribute with lists as in 1.36: removing a device does not restore the values that it excluded."""
 
     def __init__(self) -> None:
         self._common: Value = UNREADABLE
@@ -160,7 +160,7 @@ class _ShrinkingSet:
 
 
 class _Distinct:
-    """Different values; values of different types never collide."""
+    """distinctAttribute: all values differ; values of different types always do."""
 
     def __init__(self, *, lists: bool) -> None:
         self._lists = lists
@@ -180,7 +180,7 @@ class _Distinct:
 
 
 class _Forgetful:
-    """The same as 1.36 keeps it: one value for each request, and none once a device of it was taken back."""
+    """distinctAttribute as in 1.36: it keeps one value per request, and none once a device of it was removed."""
 
     def __init__(self, *, lists: bool) -> None:
         self._lists = lists
@@ -211,7 +211,7 @@ def _differs(value: Value, others: list[Value], *, lists: bool) -> bool:
 
 
 def _common(one: Value, other: Value) -> Value | None:
-    """Return what two sets have in common; None where that is nothing."""
+    """Return the values that two sets have in common; None if there are none."""
     if one[0] != other[0] or not isinstance(one[1], frozenset) or not isinstance(other[1], frozenset):
         return None
     found = one[1] & other[1]

@@ -1,6 +1,6 @@
-"""What a claim's devices make unavailable to others: a device, a share of one, or nothing, under admin access.
+"""The use of devices: what a claim makes unavailable to others, and the claim that holds it.
 
-And who has it.
+That is a device, a share of one or, under admin access, nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,12 +15,12 @@ from admission.dra.metering import device_meters
 from admission.dra.requests import capacity
 
 Share = Mapping[str, Amount] | None
-"""What a share consumes of each capacity; None where it does not say."""
+"""What a share consumes of each capacity; None if it does not state it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """One device of a claim. shared: whether it is a share. share: what that consumes."""
+    """One device of a claim. shared: whether it is a share of the device. share: what the share consumes."""
 
     device: DeviceId
     shared: bool = False
@@ -29,7 +29,7 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Who has a device: a claim, `namespace/name`, and the gang that it was planned for (empty when not known)."""
+    """The holder of a device: a claim, `namespace/name`, and the gang that pays for it (empty if not known)."""
 
     claim: str
     gang: str = ""
@@ -40,14 +40,14 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A share of a device: what it consumes of each capacity, if it says so, and who has it."""
+    """A share of a device: what it consumes, and its holder."""
 
     share: Share
     holder: Holder
 
 
 def from_allocation(allocation: Allocation, features: Features) -> Iterable[DeviceUse]:
-    """Yield what an allocation takes, as kube-scheduler counts it (`GatherAllocatedState`)."""
+    """Yield the device uses of an allocation, as kube-scheduler counts them (`GatherAllocatedState`)."""
     for result in allocation.devices:
         if result.admin_access:
             continue
@@ -64,7 +64,7 @@ def from_plan(
     devices: Mapping[DeviceId, Device],
     features: Features,
 ) -> Iterable[DeviceUse]:
-    """Yield what planned devices will take. spec: the claim's; None where the claim is gone, as are its requests."""
+    """Yield the device uses of planned devices. spec: of the claim; None if the claim is deleted."""
     options = device_meters.options_of(spec) if spec is not None else {}
     for entry in given:
         option = options.get(entry.request)

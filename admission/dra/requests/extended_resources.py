@@ -1,10 +1,10 @@
-"""Extended resources that are devices: the claim that kube-scheduler makes for a pod which asks for `example.com/gpu`.
+"""Extended resources served by DRA: the claim that kube-scheduler creates for a pod that requests `example.com/gpu`.
 
-A DeviceClass offers a resource by spec.extendedResourceName, and every class one by the name of
+A DeviceClass offers a resource by spec.extendedResourceName, and every class one named
 `deviceclass.resource.kubernetes.io/<class>`. On a node whose device plugin has the resource in allocatable the plugin
 serves it; on every other node devices do, by one claim per pod, last among its claims. Mirrors
-pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go of kubernetes v1.36.3 and v1.37.1; what it
-does was also seen on real control planes (tests/e2e/test_kubernetes_extended_resources.py).
+pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go of kubernetes v1.36.3 and v1.37.1; its
+behaviour was also observed on real control planes (tests/e2e/test_kubernetes_extended_resources.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,14 +21,14 @@ from admission.api.values import names
 from admission.api.values.names import Uid
 
 ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
-"""What kube-scheduler writes into the claims that it makes."""
+"""The annotation of claims that kube-scheduler creates."""
 
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
-"""Prefix of the resource that every class offers by its own name."""
+"""The prefix of the resource that every class offers under its own name."""
 
 
 def class_of(resource: str, classes: Mapping[str, DeviceClass]) -> str | None:
-    """Return the class that offers a resource; of several the newest one, then the first by name."""
+    """Return the class that offers a resource; of several the newest, then the first by name."""
     if resource.startswith(IMPLICIT):
         name = resource.removeprefix(IMPLICIT)
         return name if name in classes else None
@@ -37,7 +37,7 @@ def class_of(resource: str, classes: Mapping[str, DeviceClass]) -> str | None:
 
 
 def offering(resource: str, classes: Mapping[str, DeviceClass]) -> list[str]:
-    """Return the classes that offer a resource by spec.extendedResourceName, the one that counts first."""
+    """Return the classes that offer a resource by spec.extendedResourceName; the first one counts."""
     found = [one for one in classes.values() if one.extended_resource == resource]
     return [one.meta.name for one in sorted(found, key=lambda one: (-one.meta.created.timestamp(), one.meta.name))]
 
@@ -49,7 +49,7 @@ def resources_of(containers: Sequence[Container], classes: Mapping[str, DeviceCl
 
 
 def spec_of(containers: Sequence[Container], classes: Mapping[str, DeviceClass]) -> ClaimSpec | None:
-    """Return what kube-scheduler will claim where devices serve all of these resources; None for nothing."""
+    """Return the spec of the claim that kube-scheduler creates if DRA serves these resources; None if none."""
     offered = resources_of(containers, classes)
     if not offered:
         return None
@@ -58,7 +58,7 @@ def spec_of(containers: Sequence[Container], classes: Mapping[str, DeviceClass])
 
 
 def claim_of(pod: Pod, classes: Mapping[str, DeviceClass]) -> Claim | None:
-    """Return the claim that kube-scheduler will make where devices serve all of the pod's resources; None for none."""
+    """Return the claim that kube-scheduler creates if DRA serves the pod's resources; None if it creates none."""
     spec = spec_of(pod.containers, classes)
     if spec is None:
         return None
@@ -73,18 +73,18 @@ def claim_of(pod: Pod, classes: Mapping[str, DeviceClass]) -> Claim | None:
 
 
 def index_claims(snapshot: Snapshot) -> Mapping[Uid, Claim]:
-    """Return every claim by its UID: a claim of the same name that was made later is another one.
+    """Return every claim by its UID, since a claim created later under the same name is another one.
 
-    Those that kube-scheduler has made for extended resources go by `names.extended_claim` of their pods as well.
+    Claims that kube-scheduler has created for extended resources are also under `names.extended_claim` of their pods.
     """
     return Index.from_snapshot(snapshot).claims
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """`index_claims` of one snapshot after the other: only what changed is looked at.
+    """`index_claims` of successive snapshots: only what changed is indexed again.
 
-    claims: what `index_claims` returns. holders: by pod, the keys of the claims that are reserved for it, in order.
+    claims: the result of `index_claims`. holders: by pod, the keys of the claims reserved for it, in order.
     """
 
     snapshot: Snapshot
@@ -136,14 +136,14 @@ def _take_out(key: str, claim: Claim, claims: dict[Uid, Claim], holders: dict[Ui
 
 
 def _made_for(uid: Uid, snapshot: Snapshot, holders: Mapping[Uid, tuple[str, ...]]) -> Claim | None:
-    """Return the claim that kube-scheduler has made for a pod's extended resources; of several the last by name.
+    """Return the claim that kube-scheduler has created for a pod's extended resources; of several the last by name.
 
-    Whoever may write a claim may annotate it, and say whose it is, as kube-scheduler does. But only kube-scheduler
-    reserves claims, and only for pods that name them, save for this one. A pod that is gone cannot be asked any more:
-    the annotation is believed then, until the claim is gone as well.
+    Every client that may write a claim can set its annotation and owner as kube-scheduler does, so these prove nothing.
+    But only kube-scheduler reserves claims, and but for this claim only for pods that name them. For a deleted pod the
+    annotation and owner are trusted, until the claim is deleted as well.
     """
     pod = snapshot.pods.get(uid)
-    # Most pods ask for none.
+    # Fast path: most pods request none.
     if pod is not None and not pod.containers:
         return None
     reserved = (snapshot.claims[key] for key in reversed(holders.get(uid, ())))
@@ -169,8 +169,8 @@ def is_plugged(node: Node, resources: Iterable[str]) -> tuple[bool, ...]:
 def _requests(resource: str, containers: Sequence[Container], device_class: str) -> list[Request]:
     """Return the requests for one resource.
 
-    Containers that run to the end have one each. An init container that ends uses the devices of those that start after
-    it; of what such containers need beyond that, only the largest part is asked for.
+    Each container that runs to the end of the pod has its own. An init container that ends uses the devices of the
+    containers that start after it; of what init containers need beyond that, only the largest part is requested.
     """
     needs = [dict(container.requests).get(resource, 0) for container in containers]
     lasting = [need if c.stage is not Stage.INIT else 0 for need, c in zip(needs, containers, strict=True)]

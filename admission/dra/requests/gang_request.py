@@ -1,4 +1,4 @@
-"""What the planner is asked and what it answers."""
+"""The input and output types of the gang planner: demands, topology and plan."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ class PodDemand:
     """A pod to be placed, and its claims in the order of spec.resourceClaims.
 
     Claims that are allocated already are among them: they bind the pod to the nodes where they may be used. Pods that
-    share a claim name the same claim (same UID; same key where there is no UID). extended: resources of the pod that
-    classes offer; the last claim is the one for them. plugged: whether device plugins shall serve them instead, and
-    that claim is not needed. subgroup: which part of the gang it is in, where parts have to be together.
+    share a claim have the same claim (same UID, or same key if it has no UID). extended: resources of the pod that
+    classes offer; the last claim is the one for them. plugged: whether device plugins serve these instead, so that the
+    claim is left out. subgroup: the part of the gang that the pod is in, if parts have to be together.
     """
 
     pod: Pod
@@ -47,29 +47,29 @@ class Shortfall(Protocol):
 
 
 Affordable = Callable[[Charge], Shortfall | None]
-"""Judges the charge of a gang, or of the part of it that is placed so far. A larger charge never fits where a smaller
-one does not."""
+"""Checks the charge of a gang, or of the part of it that is placed so far. Monotonic: if a charge is not affordable, no
+larger one is."""
 
 
 def anything(charge: Charge) -> None:
-    """Afford every charge."""
+    """Accept every charge: no quota."""
 
 
 class Choice(StrEnum):
-    """Who chooses the devices of pods whose nodes are planned."""
+    """Which component chooses the devices of planned pods."""
 
     FIRST_FIT = "FirstFit"
-    """kube-scheduler, as it does: the first that fit, pod after pod. Order and nodes are free, the devices are not."""
+    """kube-scheduler: the first that fit, pod after pod. Order and nodes are free, the devices are not."""
     FREE = "Free"
     """Muster, which allocates all claims itself: any devices that satisfy them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Colocation:
-    """Where some pods shall be together: in one domain, which are the nodes that have one value of a label.
+    """Some pods that have to be in one domain: on nodes with the same value of a label.
 
-    required: the label without which there is no plan. preferred: one of which such a place is only tried first.
-    colocated_with: nodes where others of them are already.
+    required: the label in whose domain they must be. preferred: a label in whose domain they should be if possible.
+    colocated_with: the nodes where other pods of the group are already.
     """
 
     required: str = ""
@@ -77,17 +77,17 @@ class Colocation:
     colocated_with: frozenset[NodeName] = frozenset()
 
     def labels(self, *, preferring: bool) -> tuple[str, ...]:
-        """Return the labels of which they are in one domain each; preferring: also what is only preferred."""
+        """Return the labels whose domains apply; preferring: the preferred one included."""
         wanted = (self.required, self.preferred if preferring else "")
         return tuple(dict.fromkeys(label for label in wanted if label))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """Where the pods of a gang shall be together: all of them, and those of each subgroup.
+    """The colocation of a gang's pods: of all of them, and of each subgroup.
 
-    subgroups: by name, as the pods' demands have it; whoever is in none of these may be anywhere among the gang. first:
-    the domain of the whole gang to look at before the others.
+    subgroups: by name, as in the pods' demands; a pod in none of them is bound by `gang` only. first: the domain of the
+    whole gang to search before the others.
     """
 
     gang: Colocation = field(default_factory=Colocation)
@@ -96,17 +96,17 @@ class Topology:
 
     @property
     def is_required(self) -> bool:
-        """Whether there are places where the gang may not be."""
+        """Whether any label is required, and not just preferred."""
         return any(each.required for each in self.each)
 
     @property
     def colocated_with(self) -> bool:
-        """Whether others of the gang have a node already."""
+        """Whether other pods of the gang are on nodes already."""
         return any(each.colocated_with for each in self.each)
 
     @property
     def each(self) -> tuple[Colocation, ...]:
-        """Return where all are to be together, and where each subgroup."""
+        """Return the colocation of the whole gang, then that of each subgroup."""
         return (self.gang, *(own for _, own in self.subgroups))
 
 
@@ -114,9 +114,9 @@ class Topology:
 class Plan:
     """Node and devices for every pod, in the order in which the gates must open.
 
-    A shared claim stands at the first pod that uses it. holdings: what is newly held, by each claim that has still to
-    be allocated, and by each pod that a device plugin serves; charge: the sum of what they cost. device uses: what a
-    claim makes unavailable to others, by its UID (its key where it has none).
+    A shared claim is with the first pod that uses it. holdings: of each claim that has still to be allocated, and of
+    each pod that a device plugin serves. charge: their sum. uses: what each claim makes unavailable to others, by its
+    UID, or its key if it has none.
     """
 
     pods: tuple[PlannedPod, ...]
@@ -124,6 +124,6 @@ class Plan:
     holdings: tuple[Holding, ...] = ()
     uses: Mapping[Uid, tuple[DeviceUse, ...]] = field(default_factory=dict)
     steps: int = 0
-    """How much of the budget the search took."""
+    """How many steps of the budget the search spent."""
     apart: str = ""
-    """Why the pods of a gang are not in one domain that would rather be; empty where they are."""
+    """Why the plan does not meet a preferred topology; empty if it does."""

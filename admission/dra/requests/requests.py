@@ -1,6 +1,6 @@
-"""What claims ask for, ready to be searched: requests with their alternatives, in order, and the constraints.
+"""The parsed requests of claims, ready to be searched: their alternatives in order, and the constraints.
 
-The checks are those that the allocator makes before it looks at any device (`Allocate` and `validateDeviceRequest` of
+The checks are those that the allocator makes before it reads any device (`Allocate` and `validateDeviceRequest` of
 `structured/internal/incubating/allocator_incubating.go`, v0.37.1).
 """
 
@@ -21,9 +21,9 @@ from admission.dra.requests.constraints import Rule
 
 @dataclass(frozen=True, slots=True)
 class Fatal:
-    """kube-scheduler would give up on the pod here, even if other nodes would do.
+    """An error at which kube-scheduler gives up on the pod, even if other nodes would take it.
 
-    claim: its number among those asked about, where it is about one. request and device: likewise, by name.
+    claim: its index among the claims searched, if the error is about one. request and device: likewise, by name.
     """
 
     error: str
@@ -37,7 +37,7 @@ class Fatal:
 
 @dataclass(frozen=True, slots=True)
 class Unpriced:
-    """A meter cannot say what a device costs that would do. Nothing is said of whether the gang would fit."""
+    """A meter cannot price a matching device, so the search stops; whether the gang would fit is not known."""
 
     meter: MeterName
     error: str
@@ -48,14 +48,14 @@ class Unpriced:
 
 @dataclass(frozen=True, slots=True)
 class ParsedRequest:
-    """What makes a device do for a request. Two requests with equal asks may get each other's devices."""
+    """All that decides whether a device matches a request. Equal ones match the same devices."""
 
     device_class: str
     texts: Texts
     tolerations: tuple[Toleration, ...] = ()
     needs: Needs = ()
     inexact: bool = False
-    """Whether 1.36 adds its needs up wrongly."""
+    """Whether 1.36 adds up its needs wrongly."""
 
 
 class Mode(StrEnum):
@@ -69,8 +69,8 @@ class Mode(StrEnum):
 class Option:
     """One way to serve a request: the request itself, or one of its alternatives.
 
-    name: as results write it, `request` or `request/alternative`. count: how many devices; of no meaning in mode All.
-    admin: whether devices may be in use already. tolerations: as the request writes them, for its results.
+    name: as in results, `request` or `request/alternative`. count: how many devices; not used in mode All. admin:
+    whether it has admin access, so that devices may be in use already. tolerations: as written, for the results.
     """
 
     name: str
@@ -82,13 +82,13 @@ class Option:
 
     @property
     def plain(self) -> bool:
-        """Return whether it takes a known number of devices for itself."""
+        """Return whether it takes a fixed number of devices that are available."""
         return self.mode is Mode.EXACT and not self.admin
 
 
 @dataclass(frozen=True, slots=True)
 class RequestAlternatives:
-    """One request and the ways to serve it, in order of preference. listed: whether it has alternatives."""
+    """One request and its options in order of preference. listed: whether it is written as a list of alternatives."""
 
     name: str
     options: tuple[Option, ...]
@@ -96,13 +96,13 @@ class RequestAlternatives:
 
     @property
     def least(self) -> int:
-        """Return how many devices it takes at least, as far as that is known before looking at devices."""
+        """Return the least devices that it takes, as far as that is known without devices: 0 for mode All."""
         return min((option.count if option.mode is Mode.EXACT else 0 for option in self.options), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedClaim:
-    """All that one claim asks for. Claims with equal asks are interchangeable."""
+    """All that one claim requests. Equal ones are interchangeable."""
 
     requests: tuple[RequestAlternatives, ...] = ()
     rules: tuple[Rule, ...] = ()
@@ -114,7 +114,7 @@ Refusal = Fatal | Unpriced
 def parse(
     spec: ClaimSpec, classes: Mapping[str, DeviceClass], where: str, profile: SchedulerProfile
 ) -> ParsedClaim | Fatal:
-    """Return what a claim asks for. where: how messages call the claim."""
+    """Return a claim's requests and constraints, parsed. where: the name of the claim in messages."""
     requests: list[RequestAlternatives] = []
     for request in spec.requests:
         found = _request(request, classes, where, profile)
@@ -139,12 +139,12 @@ def attributes(claims: Iterable[ParsedClaim]) -> tuple[str, ...]:
 
 
 def parsed_requests(claims: Iterable[ParsedClaim]) -> tuple[ParsedRequest, ...]:
-    """Return the different asks of these claims, in order of first use."""
+    """Return the distinct parsed requests of these claims, in order of first use."""
     return tuple(dict.fromkeys(option.parsed for option in options(claims)))
 
 
 def options(claims: Iterable[ParsedClaim]) -> Iterable[Option]:
-    """Yield every way in which some request of these claims may be served."""
+    """Yield every option of every request of these claims."""
     return (option for claim in claims for request in claim.requests for option in request.options)
 
 
@@ -187,7 +187,7 @@ def _option(
 
 
 def _disabled(option: DeviceRequest, profile: SchedulerProfile) -> str | None:
-    """Return what the option asks for while its feature gate is off."""
+    """Return which field of the option needs a feature gate that is off; None if there is none."""
     features = profile.features
     if option.capacity is not None and not features.consumable_capacity:
         return "asks for capacity, but the gate DRAConsumableCapacity is off"

@@ -1,3 +1,3 @@
-"""The frozen state of the cluster that a gang is planned against."""
+"""The frozen cluster state that gangs are planned against."""
 
 __all__ = ["cluster_state", "incremental", "simulation", "virtual_time", "what_if"]

@@ -1,7 +1,7 @@
-"""What allocation reads of the cluster, frozen: nodes, what each of them sees, classes, and what is in use.
+"""The frozen state of the cluster that allocation reads: nodes with the devices they see, classes, and what is in use.
 
-`of` makes it from a snapshot and the ledger's open placements. A planned device counts as taken until the allocation
-that really happened is seen, and so does a planned pod's place on its node.
+`build` makes it from a snapshot and the ledger's open placements. A planned device counts as taken until the real
+allocation is observed, and so do a planned pod's resources on its node.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ from admission.dra.state.incremental import IncrementalUsage, UsageTotals
 K = TypeVar("K")
 Nodes = frozenset[NodeName]
 Left = Mapping[NodeName, Mapping[str, int] | None]
-"""What is left of each node's allocatable resources; None for a node that limits nothing."""
+"""What is left of each node's allocatable resources; None for a node that has no limits."""
 
 
 READ = ("profile", "nodes", "classes", "taken", "shares", "left", "pinned", "users", "conflicted", "node_inventories")
@@ -42,7 +42,7 @@ READ = ("profile", "nodes", "classes", "taken", "shares", "left", "pinned", "use
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflicted:
-    """A planned claim that cannot get its devices any more: another claim has some. `nominated` looks further."""
+    """A planned claim that cannot get its devices, since another claim has some. `nominated` predicts what it gets."""
 
     claim: Claim
     node: NodeName
@@ -51,7 +51,7 @@ class Conflicted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingAllocation:
-    """A pod whose gate is open and whose claims kube-scheduler has still to allocate, as far as anybody has seen.
+    """A pod whose gate is open and whose claims are not yet observed as allocated by kube-scheduler.
 
     claims: in the pod's order. devices: what is booked for each of them. gang: of the pod.
     """
@@ -68,7 +68,7 @@ class ClusterState:
     profile: of the kube-scheduler that decides there. taken: allocated or planned devices, with their holder. shares:
     of devices that several claims may use. pinned: by `key_of`, planned claims not yet seen allocated, with the
     nodes of their waiting pods. users: by claim UID, the pods of the gang that use it. conflicted: planned claims whose
-    devices went to other claims. awaited: by node, in the order of opened gates, pods whose planned claims are pending.
+    devices went to other claims. pending: by node, in the order of opened gates, pods whose planned claims are pending.
     is_simulated: whether less is in use than in the cluster. simulation: name of a series of similar simulated states;
     empty for the observed one. slices, tainted, sources: inputs of the rest, for the next state; None while use that
     depends on slices is planned but not seen. kept: results per claim and node. token: identity of this state.
@@ -96,12 +96,12 @@ class ClusterState:
     journal: ChangeLog = field(default_factory=ChangeLog, init=False)
     place: int = field(default=0, init=False)
     passing: dict[Hashable, Nodes] = field(default_factory=dict, init=False)
-    """What `node_filters` has found of these nodes."""
+    """Results of `node_filters` for these nodes."""
     _vanished: frozenset[PoolId] | None = field(default=None, init=False)
 
     @property
     def vanished(self) -> frozenset[PoolId]:
-        """Return the pools of which a device is in use that no slice has any more; only counters make that matter."""
+        """Return the pools with a device in use that is in no slice any more; empty if no pool has counters."""
         found = self._vanished
         if found is None:
             slices = self.slices if self.slices is not None and self.slices.has_counters else None
@@ -113,7 +113,7 @@ class ClusterState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sources:
-    """What the use of devices and nodes was found from."""
+    """The inputs from which the use of devices and nodes was counted."""
 
     nodes: Mapping[NodeName, Node]
     pods: Mapping[Uid, Pod]
@@ -140,10 +140,10 @@ def build(
     before: ClusterState | None = None,
     claims: Mapping[Uid, Claim] | None = None,
 ) -> ClusterState:
-    """Return the cluster state of a snapshot and of what the ledger has open.
+    """Return the cluster state of a snapshot and the ledger's open placements.
 
-    before: the cluster state of an earlier cycle; what did not change is taken from it. claims: `extended.index_claims`
-    of the snapshot, if somebody has it.
+    before: the cluster state of an earlier cycle; what did not change is taken from it. claims: the result of
+    `extended_resources.index_claims`, if the caller has it.
     """
     profile = profile or SchedulerProfile()
     before = before if before is not None and before.profile == profile else None
@@ -192,7 +192,7 @@ def build(
 def _laid_out(
     snapshot: Snapshot, tainted: TaintedSlices, profile: SchedulerProfile, before: ClusterState | None
 ) -> tuple[Slices, Mapping[NodeName, NodeInventory]]:
-    """Return the slices, and what every node sees; those of the cluster state before, where they are the same."""
+    """Return the slices and the inventory of every node; the same objects as before if nothing changed."""
     known = before.slices if before is not None and before.tainted is tainted else None
     if before is not None and known is not None and before.nodes is snapshot.nodes:
         return known, before.node_inventories
@@ -201,9 +201,9 @@ def _laid_out(
 
 
 def changed(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName] | None:
-    """Return the nodes of which devices, the use of them or room changed between two cluster states; None for all.
+    """Return the nodes whose devices, their use or resources changed between two cluster states; None for all.
 
-    They are just these where the second is the last that came from the first, else there may be more.
+    The answer is exact if the second state is the last that followed from the first; else it may have more nodes.
     """
     if before.profile != cluster.profile:
         return None
@@ -214,12 +214,12 @@ def changed(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName] 
 
 
 def key_of(claim: Claim) -> Uid:
-    """Return what tells claims apart: the UID, or the name of a claim that has none, as manifests read offline."""
+    """Return the key of a claim: its UID, or its namespaced name if it has none, as in manifests read offline."""
     return claim.meta.uid or Uid(claim.meta.key)
 
 
 def same(left: ClusterState, right: ClusterState) -> bool:
-    """Return whether the allocator would see no difference. Nodes and inventories that were taken over cost nothing."""
+    """Return whether the allocator sees no difference. Identical objects are not compared."""
     if left is right:
         return True
     pairs = ((getattr(left, name), getattr(right, name)) for name in READ)
@@ -235,7 +235,7 @@ def granted(
 ) -> ClusterState:
     """Return the cluster state after a plan was granted in this cycle.
 
-    pods: those of the plan, by UID. claims: those that each of them uses, by the pod's UID.
+    pods: those of the plan, by UID. claims: by pod UID, the claims that the pod uses.
     """
     claims = claims or {}
     use = _Use.from_cluster(cluster)
@@ -255,7 +255,7 @@ def granted(
 
 
 def also(cluster: ClusterState, given: Iterable[DeviceUse], holder: Holder) -> ClusterState:
-    """Return the cluster state with more in use."""
+    """Return the cluster state with more devices in use."""
     use = _Use.from_cluster(cluster)
     use.add(given, holder)
     return follow(cluster, use.on(cluster), seeing(cluster, use.added))
@@ -267,14 +267,14 @@ def using(
     left: Left,
     where: Nodes,
 ) -> ClusterState:
-    """Return the state with just these devices in use, taken and shared. where: all nodes of which that differs."""
+    """Return the state with exactly these devices in use, taken and shared. where: all nodes where that differs."""
     after = replace(cluster, taken=use[0], shares=use[1], left=left)
     after.passing.update(cluster.passing)
     return follow(cluster, after, where)
 
 
 def follow(before: ClusterState, cluster: ClusterState, nodes: frozenset[NodeName]) -> ClusterState:
-    """Note in a cluster state that was just made from which one it came, and where it differs; return it."""
+    """Record in a new cluster state from which one it follows, and on which nodes it differs; return it."""
     journal = before.journal if before.place == before.journal.steps else before.journal.branch(before.place)
     journal.add(nodes)
     object.__setattr__(cluster, "journal", journal)
@@ -292,11 +292,11 @@ class _Use:
 
     @classmethod
     def from_cluster(cls, cluster: ClusterState) -> Self:
-        """Return a copy of what is in use in a cluster state."""
+        """Return a copy of the devices in use in a cluster state."""
         return cls(dict(cluster.taken), {device: list(shares) for device, shares in cluster.shares.items()})
 
     def on(self, cluster: ClusterState) -> ClusterState:
-        """Return a cluster state with just this in use."""
+        """Return a cluster state with exactly these devices in use."""
         shares = {device: tuple(found) for device, found in self.shares.items()}
         return replace(cluster, taken=self.taken, shares=shares)
 
@@ -309,7 +309,7 @@ class _Use:
                 self.taken[each.device] = holder
 
     def leaves(self, uses: Sequence[DeviceUse], slices: Slices) -> bool:
-        """Return whether all of this can be had beside what is in use."""
+        """Return whether all of these uses fit beside those in use."""
         if any(each.device in self.taken for each in uses):
             return False
         for each in uses:
@@ -326,7 +326,7 @@ class _Use:
         return all(sum(share.get(name, 0) for share in wanted) <= one.value for name, one in device.capacity.items())
 
     def _has_counters(self, counter_set: SharedCounters | None, given: Collection[DeviceId]) -> bool:
-        # What draws nothing, or is shared and in use already, is given even where more is drawn than there is.
+        # A device that draws nothing, or has shares already, is given even if counters are overdrawn.
         if counter_set is None or not any(
             device in counter_set.draws and device not in self.shares for device in given
         ):
@@ -350,7 +350,7 @@ def seeing(cluster: ClusterState, devices: Iterable[DeviceId], pools: Iterable[P
 
 
 def _differing(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName]:
-    """Return the nodes of which something differs, by comparing everything; who has a device is told to people."""
+    """Return the nodes that differ, by full comparison. Holders count too, since messages name them."""
     devices = _changed(before.taken, cluster.taken)
     devices |= {device for device in before.taken if device not in cluster.taken}
     if cluster.shares or before.shares:
@@ -362,7 +362,7 @@ def _differing(before: ClusterState, cluster: ClusterState) -> frozenset[NodeNam
 def _following(
     before: ClusterState | None, cluster: ClusterState, counted: UsageTotals, planned: Collection[DeviceId]
 ) -> ClusterState:
-    """Note where a state differs from the one before it. planned: the devices in use in it beside what was counted."""
+    """Record where a state differs from the one before. planned: the devices in use in addition to the counts."""
     kept, known = cluster.kept, cluster.kept.planned
     is_next = before is not None and counted.follows is before.token
     kept.counted_for, kept.planned = cluster.token, planned
@@ -376,7 +376,7 @@ def _following(
 def _moved(
     before: ClusterState, cluster: ClusterState, devices: Collection[DeviceId], nodes: Collection[NodeName]
 ) -> frozenset[NodeName]:
-    """Return the same, where all devices and nodes are known of which anything may differ."""
+    """Return the nodes that differ, given all devices and nodes that may differ."""
     differing = {one for one in devices if before.taken.get(one) != cluster.taken.get(one)}
     if cluster.shares or before.shares:
         differing |= {one for one in devices if before.shares.get(one) != cluster.shares.get(one)}
@@ -385,7 +385,7 @@ def _moved(
 
 
 def _changed(before: Mapping[K, object], now: Mapping[K, object]) -> set[K]:
-    """Return what has another value than before."""
+    """Return the keys whose value is new or not equal to the one before."""
     known = before.get
     same = before is now
     return set() if same else {k for k, value in now.items() if (old := known(k)) is not value and old != value}
@@ -398,7 +398,7 @@ def _shelved(before: ClusterState | None) -> NodeIndex | None:
 
 
 def _reshelved(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName]:
-    """Return the nodes that see other devices, or pools of which a device in use has come or gone."""
+    """Return the nodes that see other devices, or a pool that began or ceased to be `vanished`."""
     nodes = changed_keys(before.node_inventories, cluster.node_inventories)
     return frozenset(nodes) | seeing(cluster, (), before.vanished ^ cluster.vanished)
 
@@ -411,10 +411,10 @@ def _add_planned(  # noqa: PLR0917 - what a plan was made of
     slices: Slices,
     features: Features,
 ) -> tuple[Conflicted, ...]:
-    """Add the devices of claims that are planned and not allocated yet; return the claims whose devices are gone.
+    """Add the devices of claims that are planned and not yet allocated; return the claims whose devices are taken.
 
     kube-scheduler takes pods of one node in its own order, so one may be given the device that another was planned on,
-    the rest of a shared device, or the last of a counter that the planned device needs as well.
+    the rest of a shared device, or the rest of a counter that the planned device needs.
     """
     conflicted: list[Conflicted] = []
     for placement in placements:
@@ -434,7 +434,7 @@ def _add_planned(  # noqa: PLR0917 - what a plan was made of
 
 
 def _unmade(snapshot: Snapshot, placements: Iterable[Placement], seen: Collection[Uid]) -> Iterable[Claim]:
-    """Yield the claims for extended resources that kube-scheduler has still to make for granted pods."""
+    """Yield the claims for extended resources that kube-scheduler has still to create for granted pods."""
     held = (uid for placement in placements for uid in placement.holdings)
     unmade = {uid for uid in held if names.is_extended_claim(uid) and uid not in seen}
     if not unmade:
@@ -453,7 +453,7 @@ def _unmade(snapshot: Snapshot, placements: Iterable[Placement], seen: Collectio
 def _pinned(
     placements: Iterable[Placement], unseen: Iterable[Placement], claims: Mapping[Uid, Claim]
 ) -> dict[Uid, frozenset[NodeName]]:
-    """Return where pods wait for claims that will be allocated there, whichever gang pays for them."""
+    """Return, by unallocated planned claim, the nodes of the pods that use it, whichever gang pays for it."""
     found: dict[Uid, frozenset[NodeName]] = {}
     open_ = {uid for placement in unseen for uid in placement.holdings if not _seen(claims.get(uid))}
     for placement in placements if open_ else ():
@@ -467,10 +467,10 @@ def _pinned(
 def _pending(
     snapshot: Snapshot, placements: Iterable[Placement], claims: Mapping[Uid, Claim], conflicted: Iterable[Conflicted]
 ) -> dict[NodeName, tuple[PendingAllocation, ...]]:
-    """Return the pods that kube-scheduler knows of, and whose claims it has still to allocate, by node.
+    """Return, by node, the pods that kube-scheduler may schedule now and whose claims it has still to allocate.
 
-    A gated pod is none of these: what is booked for it stays so until its gate is opened. A claim that several pods
-    wait for comes with the first of them.
+    A gated pod is left out: kube-scheduler does not allocate for it. A claim that several pods wait for is with the
+    first of them.
     """
     found: dict[NodeName, list[PendingAllocation]] = {}
     known = {key_of(one.claim) for one in conflicted}

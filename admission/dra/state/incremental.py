@@ -1,7 +1,7 @@
-"""What claims, pods and placements come to, kept from state to state, so that only what changed is counted again.
+"""The usage by claims, pods and placements, kept between cluster states so that only what changed is counted again.
 
-A cluster state is made again for every claim and pod that changes, from tens of thousands that did not. What changed is
-found by the identity of the objects, which never change themselves.
+A cluster state is built after every change of a claim or pod, while tens of thousands are unchanged. Changes are found
+by the identity of the objects, which are immutable.
 """
 
 import operator
@@ -23,16 +23,16 @@ from admission.dra.requests.device_use import DeviceUse, Holder, Shared
 
 
 class Users:
-    """The pods with a seat that use a claim, as the books were the last time."""
+    """The pods with a slot in the ledger that use each claim; counted again only for gangs whose placement changed."""
 
     def __init__(self) -> None:
         self._placements: Mapping[GangUid, Placement] = {}
         self._seats: dict[Uid, dict[tuple[GangUid, Uid], None]] = {}
-        """By the UIDs of claims, the seats, by gang and pod."""
+        """By claim UID, the pods that use it, with their gangs; a dict serves as an ordered set."""
         self._users: Mapping[Uid, frozenset[Uid]] = {}
 
     def update(self, placements: Mapping[GangUid, Placement]) -> Mapping[Uid, frozenset[Uid]]:
-        """Return the users of every claim, by its UID; of a claim that has the same ones as before the same object."""
+        """Return the users of every claim, by its UID; unchanged sets are the same objects as before."""
         gangs, before, self._placements = changed(self._placements, placements), self._placements, placements
         uids: set[Uid] = set()
         for gang, pod, uid in _uses(before[gang] for gang in gangs if gang in before):
@@ -52,7 +52,7 @@ class Users:
 
 
 def _uses(placements: Iterable[Placement]) -> Iterator[tuple[GangUid, Uid, Uid]]:
-    """Yield gang, pod and claim wherever a pod with a seat uses a claim."""
+    """Yield gang, pod and claim for every claim that a placed pod uses."""
     for placement in placements:
         for seat in placement.seats.values():
             for uid in seat.claims:
@@ -60,7 +60,7 @@ def _uses(placements: Iterable[Placement]) -> Iterator[tuple[GangUid, Uid, Uid]]
 
 
 def _same(known: frozenset[Uid] | None, pods: Sequence[Uid]) -> frozenset[Uid]:
-    """Return the pods as a set; that of before, where it is the same."""
+    """Return the pods as a set; the known one if it is equal."""
     found = frozenset(pods)
     return known if known is not None and known == found else found
 
@@ -69,13 +69,12 @@ _Left = Mapping[str, int] | None
 
 
 class UsageTotals(NamedTuple):
-    """What a cluster state is made of. None of it changes any more; what is as it was is the same object.
+    """The inputs of a cluster state. They are immutable; what did not change is the same object as before.
 
     taken and shares: devices of allocated claims. left: what is left of each node's allocatable resources beside bound,
-    unfinished pods, and granted pods that are not bound yet. users: of every claim, by its UID, the pods that have a
-    seat and use it. unseen: the placements with a claim that is not seen allocated. devices and nodes: those of which
-    anything of this may be otherwise than when it was counted before; None for all. follows: the token of the cluster
-    state that was made of what was counted before, if it was.
+    unfinished pods, and granted pods that are not bound yet. users: by claim UID, the placed pods that use the claim.
+    unseen: the placements with a claim not yet observed as allocated. devices and nodes: those whose usage may differ
+    from the count before; None for all. follows: the token of the cluster state built from the count before, if any.
     """
 
     taken: Mapping[DeviceId, Holder]
@@ -89,7 +88,7 @@ class UsageTotals(NamedTuple):
 
 
 class _Allocated(NamedTuple):
-    """A claim that is allocated, and what it takes."""
+    """An allocated claim, its device uses and their holder."""
 
     claim: Claim
     uses: tuple[DeviceUse, ...]
@@ -97,7 +96,7 @@ class _Allocated(NamedTuple):
 
 
 class _Changes(NamedTuple):
-    """The placements that came, went or were replaced, as they were and as they are."""
+    """The placements that were added, removed or replaced, before and now."""
 
     gangs: Sequence[GangUid]
     before: Sequence[Placement]
@@ -105,22 +104,22 @@ class _Changes(NamedTuple):
 
 
 class _Seen:
-    """Who pays for claims, and which of those are seen allocated."""
+    """The gangs that pay for claims, and the placements whose claims are not all observed as allocated."""
 
     def __init__(self) -> None:
         self._held: dict[Uid, Placement] = {}
-        """The placement that pays for a claim, by what the books call the claim."""
+        """The placement that pays for a claim, by the claim's UID in the ledger."""
         self._made: dict[Uid, GangUid] = {}
-        """Those of claims that go by their pods in the books: which claims these are may change with any claim."""
+        """The gangs of claims for extended resources, which the ledger names by pod: any new claim may be one."""
         self.payers: dict[Uid, str] = {}
-        """The gangs that pay for claims, by the UIDs of the claims."""
+        """The gangs that pay for claims, by the claims' real UIDs."""
         self._made_payers: dict[Uid, str] = {}
-        """Those of claims that go by their pods."""
+        """The part of `payers` for claims that the ledger names by pod."""
         self._doubtful: set[GangUid] = set()
         self._unseen: set[GangUid] = set()
 
     def refresh(self, changes: _Changes, renewed: Iterable[Claim], by_uid: Mapping[Uid, Claim]) -> set[str]:
-        """Return the names of the claims for which another client pays now."""
+        """Return the keys of the claims whose paying gang has changed."""
         uids = {uid for placement in (*changes.before, *changes.now) for uid in placement.holdings}
         for placement in changes.before:
             for uid in placement.holdings:
@@ -147,7 +146,7 @@ class _Seen:
         return {by_uid[uid].meta.key for uid in different if uid in by_uid}
 
     def unseen(self, placements: Mapping[GangUid, Placement], by_uid: Mapping[Uid, Claim]) -> list[Placement]:
-        """Return the placements with a claim that is not seen allocated, in their order."""
+        """Return the placements with a claim that is not observed as allocated, in their order."""
         for gang in self._doubtful:
             placement = placements.get(gang)
             if placement is None or all(_is_allocated(by_uid.get(uid)) for uid in placement.holdings):
@@ -165,15 +164,15 @@ class _Devices:
         self._allocated: dict[str, _Allocated] = {}
         self._taken: dict[DeviceId, Holder] = {}
         self._is_plain = True
-        """Whether no device is shared, or in use twice: then what one claim takes can be counted for itself."""
+        """Whether no device is shared or in use twice: then each claim can be counted alone."""
         self._features: Features | None = None
         self.moved: set[DeviceId] | None = None
-        """The devices of which the use may be another one than before; None for all."""
+        """The devices whose use may have changed; None for all."""
 
     def refresh(
         self, claims: Mapping[str, Claim], keys: Iterable[str], payers: Mapping[Uid, str], features: Features
     ) -> tuple[Mapping[DeviceId, Holder], Mapping[DeviceId, Sequence[Shared]]]:
-        """Return what is taken, and what is shared. keys: of the claims that changed, or for which others pay."""
+        """Return what is taken, and what is shared. keys: of the claims that changed, or whose payer did."""
         if features != self._features:
             self._allocated.clear()
             self._taken, self._is_plain, self._features, keys = {}, True, features, claims
@@ -206,7 +205,7 @@ class _Devices:
     def _recounted(
         self, claims: Iterable[str]
     ) -> tuple[Mapping[DeviceId, Holder], Mapping[DeviceId, Sequence[Shared]]]:
-        """Count everything, in the order of the claims, of which the last is right."""
+        """Count everything in the order of the claims; the last claim on a device is its holder."""
         taken: dict[DeviceId, Holder] = {}
         shares: dict[DeviceId, list[Shared]] = {}
         self._is_plain = True
@@ -221,21 +220,21 @@ class _Devices:
         return taken, shares
 
 
-class _Rooms:
-    """What pods leave of nodes."""
+class _NodeCapacities:
+    """The resources that pods leave on nodes."""
 
     def __init__(self) -> None:
         self._nodes: Mapping[NodeName, Node] = {}
         self._pods: Mapping[Uid, Pod] = {}
         self._seats: dict[Uid, dict[GangUid, NodeName]] = {}
-        """The nodes on which pods were granted a place."""
+        """By pod, the nodes granted to it in the ledger, by gang."""
         self._places: dict[Uid, tuple[NodeName, ...]] = {}
-        """Where pods count."""
+        """By pod, the nodes on which its requests count."""
         self._there: dict[NodeName, dict[Uid, int]] = {}
-        """How often each pod counts on a node."""
+        """By node, how often each pod counts there."""
         self._left: Mapping[NodeName, _Left] = {}
         self.moved: set[NodeName] = set()
-        """The nodes of which what is left may be something else than before."""
+        """The nodes whose resources left may have changed."""
 
     def refresh(
         self, nodes: Mapping[NodeName, Node], pods: Mapping[Uid, Pod], changes: _Changes
@@ -264,7 +263,7 @@ class _Rooms:
                 yield seat.pod_uid
 
     def _move(self, uid: Uid, pod: Pod | None) -> tuple[NodeName, ...]:
-        """Count a pod where it is now; return all nodes of which that changes anything."""
+        """Count a pod where it is now; return the nodes where it counted before and where it counts now."""
         places: tuple[NodeName, ...] = ()
         if pod is not None and not pod.finished:
             places = (pod.node,) if pod.node else tuple(self._seats.get(uid, {}).values())
@@ -288,33 +287,33 @@ class _Rooms:
 
 @dataclass(slots=True, eq=False)
 class IncrementalUsage:
-    """What was counted for the last cluster state of a profile. Not for two threads at once."""
+    """The counts for the last cluster state of a profile. Not thread-safe."""
 
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
     _claims: Mapping[str, Claim] = field(default_factory=dict)
     _seen: _Seen = field(default_factory=_Seen)
     _devices: _Devices = field(default_factory=_Devices)
-    _bounds: _Rooms = field(default_factory=_Rooms)
+    _bounds: _NodeCapacities = field(default_factory=_NodeCapacities)
     _users: Users = field(default_factory=Users)
     counted_for: object = None
-    """The token of the cluster state that was made of it."""
+    """The token of the cluster state that was built from the counts."""
     planned: Collection[DeviceId] = ()
-    """The devices that are in use in that cluster state beside it."""
+    """The devices in use in that cluster state in addition to the counts."""
 
     def count(
         self, snapshot: Snapshot, placements: Sequence[Placement], by_uid: Mapping[Uid, Claim], features: Features
     ) -> UsageTotals:
-        """Count what a snapshot and the placements come to. by_uid: `extended.index_claims` of the snapshot."""
+        """Count the usage in a snapshot and placements. by_uid: `extended_resources.index_claims` of the snapshot."""
         try:
             return self._counted(snapshot, placements, by_uid, features)
         except BaseException:
-            # What is half counted is no ground to count on.
+            # A partial count cannot be continued: the next one starts from nothing.
             self._forget()
             raise
 
     def _forget(self) -> None:
         self._placements, self._claims, self.counted_for = {}, {}, None
-        self._seen, self._devices, self._bounds, self._users = _Seen(), _Devices(), _Rooms(), Users()
+        self._seen, self._devices, self._bounds, self._users = _Seen(), _Devices(), _NodeCapacities(), Users()
 
     def _counted(
         self, snapshot: Snapshot, placements: Sequence[Placement], by_uid: Mapping[Uid, Claim], features: Features
@@ -346,7 +345,7 @@ class IncrementalUsage:
 
 
 def less(left: _Left, requests: Resources) -> _Left:
-    """Return what is left of a node's resources beside a pod."""
+    """Return what is left of a node's resources after a pod's requests."""
     if left is None:
         return None
     return {resource: amount - requests.get(resource, 0) for resource, amount in left.items()}

@@ -1,7 +1,7 @@
-"""Cluster states as they will be, or as they must not be disturbed: some have gone, and others have come.
+"""Simulated cluster states: the observed one without the usage of some gangs, and with that of others.
 
-For reservations in time (`backfill.policy`): what a gang may have when those who run have ended, and what is left now
-for those who would still run then. Nothing here knows of times: the caller says who has gone and who has come.
+For reservations in time (`backfill.policy`): what a gang gets when running gangs have ended, and what is left now for
+gangs that would still run then. Times are not known here: the caller passes which gangs have ended and which start.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,16 +16,16 @@ from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 
 Room = Mapping[NodeName, Mapping[str, int] | None]
-"""What is left on nodes; None for a node that limits nothing."""
+"""What is left of each node's resources; None for a node that limits nothing."""
 
 _Sums = dict[NodeName, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Interval:
-    """A gang that is there now: its devices are those of which it is the holder. requests: of each of its pods.
+    """A gang that runs now: its devices are those of which it is the holder. requests: of each of its pods.
 
-    devices: the same, as far as the caller knows them all; None where the cluster state is to be looked at.
+    devices: all of them, if the caller knows them; None to read them from the cluster state.
     """
 
     gang: str
@@ -35,9 +35,9 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Arrival:
-    """A gang that is to come: its devices, and the requests of its pods.
+    """A gang that starts later: its devices, and the requests of its pods.
 
-    room: what is left beside it on its nodes, by the time that it is there.
+    room: what is left beside it on its nodes when it has started.
     """
 
     gang: str
@@ -51,7 +51,7 @@ Part = Interval | Arrival
 
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """What was imagined last, and from what. sums: what those who have gone and come give back on each node."""
+    """The last simulated state and its inputs. sums: what the parts give back on each node in total."""
 
     now: ClusterState
     parts: Mapping[Part, int]
@@ -61,11 +61,10 @@ class _Last:
 
 @dataclass(slots=True)
 class Simulation:
-    """Imagines one cluster state after the other, each from the one that is now.
+    """Builds successive simulated states, each from the observed one.
 
-    A cluster state costs what has changed since the last one: of what is in use it is a view, as long as devices are
-    not shared. realm: tells its cluster states from others, so that what is remembered of nodes from cluster state to
-    cluster state stays apart.
+    A state costs what has changed since the last one: the usage of exclusive devices is a view, not a copy. simulation:
+    the name of its series of states, under which caches keep them apart from observed ones.
     """
 
     simulation: str
@@ -81,14 +80,14 @@ class Simulation:
         came: Iterable[Arrival] = (),
         kept: Iterable[Arrival] = (),
     ) -> ClusterState:
-        """Return what is left when some have gone, others have come, and what is kept for a third is out of reach.
+        """Return the state without `removed` gangs, with those of `came`, and with nothing of `kept` available.
 
-        A device that somebody has and another is to have is in use. Of a node with something kept there is left what
-        there is now, or what will be beside that, whichever is less.
+        A device that a running gang has and a later one will have is in use. On a node with kept resources, what is
+        left now or what will be left beside the kept gang counts, whichever is less.
         """
         removed, came, kept = tuple(removed), tuple(came), tuple(kept)
         names = frozenset([one.gang for one in removed])
-        # How often each part counts on its nodes: who has gone gives back, who has come takes, what is kept does not.
+        # The sign of each part's requests on its nodes: removed gangs give back, new ones take, kept ones do neither.
         parts: dict[Part, int] = {**dict.fromkeys(removed, 1), **dict.fromkeys(came, -1), **dict.fromkeys(kept, 0)}
         sums, differing = self._summed(parts)
         cluster = replace(
@@ -106,7 +105,7 @@ class Simulation:
         return cluster
 
     def _summed(self, parts: Mapping[Part, int]) -> tuple[_Sums, list[Part]]:
-        """Return what parts give back on each node, and the parts that count otherwise than the last time."""
+        """Return what parts give back on each node, and the parts whose sign differs from the last state."""
         before = self._last.parts if self._last is not None else {}
         sums = dict(self._last.sums) if self._last is not None else {}
         differing = [part for part, times in parts.items() if before.get(part) != times]
@@ -124,7 +123,7 @@ class Simulation:
         return sums, differing
 
     def _followed(self, now: ClusterState, differing: Iterable[Part], cluster: ClusterState) -> ClusterState:
-        """Note where a cluster state differs from the last one, as far as that is known."""
+        """Record in the change log where a state differs from the last one, if that is known; return the state."""
         last = self._last
         if last is None or last.now.nodes is not now.nodes:
             return cluster
@@ -140,7 +139,7 @@ class Simulation:
         return cluster_state.follow(last.cluster, cluster, frozenset(nodes))
 
     def _seeing(self, cluster: ClusterState, devices: Iterable[DeviceId]) -> Iterable[NodeName]:
-        """Return the nodes that see some devices."""
+        """Return the nodes that see these devices."""
         if self._seers is None or self._seers[0] is not cluster.node_inventories:
             found: dict[PoolId, list[NodeName]] = {}
             for name, node_inventory in cluster.node_inventories.items():
@@ -168,7 +167,7 @@ class Simulation:
 
 
 def _taken(arrivals: Iterable[Arrival]) -> dict[DeviceId, Holder]:
-    """Return the devices that some will have for themselves, the first of several who will have one."""
+    """Return the devices that gangs will have exclusively; of several gangs for one device the first."""
     found: dict[DeviceId, Holder] = {}
     for arrival in arrivals:
         holder = Holder(claim="", gang=arrival.gang)
@@ -181,7 +180,7 @@ def _taken(arrivals: Iterable[Arrival]) -> dict[DeviceId, Holder]:
 def _shares(
     now: ClusterState, removed: frozenset[str], arrivals: Iterable[Arrival]
 ) -> Mapping[DeviceId, tuple[Shared, ...]]:
-    """Return the shares of devices without those of some gangs, and with those of others."""
+    """Return the shares of devices without those of removed gangs, and with those of arrivals."""
     found: dict[DeviceId, tuple[Shared, ...]] = {}
     for device, shares in now.shares.items():
         left = tuple(share for share in shares if share.holder.gang not in removed)
@@ -196,7 +195,7 @@ def _shares(
 
 
 def _bounds(arrivals: Iterable[Arrival]) -> dict[NodeName, list[Mapping[str, int]]]:
-    """Return what is left on nodes beside some, as far as that is limited."""
+    """Return what is left on nodes beside each of these gangs, where it is limited."""
     found: dict[NodeName, list[Mapping[str, int]]] = {}
     for arrival in arrivals:
         for node, room in arrival.room.items():
@@ -206,13 +205,13 @@ def _bounds(arrivals: Iterable[Arrival]) -> dict[NodeName, list[Mapping[str, int
 
 
 Amounts = Mapping[str, int]
-"""What there is of each resource."""
+"""The amount of each resource."""
 
 
 class SimulatedUsage(Mapping[DeviceId, Holder]):
-    """The devices that somebody has when some gangs have gone and others have come.
+    """The devices in use without some gangs and with others: a view, so that nothing is copied.
 
-    Where both a gang that stays and one that comes have a device, the one that stays does.
+    If a gang that stays and one that comes both have a device, its holder is the one that stays.
     """
 
     __slots__ = ("_came", "_now", "_removed")
@@ -241,12 +240,12 @@ class SimulatedUsage(Mapping[DeviceId, Holder]):
         return sum(1 for _ in self)
 
     def __bool__(self) -> bool:
-        """Return whether anything may be in use: whoever asks that wants to know whether to look at all."""
+        """Return whether a device may be in use; not exact, so that it costs nothing: it only saves look-ups."""
         return bool(self._now) or bool(self._came)
 
 
 class SimulatedResources(Mapping[NodeName, Amounts | None]):
-    """What is left of nodes: what is left now and what is given back, but no more than what is left beside others."""
+    """The resources left: those left now plus those given back, but no more than the bounds of kept gangs. A view."""
 
     __slots__ = ("_bounds", "_more", "_now")
 

@@ -1,7 +1,7 @@
-"""Who comes and goes in a state that nobody watches: the devices and the room on nodes that gangs have while they run.
+"""The cluster state of a simulated cluster, in which gangs take and give back devices and node resources.
 
-For `muster simulate --arrivals`, where a cluster is played and each change of it is known. A cluster state that is made
-so is what `worlds.of` would make of a snapshot in which all claims are allocated and all pods bound.
+For `muster simulate --arrivals`, where every change is known. The state equals the one that `cluster_state.build` makes
+of a snapshot in which all claims are allocated and all pods bound.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,23 +18,23 @@ from admission.dra.state.cluster_state import ClusterState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningGang:
-    """What a gang has while it runs: the devices of its claims, and the requests of each of its pods."""
+    """What a gang uses while it runs: the devices of its claims, and the requests of each of its pods."""
 
     uses: tuple[tuple[Holder, tuple[DeviceUse, ...]], ...] = ()
     requests: tuple[tuple[NodeName, Resources], ...] = ()
 
     @property
     def devices(self) -> int:
-        """Return how many devices it has; a share of one counts as one."""
+        """Return how many devices it uses; a share counts as one."""
         return sum(len(taken) for _, taken in self.uses)
 
 
 @dataclass(slots=True)
 class VirtualCluster:
-    """Makes one cluster state after the other of the same nodes and slices.
+    """Builds successive cluster states of the same nodes and slices.
 
-    They share what they say of the use of devices and nodes, so that a change costs no more than what changes: only the
-    last one is to be looked at. Of those before it may be asked where they differ, which their journal knows.
+    The states share their mappings of usage, so that a change costs no more than what changes. So only the last state
+    may be read. Of earlier states only `cluster_state.changed` may be asked, which reads their change log.
     """
 
     cluster: ClusterState
@@ -54,7 +54,7 @@ class VirtualCluster:
         self._seers = {pool: tuple(nodes) for pool, nodes in seers.items()}
 
     def move(self, *, came: Iterable[RunningGang] = (), went: Iterable[RunningGang] = ()) -> None:
-        """Let some come, and others, who came before, go."""
+        """Add the usage of some gangs, and remove that of others, which were added before."""
         taken, shares, left = self._taken, self._shares, self._left
         where: set[NodeName] = set()
         for running_gang, times in (*((one, -1) for one in went), *((one, 1) for one in came)):
@@ -77,7 +77,7 @@ def _put(
     holder: Holder,
     times: int,
 ) -> None:
-    """Note that a device, or a share of it, is in use, or is not any more."""
+    """Add the use of a device, or of a share of it, if times is 1; remove it if -1."""
     device = use.device
     if not use.shared:
         if times > 0:

@@ -1,4 +1,4 @@
-"""What would be: the cluster state without some who use it, and with others in it whose claims wait still."""
+"""What-if variants of a cluster state: without the usage of some gangs, or with more in use."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
@@ -14,10 +14,10 @@ from admission.dra.state.cluster_state import ClusterState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belongings:
-    """What is free once a gang has gone.
+    """What becomes free when a gang is removed.
 
-    claims: `namespace/name` of those that give their devices back, and their UIDs as cluster states know them. pods:
-    that use claims. room: the requests of each pod, on its node.
+    claims: `namespace/name` of those whose devices become free. uids: of the same, by `key_of`. pods: those that use
+    claims. room: the requests of each pod, on its node.
     """
 
     claims: frozenset[str] = frozenset()
@@ -27,7 +27,7 @@ class Belongings:
 
 
 def without(cluster: ClusterState, *, keep: Collection[DeviceId] = ()) -> ClusterState:
-    """Return the same cluster with nothing in use but the devices to keep."""
+    """Return the cluster state with nothing in use but the devices to keep."""
     return replace(
         cluster,
         is_simulated=True,
@@ -38,7 +38,7 @@ def without(cluster: ClusterState, *, keep: Collection[DeviceId] = ()) -> Cluste
 
 
 def without_devices(cluster: ClusterState, removed: Iterable[Belongings]) -> ClusterState:
-    """Return the cluster state in which some have given everything back."""
+    """Return the cluster state in which the removed gangs have given everything back."""
     parts = [*removed]
     if not parts:
         return cluster
@@ -70,7 +70,7 @@ def with_devices(
     room: Iterable[tuple[NodeName, Resources]],
     given: Iterable[tuple[Holder, Iterable[DeviceUse]]],
 ) -> ClusterState:
-    """Return the cluster state with more in use: room on nodes, and devices, by whom."""
+    """Return the cluster state with more in use. room: requests on nodes. given: devices, by holder."""
     left = dict(cluster.left)
     for node, requests in room:
         before = left.get(node)
@@ -95,7 +95,7 @@ def with_devices(
 
 
 def _without_users(cluster: ClusterState, uids: frozenset[Uid], pods: frozenset[Uid]) -> ClusterState:
-    """Return the cluster state in which nobody waits for these claims, and these pods use none."""
+    """Return the cluster state in which no pod waits for these claims, and these pods use no claim."""
     return replace(
         cluster,
         pinned={uid: nodes for uid, nodes in cluster.pinned.items() if uid not in uids},

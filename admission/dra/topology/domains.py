@@ -1,8 +1,11 @@
-"""Domains of a topology: the nodes that have one value of a label, as those of a rack, a zone or an NVLink domain.
+"""The domains of a topology: nodes with the same value of a label, as those of a rack, a zone or an NVLink domain.
 
-A gang that shall be together is searched for in one domain after the other. Of domains that nothing tells apart one is
-enough. The budget goes round: every domain has a small part of it before one has more, so that a domain that is hard to
-judge does not keep the search from one that is easy. `subgroups` sees to what parts of the gang ask for.
+The search tries one domain after the other: the one that came nearest before, then those with the fewest free devices.
+Of domains with equal nodes only the first is searched, since the others have a plan if and only if it has.
+
+Bounded by the budget, which goes round: every domain has a 64th of it, then those without an answer an eighth, then all
+that is left; so a domain that is hard to search does not keep the search from an easy one. If a domain has no answer in
+the end, the answer is STEPS_ENDED; else every domain is proved to have no plan. `subgroups` places parts of the gang.
 """
 
 from collections import Counter
@@ -20,15 +23,15 @@ from admission.dra.requests.gang_request import Plan
 from admission.dra.state.cluster_state import ClusterState
 
 Search = Callable[[Gang, int], Plan | NoPlan]
-"""Places a gang, in so many steps at most."""
+"""Places a gang in at most so many steps."""
 
 Labels = tuple[str, ...]
-"""Of nodes: a domain has one value of each of them. None at all make the cluster one domain."""
+"""Node labels: a domain has one value of each. Without labels the cluster is one domain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A node to which some pod may go. likeness: equal for nodes that nothing tells apart."""
+    """A node to which some pod may go. likeness: equal for nodes that nothing the searches read tells apart."""
 
     name: NodeName
     signature: NodeState
@@ -36,15 +39,15 @@ class Seen:
 
 
 PARTS = (64, 8, 1)
-"""What part of the budget a domain has in the first round, in the second one, in the last one."""
+"""Divisors of the budget for one domain: in the first round, the second one and the last one."""
 
 _REPORTED = (Kind.FATAL, Kind.INFEASIBLE, Kind.UNPRICED, Kind.POOL_INCOMPLETE, Kind.OVER_QUOTA, Kind.NO_DOMAIN)
-"""Of what is found in several domains the last of these is told: what may still change, before what is proved."""
+"""Kinds of answers by rank: of the answers of several domains the one of the highest rank is reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """Nodes with one value of the labels, to which some pod may go. likeness: equal where all is equal."""
+    """Nodes with one value of the labels, to which some pod may go. likeness: equal for equal domains."""
 
     labels: Labels
     value: str
@@ -55,10 +58,10 @@ class Domain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Who is to be together: all pods of a gang, or of its subgroup of that name.
+    """The pods that have to be in one domain: all of a gang, or of its subgroup of that name.
 
-    inner: the labels of which parts of them have to be in one domain. colocated_with: the nodes of others of them.
-    first: the domain to look at before the others.
+    inner: the labels in whose domains parts of these pods have to be. colocated_with: the nodes where other pods of the
+    gang or subgroup are already. first: the domain to search before the others.
     """
 
     labels: Labels
@@ -74,19 +77,19 @@ class Scope:
 
     @property
     def them(self) -> str:
-        """Return who they are, for people."""
+        """Return the name of the gang or subgroup in messages."""
         return f"subgroup {self.subgroup}" if self.subgroup else "the gang"
 
 
 def seen(gang: Gang, cluster: ClusterState, *known: DeviceSignatures) -> list[Seen]:
-    """Return the nodes to which pods of a gang may go. known: all that they are searched by."""
+    """Return the nodes to which pods of a gang may go. known: the device signatures of all searches over them."""
     states = [SearchState(gang, cluster, device_signatures) for device_signatures in dict.fromkeys(known)]
     signatures = zip(*(state.signatures for state in states), strict=True)
     return [Seen(name, own[0], own) for name, own in zip(states[0].names, signatures, strict=True)]
 
 
 def build(scope: Scope, nodes: Iterable[Seen], cluster: ClusterState) -> list[Domain]:
-    """Return the domains among some nodes, those with the fewest free devices first: large ones are kept whole."""
+    """Return the domains among some nodes, those with the fewest free devices first, so that large ones stay whole."""
     members: dict[str, list[Seen]] = {}
     for node in nodes:
         value = value_of(cluster.nodes[node.name], scope.labels)
@@ -106,17 +109,17 @@ def build(scope: Scope, nodes: Iterable[Seen], cluster: ClusterState) -> list[Do
 
 
 def value_of(node: Node, labels: Labels) -> str | None:
-    """Return the domain of a node; None where it lacks one of the labels."""
+    """Return the domain of a node; None if it lacks one of the labels."""
     values = [node.meta.labels.get(label) for label in labels]
     known = [value for value in values if value is not None]
     return "/".join(known) if len(known) == len(values) else None
 
 
 def _likeness(nodes: Sequence[Seen], inner: Collection[Labels], cluster: ClusterState) -> Hashable:
-    """Return what is equal for domains that nothing tells apart.
+    """Return a key that is equal for equal domains.
 
-    Where parts of them matter, it is how many parts of which sort there are. Parts of several sorts may overlap in any
-    way, so that then every domain stands for itself.
+    Without inner labels it counts the domain's nodes by likeness; with one, its inner domains by their counted nodes.
+    Inner domains of several labels may overlap in any way, so then no two domains are equal.
     """
     if not inner:
         return counted(node.likeness for node in nodes)
@@ -130,21 +133,21 @@ def _likeness(nodes: Sequence[Seen], inner: Collection[Labels], cluster: Cluster
 
 
 def counted(things: Iterable[Hashable]) -> Hashable:
-    """Return things and how many there are of each, in no order."""
+    """Return how many there are of each thing, in no order."""
     return frozenset(Counter(things).items())
 
 
 def within(gang: Gang, nodes: frozenset[NodeName]) -> Gang:
-    """Return the gang as it is where it may go to these nodes only."""
+    """Return the gang limited to these nodes."""
     return replace(gang, kinds=tuple(replace(kind, nodes=kind.nodes & nodes) for kind in gang.kinds))
 
 
 def together(
     scope: Scope, gang: Gang, cluster: ClusterState, known: DeviceSignatures, *, steps: int, search: Search
 ) -> Plan | NoPlan:
-    """Place all pods in one domain, or say why none takes them.
+    """Place all pods in one domain, or return why none takes them.
 
-    Where others of them have a node already it is their domain.
+    If other pods of the scope have nodes already, only the domain of these nodes is tried.
     """
     found = build(scope, seen(gang, cluster, known), cluster)
     home = _home(scope, cluster)
@@ -152,17 +155,17 @@ def together(
 
 
 def at_home(scope: Scope, found: Sequence[Domain], cluster: ClusterState) -> list[Domain]:
-    """Return the domains that are left where others of them have a node already."""
+    """Return the domains where the other pods of the scope are; all domains if no other pod has a node."""
     home = _home(scope, cluster)
     return [domain for domain in found if not home or domain.value in home]
 
 
 Home = Mapping[str | None, Sequence[NodeName]]
-"""By domain, the nodes where others of the gang are already; None for nodes without the label."""
+"""By domain, the nodes where other pods of the scope are already; None for nodes without the label."""
 
 
 def _home(scope: Scope, cluster: ClusterState) -> Home:
-    """Return where others of them are. A node that is gone takes its pods along, and binds nobody."""
+    """Return where other pods of the scope are. A deleted node is left out, since its pods are gone as well."""
     home: dict[str | None, list[NodeName]] = {}
     for name in sorted(scope.colocated_with):
         if name in cluster.nodes:
@@ -171,7 +174,7 @@ def _home(scope: Scope, cluster: ClusterState) -> Home:
 
 
 def lost(scope: Scope, pods: int, found: Sequence[Domain], cluster: ClusterState) -> NoPlan | None:
-    """Return why there is no domain to look at; None where there is one."""
+    """Return why there is no domain to search; None if there is one."""
     label, them, home = scope.label, scope.them, _home(scope, cluster)
     missing = next((name for name in scope.labels if not _is_known(name, cluster)), None)
     if len(home) > 1 or None in home:
@@ -208,7 +211,7 @@ def _said(value: str | None, node: NodeName) -> str:
 def _searched(  # noqa: PLR0917 - the same
     scope: Scope, gang: Gang, found: Sequence[Domain], home: Home, steps: int, search: Search
 ) -> Plan | NoPlan:
-    """Search one domain after the other."""
+    """Search one domain after the other, in rounds with growing parts of the budget."""
     wanted = [domain for domain in found if not home or domain.value in home]
     wanted.sort(key=lambda domain: domain.value != scope.first)
     unlike: dict[Hashable, Domain] = {}
@@ -235,7 +238,7 @@ def _has_ended(answer: NoPlan) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Explanation:
-    """What was searched: so many domains, or the one where others of them are, for so many pods."""
+    """Explains a search that found no plan. is_home: whether only the domain of the scope's other pods was tried."""
 
     scope: Scope
     domains: int
@@ -249,14 +252,14 @@ class _Explanation:
         return "its pod" if self.pods == 1 else f"all {self.pods} pods together"
 
     def nearest(self, answers: Mapping[str, NoPlan]) -> NoPlan:
-        """Tell what was found in the domain that comes nearest."""
+        """Return the answer of the domain that came nearest: by rank of its kind, then by pods placed."""
         _, value, reported = max(
             ((_REPORTED.index(one.kind), one.placed, at), value, one) for at, (value, one) in enumerate(answers.items())
         )
         label = self.scope.label
         details = {**reported.details, **_details(self.scope, self.domains, self.pods), "domain": value}
         if reported.kind is Kind.OVER_QUOTA:
-            # Who asked what is affordable knows it by its sentence.
+            # The caller recognizes a shortfall by its message, so that stays unchanged.
             return replace(reported, details=details)
         if self.is_home:
             more = "one more pod" if self.pods == 1 else f"{self.pods} more pods"
@@ -271,7 +274,7 @@ class _Explanation:
         )
 
     def ended(self, steps: int) -> NoPlan:
-        """Tell that some domains were not searched to the end."""
+        """Return that some domains were not searched to the end."""
         message = (
             f"neither a domain of {self.scope.label} that takes {self.them} nor a proof that there is none was found in"
             f" {steps} steps"

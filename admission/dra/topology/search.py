@@ -1,8 +1,9 @@
-"""Gangs that shall be together, as a whole or in parts: what is tried, in which order, and what they wait for.
+"""The placement of gangs that have to be in one domain, as a whole or in parts: which wishes are tried, in which order.
 
-Everything that is asked for is tried first. What is only preferred is given up where no plan has all of it: first that
-the whole gang is in one domain, since its parts have more to say to each other, and then that these are. A plan says in
-`apart` why it is not what was asked for.
+First everything required or preferred is tried. If no plan has all of it, preferences are given up: first that the
+whole gang is in one domain, since pods of one subgroup communicate more, then that its subgroups are. Requirements are
+never given up. A plan says in `apart` why it is not what was asked for. Every attempt has the full budget of steps; if
+none has a plan, the answer of the last one is returned.
 """
 
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from admission.dra.topology.subgroups import Searches
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """What is asked for at once. gang: where all pods are together; None where they may be anywhere."""
+    """The colocation tried at once. gang: that of all pods; None if they may be anywhere."""
 
     gang: Scope | None = None
     subgroups: tuple[Scope, ...] = field(default_factory=tuple)
@@ -30,7 +31,7 @@ class Attempt:
 def placed(
     topology: Topology, gang: Gang, cluster: ClusterState, known: DeviceSignatures, *, steps: int, searches: Searches
 ) -> Plan | NoPlan:
-    """Place a gang as it asks, or else as it has to be."""
+    """Place a gang with its preferences if possible, else with its requirements only."""
     first, *fewer = _attempts(topology)
     refused = answer = _tried(first, gang, cluster, known, steps, searches)
     for attempt in fewer:
@@ -42,9 +43,9 @@ def placed(
 
 
 def needed(topology: Topology | None, answer: NoPlan) -> Topology | None:
-    """Return what a gang waits for: what it requires, with the domain first that came nearest in an answer of `placed`.
+    """Return what a gang waits for: its requirements, with the domain first that came nearest in an answer of `placed`.
 
-    None where it waits for no domain. A wish keeps no gang waiting.
+    None if it waits for no domain. No gang waits for a preference.
     """
     if topology is None or not topology.is_required:
         return None
@@ -57,7 +58,7 @@ def needed(topology: Topology | None, answer: NoPlan) -> Topology | None:
 
 
 def where(plan: Plan, topology: Topology, gang: Gang, cluster: ClusterState) -> tuple[str, Gang]:
-    """Return the domains in which a plan is, for people, and the gang as it is where it may go to these only."""
+    """Return the domains of a plan, for people, and the gang limited to their nodes."""
     (attempt,) = _attempts(topology)
     nodes_of = {planned.uid: planned.node for planned in plan.pods}
     reported: list[str] = []
@@ -79,11 +80,11 @@ def where(plan: Plan, topology: Topology, gang: Gang, cluster: ClusterState) -> 
 
 
 SHOWN = 3
-"""Subgroups of which is told where they could be."""
+"""The most subgroups whose domains are named."""
 
 
 def pending(busy: NoPlan, answer: NoPlan, topology: Topology, places: str) -> NoPlan:
-    """Return why a gang waits for domains that would take it. busy: the same of these alone."""
+    """Return why a gang waits for domains that would take it. busy: why it does not fit into these domains now."""
     details = {**busy.details, **{name: answer.details[name] for name in _ASKED if name in answer.details}}
     label = topology.gang.required
     if not label:
@@ -100,7 +101,7 @@ _ASKED = ("topology", "domains", "pods", "subgroups")
 
 
 def _attempts(topology: Topology) -> Iterator[Attempt]:
-    """Yield what to try: all that is asked for, less of what is only preferred, and what is required."""
+    """Yield what to try, each once: with all preferences, without that of the whole gang, with requirements only."""
     known: list[Attempt] = []
     for whole, parts in ((True, True), (False, True), (False, False)):
         scopes = tuple(
@@ -119,7 +120,7 @@ def _of_gang(topology: Topology, scopes: tuple[Scope, ...], *, preferring: bool)
     labels = own.labels(preferring=preferring)
     if not labels:
         return None
-    # Where parts are somewhere already no domain is like another.
+    # A subgroup with pods on nodes already makes every domain different: a second, unknown label says so to `domains`.
     inner = {scope.labels for scope in scopes} | {(scope.subgroup,) for scope in scopes if scope.colocated_with}
     return Scope(labels=labels, inner=frozenset(inner), colocated_with=own.colocated_with, first=topology.first)
 
@@ -141,7 +142,7 @@ def _tried(  # noqa: PLR0917 - the same
 
 
 def _domain(labels: Labels, node: NodeName, cluster: ClusterState) -> tuple[str, frozenset[NodeName]]:
-    """Return the domain of a node and all nodes of it."""
+    """Return the domain of a node and all nodes in it."""
     value = domains.value_of(cluster.nodes[node], labels)
     nodes = (name for name, one in cluster.nodes.items() if domains.value_of(one, labels) == value)
     return value or "", frozenset(nodes)

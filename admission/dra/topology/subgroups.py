@@ -1,9 +1,22 @@
-"""Parts of a gang that have to be in one domain each: which of them goes into which.
+"""The choice of domains for a gang's subgroups, each of which has to be in one.
 
-Domains are given to one subgroup after the other, with steps back. Why that is complete: whatever is passed over cannot
-be had. A domain is not given to those whom it could not take if they were alone in it, with devices chosen freely; and
-of subgroups that are alike, and of domains that nothing tells apart, one order is enough. Every choice that is left is
-searched with all pods of the gang, so that what the domains have in common is counted once.
+First the gang is searched for without domains: what proves that it has no place proves it here. Then domains are given
+to one subgroup after the other, with steps back.
+
+Enumerated: subgroups, those with the fewest domains first, then the larger ones; the domains of each, those with the
+fewest free devices first. Every complete choice is searched with all pods of the gang, so that what the domains share
+is counted once.
+
+Skipped, without losing a plan:
+- a domain that cannot take the subgroup alone, or together with those that have it already, with devices chosen freely
+  and without quota (`_takes`, `_fits`);
+- permutations of equal subgroups: they get their domains in ascending order (`_ways`);
+- an empty domain equal to one passed over for the same subgroup, if all subgroups have the same label (`_ways`);
+- a choice that leaves equal subgroups fewer places than there are of them (`_is_crowded`).
+
+Bounded by the budget: a judgement of one domain has a sixteenth of it, the search of one choice a fourth. A domain
+that is not judged in time may take the subgroup. If the budget ends, or any search in it ended without an answer and no
+plan was found, the answer is STEPS_ENDED, and nothing is proved.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -19,14 +32,15 @@ from admission.dra.topology import domains
 from admission.dra.topology.domains import Domain, Scope, Search
 
 CHEAP, WHOLE = 16, 4
-"""What part of the budget one domain has to be judged in, and one choice of domains to be searched with all pods."""
+"""Divisors of the budget: for judging one domain, and for searching one choice of domains with all pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Searches:
-    """How a gang is placed as it asks, and how it is found that not even a free choice of devices places it.
+    """The searches for a gang's nodes within domains.
 
-    by: what these two know devices by.
+    own: with the gang's choice of devices and its quota. cheap: with a free choice and no quota; where it has no plan
+    `own` has none. by: the device signatures of both.
     """
 
     own: Search
@@ -36,7 +50,7 @@ class Searches:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Part:
-    """A subgroup. likeness: equal for those that can stand for each other. domains: that would take it alone."""
+    """A subgroup. likeness: equal for interchangeable subgroups. domains: those that may take it alone."""
 
     scope: Scope
     gang: Gang
@@ -57,7 +71,7 @@ def arranged(
     steps: int,
     searches: Searches,
 ) -> Plan | NoPlan:
-    """Place every subgroup in a domain of its own label, and all pods together, or say why that cannot be."""
+    """Place every subgroup in a domain of its own label, and all pods together, or return why there is no plan."""
     return _Arranging(gang, cluster, known, steps, searches).run(scopes)
 
 
@@ -91,12 +105,12 @@ class _Arranging:
         return replace(answer, steps=self._spent)
 
     def _anywhere(self) -> NoPlan | None:
-        """Return why there is no place for the gang, wherever its parts go; None where there may be one."""
+        """Return why the gang has no plan even without domains; None if it may have one."""
         answer = self._searches.own(self._gang, self._share(WHOLE, self._gang))
         self._spend(answer.steps)
         return answer if isinstance(answer, NoPlan) and answer.kind is not Kind.STEPS_ENDED else None
 
-    # What each of them could have alone.
+    # The domains of each subgroup alone.
 
     def _found(self, scopes: Sequence[Scope]) -> NoPlan | None:
         """Find the domains of every subgroup; return why one of them has none."""
@@ -118,7 +132,7 @@ class _Arranging:
         kinds = [(at, kind) for at, kind in enumerate(self._gang.kinds) if kind.subgroup == scope.subgroup]
         own = replace(self._gang, kinds=tuple(kind for _, kind in kinds))
         shares = any(number is not None for _, kind in kinds for number in kind.shared)
-        # Who shares a claim has a part in others: nobody can stand for him.
+        # A subgroup that shares a claim depends on other pods, so no other subgroup can stand for it.
         equal = scope.subgroup if shares else domains.counted((kind.likeness, len(kind.members)) for _, kind in kinds)
         numbers = frozenset(at for at, _ in kinds)
         found = self._domains.get((equal, scope.labels))
@@ -142,14 +156,14 @@ class _Arranging:
         return _Part(scope=scope, gang=own, likeness=(equal, left), domains=left)
 
     def _takes(self, domain: Domain, equal: Hashable, gang: Gang) -> bool:
-        """Return whether a domain may take a subgroup that is alone in it."""
+        """Return whether a domain may take a subgroup that is alone in it; searched once for equal ones."""
         key = domain.likeness, equal
         if key not in self._fitting:
             self._fitting[key] = self._is_possible(domains.within(gang, domain.nodes))
         return self._fitting[key]
 
     def _is_possible(self, gang: Gang) -> bool:
-        """Return whether pods may find a place; where that is not found out in time they may."""
+        """Return whether pods may have a plan: one was found, or the steps ended before there was a proof."""
         if not all(kind.nodes for kind in gang.kinds):
             return False
         answer = self._searches.cheap(gang, self._share(CHEAP, gang))
@@ -158,10 +172,10 @@ class _Arranging:
         self._is_unsure = self._is_unsure or has_ended
         return isinstance(answer, Plan) or has_ended
 
-    # What many of one sort could have.
+    # The domains of equal subgroups together.
 
     def _short(self) -> NoPlan | None:
-        """Return that the domains together have not enough places for those of one sort; None where they may have."""
+        """Return why the domains have too few places for equal subgroups together; None if they may have enough."""
         for parts in self._like.values():
             first, sort = parts[0], self._sorts[self._parts.index(parts[0])]
             if len(parts) == 1:
@@ -176,14 +190,14 @@ class _Arranging:
         return None
 
     def _most(self, domain: Domain, sort: int, parts: Sequence[_Part]) -> int:
-        """Return how many of a sort a domain takes at most."""
+        """Return the most subgroups of a sort that a domain takes."""
         taken = 1
         while taken < len(parts) and self._fits(domain, (sort,) * (taken + 1)):
             taken += 1
         return taken
 
     def _fits(self, domain: Domain, sorts: tuple[int, ...]) -> bool:
-        """Return whether a domain may take so many subgroups, each of some sort."""
+        """Return whether a domain may take one subgroup of each of these sorts together."""
         key = domain.likeness, sorts
         if key not in self._fitting:
             left = {number: iter(self._of_sort(number)) for number in set(sorts)}
@@ -194,10 +208,10 @@ class _Arranging:
     def _of_sort(self, number: int) -> Iterator[_Part]:
         return (part for part, sort in zip(self._parts, self._sorts, strict=True) if sort == number)
 
-    # All of them.
+    # All subgroups.
 
     def _searched(self) -> Plan | NoPlan:
-        """Search with all pods under every choice of domains that may do."""
+        """Search with all pods under every choice of domains; the first plan wins."""
         refused: NoPlan | None = None
         for chosen in self._choices():
             by_name = {part.name: domain for part, domain in zip(self._parts, chosen, strict=True)}
@@ -220,7 +234,7 @@ class _Arranging:
         return replace(refused, message=f"{lead}: {refused.message}", details={**refused.details, **self._details})
 
     def _choices(self) -> Iterator[list[Domain]]:
-        """Yield a domain for each of them, in every way that may do."""
+        """Yield every choice of domains that is not skipped, depth first: a domain for each subgroup."""
         chosen: list[int] = []
         stack = [self._ways(chosen)]
         while stack:
@@ -239,7 +253,11 @@ class _Arranging:
             chosen.pop()
 
     def _ways(self, chosen: Sequence[int]) -> Iterator[int]:
-        """Yield the domains that the next of them may have. chosen: those of the ones before it."""
+        """Yield the domains for the next subgroup. chosen: the domains of those before it.
+
+        Subgroups of one sort follow each other; each starts at the domain of the one before, so that of the
+        permutations of their domains only the ascending one is tried.
+        """
         turn = len(chosen)
         part, sort = self._parts[turn], self._sorts[turn]
         is_next = turn > 0 and self._sorts[turn - 1] == sort
@@ -263,13 +281,13 @@ class _Arranging:
                 yield at
 
     def _is_crowded(self, turn: int, at: int, there: int) -> bool:
-        """Return whether this domain and those after it have too few places for those of a sort that are left."""
+        """Return whether the domains from this one on have too few places for the subgroups of a sort that are left."""
         sort = self._sorts[turn]
         bounds = self._bounds.get(sort)
         left = sum(other == sort for other in self._sorts[turn:])
         return bounds is not None and sum(bounds[at:]) - there < left
 
-    # What it costs, and what is told.
+    # Steps and messages.
 
     def _share(self, part: int, gang: Gang) -> int:
         return min(max(2 * gang.size, self._steps // part), max(self._steps - self._spent, 1))
@@ -300,7 +318,7 @@ class _Arranging:
 
 
 def placed_in(gang: Gang, chosen: Mapping[str, Domain]) -> Gang:
-    """Return the gang as it is where each subgroup may go to its own domain only."""
+    """Return the gang with each subgroup limited to its domain."""
     return replace(
         gang,
         kinds=tuple(

@@ -1,3 +1,3 @@
-"""The local store of what the API server's watches deliver."""
+"""The local cache of the objects that the API server's watches deliver."""
 
 __all__ = ["dashboard_store", "reflector", "store", "watched_resources"]

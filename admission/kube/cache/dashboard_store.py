@@ -1,4 +1,4 @@
-"""The cluster as the dashboard shows it: a store of its own kinds, in which queues and gangs keep their status."""
+"""The dashboard's view of the cluster: a store whose queues and gangs are decoded with their status."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,11 +21,11 @@ WATCHED = (
     watched_resources.SLICES,
     watched_resources.CLAIMS,
 )
-"""What a store for the dashboard watches. It reads no pods: a gang's status says all that is shown of them."""
+"""The kinds that the dashboard's store watches. Pods are not among them: a gang's status has all that is shown."""
 
 
 class Showcase:
-    """A store of `WATCHED`, as the dashboard asks for it."""
+    """A store of `WATCHED`: the real `dashboard.ports.View`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -36,7 +36,7 @@ class Showcase:
         return self._store.synced
 
     def observe(self) -> ObservedObjects:
-        """Freeze what is known now. A kind that has not changed since the last time is the same mapping again."""
+        """Return a frozen view. The mapping of a kind that has not changed since the last call is the same object."""
         malformed = {key: error for table in self._store.tables.values() for key, error in table.malformed().items()}
         return ObservedObjects(
             queues=self._frozen(QUEUES),

@@ -1,7 +1,7 @@
 """All objects of one kind, as last seen; `reflector` feeds a table, `store` freezes it.
 
-What was frozen never changes: the first change after a freeze goes to a copy. So a snapshot costs one copy for each
-kind that changed since the last one, and nothing for the others.
+A frozen mapping never changes: the first change after a freeze goes to a copy. So a snapshot costs one copy for each
+kind that changed since the last snapshot, and nothing for the others.
 """
 
 import time
@@ -20,7 +20,7 @@ from admission.kube.cache.watched_resources import Kind
 class Changed(Protocol):
     """Called with the key of every object that was added, changed or removed.
 
-    news: whether it differs in anything that is read of it, beside its resourceVersion.
+    news: whether the decoded object differs in more than its resourceVersion.
     """
 
     def __call__(self, kind: Kind, key: str, *, news: bool) -> None: ...
@@ -41,13 +41,13 @@ class Table:
         self.trouble = "not listed yet"
         """Why the table may be out of date; empty while the watch runs."""
         self.heard = time.monotonic()
-        """When the API server last said anything of the kind, on a monotonic clock; before that, when we began."""
+        """Monotonic time of the API server's latest answer for the kind; before the first one, of the start."""
         self.events = 0
-        """Changes and bookmarks that it told."""
+        """Number of changes and bookmarks received."""
         self.lists = 0
-        """How often the kind was listed."""
+        """Number of complete lists."""
         self.unseen = ""
-        """Why nothing is known of the kind at all: it is not served, or Muster may not read it."""
+        """Why the kind cannot be read at all: it is not served, or Muster lacks the permission."""
         self._changed = changed
         self._objects: Version[str, Any] = Version()
         self._frozen = False
@@ -55,7 +55,7 @@ class Table:
         self._malformed: dict[str, _Malformed] = {}
 
     def put(self, obj: Json) -> str:
-        """Take an object over, unless this version of it is known, and return its key; empty when it has none."""
+        """Store an object, unless this version of it is stored, and return its key; empty when it has none."""
         key, version = self._key(obj), _meta(obj).get("resourceVersion")
         if not key or (version and version == self._versions.get(key)):
             return key
@@ -64,7 +64,7 @@ class Table:
             value = self.kind.decode(obj)
         except MalformedObjectError as error:
             self._set_aside(key, obj, error)
-        except Exception as error:  # noqa: BLE001 - whatever one object does to its decoder, the others are still read
+        except Exception as error:  # noqa: BLE001 - one object that breaks its decoder must not stop the others
             problem = Problem(".", f"cannot be read: {type(error).__name__}: {error}")
             self._set_aside(key, obj, MalformedObjectError(self.kind.name, meta.name_in(obj), (problem,)))
         else:
@@ -77,25 +77,25 @@ class Table:
         return key
 
     def drop(self, obj: Json) -> None:
-        """Forget an object that was deleted."""
+        """Remove an object that was deleted."""
         self._forget(self._key(obj))
 
     def keep_only(self, keys: set[str]) -> None:
-        """Forget what a complete list did not name: it was deleted while nobody watched."""
+        """Remove the objects that are missing from a complete list: they were deleted between two watches."""
         for key in self._versions.keys() - keys:
             self._forget(key)
         self.listed = True
 
     def is_behind(self, obj: Json) -> bool:
-        """Return whether an object is not known yet, or only in an older version than this one."""
+        """Return whether the table lacks an object, or has an older version of it."""
         known, version = self._versions.get(self._key(obj)), str(_meta(obj).get("resourceVersion") or "")
         if known is None:
             return True
-        # Versions are numbers that grow, which Kubernetes promises since 1.35 and has always kept.
+        # Versions are ascending numbers, which Kubernetes guarantees since 1.35 and has always kept.
         return known.isdecimal() and version.isdecimal() and int(known) < int(version)
 
     def hear(self) -> None:
-        """Note that the API server said something of the kind."""
+        """Record that the API server answered for the kind just now."""
         self.heard = time.monotonic()
 
     def __len__(self) -> int:
@@ -106,20 +106,20 @@ class Table:
         return self._objects.get(key)
 
     def knows(self, key: str) -> bool:
-        """Return whether an object is there, readable or not."""
+        """Return whether an object is stored, readable or not."""
         return key in self._versions
 
     def freeze(self) -> Mapping[str, Any]:
-        """Return the objects as they are now, for ever."""
+        """Return an immutable mapping of the present objects."""
         self._frozen = True
         return self._objects
 
     def malformed(self) -> dict[tuple[str, str], MalformedObjectError]:
-        """Return what cannot be read, by kind and `namespace/name`."""
+        """Return the errors of unreadable objects, by kind and `namespace/name`."""
         return {(self.kind.name, found.name): found.error for found in self._malformed.values()}
 
     def unread(self) -> dict[str, Meta]:
-        """Return the metadata of what cannot be read, by `namespace/name`."""
+        """Return the metadata of unreadable objects, by `namespace/name`."""
         return {found.name: found.meta for found in self._malformed.values()}
 
     def _key(self, obj: Json) -> str:
@@ -128,7 +128,7 @@ class Table:
         return meta.name_in(obj) if _meta(obj).get("name") else ""
 
     def _set_aside(self, key: str, obj: Json, error: MalformedObjectError) -> None:
-        # The last readable version goes too: decisions must not rest on what is no longer so.
+        # The last readable version is removed too: decisions must not rest on outdated content.
         if key in self._objects:
             self._thawed().drop(key)
         self._malformed[key] = _Malformed(meta.name_in(obj), meta.decode(Reader(obj)), error)
@@ -149,7 +149,7 @@ class Table:
 
 
 def _same(before: Any, after: Any) -> bool:
-    """Return whether an object is as it was, but for its version: a status that nobody reads was written."""
+    """Return whether two decoded objects differ only in their version, as after a write to fields that are not read."""
     if before is None:
         return False
     if isinstance(after, Meta):

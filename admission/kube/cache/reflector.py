@@ -1,9 +1,9 @@
-"""Keeps the tables of a store true to the cluster: one watcher for each kind, for as long as the process runs.
+"""Keeps the tables of a store equal to the cluster: one watcher for each kind, for as long as the process runs.
 
 A watcher lists in pages of one moment, then watches from there. When the connection is lost it resumes from the last
-version that it saw; when that is too old, or the API server refuses, it lists again, and what is missing then was
-deleted meanwhile. A kind that not every API server knows is empty where it is not served, and looked for again from
-time to time. This mirrors the reflector of client-go (tools/cache/reflector.go, v0.37), without its streaming lists.
+version that it saw; when that is too old, or the API server refuses, it lists again, and removes objects that are
+missing from the list. The table of an optional kind is empty where the kind is not served, and the watcher tries again
+from time to time. This mirrors the reflector of client-go (tools/cache/reflector.go, v0.37), without streaming lists.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from admission.api.kubernetes.owners import UNSERVED
-from admission.errors import ClusterAwayError, ForbiddenError, MusterError, RetryError
+from admission.errors import ClusterUnavailableError, ForbiddenError, MusterError, RetryError
 from admission.kube.cache.indexer import Table
 from admission.kube.cache.store import Store
 from admission.kube.cache.watched_resources import Kind
@@ -28,44 +28,43 @@ from admission.kube.client.connection import Connection, Kept
 log = structlog.get_logger(__name__)
 
 BEHIND_SECONDS = 0.2
-"""Between two looks at whether the watches have caught up."""
+"""Seconds between two checks whether the watches have caught up."""
 
 HEADS = 2_000
-"""Objects of a page of which only the versions are read."""
+"""Objects per page when only their versions are read."""
 
 SYNC_WARNING = 30.0
-"""Seconds after which a start that still waits for the cluster says what it waits for."""
+"""Seconds between warnings of a start that waits for kinds to be listed."""
 
 CERTAIN = 4
-"""Refusals in a row after which a kind that was read before may really be read no more: an API server that has just
-started refuses everything until it has read its roles."""
+"""Refusals in a row after which the permission for a kind that was readable counts as lost: an API server that has just
+started refuses every request until it has read its roles."""
 
 SELDOM = (200_000, 50, 1_000)
-"""Objects that are made before the garbage collector looks at the young ones while a cluster is read, and how many such
-looks before it looks at older ones (gc.set_threshold)."""
+"""Thresholds of the garbage collector's generations while a cluster is read (gc.set_threshold)."""
 
 SLICE = 50
-"""Objects read before other tasks get their turn: 50 pods take about 5 ms."""
+"""Objects decoded before the watcher yields to other tasks: 50 pods take about 5 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How a watcher asks. Seconds, but for `page`, which is objects."""
+    """The timing of a watcher, in seconds. page: objects per page of a list."""
 
     page: int = 500
     shortest_watch: float = 240.0
     longest_watch: float = 480.0
     quiet: float = 150.0
-    """A watch without even a bookmark for this long is taken for dead; the API server sends one about every minute."""
+    """A watch without even a bookmark for this long counts as dead; the API server sends one about every minute."""
     grace: float = 15.0
     base: float = 0.5
     longest_pause: float = 10.0
     absent: float = 60.0
-    """Until a kind that is not served is looked for again; at most, until one is that may be left unread."""
+    """Until a kind that is not served is tried again; the longest pause for a workload kind that may not be read."""
 
 
 async def watch(connection: Connection, store: Store, *, pace: Pace | None = None) -> None:
-    """Keep all tables of the store true until cancelled."""
+    """Keep all tables of the store up to date until cancelled."""
     async with asyncio.TaskGroup() as group:
         for kind, table in store.tables.items():
             watcher = Watcher(connection, store, table, pace=pace or Pace())
@@ -81,16 +80,16 @@ class Watcher:
         self._table = table
         self._pace = pace
         self._version = ""
-        """resourceVersion up to which the table is true; empty when it has to be listed."""
+        """resourceVersion of the table; empty when the kind has to be listed."""
         self._path = table.kind.path
-        """Where the kind is served: one version of several."""
+        """The path of the API version in which the kind is served."""
         self._failed = 0
         self._expired = 0
         self._absent = False
         self._refused = 0
 
     async def run(self) -> None:
-        """List, watch, and begin again, until cancelled."""
+        """List, then watch, and list again when needed, until cancelled."""
         while True:
             try:
                 if not self._version:
@@ -100,8 +99,8 @@ class Watcher:
                     continue
                 await self._watch()
             except errors.ExpiredError:
-                # Whoever says so is there, however long it was away before: begin the back-off again. An API server
-                # that has restarted says it of nearly every version (its watch cache begins with the present).
+                # The API server answered, so the back-off of earlier failures restarts. A restarted API server answers
+                # so for nearly every version, since its watch cache begins with the present.
                 self._version = ""
                 self._expired += 1
                 self._failed = self._expired - 1
@@ -117,7 +116,7 @@ class Watcher:
                     await asyncio.sleep(backoff.backoff(self._refused, base=self._pace.base, longest=self._pace.absent))
                     continue
             except MusterError as error:
-                # Refused: for want of a role or of a CRD, both of which may come, and then a list is due.
+                # Refused, as without a role or a CRD. Either may be created later, and then a list is needed.
                 self._version = ""
                 self._fail(str(error))
             if self._failed:
@@ -126,9 +125,9 @@ class Watcher:
                 )
 
     async def _list(self) -> None:
-        """Make the table equal to the cluster at one moment; empty where the API server does not know the kind."""
+        """Make the table equal to the cluster at one moment; empty where the API server does not serve the kind."""
         found = await self._read()
-        # Most clusters know few of the kinds that gangs are read from.
+        # Not logged for workload kinds: most clusters serve few of them.
         if found is None and not self._absent and not self._kind.family:
             log.info("the API server does not serve this kind", kind=str(self._kind), again=self._pace.absent)
         self._absent = found is None
@@ -144,7 +143,7 @@ class Watcher:
         self._store.note_listed()
 
     def _do_without(self, why: str) -> None:
-        """Go on as if there were none of a kind that gangs are read from; whose pods belong to one is told why."""
+        """Treat a workload kind that may not be read as empty; `unseen` gives the reason to gangs of that kind."""
         self._table.hear()
         self._see(why)
         self._table.keep_only(set())
@@ -156,7 +155,7 @@ class Watcher:
             self._store.note_seen(self._kind)
 
     async def _read(self) -> tuple[str, set[str]] | None:
-        """Read all objects in the best version that is served; None where none of an optional kind is."""
+        """Read all objects in the best served version; None where no version of an optional kind is served."""
         for path in self._kind.paths:
             self._path = path
             try:
@@ -170,7 +169,7 @@ class Watcher:
         try:
             return await self._read_pages(self._pace.page)
         except errors.ExpiredError:
-            # The pages' moment was compacted away while we read: take all at once, as client-go does.
+            # The moment of the pages was compacted during the list: read all in one page, as client-go does.
             return await self._read_pages(0)
 
     async def _read_pages(self, limit: int) -> tuple[str, set[str]]:
@@ -205,8 +204,8 @@ class Watcher:
                 if not line:
                     continue
                 self._try_acquire(line)
-                # Only what was learnt counts as success: a list alone does not, or a watch that is always refused
-                # would have everything listed again and again.
+                # Only a received event counts as success. If a list did, a watch that is always refused would list
+                # everything again and again without back-off.
                 self._failed = self._expired = 0
                 seen += 1
                 if seen % SLICE == 0:
@@ -234,7 +233,7 @@ class Watcher:
         self._version = str(version or self._version)
 
     def _logged(self, status: Any, line: bytes) -> MusterError:
-        """Return the error of an ERROR event. Unless it is of the past, the version may be at fault: list again."""
+        """Return the error of an ERROR event, and have the kind listed again, since its version may be the cause."""
         self._version = ""
         call = errors.target("GET", self._path, watch=True)
         code = status.get("code") if isinstance(status, dict) else None
@@ -243,7 +242,7 @@ class Watcher:
     def _fail(self, trouble: str) -> None:
         self._failed += 1
         self._table.trouble = trouble
-        # A dozen watchers would fill the log while the API server is away: each speaks up after 1, 2, 4, 8 … failures.
+        # Each of a dozen watchers warns only after 1, 2, 4, 8 … failures, so as not to fill the log.
         say = log.warning if self._failed.bit_count() == 1 else log.debug
         say("the watch failed", kind=str(self._kind), failures=self._failed, error=trouble)
 
@@ -253,7 +252,7 @@ class Watcher:
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
-    """Return an event; one that is no JSON was cut off by a lost connection, and is asked for again."""
+    """Return an event. Raises RetryError for a line that is not JSON, since a lost connection cut it off."""
     try:
         event = msgspec.json.decode(line)
     except ValueError as error:
@@ -264,15 +263,15 @@ def _parsed(line: bytes) -> dict[str, Any]:
 
 
 async def until_synced(store: Store) -> None:
-    """Say once in a while what the start is waiting for; then take what was read out of the garbage collector's sight.
+    """Wait until the store is synced, with a log line now and then; then exempt its objects from garbage collection.
 
-    A full collection over tens of thousands of objects that live as long as the process would stop the loop each time.
+    A full collection would stop the event loop while it visits tens of thousands of objects that are never garbage.
     """
     with _seldom_collected():
         while not store.synced:
             try:
                 await store.wait_synced(SYNC_WARNING)
-            except ClusterAwayError as error:
+            except ClusterUnavailableError as error:
                 log.warning("waiting for the cluster's objects", error=str(error))
     gc.collect()
     gc.freeze()
@@ -280,9 +279,9 @@ async def until_synced(store: Store) -> None:
 
 @contextmanager
 def _seldom_collected() -> Iterator[None]:
-    """Look for garbage less often meanwhile: nearly all that is made while a cluster is read stays.
+    """Collect garbage less often within the block: nearly all objects made while a cluster is read stay alive.
 
-    With what the interpreter sets itself, half of the time of reading goes into looking through it again and again.
+    With the interpreter's default thresholds, half of the time of reading goes into collections that free nothing.
     """
     before = gc.get_threshold()
     gc.set_threshold(*SELDOM)
@@ -293,11 +292,11 @@ def _seldom_collected() -> Iterator[None]:
 
 
 async def caught_up(connection: Connection, store: Store, kinds: Iterable[Kind], *, within: float = 30.0) -> None:
-    """Wait until the store shows every object of these kinds as the API server has it now.
+    """Wait until the store has every object of these kinds in the API server's present version or a later one.
 
-    A new leader does so before it concludes that something is gone: its watches may be behind what its predecessor
-    saw. An object that is deleted meanwhile may never be shown; the collection is read again then. Raises
-    ClusterAwayError after `within` seconds.
+    A new leader does so before it concludes that an object is gone, since its watches may be behind what its
+    predecessor saw. The collection is listed again in each round, since an object that was deleted meanwhile never
+    appears in the store. Raises ClusterUnavailableError after `within` seconds.
     """
     try:
         async with asyncio.timeout(within):
@@ -306,13 +305,13 @@ async def caught_up(connection: Connection, store: Store, kinds: Iterable[Kind],
                     log.info("the watch is behind", kind=str(kind), objects=behind)
                     await asyncio.sleep(BEHIND_SECONDS)
     except TimeoutError:
-        raise ClusterAwayError(f"after {within} s the watches still do not show all that there is") from None
+        raise ClusterUnavailableError(f"after {within} s the watches still do not show all that there is") from None
 
 
 async def _behind(connection: Connection, table: Table) -> int:
-    """Return how many objects the API server has that the table has not, or has in an older version.
+    """Return the number of the API server's objects that the table lacks, or has in an older version.
 
-    It is asked in the version that it serves; of a kind that need not be there, and is not, it has none.
+    The first served version of the kind is read; an optional kind that is not served has none.
     """
     for path in table.kind.paths:
         try:

@@ -1,8 +1,8 @@
-"""The cluster as it was last seen, in memory: the real `flow.ports.View`.
+"""The watched objects of the cluster in memory: the real `ports.View`.
 
-Fed by `reflector`, one table for each kind. Everything runs on one event loop and no method awaits between reading and
-writing, so a snapshot is of one moment for each kind. Between kinds there is no order, as in any Kubernetes client: a
-pod may be seen before its claim.
+`reflector` feeds it, one table for each kind. Everything runs on one event loop and no method awaits between reading
+and writing, so a snapshot is of one moment for each kind. Between kinds there is no order, as in any Kubernetes client:
+a pod may be seen before its claim.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from admission.api.muster.claim_policies import ClaimPolicy
 from admission.api.snapshot import Snapshot
-from admission.errors import ClusterAwayError
+from admission.errors import ClusterUnavailableError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.indexer import Table
 from admission.kube.cache.watched_resources import Kind
@@ -33,7 +33,7 @@ class Store:
 
     @property
     def synced(self) -> bool:
-        """Whether every watched kind has been listed once; nothing is decided before."""
+        """Whether every watched kind has been listed once; no decision is made before."""
         return self._synced.is_set()
 
     @property
@@ -43,7 +43,7 @@ class Store:
         return table.freeze() if table else {}
 
     def snapshot(self) -> Snapshot:
-        """Freeze what is known now; the same object as before when nothing has changed since."""
+        """Return a frozen snapshot; the same object as before when nothing has changed since."""
         if self._snapshot is None:
             whole = ((kind, table) for kind, table in self.tables.items() if kind.field and not kind.family)
             fields: dict[str, Any] = {kind.field: table.freeze() for kind, table in whole}
@@ -57,42 +57,43 @@ class Store:
         return self._snapshot
 
     def uid_of(self, kind: Kind, key: str) -> str | None:
-        """Return the UID of an object; None when it is not known. Freezes nothing."""
+        """Return the UID of an object; None when it is not known. Does not freeze the table."""
         found = self.tables[kind].find(key)
         return None if found is None else str(getattr(found, "meta", found).uid)
 
     def troubles(self) -> dict[str, str]:
-        """Return why kinds may be out of date, by `plural.group`; empty when all is well. For readiness and doctor."""
+        """Return why kinds may be out of date, by `plural.group`; empty when all are current. For readiness, doctor."""
         return {str(kind): table.trouble for kind, table in self.tables.items() if table.trouble}
 
     def heard(self) -> Iterator[tuple[str, int, int, int, float]]:
-        """Yield for each kind: `plural.group`, how many objects, changes and lists, and the seconds of silence."""
+        """Yield for each kind: `plural.group`, numbers of objects, events and lists, seconds since the last answer."""
         now = time.monotonic()
         for kind, table in self.tables.items():
             yield str(kind), len(table), table.events, table.lists, now - table.heard
 
     def subscribe(self, *watched: Kind) -> "Subscription":
-        """Return what tells of changes of these kinds, all when none is named, while it is used in `with`."""
+        """Return a subscription to changes of these kinds, of all when none is named; active within its `with`."""
         return Subscription(self._subscriptions, frozenset(watched))
 
     async def wait_synced(self, within: float | None = None) -> None:
-        """Wait until every watched kind has been listed. Raises ClusterAwayError after `within` seconds."""
+        """Wait until every watched kind has been listed. Raises ClusterUnavailableError after `within` seconds."""
         try:
             async with asyncio.timeout(within):
                 await self._synced.wait()
         except TimeoutError:
             missing = (f"{kind} ({table.trouble})" for kind, table in self.tables.items() if not table.listed)
-            raise ClusterAwayError(f"after {within} s these kinds are not listed: {'; '.join(missing)}") from None
+            message = f"after {within} s these kinds are not listed: {'; '.join(missing)}"
+            raise ClusterUnavailableError(message) from None
 
     def note_listed(self) -> None:
-        """Say that a table was listed; the last of them makes the store synced."""
+        """Record that a table was listed; the last one makes the store synced."""
         if not self.synced and all(table.listed for table in self.tables.values()):
             self._synced.set()
             for subscription in self._subscriptions:
                 subscription.wake()
 
     def note_seen(self, kind: Kind) -> None:
-        """Say that the objects of a kind are seen from now on, or are not any more."""
+        """Record that a kind has become readable, or unreadable."""
         self._changed(kind, "", news=True)
 
     def _changed(self, kind: Kind, key: str, *, news: bool) -> None:
@@ -102,9 +103,9 @@ class Store:
 
 
 class Subscription:
-    """One reader's changes since it last asked: `with store.subscribe() as changed: await changed.next()`.
+    """The changes since a reader's last call: `with store.subscribe() as changed: await changed.next()`.
 
-    Nobody is woken by a change of what is not read, such as the heartbeat in a node's status.
+    A change of fields that are not decoded, such as the heartbeat in a node's status, does not wake the reader.
     """
 
     def __init__(self, among: "list[Subscription]", watched: frozenset[Kind]) -> None:
@@ -130,7 +131,7 @@ class Subscription:
         return {kind: frozenset(keys) for kind, keys in pending.items()}
 
     async def wait(self) -> None:
-        """Wait for a change, and forget which it was: the port `control.admitting.Changes`."""
+        """Wait for a change, and discard which it was: the port `controller.admission_loop.Changes`."""
         await self.next()
 
     def note(self, kind: Kind, key: str) -> None:
@@ -140,5 +141,5 @@ class Subscription:
             self.wake()
 
     def wake(self) -> None:
-        """Let the reader look, whether or not something has changed."""
+        """Wake the reader, whether or not there is a change."""
         self._event.set()

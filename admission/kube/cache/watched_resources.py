@@ -1,4 +1,4 @@
-"""The kinds of objects that Muster watches: where the API server serves them, how one is read, how it is keyed."""
+"""The kinds of objects that Muster watches: their paths, decoders and keys."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ def _never(_: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One kind. field: the name of its mapping in `api.snapshot.Snapshot`; empty when it is not part of one.
+    """One kind. field: the name of its mapping in `api.snapshot.Snapshot`; empty when it is not part of a snapshot.
 
-    decode: reads an object, or raises MalformedObjectError. by_uid: pods and jobs are keyed by UID, since one that was
-    made again under an old name is another; everything else by `namespace/name`, or the name where cluster-scoped.
-    older: versions of the same shape, the newest first, that an API server may serve instead. optional: whether a
-    cluster may not know the kind at all, and then simply has none of it. family: of a kind that gangs are read from;
-    who may not read these is told so where it matters, and works on. stays: whether nobody writes an object in the
-    version that was seen: where nothing that is read has changed, it is then the very same object as before. whole:
-    whether all that the API server lists of an object is kept, as `decode` keeps it.
+    decode: returns the value of an object, or raises MalformedObjectError. by_uid: pods and jobs are keyed by UID,
+    since one that was recreated under an old name is another; everything else by `namespace/name`, or the name where
+    cluster-scoped. older: versions of the same shape, the newest first, that an API server may serve instead. optional:
+    the API server may not serve the kind, which is then empty. family: the key of a workload kind; without permission
+    to read it, Muster works on and gives the reason in the holds of its gangs. stays: whether the present value may
+    stay in the table when only its resourceVersion has changed, since no write to the object needs that version. whole:
+    keep all fields of listed objects for `decode`, not only those that other decoders read.
     """
 
     name: str
@@ -44,12 +44,12 @@ class Kind:
 
     @property
     def path(self) -> str:
-        """Where all objects of the kind are listed."""
+        """The path of the collection, in the best version."""
         return self.paths[0]
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Where all objects of the kind may be listed: one path for each version, the best first."""
+        """The paths of the collection: one for each version, the best first."""
         root = f"/apis/{self.group}" if self.group else "/api"
         return tuple(f"{root}/{version}/{self.plural}" for version in (self.version, *self.older))
 
@@ -110,10 +110,10 @@ TAINT_RULES = Kind(
     older=("v1beta2", "v1alpha3"),
     optional=True,
 )
-"""In v1 since Kubernetes 1.37; before, only where a beta or alpha version is switched on."""
+"""Served in v1 since Kubernetes 1.37; before, only where a beta or alpha version is switched on."""
 JOBS = Kind(name="Job", group="batch", version="v1", plural="jobs", field="jobs", decode=jobs.decode_live, by_uid=True)
 PARENTS = tuple(map(_parent, catalog.ALL))
-"""What pods belong to or name, beside batch Jobs; most clusters know few of these."""
+"""The workload kinds to which pods belong, besides batch Jobs; most clusters serve few of them."""
 PRIORITIES = Kind(
     name="PriorityClass",
     group="scheduling.k8s.io",
@@ -122,7 +122,7 @@ PRIORITIES = Kind(
     field="priorities",
     decode=priority_classes.decode,
 )
-"""For the pods of workloads that are held as a whole; of pods that exist the API server has filled in the priority."""
+"""Read for the future pods of workloads held as a whole; the API server has set the priority of existing pods."""
 QUEUES = _own("Queue", "queues", "queues", queues.decode)
 METERS = _own("Meter", "meters", "meters", meters.decode)
 GANGS = _own("Gang", "gangs", "gangs", gangs.decode)
@@ -133,7 +133,7 @@ ALL = (
     *PARENTS,
     *(QUEUES, METERS, GANGS, POLICIES),
 )
-"""What the controller reads."""
+"""The kinds that the controller watches."""
 
 ADMISSION = (NAMESPACES, CLAIMS, TEMPLATES, CLASSES, JOBS, QUEUES, METERS, GANGS, POLICIES)
-"""What the webhook reads: it judges what is asked for, never where it would go."""
+"""The kinds that the webhook watches: it judges requests, not placement, so it needs no nodes, slices or pods."""

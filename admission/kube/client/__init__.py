@@ -1,3 +1,3 @@
-"""The connection to the API server."""
+"""Requests to the API server."""
 
 __all__ = ["backoff", "connection", "credentials", "errors", "paths"]

@@ -1,14 +1,14 @@
-"""Waiting before trying again: exponential, capped, and spread so that many clients do not come back together."""
+"""Back-off between retries: exponential, capped, and jittered so that many clients do not retry together."""
 
 import random
 
 
 def backoff(failures: int, *, base: float, longest: float) -> float:
-    """Return seconds to wait after so many failures in a row: between half and all of base x 2^(n-1), capped."""
+    """Return the seconds to wait after n failures in a row: between half and all of base x 2^(n-1), capped."""
     whole = min(longest, base * 2.0 ** min(max(failures - 1, 0), 30))
     return spread(whole / 2, whole)
 
 
 def spread(least: float, most: float) -> float:
-    """Return a number between two, evenly spread."""
+    """Return a uniformly distributed number between two."""
     return random.uniform(least, most)  # noqa: S311 - it spreads load and guards nothing

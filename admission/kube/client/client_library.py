@@ -1,9 +1,9 @@
-"""The parts of kubernetes-asyncio that Muster uses: credentials, TLS, and the REST client. Nothing else is loaded.
+"""The parts of kubernetes-asyncio that Muster uses: credentials, TLS, and the REST client.
 
-The library's packages import some 2000 classes of models and APIs when they are first touched: 65 MiB and more than a
-second, for a program that reads raw JSON. So the packages are put in place without running their `__init__`, and the
-four modules that are needed are imported from them. Should a later version arrange its modules otherwise, the imports
-below fail at once, in every test of this package.
+The library's packages import some 2000 classes of models and APIs in their `__init__`: 65 MiB and more than a second,
+for a program that reads raw JSON. So the packages are created without running their `__init__`, and only the needed
+modules are imported from them. If a later version moves its modules, the imports below fail in every test of this
+package.
 """
 
 import importlib
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def _bare(name: str) -> ModuleType:
-    """Return a package of the library whose modules can be imported, but whose own code has not run."""
+    """Return a package of the library without running its `__init__`; its modules can be imported."""
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.find_spec(name)
@@ -35,7 +35,7 @@ _bare("kubernetes_asyncio.client.models")
 Configuration: Any = importlib.import_module("kubernetes_asyncio.client.configuration").Configuration
 ApiClient: Any = importlib.import_module("kubernetes_asyncio.client.api_client").ApiClient
 
-# The library's own modules take these from the package.
+# The library's own modules import these from the package.
 _client.Configuration, _client.ApiClient = Configuration, ApiClient  # type: ignore[attr-defined]
 
 config: Any = importlib.import_module("kubernetes_asyncio.config")

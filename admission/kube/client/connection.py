@@ -1,7 +1,7 @@
 """Requests to the API server as raw JSON: authenticated, retried, and with failures translated once.
 
-kubernetes-asyncio is used for credentials. Its typed models are not: making one for each of 20000 pods takes longer
-than everything else that Muster does with them.
+kubernetes-asyncio provides the credentials. Its typed models are not used: creating one for each of 20000 pods takes
+longer than everything else that Muster does with them.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import structlog
 
 import admission
 from admission.api.values import names
-from admission.errors import ClusterAwayError, FixError
+from admission.errors import ClusterUnavailableError, FixError
 from admission.kube.client import backoff, credentials, errors
 from admission.kube.client.credentials import Place
 from admission.kube.client.session import Session
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 Params = Mapping[str, str | int | bool]
 
 IN_FLIGHT = 64
-"""Requests at a time. The pool has 100 connections: the rest is for watches and the lease, which must never queue."""
+"""Concurrent requests. The pool has 100 connections: the rest is for watches and the lease, which must never wait."""
 
 CONNECT_SECONDS = 5.0
 
@@ -55,7 +55,7 @@ class Patience:
     longest: float = 10.0
 
     def pause(self, failed: int, asked: float | None) -> float:
-        """Return how long to wait after so many failures; not less than the server asked for, within reason."""
+        """Return the wait after a number of failures: at least what the server asked for, at most `longest`."""
         own = backoff.backoff(failed, base=self.base, longest=self.longest)
         return own if asked is None else min(self.longest, max(own, asked))
 
@@ -65,11 +65,11 @@ ONCE = Patience(tries=1, timeout=5.0)
 
 
 BRIEF = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
-"""Accept: an object's metadata will do as an answer."""
+"""Accept header for an answer with only the object's metadata."""
 
 
 class ServerVersions(NamedTuple):
-    """Major and minor version of the API server, and of the earliest that it has to work with, where it says so."""
+    """Major and minor version of the API server, and its minimum compatibility version where it reports one."""
 
     own: tuple[int, int]
     compatible: tuple[int, int] | None = None
@@ -79,7 +79,7 @@ class ServerVersions(NamedTuple):
 
 
 BRIEF_LIST = BRIEF.replace("PartialObjectMetadata", "PartialObjectMetadataList")
-"""Accept: the same of a collection."""
+"""Accept header for a collection with only the objects' metadata."""
 
 
 class _MetaHead(TypedDict, total=False):
@@ -94,7 +94,7 @@ class _Head(TypedDict, total=False):
 
 
 class _Heads(TypedDict, total=False):
-    """A page of a collection, of which the parser keeps no more than which versions of which objects there are."""
+    """A page of a collection, parsed only for the identities and versions of its objects."""
 
     metadata: dict[str, Any]
     items: list[_Head] | None
@@ -126,27 +126,27 @@ class _ObjectRead(TypedDict, total=False):
 
 
 class _Lean(TypedDict, total=False):
-    """A page of a collection without what no decoder reads: managedFields are half of what is sent of a claim."""
+    """A page of a collection, parsed only for the fields that decoders read: managedFields are half of a claim."""
 
     metadata: dict[str, Any]
     items: list[_ObjectRead] | None
 
 
 class Kept(Enum):
-    """What the parser keeps of the objects of a collection."""
+    """The fields that the parser keeps of the objects of a collection."""
 
     ALL = None
     READ = _Lean
-    """What decoders read of any kind."""
+    """The fields that the decoders of any kind read."""
     HEADS = _Heads
-    """Name, namespace, UID and version: an eighth of the time. The API server is asked for metadata alone."""
+    """Name, namespace, UID and version, in an eighth of the time. The API server sends only metadata."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request. An urgent one does not wait for others. brief: nobody reads more of the answer than metadata.
+    """One request. urgent: it does not wait for others. brief: the answer needs only metadata.
 
-    kept: what is of use of a collection.
+    kept: the fields to parse of a collection's objects.
     """
 
     method: str
@@ -167,15 +167,15 @@ class Request:
 
     @property
     def call(self) -> errors.Target:
-        """What the request is about, for messages."""
+        """The verb and resource of the request, for messages."""
         return errors.target(self.method, self.path, watch=self.watch)
 
 
 class Connection:
     """A connection to one API server, as an async context manager. Entering it reads credentials and sends nothing.
 
-    Every call raises the errors of `admission.errors` that `failures.translate` names, and ClusterAwayError when there
-    is no answer after as many tries as `patience` has. warns: whether tries before the first answer are logged.
+    Every call raises the errors of `admission.errors` that `errors.translate` returns, and ClusterUnavailableError when
+    there is no answer after the tries of `patience`. warns: whether retries before the first answer are logged.
     """
 
     def __init__(self, place: Place | None = None, *, patience: Patience | None = None, warns: bool = True) -> None:
@@ -213,7 +213,7 @@ class Connection:
         return await self.send(Request(method="GET", path=path, params=params or {}, urgent=urgent), patience)
 
     async def post(self, path: str, body: Any, *, patience: Patience | None = None, urgent: bool = False) -> Json:
-        """Create an object. Raises ExistsError when it is there already."""
+        """Create an object. Raises ExistsError when it exists already."""
         return await self.send(Request(method="POST", path=path, body=body, urgent=urgent), patience)
 
     async def patch(
@@ -223,11 +223,11 @@ class Connection:
         return await self.send(Request(method="PATCH", path=path, body=body, content=kind, urgent=urgent), patience)
 
     async def set(self, path: str, body: Any, kind: PatchKind) -> None:
-        """Change an object where nobody needs to know what it is like then."""
+        """Change an object, without returning the changed object."""
         await self.send(Request(method="PATCH", path=path, body=body, content=kind, brief=True))
 
     async def apply(self, path: str, body: Any, *, patience: Patience | None = None) -> Json:
-        """Apply an object on the server side as field manager `muster`, taking over fields that others own."""
+        """Apply an object on the server side as field manager `muster`, taking over conflicting fields by force."""
         params = {"fieldManager": names.FIELD_MANAGER, "force": "true"}
         request = Request(method="PATCH", path=path, params=params, body=body, content=PatchKind.APPLY)
         return await self.send(request, patience)
@@ -237,7 +237,7 @@ class Connection:
         return await self.send(Request(method="DELETE", path=path, body=body))
 
     async def pages(self, path: str, *, limit: int, kept: Kept = Kept.ALL) -> AsyncGenerator[Json]:
-        """Yield a collection page by page, all of one moment. Raises ExpiredError when that moment is too long ago."""
+        """Yield the pages of a collection at one moment. Raises ExpiredError when the API server has discarded it."""
         params: dict[str, str | int | bool] = {"limit": limit} if limit else {}
         while True:
             page = await self.send(Request(method="GET", path=path, params=params, kept=kept))
@@ -248,10 +248,10 @@ class Connection:
             params["continue"] = token
 
     async def lines(self, path: str, params: Params, *, quiet: float, whole: float) -> AsyncGenerator[bytes]:
-        """Yield the lines of a long answer as they come, and first an empty one when it begins. Not retried.
+        """Yield the lines of a long answer as they arrive, after an empty line when it begins. Not retried.
 
-        quiet: seconds without a byte after which the connection counts as lost; whole: seconds for all of it. Lines
-        may have any length.
+        quiet: seconds without a byte after which the connection counts as lost; whole: seconds for the whole answer.
+        Lines may have any length.
         """
         request = Request(method="GET", path=path, params=params, watch=True)
         timeout = aiohttp.ClientTimeout(total=whole, sock_connect=CONNECT_SECONDS, sock_read=quiet)
@@ -266,7 +266,7 @@ class Connection:
                 pending.append(rest)
 
     async def who_am_i(self) -> str:
-        """Return the name that the API server knows us by."""
+        """Return the user name under which the API server knows this process."""
         review = await self.post(
             "/apis/authentication.k8s.io/v1/selfsubjectreviews",
             {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"},
@@ -278,15 +278,15 @@ class Connection:
         return (await self.versions()).own
 
     async def versions(self) -> ServerVersions:
-        """Return what the API server says of its version."""
+        """Return the versions that the API server reports."""
         answer = await self.get(errors.VERSION)
         own = _version(answer, "major", "minor")
         if own is None:
-            raise ClusterAwayError(f"{self.server}/version is not that of Kubernetes: {errors.cut(answer)}")
+            raise ClusterUnavailableError(f"{self.server}/version is not that of Kubernetes: {errors.cut(answer)}")
         return ServerVersions(own, _version(answer, "minCompatibilityMajor", "minCompatibilityMinor"))
 
     async def send(self, request: Request, patience: Patience | None = None) -> Json:
-        """Send until an answer comes that is worth returning or raising."""
+        """Send a request, retrying failures that may pass; renew the credentials once if they are refused."""
         patience = patience or self._patience
         renewed = False
         failed = 0
@@ -299,7 +299,7 @@ class Connection:
                     raise
                 renewed = True
                 await self._renew_credentials()
-            except (ClusterAwayError, errors.BusyError) as error:
+            except (ClusterUnavailableError, errors.BusyError) as error:
                 failed += 1
                 if failed >= patience.tries:
                     raise
@@ -308,7 +308,7 @@ class Connection:
                 await asyncio.sleep(pause)
 
     def _log_version(self, error: Exception, failed: int, tries: int, pause: float) -> None:
-        """Warn that a request is tried again. Once there was an answer, whoever asks tells what it means to them."""
+        """Warn that a request is retried. After the first answer, the callers log failures themselves."""
         if self._warns and not self._reached:
             log.warning("trying again", failed=failed, tries=tries, seconds=round(pause, 3), error=str(error))
 
@@ -318,9 +318,9 @@ class Connection:
         try:
             parsed = _parsed(text, request.kept)
         except ValueError as error:
-            raise ClusterAwayError(f"{request.call}: the answer is not JSON: {errors.cut(text)}") from error
+            raise ClusterUnavailableError(f"{request.call}: the answer is not JSON: {errors.cut(text)}") from error
         if not isinstance(parsed, dict):
-            raise ClusterAwayError(f"{request.call}: the answer is not an object: {errors.cut(text)}")
+            raise ClusterUnavailableError(f"{request.call}: the answer is not an object: {errors.cut(text)}")
         return parsed
 
     @asynccontextmanager
@@ -329,7 +329,7 @@ class Connection:
         request: Request,
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own: for connecting, for silence, for the whole
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """Yield a successful answer, or raise what went wrong as one of our errors, also while it is being read."""
+        """Yield a successful answer, or raise one of our errors, also for a failure while the answer is being read."""
         try:
             answer = await self._sent(request, timeout)
             self._reached = True
@@ -342,7 +342,7 @@ class Connection:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = errors.cut(error) or type(error).__name__
             fix = "" if self._reached else "; is the cluster up, and is KUBECONFIG (or --kubeconfig) the right one?"
-            raise ClusterAwayError(
+            raise ClusterUnavailableError(
                 f"{request.call}: the API server at {self.server} does not answer: {reason}{fix}"
             ) from error
 
@@ -359,14 +359,14 @@ class Connection:
                 request.method, request.url, headers=headers, body=request.body, timeout=timeout
             )
         except RuntimeError as error:
-            # uvloop 0.23 keeps the file number of a socket that was reset during its TLS handshake, and refuses the
-            # next one that gets it (MagicStack/uvloop#653). That is over soon, and no reason to end the process.
+            # uvloop 0.23 keeps the file descriptor of a socket that was reset during its TLS handshake, and refuses the
+            # next socket with that number (MagicStack/uvloop#653). That passes soon, so it is retried.
             if "is used by transport" not in str(error):
                 raise
             raise OSError(str(error)) from error
 
     async def _renew_credentials(self) -> None:
-        """Read the credentials again: a token file was replaced, or a token from an `exec` program ran out."""
+        """Read the credentials again: a token file was replaced, or a token of an `exec` program expired."""
         fresh = await credentials.load(self._place)
         self._configuration.api_key.update(fresh.api_key)
 
@@ -377,7 +377,7 @@ def _parsed(text: bytes, kept: Kept) -> Any:
     try:
         return msgspec.json.decode(text, type=kept.value)
     except msgspec.ValidationError:
-        # Something is of another type than Kubernetes promises: decoders say what, object by object.
+        # A field has another type than Kubernetes documents: the decoders report which, object by object.
         return msgspec.json.decode(text)
 
 
@@ -389,6 +389,6 @@ def _retry_after(answer: aiohttp.ClientResponse) -> float | None:
 
 
 def _version(answer: Json, *fields: str) -> tuple[int, int] | None:
-    # Some providers write "33+".
+    # Some providers report a minor version such as "33+".
     major, minor = (re.sub(r"\D.*", "", str(answer.get(field, ""))) for field in fields)
     return (int(major), int(minor)) if major and minor else None

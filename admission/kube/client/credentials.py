@@ -1,4 +1,4 @@
-"""Where the API server is and who we are there: a kubeconfig, or the service account of the pod we run in."""
+"""The address of the API server and the credentials for it: from a kubeconfig, or the pod's service account."""
 
 import asyncio
 import os
@@ -14,15 +14,15 @@ DEFAULT_KUBECONFIG = "~/.kube/config"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Which cluster. Without a kubeconfig: $KUBECONFIG, else the pod's service account, else ~/.kube/config."""
+    """The cluster to use. Without a kubeconfig: $KUBECONFIG, else the pod's service account, else ~/.kube/config."""
 
     kubeconfig: Path | None = None
     context: str | None = None
 
 
 async def load(place: Place) -> Any:
-    """Read where and as whom to connect. Raises FixError that names what to fix."""
-    # Files are read, and with `exec` credentials a program is run; in a thread of its own neither holds up our loop.
+    """Return the library's configuration: address and credentials. Raises FixError, which names what to fix."""
+    # In a thread with its own loop, since it reads files and, for `exec` credentials, runs a program.
     return await asyncio.to_thread(lambda: asyncio.run(_load(place)))
 
 
@@ -37,7 +37,7 @@ async def _load(place: Place) -> Any:
                 config_file=source, context=place.context, client_configuration=configuration, persist_config=False
             )
     except Exception as error:
-        # The loader raises what it happens to stumble over: ConfigException, KeyError, AssertionError, YAML errors.
+        # The loader raises errors of any kind: ConfigException, KeyError, AssertionError, YAML errors.
         where = source or "the pod's service account"
         raise FixError(
             f"cannot read credentials from {where}: {type(error).__name__}: {error}; mend or replace it"

@@ -1,8 +1,8 @@
 """Failures of the API server, translated once into `admission.errors`.
 
-`connection` calls `translate` for every answer that is not a success; what it raises names the call in the words of
-RBAC, so that a missing permission can be granted as it stands. The narrower errors here are told apart inside this
-package only; callers outside see what they derive from.
+`connection` calls `translate` for every answer that is not a success. The error names the call in RBAC's terms, so that
+a missing permission can be granted as written. Only this package distinguishes the narrower errors defined here;
+callers outside handle their base classes.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from admission.errors import (
-    ClusterAwayError,
+    ClusterUnavailableError,
     ConflictError,
     FixError,
     ForbiddenError,
@@ -24,7 +24,7 @@ from admission.errors import (
 )
 
 _OF_RBAC = re.compile(r'cannot \S+ (resource|path) "')
-"""What the API server says where no role allows a call (`apiserver/pkg/endpoints/handlers/responsewriters`)."""
+"""The API server's message where no role allows a call (`apiserver/pkg/endpoints/handlers/responsewriters`)."""
 
 LONGEST_BODY = 500
 """Characters of a foreign body that are shown."""
@@ -33,23 +33,23 @@ _VERBS = {"GET": "get", "POST": "create", "PATCH": "patch", "PUT": "update", "DE
 
 
 class ExpiredError(GoneError):
-    """The resourceVersion or the continue token is too old to go on from: list again (410)."""
+    """The resourceVersion or the continue token is too old to continue: list again (410)."""
 
 
 class AbsentEndpointError(GoneError):
-    """Not the object but its whole resource or subresource is unknown to this API server (404)."""
+    """This API server does not serve the resource or subresource at all (404)."""
 
 
 class EndingError(GoneError):
-    """The namespace is being deleted and takes no new objects (403, or 404 once it is gone)."""
+    """The namespace is being deleted and accepts no new objects (403, or 404 once it is gone)."""
 
 
 class ExistsError(ConflictError):
-    """An object of that name is there already (409, AlreadyExists)."""
+    """An object of that name exists already (409, AlreadyExists)."""
 
 
 class RefusedMethodError(FixError):
-    """The resource does not take this verb (405)."""
+    """The resource does not support this verb (405)."""
 
 
 class UnauthorizedError(ForbiddenError):
@@ -57,7 +57,7 @@ class UnauthorizedError(ForbiddenError):
 
 
 class BusyError(RetryError):
-    """The API server, or a disruption budget, asks to come back later (429). after: seconds, if it said."""
+    """The API server, or a disruption budget, asks for a retry later (429). after: seconds, if it gave them."""
 
     def __init__(self, message: str, after: float | None = None) -> None:
         super().__init__(message)
@@ -66,7 +66,7 @@ class BusyError(RetryError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a call is about, in the words of RBAC. `resource` includes the subresource."""
+    """The target of a call, in RBAC's terms. `resource` includes the subresource."""
 
     verb: str
     group: str
@@ -82,7 +82,7 @@ class Target:
 
     @property
     def permission(self) -> str:
-        """Return the rule that allows the call."""
+        """Return a description of the RBAC rule that allows the call."""
         if self.resource.startswith("/"):
             return f"verb {self.verb} on nonResourceURL {self.resource}"
         place = f"namespace {self.namespace}" if self.namespace else "the whole cluster"
@@ -90,7 +90,7 @@ class Target:
 
 
 def target(method: str, path: str, *, watch: bool = False) -> Target:
-    """Read the path of a call: `/api/v1/…` or `/apis/GROUP/VERSION/…`; any other path is its own resource."""
+    """Return the target of a path: `/api/v1/…` or `/apis/GROUP/VERSION/…`; any other path is its own resource."""
     parts = [unquote(part) for part in path.strip("/").split("/")]
     match parts:
         case ["api", _, *rest]:
@@ -116,7 +116,7 @@ def target(method: str, path: str, *, watch: bool = False) -> Target:
 
 
 VERSION = "/version"
-"""Where the API server says which release it is of. One that has just started refuses everything for a moment."""
+"""The path of the API server's version. An API server that has just started refuses even this for a moment."""
 
 
 def translate(call: Target, code: int, body: bytes | str, *, after: float | None = None) -> MusterError:
@@ -128,7 +128,7 @@ def translate(call: Target, code: int, body: bytes | str, *, after: float | None
         case HTTPStatus.UNAUTHORIZED:
             return UnauthorizedError(f"{text}; the API server does not accept the credentials: renew them")
         case HTTPStatus.FORBIDDEN if call.resource == VERSION:
-            return ClusterAwayError(
+            return ClusterUnavailableError(
                 f"{text}; everybody may ask that (ClusterRole system:public-info-viewer), so the API server has yet to"
                 " read its roles"
             )
@@ -141,26 +141,26 @@ def translate(call: Target, code: int, body: bytes | str, *, after: float | None
 
 
 def cut(body: Any) -> str:
-    """Return at most 500 characters of a foreign text, on one line."""
+    """Return at most LONGEST_BODY characters of a foreign text, on one line."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else str(body)
     text = " ".join(text[: 2 * LONGEST_BODY].split())
     return text if len(text) <= LONGEST_BODY else f"{text[: LONGEST_BODY - 1]}…"
 
 
 def _class_of(code: int, status: Mapping[str, Any]) -> type[MusterError]:
-    """Return the error of a code; those that are not named are our fault below 500, and the server's above."""
+    """Return the error class of a code; other codes are FixError below 500, ClusterUnavailableError from 500."""
     details = _details(status)
     not_found = EndingError if details.get("kind") == "namespaces" else GoneError
     classes: dict[int, type[MusterError]] = {
         HTTPStatus.FORBIDDEN: EndingError,
-        # Without a name it is about no object: the API server does not know the path.
+        # A 404 without an object's name means that the API server does not serve the path.
         HTTPStatus.NOT_FOUND: not_found if details.get("name") else AbsentEndpointError,
         HTTPStatus.METHOD_NOT_ALLOWED: RefusedMethodError,
-        HTTPStatus.REQUEST_TIMEOUT: ClusterAwayError,
+        HTTPStatus.REQUEST_TIMEOUT: ClusterUnavailableError,
         HTTPStatus.CONFLICT: ExistsError if status.get("reason") == "AlreadyExists" else ConflictError,
         HTTPStatus.GONE: ExpiredError,
     }
-    return classes.get(code, FixError if code < HTTPStatus.INTERNAL_SERVER_ERROR else ClusterAwayError)
+    return classes.get(code, FixError if code < HTTPStatus.INTERNAL_SERVER_ERROR else ClusterUnavailableError)
 
 
 def _details(status: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -181,7 +181,7 @@ def _status(body: bytes | str) -> Mapping[str, Any]:
 
 
 def _forbidden(call: Target, text: str, said: str) -> str:
-    # RBAC says who cannot do what; quotas, pod security and admission webhooks answer 403 as well, and no role helps.
+    # Only RBAC's messages match; a 403 of a quota, pod security or an admission webhook is not fixed by a role.
     if _OF_RBAC.search(said):
         return f"{text}; grant {call.permission}"
     return f"{text}; refused by a policy of the cluster, not for want of a role"

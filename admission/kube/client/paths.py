@@ -1,4 +1,4 @@
-"""Paths of requests, made from names. A name is one segment of a path, whatever it holds, and never leads elsewhere."""
+"""Paths of requests, built from names. A name is quoted as one segment, so it cannot change the rest of the path."""
 
 from urllib.parse import quote
 
@@ -8,8 +8,8 @@ from admission.errors import FixError
 def join(collection: str, *segments: str) -> str:
     """Return the path of an object below a collection, or of its subresource.
 
-    Raises FixError for a name that no object has and that would make another path: nothing, `.` and `..`, which
-    clients and servers resolve even when they are quoted.
+    Raises FixError for an empty name, `.` and `..`, which no object has, and which clients and servers resolve to
+    another path even when they are quoted.
     """
     for segment in segments:
         if segment in ("", ".", ".."):
@@ -18,5 +18,5 @@ def join(collection: str, *segments: str) -> str:
 
 
 def within(root: str, namespace: str, *segments: str) -> str:
-    """Return a path in a namespace: `root` is `/api/v1` or `/apis/GROUP/VERSION`."""
+    """Return a path in a namespace. root: `/api/v1` or `/apis/GROUP/VERSION`."""
     return join(f"{root}/namespaces", namespace, *segments)

@@ -1,8 +1,8 @@
-"""The HTTP session with one API server: TLS, proxy, token, and an end that leaves no connection behind.
+"""The HTTP session with one API server: TLS, proxy, token, and a close that leaves no connection open.
 
-kubernetes-asyncio reads the configuration; its own session is not used. For each request that reads ~/.netrc and looks
-for a proxy, in a thread each: two thirds of the processor time of a short request. A password found there would even
-take the place of the kubeconfig's token.
+kubernetes-asyncio reads the configuration; its own session is not used. For each request that session reads ~/.netrc
+and looks for a proxy, in a thread each, which takes two thirds of the processor time of a short request. A password
+found there would even replace the kubeconfig's token.
 """
 
 import asyncio
@@ -20,23 +20,23 @@ import aiohttp
 from yarl import URL
 
 READ_BYTES = 2**21
-"""Buffered of an answer: more than an object may have, so that the event of a watch is never waited for in parts."""
+"""Bytes of an answer's read buffer: more than the largest object, so that a watch event is buffered whole."""
 
 CLOSING_SECONDS = 1.0
-"""How long the end of a session waits for its sockets to be closed."""
+"""How long closing a session waits for its sockets to close."""
 
 
 class Proxy(NamedTuple):
-    """What requests go through."""
+    """The proxy for requests."""
 
     url: URL
     auth: aiohttp.BasicAuth | None
 
 
 class Session:
-    """Requests to the server of a configuration. Made inside a running loop; raises OSError for unusable certificates.
+    """Requests to the server of a configuration. Create it inside a running loop, and `close` it afterwards.
 
-    Whoever makes it has to `close` it.
+    Raises OSError for unusable certificates.
     """
 
     def __init__(self, configuration: Any) -> None:
@@ -58,7 +58,7 @@ class Session:
         body: Any,
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own: for connecting, for silence, for the whole
     ) -> aiohttp.ClientResponse:
-        """Send a request and return the answer as it begins. path: quoted, with its query. body: what becomes JSON."""
+        """Send a request; return the answer after its headers. path: quoted, with its query. body: encoded as JSON."""
         token = await self._configuration.get_api_key_with_prefix("BearerToken")
         return await self._session.request(
             method,
@@ -75,9 +75,9 @@ class Session:
     async def close(self) -> None:
         """Close all connections and return once their sockets are closed.
 
-        A connection whose answer was not read to its end (a watch that was cancelled) is given up by aiohttp before:
-        it waits for the server to say good-bye, and no `close` waits for it. Were the loop to end meanwhile, it would
-        stay open until it is collected as garbage.
+        aiohttp no longer tracks a connection whose answer was not read to its end (a cancelled watch): it waits for the
+        server to close it, and `close` does not wait for that. If the loop ended meanwhile, the socket would stay open
+        until it is garbage-collected.
         """
         await self._session.close()
         for one in self._open():
@@ -85,11 +85,11 @@ class Session:
                 one.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSING_SECONDS):
-                while self._open():  # noqa: ASYNC110 - no event tells of it
+                while self._open():  # noqa: ASYNC110 - there is no event to wait for
                     await asyncio.sleep(0.005)
 
     def _socket(self, address: Any) -> socket.socket:
-        """Make the socket of a new connection; address: as `socket.getaddrinfo` returns it."""
+        """Return the socket for a new connection. address: as returned by `socket.getaddrinfo`."""
         made = socket.socket(*address[:3])
         self._sockets.add(made)
         return made
@@ -99,7 +99,7 @@ class Session:
 
 
 def proxy_of(configuration: Any) -> Proxy | None:
-    """Return the proxy of the kubeconfig, else the one that HTTP_PROXY or HTTPS_PROXY names and NO_PROXY spares not."""
+    """Return the proxy of the kubeconfig, else of HTTP_PROXY or HTTPS_PROXY unless NO_PROXY excludes the server."""
     text = configuration.proxy or _proxy_of_environment(configuration.host)
     if not text:
         return None
@@ -121,6 +121,6 @@ def _tls(configuration: Any) -> ssl.SSLContext:
     if not configuration.verify_ssl:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    # Go's TLS does not ask for all that Python's strict mode does, so clusters exist whose certificates lack it.
+    # Go's TLS is less strict than Python's strict mode, so some clusters have certificates that fail the latter.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

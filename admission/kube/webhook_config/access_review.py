@@ -1,6 +1,6 @@
-"""Asking the API server who somebody is (TokenReview) and what they may do (SubjectAccessReview).
+"""Authentication and authorization of users by the API server: TokenReview and SubjectAccessReview.
 
-Needs the rights of the ClusterRole `system:auth-delegator`: create on both.
+It needs the permissions of the ClusterRole `system:auth-delegator`: create on both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,20 +13,20 @@ TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 SWIFT = Patience(tries=2, timeout=5.0, base=0.1, longest=0.5)
-"""A person waits for the answer."""
+"""Few and short tries, since a person waits for the answer."""
 
 
 class Reviewer:
-    """Reviews by one API server. audiences: what tokens must be made for; none: for the API server itself."""
+    """Reviews by one API server. audiences: a token must have one of them; if empty, that of the API server."""
 
     def __init__(self, connection: Connection, audiences: Sequence[str] = ()) -> None:
         self._connection = connection
         self._audiences = tuple(audiences)
 
     async def recognise(self, token: str) -> Visitor | None:
-        """Return whose token it is; None when the API server does not accept it.
+        """Return the user of a token; None when the API server does not accept it.
 
-        Raises ClusterAwayError, and ForbiddenError where this process may not ask.
+        Raises ClusterUnavailableError, and ForbiddenError where this process may not create reviews.
         """
         spec: dict[str, Any] = {"token": token}
         if self._audiences:
@@ -36,13 +36,13 @@ class Reviewer:
         status = _mapping(answer.get("status"))
         if status.get("authenticated") is not True:
             return None
-        # An authenticator that knows no audiences leaves them out; its yes is then for the API server alone.
+        # An authenticator that does not know audiences omits them; its answer is valid for the API server only.
         if self._audiences and not set(self._audiences) & set(status.get("audiences") or ()):
             return None
         return _visitor(_mapping(status.get("user")))
 
     async def allows(self, visitor: Visitor, ask: Question) -> bool:
-        """Return whether a visitor may do something. Raises as `recognise`."""
+        """Return whether a visitor has a permission. Raises as `recognise`."""
         attributes = {
             "verb": ask.verb,
             "group": ask.group,

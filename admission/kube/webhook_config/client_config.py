@@ -1,6 +1,6 @@
-"""How the API server reaches the webhook, whom it trusts there, and whether that is proved.
+"""The client configuration of the webhook: its address, the trusted authorities, and whether a dry run proved them.
 
-`app` makes one `Terms`; `tls.rotation` and `dry_run_probe` change it, and `registration` writes what it says.
+`app` creates one `Terms`; `tls.rotation` and `dry_run_probe` change it, and `registration` writes it to the cluster.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from admission.errors import FixError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """How the API server reaches the webhook: a base URL, or a Service `namespace/name[:port]`; and whom it trusts.
+    """The webhook's address, a base URL or a Service `namespace/name[:port]`, and the authorities trusted for it.
 
-    authority: PEM of the certificate authorities; None: others write them, as `inject` says to cert-manager: the
-    `namespace/name` of a Certificate.
+    authority: PEM of the certificate authorities; None: another program writes them, such as cert-manager. inject: the
+    `namespace/name` of the Certificate from which cert-manager does.
     """
 
     authority: bytes | None
@@ -36,15 +36,15 @@ class Client:
 
 
 class Terms:
-    """How the webhook is reached, and whether that is proved. Others change it; `keep` follows."""
+    """The present client configuration, and whether it is proved. `registration.keep` follows its changes."""
 
     def __init__(self, client: Client, *, proved: bool = False) -> None:
         self.client = client
         self.proved = proved
         self.written = asyncio.Event()
-        """Set when the configurations stand."""
+        """Set once the configurations are written."""
         self.doubted = False
-        """Whether the configurations may no longer be what was written."""
+        """Whether another client may have changed the configurations since."""
         self.wake: Callable[[], None] = lambda: None
 
     def trust(self, authority: bytes | None) -> None:
@@ -53,12 +53,12 @@ class Terms:
         self.wake()
 
     def prove(self) -> None:
-        """Note that the API server reaches the webhook."""
+        """Record that the API server reaches the webhook."""
         self.proved = True
         self.wake()
 
     def uncertainty(self) -> None:
-        """Have the configurations written again: the webhook is not reached, and somebody may have changed them."""
+        """Have the configurations written again: the webhook is not reached, perhaps because they were changed."""
         self.doubted = True
         self.wake()
 

@@ -1,8 +1,8 @@
-"""Sees, by a dry run, whether the API server reaches the webhook and does what it says; until then nothing is closed.
+"""A probe, by dry run, that the API server reaches the webhook and applies its patches; nothing is closed before.
 
-The dry run makes a Lease in Muster's own namespace, where Muster may make Leases anyway, and expects it back with the
-annotation that the webhook adds at `/prove`. Host, port, certificates and readiness are those of all other doors. A pod
-would need the right to create pods, which Muster neither has nor wants.
+The dry run creates a Lease in Muster's own namespace, where Muster has that permission anyway, and expects it back with
+the annotation that the webhook adds at `/prove`. Host, port, certificates and readiness are those of all other
+endpoints of the webhook. A probe by a pod would need permission to create pods, which Muster does not have.
 """
 
 import asyncio
@@ -18,23 +18,24 @@ from admission.kube.webhook_config.client_config import Terms
 log = structlog.get_logger(__name__)
 
 CHECK_SECONDS = 20.0
-"""Between two looks while all is well."""
+"""Seconds between two probes while they succeed."""
 
 AGAIN_SECONDS = 10.0
-"""Longest time between two looks while it is not."""
+"""Longest time between two probes while they fail."""
 
 TELLING = 3
-"""After how many failures in a row it is said. The API server follows a new configuration a moment later."""
+"""Failures in a row before a warning: the API server uses a new configuration only after a moment."""
 
 
 async def keep(connection: Connection, terms: Terms, *, namespace: str) -> None:
-    """Prove the webhook, then look again for ever, and say when it is reached no longer, until cancelled.
+    """Probe the webhook until cancelled: record the first success, and warn when the webhook is no longer reached.
 
-    Then the configurations are written again: somebody may have changed them, as a process does that was overtaken and
-    listens elsewhere.
+    After TELLING failures the configurations are written again, since another client may have changed them, such as a
+    superseded process that listens at another address.
 
-    That alone opens nothing: pods that nobody judges would run beside the quota, and whoever wants that need only keep
-    the API server from reaching Muster. Namespaces stay closed until it is fixed, or the configurations are deleted.
+    A failing probe does not reopen namespaces. Otherwise pods would run outside the quota, and blocking the API server
+    from Muster would be a way to bypass it. Namespaces stay closed until the cause is fixed, or the configurations are
+    deleted.
     """
     await terms.written.wait()
     failed = 0
@@ -53,7 +54,7 @@ async def keep(connection: Connection, terms: Terms, *, namespace: str) -> None:
 
 
 async def probe(connection: Connection, namespace: str) -> str:
-    """Return why the API server is not known to reach the webhook; nothing when it does."""
+    """Return why the API server is not known to reach the webhook; empty when it does."""
     body = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",

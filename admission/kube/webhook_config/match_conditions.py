@@ -1,4 +1,4 @@
-"""Conditions that an object has to meet for the API server to ask Muster about it, as CEL: for `registration`."""
+"""Match conditions of the webhooks, as CEL: which objects the API server sends to Muster; for `registration`."""
 
 import json
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ from admission.workloads.kinds import catalog
 from admission.workloads.suspendable import SCHEDULES
 
 FIXED = f"(k.startsWith('{names.GROUP}/') || k in {json.dumps(catalog.FIXED)})"
-"""CEL: a key is Muster's own, or one of another system by which gangs are found."""
+"""CEL: a key is Muster's own, or another system's key that defines gangs."""
 
 
 def _differs(field: str) -> str:
-    """Return CEL that is true when labels or annotations that gangs are found by differ between old and new."""
+    """Return CEL that is true when a label or annotation that defines gangs differs between old and new object."""
     new, old = f"object.metadata.?{field}.orValue({{}})", f"oldObject.metadata.?{field}.orValue({{}})"
     return " || ".join(
         f"{these}.exists(k, {FIXED} && !(k in {those} && {those}[k] == {these}[k]))"
@@ -23,7 +23,7 @@ def _differs(field: str) -> str:
 
 
 def _has(field: str, key: str) -> str:
-    """Return CEL that is true when the object has a label or annotation, and no error when it has none at all."""
+    """Return CEL that is true when the object has a label or annotation; no error when it has none at all."""
     return f"'{key}' in object.metadata.?{field}.orValue({{}})"
 
 
@@ -32,8 +32,8 @@ def _gates(which: str) -> str:
 
 
 NO_MIRROR = f"!({_has('annotations', MIRROR)} && object.spec.?nodeName.orValue('') != '')"
-"""CEL: not the mirror of a static pod, as `arrivals` knows it. A kubelet must be able to show its static pods, those of
-the control plane among them, while Muster is down; Muster would let them in untouched anyway."""
+"""CEL: not the mirror of a static pod, as `PodView.is_mirror`. A kubelet must be able to create the mirrors of its
+static pods, such as those of the control plane, while Muster is down; Muster admits them unchanged anyway."""
 
 NO_MIRROR_CONDITION = {"name": "no-mirror", "expression": NO_MIRROR}
 
@@ -53,17 +53,17 @@ CHANGED = " || ".join(
 )
 
 MATTERS = f"request.operation == 'UPDATE' ? ({CHANGED}) : {NO_MIRROR}"
-"""CEL: a new pod that is no mirror, or a change of a pod's gates, of labels and annotations that are Muster's or that
-gangs are found by, or of the Job that it belongs to. A running pod is updated many times by many controllers, and none
-of that is Muster's business."""
+"""CEL: a new pod that is no mirror, or a change of a pod's gates, of labels and annotations that are Muster's or define
+gangs, or of the Job that owns it. Controllers update a running pod many times in other fields, which Muster need not
+see."""
 
 
 NEW_SPEC = "request.operation == 'CREATE' || object.spec != oldObject.spec"
-"""CEL: a claim whose spec is written. It may not change, so whoever applies the same manifest again must be given the
-same defaults again; finalizers and owners change often, and are nothing to Muster."""
+"""CEL: a claim whose spec is written. A spec is immutable, so an update by the original manifest must get the same
+defaults again. Changes of finalizers and owners are frequent, and Muster need not see them."""
 
 NEW_SETTINGS = "request.operation != 'UPDATE' || object.spec != oldObject.spec"
-"""CEL: one of Muster's own objects that is created, deleted, or changed in what it says; labels may be changed."""
+"""CEL: one of Muster's own objects that is created, deleted, or changed in its spec; labels may change freely."""
 
 WITH_CLAIMS = "object.spec.?resourceClaims.orValue([]).size() > 0"
 """CEL: a pod that uses claims."""
@@ -72,19 +72,19 @@ NOT_ALLOCATED_AT_ONCE = {
     "name": "not-of-kube-scheduler",
     "expression": f"request.userInfo.username != '{SCHEDULER}'",
 }
-"""kube-scheduler makes claims for extended resources while it binds their pods, and knows already what is in them."""
+"""kube-scheduler creates claims for extended resources while it binds their pods, with the devices already chosen."""
 
 
 NOT_FROM_TEMPLATE = {
     "name": "not-from-template",
     "expression": (f"!(request.userInfo.username in {list(CLAIM_CONTROLLERS)} && {_has('annotations', POD_CLAIM)})"),
 }
-"""What Kubernetes makes for a pod that was judged already, together with the template: four calls for a gang of four.
-Rules of a ClaimPolicy are asked about those as well."""
+"""Excludes claims that Kubernetes creates from a template that was judged already, which saves four calls for a gang of
+four. Rules of a ClaimPolicy are evaluated on those claims as well."""
 
 
 def asks_for_devices(resources: Iterable[str]) -> str:
-    """Return CEL that is true for pods with the annotation, or with an extended resource that becomes a claim."""
+    """Return CEL that is true for pods with the claims annotation, or an extended resource that becomes a claim."""
     annotated = _has("annotations", names.CLAIMS)
     known = json.dumps(list(resources))
     listed = "(object.spec.containers + object.spec.?initContainers.orValue([]))"
@@ -95,12 +95,12 @@ def asks_for_devices(resources: Iterable[str]) -> str:
 
 
 def not_by(user: str) -> str:
-    """Return CEL that is false for what a user changes. What Muster changes it need not be asked about."""
+    """Return CEL that is false for updates by a user, which is Muster's own: it need not judge its own changes."""
     return f"request.operation != 'UPDATE' || request.userInfo.username != {quoted(user)}"
 
 
 def quoted(text: str) -> str:
-    """Write a text as CEL."""
+    """Return a text as a CEL string literal."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -109,7 +109,7 @@ def _maker(which: str) -> str:
 
 
 NAMED = f"{_maker('object')} != (request.operation == 'UPDATE' ? {_maker('oldObject')} : '')"
-"""CEL: a new Job whose template names somebody as its maker, or one that is changed to name another client."""
+"""CEL: a new Job whose template already names a user as its creator, or a change of that name."""
 
 
 def _suspended(which: str) -> str:
@@ -123,10 +123,10 @@ def _mark(which: str) -> str:
 _HELD_OTHERWISE = f"{_suspended('object')} != {_suspended('oldObject')} || {_mark('object')} != {_mark('oldObject')}"
 
 RESUMED = f"request.operation != 'UPDATE' || {_HELD_OTHERWISE}"
-"""CEL: a new workload, or one that is suspended or resumed, or marked otherwise as held."""
+"""CEL: a new workload, or an update that suspends or resumes it, or changes its mark as held."""
 
 FREE = (
     "!object.metadata.?ownerReferences.orValue([])"
     f".exists(o, o.?controller.orValue(false) && !(o.kind in {json.dumps(SCHEDULES)}))"
 )
-"""CEL: a workload that no other object's controller suspends, as `holdable` knows it."""
+"""CEL: a workload that no other object's controller suspends, as in `workloads.suspendable`."""

@@ -1,11 +1,12 @@
-"""Tells the API server which pods and claims to show to Muster: one mutating and one validating configuration.
+"""Registration of the webhooks: which pods and claims the API server sends to Muster, as two configurations.
 
-Namespaces that a queue selects are closed while Muster is down (failurePolicy Fail), as a pod that slipped in would
-run beside the quota. Any other pod is created as ever; only where it names a queue is Muster asked, if it is there.
-Claims and claim templates are shown of the namespaces that a queue or a ClaimPolicy selects, and of no others.
+Namespaces that a queue selects are closed while Muster is down (failurePolicy Fail), since an unseen pod would run
+outside the quota. Other pods are sent only if they name a queue, and are created even while Muster is down. Claims and
+claim templates are sent only in the namespaces that a queue or a ClaimPolicy selects.
 
-Nothing is closed (failurePolicy Ignore) until `dry_run_probe` has seen that the API server reaches the webhook. What
-was closed once stays closed, whatever happens to the webhook: a door that opens by itself is one that can be forced.
+Nothing is closed (failurePolicy Ignore) until `dry_run_probe` has proved that the API server reaches the webhook. A
+closed namespace then stays closed whatever happens to the webhook: if an outage reopened it, causing one would be a way
+to bypass the quota.
 """
 
 import asyncio
@@ -42,21 +43,21 @@ KINDS = {"MutatingWebhookConfiguration": "mutatingwebhookconfigurations"} | {
 _OPPOSITE = {"NotIn": "In", "Exists": "DoesNotExist", "DoesNotExist": "Exists"}
 
 NEVER = ("kube-system", "kube-node-lease", "kube-public")
-"""Namespaces that Muster never stands in the way of."""
+"""Namespaces that the webhook never affects."""
 
 INJECT = "cert-manager.io/inject-ca-from"
-"""Annotation by which cert-manager writes the caBundle, from a Certificate `namespace/name`."""
+"""Annotation that names the Certificate `namespace/name` from which cert-manager writes the caBundle."""
 
 TIMEOUT_SECONDS = 5
 AGAIN_SECONDS = 600.0
-"""How often the configurations are written although nothing changed: somebody may have edited them."""
+"""Seconds after which the configurations are written though nothing changed, since they may have been edited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What is registered. selectors: the namespaces of each queue; namespace: Muster's own.
+    """The content of the configurations. selectors: the namespaces of each queue; namespace: Muster's own.
 
-    controller: the name that the API server knows Muster by, whose changes it need not be asked about.
+    controller: Muster's user name, whose changes are not sent.
     holding: the namespaces of queues that hold workloads as a whole.
     policies: the namespaces of each ClaimPolicy that has defaults or rules; of_pods: of those whose rules read the pod;
     rewriting: of those that have templates or conversions. resources: the extended resources that become claims.
@@ -76,7 +77,7 @@ class Registration:
 
 
 async def register(connection: Connection, registration: Registration) -> None:
-    """Create or update both configurations; entries of selectors that are gone disappear."""
+    """Create or update both configurations; entries of removed selectors disappear."""
     for encode in (mutating, validating):
         body = encode(registration)
         if not registration.proved:
@@ -85,7 +86,7 @@ async def register(connection: Connection, registration: Registration) -> None:
 
 
 async def is_closed(connection: Connection) -> bool:
-    """Return whether the configurations close anything as they stand: some process has proved itself before."""
+    """Return whether the stored configurations close anything, which means that some process was proved before."""
     try:
         found = await connection.get(_path("MutatingWebhookConfiguration"))
     except GoneError:
@@ -94,7 +95,7 @@ async def is_closed(connection: Connection) -> bool:
 
 
 async def unregister(connection: Connection) -> None:
-    """Remove both configurations. Harmless when they are gone."""
+    """Remove both configurations. A no-op when they are gone."""
     for kind in KINDS:
         try:
             await connection.delete(_path(kind))
@@ -103,7 +104,7 @@ async def unregister(connection: Connection) -> None:
 
 
 async def keep(connection: Connection, store: Store, terms: Terms, *, namespace: str, controller: str) -> None:
-    """Keep the configurations true to queues and policies until cancelled. The store must watch both, and be synced."""
+    """Update the configurations by queues and policies until cancelled. The store must watch both, and be synced."""
     written: Registration | None = None
     failed, stale = 0, True
     with store.subscribe(watched_resources.QUEUES, watched_resources.POLICIES) as changed:
@@ -141,7 +142,7 @@ async def keep(connection: Connection, store: Store, terms: Terms, *, namespace:
 
 
 async def _changed(changed: Subscription) -> bool:
-    """Wait for a change of queues; return False when none came for so long that it is time to write again."""
+    """Wait for a change of queues or policies; return False when none came within AGAIN_SECONDS."""
     try:
         async with asyncio.timeout(AGAIN_SECONDS):
             await changed.next()
@@ -161,11 +162,11 @@ def _holds_workloads(queue: Queue) -> bool:
 def _selectors(
     store: Store, written: Iterable[LabelSelector], wanted: Callable[[Queue], bool] = _any_queue
 ) -> tuple[LabelSelector, ...]:
-    """Return the distinct namespace selectors of some queues, in a stable order. written: those of before."""
+    """Return the distinct namespace selectors of some queues, in a stable order. written: the previous ones."""
     snapshot = store.snapshot()
     selectors = [one.namespaces for one in snapshot.queues.values() if one.namespaces is not None and wanted(one)]
     if any(kind == watched_resources.QUEUES.name for kind, _ in snapshot.malformed):
-        # A queue that cannot be read any more still has its namespaces: they stay closed until it is fixed.
+        # The namespaces of a queue that cannot be read any more are unknown: all previous ones stay closed meanwhile.
         selectors += written
     return _distinct(selectors)
 
@@ -173,7 +174,7 @@ def _selectors(
 def _policies(
     store: Store, wanted: Callable[[ClaimPolicy], bool], written: Iterable[LabelSelector]
 ) -> tuple[LabelSelector, ...]:
-    """Return the distinct namespace selectors of some policies. written: those of before."""
+    """Return the distinct namespace selectors of some policies. written: the previous ones."""
     snapshot = store.snapshot()
     selectors = [policy.namespaces for policy in snapshot.policies.values() if wanted(policy)]
     if any(kind == watched_resources.POLICIES.name for kind, _ in snapshot.malformed):
@@ -186,7 +187,7 @@ def _says_something(policy: ClaimPolicy) -> bool:
 
 
 def _reads_pods(policy: ClaimPolicy) -> bool:
-    """Whether a rule may read the pod, by way of a variable, too. A mere mention costs a question too many, no more."""
+    """Return whether a rule or variable mentions the pod; a false positive only costs a needless call."""
     texts = [*(rule.cel for rule in policy.rules), *(variable.expression for variable in policy.variables)]
     return bool(policy.rules) and any("pod" in text for text in texts)
 
@@ -196,7 +197,7 @@ def _rewrites_pods(policy: ClaimPolicy) -> bool:
 
 
 def _resources(store: Store, written: Iterable[str]) -> tuple[str, ...]:
-    """Return the extended resources that policies turn into claims. written: those of before."""
+    """Return the extended resources that policies turn into claims. written: the previous ones."""
     snapshot = store.snapshot()
     found = {conversion.resource for policy in snapshot.policies.values() for conversion in policy.conversions}
     unreadable = any(kind == watched_resources.POLICIES.name for kind, _ in snapshot.malformed)
@@ -209,10 +210,10 @@ def _distinct(selectors: Iterable[LabelSelector]) -> tuple[LabelSelector, ...]:
 
 
 def mutating(registration: Registration) -> dict[str, Any]:
-    """Return the MutatingWebhookConfiguration: pods that are created, Jobs, to say who made them, and claims.
+    """Return the MutatingWebhookConfiguration: new pods, Jobs (to record their creator), claims and held workloads.
 
-    Jobs come first and are never hindered, save those that name somebody themselves: while Muster is down nobody could
-    take that back, and it would be believed of their pods.
+    Jobs come first and are never blocked, except those that already name a creator: while Muster is down that name
+    could not be corrected, and would be trusted for their pods.
     """
     conditions = [match_conditions.NO_MIRROR_CONDITION]
     entry = {"rules": [_pods("CREATE")], "reinvocationPolicy": "IfNeeded", "matchConditions": conditions}
@@ -239,9 +240,9 @@ def mutating(registration: Registration) -> dict[str, Any]:
 
 
 def _of_workloads(registration: Registration, path: str) -> Iterator[dict[str, Any]]:
-    """Yield what shows workloads that are created, suspended or resumed where they are held as a whole.
+    """Yield the webhooks for workloads that are created, suspended or resumed where they are held as a whole.
 
-    They are closed there like pods: one that slipped in would have its pods wait one by one.
+    They are closed like pods: an unseen workload would not be suspended, and its pods would be held one by one.
     """
     conditions = [
         {"name": "not-by-muster", "expression": match_conditions.not_by(registration.controller)},
@@ -259,7 +260,7 @@ def _of_workloads(registration: Registration, path: str) -> Iterator[dict[str, A
 
 
 def _of_proofs(registration: Registration) -> dict[str, Any]:
-    """Return what shows the Leases by which `dry_run_probe` sees that the webhook is reached. They are dry runs."""
+    """Return the webhook for the Leases of `dry_run_probe`, which are dry runs."""
     here = Requirement(key="kubernetes.io/metadata.name", operator="In", values=(registration.namespace,))
     own = {"matchExpressions": [_requirement(here)]}
     marked = {"matchExpressions": [{"key": names.PROOF, "operator": "Exists"}]}
@@ -295,10 +296,10 @@ def _of_jobs(registration: Registration) -> Iterator[dict[str, Any]]:
 
 
 def validating(registration: Registration) -> dict[str, Any]:
-    """Return the ValidatingWebhookConfiguration: pods that are created, or changed where it matters; and new claims.
+    """Return the ValidatingWebhookConfiguration: new pods, relevant changes of pods, claims, and Muster's objects.
 
-    Labels and annotations can be changed by way of the status, too (`pkg/registry/core/pod`, podStatusStrategy). No
-    other subresource that updates a pod takes them.
+    Pods' status is included, since it also updates labels and annotations (`pkg/registry/core/pod`,
+    podStatusStrategy). No other subresource that updates a pod does.
     """
     rules = [_pods("CREATE", "UPDATE"), _pods("UPDATE", resource="pods/status")]
     conditions = [
@@ -325,7 +326,7 @@ def validating(registration: Registration) -> dict[str, Any]:
 def _of_other_pods(
     registration: Registration, path: str, selectors: Iterable[LabelSelector], *conditions: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield what shows the new pods that meet conditions, of some namespaces, where no queue shows all pods anyway."""
+    """Yield the webhooks for new pods that meet conditions in some namespaces, except where a queue covers all pods."""
     queued = _distinct(registration.selectors)
     elsewhere, shown = _elsewhere(queued), set(map(digest, queued))
     if elsewhere is None:
@@ -339,9 +340,9 @@ def _of_other_pods(
 
 
 def _of_own(registration: Registration) -> dict[str, Any]:
-    """Return what shows Muster's own objects. Nobody is kept from mending them while Muster is down: Ignore.
+    """Return the webhook for Muster's own objects, with Ignore, so that they can be corrected while Muster is down.
 
-    What a cluster holds that was never judged says in its status what is wrong with it.
+    The status of an object that was never judged reports its problems.
     """
     others = f"request.userInfo.username != {match_conditions.quoted(registration.controller)}"
     conditions = [
@@ -354,7 +355,7 @@ def _of_own(registration: Registration) -> dict[str, Any]:
 
 
 def digest(selector: LabelSelector) -> str:
-    """Return eight hex digits that name a selector, whatever the order in which it was written."""
+    """Return eight hex digits that identify a selector, independent of the order of its requirements."""
     text = json.dumps(sorted(json.dumps(_requirement(r), sort_keys=True) for r in selector.requirements))
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -383,9 +384,10 @@ def _configuration(kind: str, registration: Registration, path: str, entry: Mapp
 
 
 def _elsewhere(selectors: Iterable[LabelSelector]) -> LabelSelector | None:
-    """Return what leaves out namespaces that are shown by a selector of their own; None when nothing is left.
+    """Return a selector that excludes the namespaces of these selectors; None when they select every namespace.
 
-    Of a selector with several requirements the opposite cannot be written; its pods that name a queue are shown twice.
+    A selector with several requirements has no opposite that can be expressed, so it is skipped: pods there that name
+    a queue are sent twice.
     """
     left: list[Requirement] = []
     values: dict[str, set[str]] = {}
@@ -414,14 +416,14 @@ def _common(registration: Registration, path: str) -> dict[str, Any]:
 
 
 def spared(namespace: str) -> tuple[str, ...]:
-    """Return the namespaces whose pods Muster never sees. namespace: its own."""
+    """Return the namespaces whose pods are never sent to Muster. namespace: its own."""
     return tuple(dict.fromkeys((*NEVER, namespace)))
 
 
 def shows_all(kind: str, configuration: Json, *, namespace: str, controller: str) -> bool:
-    """Return whether a configuration, as it stands, has Muster asked about every pod, or else the pod refused.
+    """Return whether a stored configuration sends every pod to Muster, and refuses the pod if Muster fails.
 
-    Of every namespace, that is, but those that are spared. Who is asked, and how long for, is left open.
+    The spared namespaces are excepted. The client configuration and the timeout are not checked.
     """
     everywhere = LabelSelector()
     registration = Registration(
@@ -458,7 +460,7 @@ def _pods(*operations: str, resource: str = "pods") -> dict[str, Any]:
 
 
 def _claims(*operations: str) -> dict[str, Any]:
-    """Return the rule for claims and templates. Asked by matchPolicy Equivalent, the API server shows all as v1."""
+    """Return the rule for claims and templates. With matchPolicy Equivalent, the API server sends them all as v1."""
     return {
         "apiGroups": ["resource.k8s.io"],
         "apiVersions": ["v1"],

@@ -1,7 +1,7 @@
-"""Keeps the ResourceClaimTemplates of ClaimPolicies true: the real `flow.ports.Templates`.
+"""Reconciles the ResourceClaimTemplates of ClaimPolicies: the real `ports.Templates`.
 
-What has to be done is planned by `claimpolicy.templates`. A spec cannot be changed, so a template that says other
-things is deleted and created. In between there is none: pods that come just then get their claims a moment later.
+`claimpolicy.templates` plans the writes. A template's spec is immutable, so a template that differs is deleted and
+created again. Pods that are created in between get their claims a moment later.
 """
 
 import asyncio
@@ -26,23 +26,23 @@ from admission.kube.client.errors import ExistsError
 log = structlog.get_logger(__name__)
 
 IDLE_SECONDS = 3600.0
-"""How long a template for converted pods stays when there are none of them. Claims outlive their template, and the next
-such pod has it made again: it only saves the work of making it for every run of a Job."""
+"""How long a template for converted pods stays unused. Claims outlive their template, and the next such pod has it
+created again, so this only avoids creating it for every run of a Job."""
 
 AGAIN_SECONDS = 30.0
-"""After how long it is tried again to write what the API server has refused, and looked for what is idle."""
+"""Seconds until a refused write is retried, and between two searches for idle templates."""
 
 GATHER_SECONDS = 0.1
-"""How long changes are gathered before it is looked at them."""
+"""How long changes are gathered before they are processed."""
 
 WRITES = 8
-"""At a time."""
+"""Concurrent writes."""
 
 ROOT = "/apis/resource.k8s.io/v1"
 
 
 class TemplateKeeper:
-    """Keeps templates while `run` runs. spared: namespaces in which none are made. clock: seconds that only grow."""
+    """Keeps templates while `run` runs. spared: namespaces without templates. clock: monotonic seconds."""
 
     def __init__(
         self,
@@ -58,19 +58,19 @@ class TemplateKeeper:
         self._clock = clock or (lambda: asyncio.get_running_loop().time())
         self._policies: Policies | None = None
         self._refused: dict[str, tuple[DesiredTemplate, str, float]] = {}
-        """What the API server did not take, by key: why, and until when it is not asked again."""
+        """The templates that the API server refused, by key: with the reason and the time of the next try."""
         self._idle: dict[str, float] = {}
-        """Since when templates of converted pods are not used, by UID."""
+        """Since when templates of converted pods have been unused, by UID."""
         self._kept: dict[Uid, float] = {}
-        """When templates that may not be deleted are tried again."""
+        """When the deletion of a template is tried again that the API server refused, by UID."""
         self._troubles: Mapping[str, tuple[str, ...]] = {}
 
     def troubles(self) -> Mapping[str, tuple[str, ...]]:
-        """Return which templates are not as the policies want them, and why, by the name of the policy."""
+        """Return the problems of templates that differ from what the policies want, by the name of the policy."""
         return self._troubles
 
     async def run(self, *, wake: Callable[[], None] = lambda: None) -> None:
-        """Keep the templates until cancelled. The store must be synced. wake: called when `troubles` has changed."""
+        """Reconcile the templates until cancelled. The store must be synced. wake: called when `troubles` changed."""
         failed = 0
         watched = (
             watched_resources.POLICIES,
@@ -98,14 +98,14 @@ class TemplateKeeper:
                 await asyncio.sleep(GATHER_SECONDS)
 
     async def _news(self, changed: Subscription) -> None:
-        """Wait for a change of what templates depend on: pods only matter where their resources become claims."""
+        """Wait for a change that may affect templates; pods do only if a policy converts resources to claims."""
         while True:
             changes = await changed.next()
             if changes.keys() != {watched_resources.PODS} or (self._policies is not None and self._policies.convert):
                 return
 
     async def keep(self) -> None:
-        """Do once what has to be done now. Raises RetryError when some of it may succeed later."""
+        """Reconcile once. Raises RetryError when a write failed that may succeed later."""
         snapshot = self._store.snapshot()
         self._policies = Policies.build(snapshot.policies, snapshot.namespaces, self._policies)
         if not self._policies.compiled:
@@ -122,7 +122,7 @@ class TemplateKeeper:
             self._troubles = templates.troubles(plan, logged)
 
     def _forget(self, plan: Plan) -> None:
-        """Forget of what was refused whatever is not wanted any more, or is wanted otherwise."""
+        """Forget refusals of templates that are no longer wanted, or are wanted with another content."""
         marks = {one.key: one.mark for one in (*plan.missing, *(one for one, _ in plan.outdated))}
         self._refused = {key: known for key, known in self._refused.items() if marks.get(key) == known[0].mark}
 
@@ -149,7 +149,7 @@ class TemplateKeeper:
             raise later[0]
 
     async def _made(self, wanted: DesiredTemplate, instead: ClaimTemplate | None, now: float) -> None:
-        """Create a template, in the place of another one. Harmless when somebody was faster."""
+        """Create a template, deleting `instead` before. A no-op when another client has created it."""
         known = self._refused.get(wanted.key)
         if known is not None and now < known[2]:
             return
@@ -157,7 +157,7 @@ class TemplateKeeper:
         body = wanted.body()
         try:
             if instead is not None:
-                # Nothing is taken away that could not be put back.
+                # A dry run before the deletion: the old template stays if the new one would be refused.
                 trial = Request(method="POST", path=path, params={"dryRun": "All"}, body=_renamed(body))
                 await self._connection.send(trial)
                 await self._removed(instead)
@@ -174,13 +174,13 @@ class TemplateKeeper:
             log.info("the claim template is made", template=wanted.key, anew=instead is not None)
 
     def _aged(self, idle: Iterable[ClaimTemplate], now: float) -> list[ClaimTemplate]:
-        """Return which of the templates that nobody uses have been so for long."""
+        """Return the templates that have been unused for IDLE_SECONDS."""
         by_uid = {str(found.meta.uid): found for found in idle}
         self._idle = {uid: self._idle.get(uid, now) for uid in by_uid}
         return [by_uid[uid] for uid, since in self._idle.items() if now - since >= IDLE_SECONDS]
 
     async def _removed(self, found: ClaimTemplate) -> None:
-        """Delete this very template. Harmless when it is gone, or another one has its name."""
+        """Delete exactly this template. A no-op when it is gone, or another one has its name."""
         path = paths.within(ROOT, found.meta.namespace, "resourceclaimtemplates", found.meta.name)
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": found.meta.uid}}
         with contextlib.suppress(GoneError, ConflictError):
@@ -188,7 +188,7 @@ class TemplateKeeper:
             log.info("the claim template is removed", template=found.meta.key)
 
     async def _cleared(self, found: ClaimTemplate, now: float) -> None:
-        """Delete a template that is not wanted any more; one that may not be stays, and is tried again later."""
+        """Delete a template that is no longer wanted; if that is refused, try again later."""
         if now < self._kept.get(found.meta.uid, 0.0):
             return
         try:
@@ -199,6 +199,6 @@ class TemplateKeeper:
 
 
 def _renamed(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a template under a name that nobody has, to be tried while the other one stands."""
+    """Return a template with a generated name, for a dry run while the old one exists."""
     kept = {key: value for key, value in body["metadata"].items() if key != "name"}
     return {**body, "metadata": {**kept, "generateName": "muster-probe-"}}

@@ -1,10 +1,9 @@
-"""Giving claims their devices and taking them back: the real `flow.ports.Claims`.
+"""Allocation and deallocation of claims: the real `ports.Claims`.
 
-A claim is allocated in two writes, as kube-scheduler does it: the finalizer, then the allocation. Both are made for
-exactly the version of the claim that was seen, so whatever happened to it since makes them fail: another's allocation,
-its deletion, or a later leader that took the claim back. For that, taking back changes a claim in any case, also one
-that was not allocated yet: a write that is still under way, of a leader that does not know of its successor or one
-whose answer was lost, finds another version.
+A claim is allocated in two writes, as by kube-scheduler: the finalizer, then the allocation. Both require exactly the
+version of the claim that was seen, so they fail after any change since: another allocation, a deletion, or a
+deallocation by a later leader. For that, deallocating changes every claim, even one that is not allocated yet: a
+delayed write, by a leader that does not know of its successor or one whose answer was lost, finds another version.
 """
 
 import asyncio
@@ -26,10 +25,10 @@ from admission.kube.client.connection import Connection, PatchKind
 log = structlog.get_logger(__name__)
 
 TRIES = 4
-"""How often a claim is taken back again from what it has become meanwhile."""
+"""How often a deallocation is tried, each time with the claim's present version."""
 
 ALLOCATED, WITHDRAWN = "allocated", "withdrawn"
-"""How the annotation `names.PLACEMENT` begins."""
+"""The beginnings of the annotation `names.PLACEMENT`."""
 
 
 def _now() -> datetime:
@@ -37,31 +36,31 @@ def _now() -> datetime:
 
 
 class ClaimWriter:
-    """Allocates and deallocates. clock: the time that stands in the annotation; it must not say the same twice."""
+    """Allocates and deallocates. clock: the time in the annotation; it must not return the same time twice."""
 
     def __init__(self, connection: Connection, *, clock: Callable[[], datetime] = _now) -> None:
         self._connection = connection
         self._clock = clock
 
     async def allocate(self, claim: Claim, allocation: Json) -> Claim:
-        """Give an unallocated claim these devices: status.allocation, complete. Return the claim as it is then.
+        """Give an unallocated claim a complete status.allocation. Return the allocated claim.
 
-        Raises ConflictError when the claim is not what was seen any more, unless it has these very devices.
+        Raises ConflictError when the claim has changed since it was seen, unless it has exactly these devices.
         """
         try:
             protected = await self._mark(claim, ALLOCATED, finalizers=[FINALIZER])
             return await self._write(protected, allocation)
         except ConflictError:
-            # The answer to the same write may have been lost, or it was this process's view that was late.
+            # The answer to an earlier try of this write may have been lost, or this process's cache was behind.
             fresh = await self._again(claim)
             if _given(fresh.allocation) != _given(claims.decode_allocation(allocation)):
                 raise
             return fresh
 
     async def deallocate(self, claim: Claim) -> Claim | None:
-        """Take a claim's devices back, unless it is reserved, and make every write fail that is still under way.
+        """Remove a claim's allocation, unless pods have reserved it, and make delayed writes to the claim fail.
 
-        Return the claim as it is then, allocated still where pods have reserved it; None when it is gone.
+        Return the resulting claim, still allocated if pods have reserved it; None when it is gone.
         """
         for attempt in range(1, TRIES):
             try:
@@ -83,7 +82,7 @@ class ClaimWriter:
             return None
 
     async def _mark(self, claim: Claim, what: str, **more: Any) -> Claim:
-        """Write what happens to the claim, which makes it another version."""
+        """Annotate the claim with the operation, which changes its version."""
         logged = f"{what} {self._clock().isoformat(timespec='microseconds')}"
         body = {"metadata": {**_version(claim), "annotations": {names.PLACEMENT: logged}, **more}}
         return claims.decode(await self._connection.patch(_path(claim), body, PatchKind.STRATEGIC))
@@ -93,7 +92,7 @@ class ClaimWriter:
         return claims.decode(await self._connection.patch(f"{_path(claim)}/status", body, PatchKind.MERGE))
 
     async def _again(self, claim: Claim) -> Claim:
-        """Read the claim as it is now. Raises GoneError when another has its name."""
+        """Return the claim's present state. Raises GoneError when another claim has its name."""
         fresh = claims.decode(await self._connection.get(_path(claim)))
         if fresh.meta.uid != claim.meta.uid:
             raise GoneError(f"claim {claim.meta.key} with UID {claim.meta.uid} is gone; another has its name")

@@ -1,4 +1,4 @@
-"""Events: their JSON, and which of them are worth sending. Pure but for what it remembers; sent by `status`."""
+"""Events: their JSON, and a filter of repetitions and bursts. It does no I/O; `status` sends them."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -11,11 +11,11 @@ from admission.api.values import names
 REPORTER = "muster.dev/controller"
 
 REPEAT_SECONDS = 300.0
-"""The same said again about the same object within this time is counted and not sent."""
+"""A repetition about the same object within this time is counted and not sent."""
 
 BURST = 50.0
 PER_SECOND = 5.0
-"""Events sent at once, and for long: a broken cluster must not be flooded with news of it."""
+"""Token bucket of Events: the burst and the rate, so that a broken cluster is not flooded with Events."""
 
 MOST_REMEMBERED = 10_000
 LONGEST_NOTE = 1024
@@ -24,7 +24,7 @@ LONGEST_NAME = 230
 
 @dataclass(slots=True)
 class Said:
-    """What was said once: under which name, how often, and when it was sent last, in seconds of a monotonic clock."""
+    """An Event: its name, how often it occurred, and when it was sent last, in seconds of a monotonic clock."""
 
     name: str
     sent: float
@@ -33,14 +33,14 @@ class Said:
 
 @dataclass(slots=True)
 class Sieve:
-    """Remembers what was said lately, and how much."""
+    """The recent Events, and the token bucket."""
 
     _said: dict[tuple[str, ...], Said] = field(default_factory=dict)
     _tokens: float = BURST
     _at: float = 0.0
 
     def admit(self, notice: Notice, *, now: float) -> Said | None:
-        """Return what to send the notice as, None when not at all; a count over 1 says that it is a repetition."""
+        """Return the Event to send for a notice, None for no Event; a count over 1 marks a repetition."""
         key = _key(notice)
         said = self._said.get(key)
         if said is not None:
@@ -56,7 +56,7 @@ class Sieve:
         return said
 
     def begin_again(self, notice: Notice, *, now: float) -> Said:
-        """Forget that the notice was sent: its Event has expired in the cluster."""
+        """Return a new Event for a notice whose Event has expired in the cluster."""
         said = Said(_name(notice, now), now)
         self._remember(_key(notice), said)
         return said
@@ -101,17 +101,17 @@ def event(notice: Notice, name: str, *, instance: str, at: datetime) -> dict[str
 
 
 def series(count: int, *, at: datetime) -> dict[str, Any]:
-    """Return the change of an Event that was seen again."""
+    """Return the patch of an Event for a repetition."""
     return {"series": {"count": count, "lastObservedTime": micro_time(at)}}
 
 
 def namespace(notice: Notice) -> str:
-    """Return where the Event goes; those about cluster-scoped objects live in `default`."""
+    """Return the namespace of the Event; those about cluster-scoped objects are in `default`."""
     return notice.namespace or "default"
 
 
 def micro_time(moment: datetime) -> str:
-    """Write a time as metav1.MicroTime."""
+    """Return a time as metav1.MicroTime."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

@@ -1,4 +1,4 @@
-"""The change of a pod's spec that opens Muster's gate and pins it to a node: pure, sent by `pods`."""
+"""The patch of a pod's spec that removes Muster's scheduling gate and pins the pod to a node: pure, sent by `pods`."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def opened(pod: Pod, node: NodeName | None) -> dict[str, Any]:
-    """Return the strategic merge patch. The gates of others stay, and so does every affinity the author wrote.
+    """Return the strategic merge patch. Other gates stay, and so does every affinity in the pod's spec.
 
-    UID and version make the API server refuse the patch for another pod of the same name, and for one that has changed
-    since it was seen: a later leader may have taken its place back.
+    With UID and version, the API server refuses the patch for another pod of the same name, and for a pod that has
+    changed since it was seen: a later leader may have withdrawn its placement.
     """
     spec: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", "name": names.GATE}]}
     if node is not None:
@@ -24,11 +24,11 @@ def opened(pod: Pod, node: NodeName | None) -> dict[str, Any]:
 
 
 def pinned(affinity: NodeSelector | None, node: NodeName) -> NodeSelector:
-    """Return an affinity for this node that also demands all that the pod's own does.
+    """Return an affinity to this node that keeps all requirements of the pod's own.
 
-    While a pod is gated, its terms may gain requirements at their end and nothing else (pod validation of Kubernetes,
-    pkg/apis/core/validation, v1.37). kube-scheduler then looks at this one node only, as every term names it. A term
-    without requirements matches nothing; it would match if it gained one, so it is left alone.
+    While a pod is gated, Kubernetes only allows requirements to be appended to its terms (pod validation,
+    pkg/apis/core/validation, v1.37). kube-scheduler then considers this node only, as every term names it. A term
+    without requirements matches no node; it would match if it gained one, so it is left unchanged.
     """
     here = Requirement(key="metadata.name", operator="In", values=(node,))
     if affinity is None or not affinity.terms:

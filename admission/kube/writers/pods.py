@@ -1,7 +1,7 @@
-"""Changes of pods: the real `flow.ports.Pods`.
+"""Writes to pods: the real `ports.Pods`.
 
-Every change names the pod's UID, so it never touches another pod that was made under the same name. What a leader
-writes late that does not know of its successor fails: whoever takes a pod's place back marks the pod.
+Every write names the pod's UID, so it never affects a later pod of the same name. A delayed write of a leader that does
+not know of its successor fails, since withdrawing a pod's placement marks the pod, which changes its version.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from admission.kube.writers import pod_patch
 log = structlog.get_logger(__name__)
 
 TRIES = 4
-"""How often a change is made again from what the pod has become meanwhile."""
+"""How often a write is tried, each time with the pod's present version."""
 
 EVICTING = Patience(tries=3, longest=2.0)
-"""A disruption budget may refuse for hours: whoever evicts comes back later rather than wait for it here."""
+"""Few tries: a disruption budget may refuse for hours, so the caller retries later instead of waiting here."""
 
 
 class PodWriter:
-    """Opens gates and evicts."""
+    """Opens gates of pods, marks them and evicts them."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -44,7 +44,7 @@ class PodWriter:
             except ForbiddenError:
                 raise
             except (ConflictError, FixError) as error:
-                # Invalid: either for good, or because the pod was seen before another client changed it.
+                # An invalid patch (FixError) is permanent, unless the pod has changed since it was seen.
                 fresh = await self._again(pod)
                 if _mark(fresh) != _mark(pod):
                     raise ConflictError(f"the place of pod {pod.meta.key} was taken back since it was seen") from error
@@ -56,7 +56,7 @@ class PodWriter:
             await asyncio.sleep(backoff.backoff(attempt, base=0.05, longest=1.0))
 
     async def shut(self, pod: Pod) -> bool:
-        """Mark the pod, so that no gate opens by what was sent before. Return False when it is open already."""
+        """Mark the pod, so that earlier patches no longer open its gate. Return False when the gate is open already."""
         for attempt in range(1, TRIES):
             try:
                 return await self._shut(pod)
@@ -78,13 +78,13 @@ class PodWriter:
         return True
 
     async def evict(self, pod: Pod, reason: str) -> None:
-        """Have the pod evicted, provided it is still the same one. Harmless when it is gone.
+        """Evict exactly this pod. A no-op when it is gone or ending.
 
         Raises RetryError while a disruption budget forbids it.
         """
         for attempt in range(1, TRIES + 1):
-            # Looked at first: told to evict a pod of another UID, the API server tries for ten seconds before it says
-            # that there is a conflict (pkg/registry/core/pod/storage/eviction.go, v1.37).
+            # Read first: for an eviction with another pod's UID, the API server retries for ten seconds before it
+            # answers with a conflict (pkg/registry/core/pod/storage/eviction.go, v1.37).
             if await self._is_ending(pod):
                 return
             try:
@@ -100,7 +100,7 @@ class PodWriter:
             await asyncio.sleep(backoff.backoff(attempt, base=0.05, longest=1.0))
 
     async def _evict(self, pod: Pod) -> None:
-        """Ask for the eviction; where the API server knows no evictions, delete."""
+        """Create the Eviction; delete the pod where the API server does not serve evictions."""
         options = {"preconditions": {"uid": pod.meta.uid}}
         try:
             await self._connection.post(f"{_path(pod)}/eviction", eviction(pod), patience=EVICTING)
@@ -108,7 +108,7 @@ class PodWriter:
             await self._connection.delete(_path(pod), {"apiVersion": "v1", "kind": "DeleteOptions", **options})
 
     async def _again(self, pod: Pod) -> Pod:
-        """Read the pod as it is now. Raises GoneError when another has its name."""
+        """Return the pod's present state. Raises GoneError when another pod has its name."""
         fresh = pods.decode(await self._connection.get(_path(pod)))
         if fresh.meta.uid != pod.meta.uid:
             raise GoneError(f"pod {pod.meta.key} with UID {pod.meta.uid} is gone; another has its name")
@@ -133,7 +133,7 @@ def eviction(pod: Pod) -> dict[str, Any]:
 
 
 def _same_start(tried: Pod, pod: Pod) -> bool:
-    """Return whether a patch made from either would be the same."""
+    """Return whether both states of the pod would give the same patch."""
     return (tried.affinity, tried.gates) == (pod.affinity, pod.gates)
 
 

@@ -1,7 +1,7 @@
-"""The finalizer of Queues that are in use: the real `flow.ports.Queues`.
+"""The finalizer of Queues that are in use: the real `ports.Queues`.
 
-A list cannot be changed in part by a merge patch. So each change is made from the list as it was read, and names the
-version that it was read at: whoever changes the object meanwhile makes it fail, and it is made again.
+A merge patch replaces a list as a whole. So each write contains the list as it was read, and names the version that it
+was read at: a concurrent change makes the write fail, and it is retried.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ from admission.kube.client.connection import Connection, PatchKind
 log = structlog.get_logger(__name__)
 
 TRIES = 4
-"""How often a change is made again from what the queue has become meanwhile."""
+"""How often a write is tried, each time with the queue's present version."""
 
 
 class QueueKeeper:
-    """Puts the finalizer on Queues and takes it away. Both name the Queue's UID, never another one of its name."""
+    """Adds the finalizer to Queues and removes it. Writes name the UID, so they never affect a later namesake."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     async def keep(self, queue: Meta) -> None:
-        """Put the finalizer on a Queue. Harmless when it is there, or when the queue is being deleted or gone."""
+        """Add the finalizer to a Queue. A no-op when the Queue has it, is being deleted, or is gone."""
         try:
             await self._change(queue, _kept)
         except FixError as error:
@@ -45,7 +45,7 @@ class QueueKeeper:
             raise
 
     async def let_go(self, queue: Meta) -> None:
-        """Take the finalizer from a Queue that is being deleted. Harmless when it has none, or is gone."""
+        """Remove the finalizer from a Queue that is being deleted. A no-op when the Queue lacks it, or is gone."""
         await self._change(queue, _free)
         log.info("the queue is deleted and nothing uses it any more", queue=queue.name, uid=queue.uid)
 
@@ -77,7 +77,7 @@ class QueueKeeper:
             queue = fresh
 
     async def _again(self, queue: Meta) -> Meta | None:
-        """Read the queue as it is now; None when it is gone, or another has its name."""
+        """Return the queue's present metadata; None when it is gone, or another queue has its name."""
         try:
             fresh = meta.decode(Reader(await self._connection.get(_path(queue))))
         except GoneError:

@@ -1,7 +1,7 @@
-"""What people see of Muster's decisions, written into the cluster: the real `flow.ports.Reports`.
+"""Reports of Muster's decisions in the cluster, as statuses and Events: the real `ports.Reports`.
 
-Statuses are applied on the server side, so that Muster owns its fields and what it no longer says disappears. What was
-applied last is remembered for each object, and the same is not written again.
+Statuses are applied on the server side, so that Muster owns its fields and those that it no longer sets are removed.
+The last applied status of each object is cached, and an equal one is not written again.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _REPORTED = {kind.plural: kind for kind in (watched_resources.METERS, watched_re
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An object as Muster last read or wrote it."""
+    """An object in the state that Muster last read or wrote."""
 
     uid: str
     labels: Json
@@ -46,11 +46,11 @@ class Seen:
 
     @property
     def ours(self) -> bool:
-        """Whether Muster made it; otherwise its spec is its author's."""
+        """Whether Muster created it; otherwise Muster does not write its spec."""
         return self.labels.get(names.MANAGED_BY) == names.FIELD_MANAGER
 
     def is_of(self, workload: Owner | None) -> bool:
-        """Return whether it belongs to this workload, not to an earlier one of the name."""
+        """Return whether it belongs to this workload, not to an earlier one of the same name."""
         return workload is None or workload.uid in self.owners
 
 
@@ -59,7 +59,7 @@ def _owners(workload: Owner | None) -> tuple[str, ...]:
 
 
 class Reporter:
-    """Writes reports. With a store, an object that was deleted or made again is noticed before it is written to."""
+    """Writes reports. With a store, it notices a deleted or recreated object before it writes to it."""
 
     def __init__(
         self,
@@ -76,13 +76,13 @@ class Reporter:
         self._instance = f"{socket.gethostname()}-{os.getpid()}"
 
     async def gang(self, report: GangReport) -> None:
-        """Create or update a Gang object and its status. A Gang that a user wrote keeps its spec.
+        """Create or update a Gang object and its status. A Gang that a user created keeps its spec.
 
-        None is created for a gang without pods: whoever deleted the object wants it gone. One of which nothing is left
-        is removed, unless something else has come to own it, which would take it along.
+        No object is created for a gang without pods, since a user may have deleted it. The object of a gang that is
+        over is removed, unless another owner was added to it, whose garbage collection will remove it.
         """
         path = paths.within(f"/apis/{names.API_VERSION}", report.namespace, "gangs", report.name)
-        seen = await self._look(watched_resources.GANGS, report.key, path)
+        seen = await self._stored(watched_resources.GANGS, report.key, path)
         if report.over:
             if seen is not None and seen.ours and seen.owners == _owners(report.workload):
                 await self._remove(path, seen)
@@ -97,7 +97,7 @@ class Reporter:
             elif seen is not None and seen.ours and not wanted["spec"].items() <= seen.spec.items():
                 seen = self._remember(path, await self._connection.apply(path, wanted))
         except errors.ExistsError:
-            # It came before the watch has shown it.
+            # The object was created, and the watch has yet to deliver it.
             self._remember(path, await self._connection.get(path))
             await self.gang(report)
             return
@@ -112,26 +112,26 @@ class Reporter:
         await self._write(path, seen, body)
 
     async def queue(self, report: QueueReport) -> None:
-        """Update a Queue's status. Harmless when the queue is gone."""
+        """Update a Queue's status. A no-op when the queue is gone."""
         path = paths.join(watched_resources.QUEUES.path, report.name)
-        seen = await self._look(watched_resources.QUEUES, report.name, path)
+        seen = await self._stored(watched_resources.QUEUES, report.name, path)
         if seen is not None:
             status = status_encoding.queue_status(report, seen.status, now=self._clock())
             await self._write(path, seen, status_encoding.applied(names.API_VERSION, "Queue", report.name, status))
 
     async def conditions(self, report: ConditionReport) -> None:
-        """Update the conditions of a Meter or ClaimPolicy. Harmless when it is gone."""
+        """Update the conditions of a Meter or ClaimPolicy. A no-op when it is gone."""
         kind = _REPORTED.get(report.plural)
         if kind is None:
             raise FixError(f"conditions are reported of {', '.join(_REPORTED)}, not of {report.plural}")
         path = paths.join(kind.path, report.name)
-        seen = await self._look(kind, report.name, path)
+        seen = await self._stored(kind, report.name, path)
         if seen is not None:
             status = status_encoding.condition_status(report, seen.status, now=self._clock())
             await self._write(path, seen, status_encoding.applied(names.API_VERSION, kind.name, report.name, status))
 
     async def notify(self, notice: Notice) -> None:
-        """Publish an Event, unless the same was said lately. Never fails: an Event is not worth a decision."""
+        """Publish an Event, unless it repeats a recent one. Never raises: a lost Event must not stop a decision."""
         now = asyncio.get_running_loop().time()
         said = self._sieve.admit(notice, now=now)
         if said is None:
@@ -142,7 +142,7 @@ class Reporter:
             log.warning("an Event was not published", reason=notice.reason, object=notice.name, error=str(error))
 
     async def flush(self) -> None:
-        """Nothing waits: every report is written before its call returns."""
+        """Do nothing: every report is written before its call returns."""
 
     async def _publish(self, notice: Notice, said: events.Said, now: float) -> None:
         collection = paths.within("/apis/events.k8s.io/v1", events.namespace(notice), "events")
@@ -158,10 +158,10 @@ class Reporter:
         body = events.event(notice, said.name, instance=self._instance, at=at)
         await self._connection.post(collection, body, patience=ONCE)
 
-    async def _look(self, kind: Kind, key: str, path: str) -> Seen | None:
-        """Return the object as last seen; read it when it is new to us or may be another. None when there is none.
+    async def _stored(self, kind: Kind, key: str, path: str) -> Seen | None:
+        """Return the object as last seen; read it if it is not cached or may be another one. None if there is none.
 
-        What neither we nor the store have ever seen is not read: it is all but certain that there is none.
+        An object that is neither cached nor in the synced store is not read, since it almost certainly does not exist.
         """
         seen = self._seen.get(path)
         if seen is not None and self._is_there(kind, key, seen):
@@ -184,7 +184,7 @@ class Reporter:
         return table is not None and table.listed and not table.knows(key)
 
     async def _remove(self, path: str, seen: Seen) -> None:
-        """Delete a Gang whose workload or pods are no more; the garbage collector may have come first."""
+        """Delete a Gang whose workload or pods are gone. A no-op if the garbage collector was first."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": seen.uid}}
         self._seen.pop(path, None)
         try:
@@ -193,7 +193,7 @@ class Reporter:
             log.debug("the gang was gone already", path=path)
 
     async def _write(self, path: str, seen: Seen, body: dict[str, Any]) -> None:
-        """Apply a status unless it is there; forget an object that vanished, so that the next report starts afresh."""
+        """Apply a status that differs; drop a deleted object from the cache, so that the next report reads again."""
         if body["status"] == seen.status:
             return
         try:
@@ -202,7 +202,7 @@ class Reporter:
             self._seen.pop(path, None)
             log.info("the object of a report is gone", path=path)
         else:
-            # What was sent counts, not what came back: fields that a newer Muster wrote would differ for ever.
+            # Cache the sent status, not the returned one: fields written by a newer Muster would always differ.
             self._remember(path, answer | {"status": body["status"]})
 
     def _remember(self, path: str, obj: Json) -> Seen:

@@ -1,7 +1,7 @@
-"""Reports as the JSON that the API server takes: pure, sent by `status`. Field names are those of the CRDs.
+"""Encoding of reports as JSON for the API server: pure, sent by `status`. Field names are those of the CRDs.
 
-A status is encoded together with the one before it, because two things in it are older than the report: since when a
-condition has its status, and since when a gang waits for its reason.
+A status is encoded from the report and the previous status, which has two times that the report lacks: the last
+transition of a condition, and the time since when a gang is held for its reason.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ _COUNTED = (Phase.PENDING, Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING, Phase.
 
 
 def gang(report: GangReport) -> dict[str, Any]:
-    """Return the Gang object of a group that the controller recognised; it is collected with its workload."""
+    """Return the Gang object of a gang that the controller recognised; its workload owns it for garbage collection."""
     meta: dict[str, Any] = {
         "name": report.name,
         "namespace": report.namespace,
@@ -46,14 +46,14 @@ def gang(report: GangReport) -> dict[str, Any]:
     if report.topology is not None and report.topology.gang is not None:
         spec["topology"] = _wish(report.topology.gang.wish)
     if report.workload is not None:
-        # No controller and no blocking: Muster must never keep a workload from being deleted.
+        # Neither controller nor blockOwnerDeletion: Muster must never block the deletion of a workload.
         meta["ownerReferences"] = [_owner(report.workload) | {"controller": False, "blockOwnerDeletion": False}]
         spec["workload"] = _owner(report.workload)
     return {"apiVersion": names.API_VERSION, "kind": "Gang", "metadata": meta, "spec": spec}
 
 
 def gang_status(report: GangReport, before: Json, *, now: datetime) -> dict[str, Any]:
-    """Return status of a Gang."""
+    """Return the status of a Gang."""
     status = {
         "phase": str(report.phase),
         "conditions": conditions(_gang_conditions(report), before, now=now),
@@ -93,7 +93,7 @@ def _domains(report: DomainReport | None) -> dict[str, Any]:
 
 
 def _evicted(evicted: Evicted | None) -> dict[str, Any] | None:
-    """Return why a gang was taken back. Finer than others is the time: it is compared with those of the books."""
+    """Return why a gang was evicted. Its time has microseconds, unlike others, since it is compared with the ledger."""
     if evicted is None:
         return None
     return _given(
@@ -107,7 +107,7 @@ def _evicted(evicted: Evicted | None) -> dict[str, Any] | None:
 
 
 def queue_status(report: QueueReport, before: Json, *, now: datetime) -> dict[str, Any]:
-    """Return status of a Queue."""
+    """Return the status of a Queue."""
     status = {
         "observedGeneration": report.generation or None,
         "conditions": conditions(report.conditions, before, now=now, generation=report.generation),
@@ -119,7 +119,7 @@ def queue_status(report: QueueReport, before: Json, *, now: datetime) -> dict[st
 
 
 def condition_status(report: ConditionReport, before: Json, *, now: datetime) -> dict[str, Any]:
-    """Return status of a Meter or a ClaimPolicy."""
+    """Return the status of a Meter or a ClaimPolicy."""
     status = {
         "observedGeneration": report.generation or None,
         "conditions": conditions(report.conditions, before, now=now, generation=report.generation),
@@ -130,7 +130,7 @@ def condition_status(report: ConditionReport, before: Json, *, now: datetime) ->
 def conditions(
     wanted: Iterable[Condition], before: Json, *, now: datetime, generation: int = 0
 ) -> list[dict[str, Any]]:
-    """Return conditions; one whose status is as before keeps the time since when it is so."""
+    """Return conditions; one whose status has not changed keeps its lastTransitionTime."""
     known = {c.get("type"): c for c in before.get("conditions") or () if isinstance(c, Mapping)}
     result = []
     for condition in wanted:
@@ -151,18 +151,18 @@ def conditions(
 
 
 def applied(api_version: str, kind: str, name: str, status: Json, *, namespace: str = "") -> dict[str, Any]:
-    """Return what server-side apply takes for a status."""
+    """Return the body of a server-side apply of a status."""
     place = {"namespace": namespace} if namespace else {}
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **place}, "status": status}
 
 
 def time(moment: datetime | None) -> str | None:
-    """Write a time as metav1.Time: RFC 3339 in UTC, to the second."""
+    """Return a time as metav1.Time: RFC 3339 in UTC, to the second."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if moment else None
 
 
 def cut(text: str, most: int) -> str:
-    """Return at most so many characters."""
+    """Return a text cut to at most `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -208,7 +208,7 @@ def _planned_claim(claim: PlannedClaim) -> dict[str, Any]:
 
 
 def _own_name(key: str) -> str:
-    """Return the name of `namespace/name`: a gang and its pods share the namespace."""
+    """Return the name in `namespace/name`, since a gang and its pods share the namespace."""
     return key.rpartition("/")[2]
 
 
@@ -244,9 +244,9 @@ def _owner(owner: Owner) -> dict[str, Any]:
 
 
 def _given(status: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what there is nothing of.
+    """Return a status without its empty fields.
 
-    Applied empty where it had something before, a map or list becomes null, which the API server refuses with the whole
+    If a map or list that had content before is applied empty, it becomes null, and the API server refuses the whole
     status (structured-merge-diff v6).
     """
     return {name: value for name, value in status.items() if value is not None}

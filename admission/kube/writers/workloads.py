@@ -1,7 +1,7 @@
-"""Suspending and resuming workloads: the real `flow.ports.Workloads`.
+"""Suspension and resumption of workloads: the real `ports.Workloads`.
 
-A suspended Job deletes its active pods and counts none of them as failed (batch/v1, JobSpec.suspend); an evicted pod
-counts against backoffLimit, and with the default of 6 a Job of seven pods would be given up at once.
+A suspended Job deletes its active pods and counts none of them as failed (batch/v1, JobSpec.suspend). Evicted pods
+count against backoffLimit, so that with the default of 6 a Job of seven evicted pods would fail at once.
 """
 
 from typing import Any
@@ -19,18 +19,18 @@ log = structlog.get_logger(__name__)
 
 
 class WorkloadWriter:
-    """Suspends and resumes. All name the object's UID, so they never touch another one of the same name."""
+    """Suspends and resumes workloads. Writes name the UID, so they never affect a later object of the same name."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     async def suspend(self, job: Job) -> None:
-        """Suspend a Job, marked as ours to resume. Raises GoneError, ConflictError when another has its name."""
+        """Suspend a Job, marked for Muster to resume. Raises GoneError, ConflictError when another has its name."""
         log.info("suspend the Job to take its pods back", job=job.meta.key, uid=job.meta.uid)
         await self._patch(job, suspend=True, mark="true")
 
     async def resume(self, job: Job) -> None:
-        """Resume a Job and remove the mark. Harmless when it is gone."""
+        """Resume a Job and remove the mark. A no-op when it is gone."""
         log.info("resume the Job", job=job.meta.key, uid=job.meta.uid)
         try:
             await self._patch(job, suspend=False, mark=None)
@@ -38,17 +38,17 @@ class WorkloadWriter:
             log.debug("the Job to resume is gone", job=job.meta.key)
 
     async def hold(self, workload: Suspendable) -> None:
-        """Suspend a workload, marked as held as a whole. Raises GoneError, ConflictError when another has its name."""
+        """Suspend a workload, and mark it as held. Raises GoneError, ConflictError when another has its name."""
         log.info("hold the workload", workload=workload.meta.key, kind=workload.plural, uid=workload.meta.uid)
         await self._put(workload, Held.WAITING, suspend=True)
 
     async def start(self, workload: Suspendable) -> None:
-        """Resume a workload, marked as started; raises as `hold`."""
+        """Resume a workload, and mark it as started. Raises as `hold`."""
         log.info("resume the workload", workload=workload.meta.key, kind=workload.plural, uid=workload.meta.uid)
         await self._put(workload, Held.STARTED, suspend=False)
 
     async def _put(self, workload: Suspendable, mark: Held, *, suspend: bool) -> None:
-        """Write to the first version of the kind that the API server knows."""
+        """Write in the first version of the kind that the API server serves."""
         value: Any = suspend
         for name in reversed(workload.suspend):
             value = {name: value}

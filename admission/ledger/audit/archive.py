@@ -1,9 +1,9 @@
-"""Archives: the rows of a period that was closed, in one file of gzipped JSON lines.
+"""Archives: the rows of a closed period, in one file of gzipped JSON lines.
 
-The first line says what the file holds, and each of the others is one transaction with its postings, in the order of
-the chain. All values are as they stand in the columns, times and amounts as text, so that a reader in any language can
-compute the digests again (see `hash_chain`). A file is complete when it has its name: it is written under another one,
-synchronised, and renamed. Its SHA-256 stands in the chain, in what the closing carries forward.
+The first line is the header, and each of the others is one transaction with its postings, in the order of the chain.
+Values are those of the columns, with times and amounts as text, so that a reader in any language can recompute the
+digests (see `hash_chain`). A file with its final name is complete: it is written under another name, synchronised, and
+renamed. The closing's carried state, which the chain proves, contains its SHA-256.
 """
 
 import gzip
@@ -26,7 +26,7 @@ from admission.ledger.journal.hash_chain import Said
 from admission.ledger.journal.read import Record
 
 FORM = 1
-"""Of the file."""
+"""The version of the file's form."""
 
 SUFFIX = ".jsonl.gz"
 
@@ -37,7 +37,7 @@ _MALFORMED = (AttributeError, EOFError, KeyError, OSError, TypeError, ValueError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What an archive holds. previous: the digest that its first transaction follows; digest: that of its last."""
+    """The contents of an archive. previous: the digest before its first transaction; digest: that of its last."""
 
     cluster: str
     first: int
@@ -56,7 +56,7 @@ class Header:
 
 
 class Writer:
-    """A new archive. After `finish` it has its name; after `close` without it, nothing is left of it."""
+    """A new archive. `finish` gives it its name; `close` without `finish` removes it."""
 
     def __init__(self, folder: Path) -> None:
         """Begin a file. Raises FixError when the folder cannot be written."""
@@ -67,7 +67,7 @@ class Writer:
             self._raw = self._path.open("w+b")
         except OSError as error:
             raise FixError(f"--archive: {folder}: {error.strerror or error}") from error
-        # Neither name nor time: the same rows give the same file, so that a closing that is tried again finds its own.
+        # Neither name nor time: the same rows give the same file, so that a repeated closing makes the same archive.
         self._file = gzip.GzipFile(filename="", mode="wb", fileobj=self._raw, compresslevel=_LEVEL, mtime=0)
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ def digest_of(path: Path) -> str:
 
 
 def header(path: Path) -> Header:
-    """Return what an archive says that it holds. Raises LedgerCorruptError when it is none."""
+    """Return the header of an archive. Raises LedgerCorruptError when the file is no archive."""
     with _open(path) as lines:
         return lines.header
 
@@ -119,8 +119,8 @@ def records(path: Path) -> Iterator[Record]:
         yield from lines.records()
 
 
-class _open:  # noqa: N801 - used as the function that it stands for
-    """An archive being read."""
+class _open:  # noqa: N801 - used as a function
+    """A context: an archive being read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -180,7 +180,7 @@ def _digest(blocks: Iterator[bytes]) -> str:
 
 
 def _synchronise(folder: Path) -> None:
-    """Make a rename last: it stands in the folder, not in the file."""
+    """Make a rename durable: it is an entry of the folder, which syncing the file does not cover."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

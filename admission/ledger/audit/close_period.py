@@ -1,9 +1,9 @@
-"""Closing a period: its rows go into an archive, what was open and every balance is carried forward.
+"""Closing a period: its rows move into an archive, and the balances and open gangs at its end are carried forward.
 
-The books close at a mark (a usage entry), where nothing has accrued that is not written down. First the rows are
-verified and archived, in a snapshot, while others write; then one SQL transaction records the closing, removes the rows
-and adds the CLOSE entry that vouches for it. A crash leaves the books as they were or closed; an archive without a
-closing is found again by the next try, since the same rows make the same file under the same name.
+The books close at a mark (a usage entry), where all accrued use has been recorded. First the rows are verified and
+archived from a snapshot, while other clients write; then one SQL transaction records the closing, removes the rows and
+adds the CLOSE entry that proves it. A crash leaves the books either as they were or closed. The next attempt overwrites
+an archive without a closing, since the same rows make the same file under the same name.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _ROWS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is asked for: to close what is before a time, into a folder; by whom, why, and when."""
+    """An order to close the period before a time into an archive folder. at: the time of the order."""
 
     before: datetime
     folder: Path
@@ -48,14 +48,14 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A period that was verified and archived, and can be closed. usage: what was used in it."""
+    """A period that was verified and archived, and can be closed. usage: the use within it."""
 
     carried: Carried
     usage: Sequence[UsageInterval]
 
 
 async def prepare(connection: AsyncConnection, cluster: str, order: Order) -> Prepared | None:
-    """Verify what is not closed yet up to the last mark at or before a time, and archive it; None if there is nothing.
+    """Verify and archive the open rows through the last mark at or before a time; None if there are none.
 
     The connection sees one state throughout. Raises LedgerCorruptError when the books are wrong, and FixError when the
     folder cannot be written.
@@ -75,7 +75,7 @@ async def prepare(connection: AsyncConnection, cluster: str, order: Order) -> Pr
 
 @dataclass(frozen=True, slots=True)
 class _Period:
-    """What is to be closed: after another closing, through a usage entry. at: when."""
+    """The rows to close: after the previous closing, through the usage entry `last`. at: the time of closing."""
 
     cluster: str
     after: Carried | None
@@ -95,7 +95,7 @@ class _Period:
 
 
 async def commit(connection: AsyncConnection, prepared: Prepared, order: Order) -> None:
-    """Record a closing, remove its rows, and vouch for it in the chain; the caller commits. Harmless when it is there.
+    """Record a closing, remove its rows, and add its CLOSE entry; the caller commits. A no-op if it is recorded.
 
     Raises ConflictError when another client has closed the books meanwhile, and OvertakenError.
     """
@@ -117,7 +117,7 @@ async def commit(connection: AsyncConnection, prepared: Prepared, order: Order) 
 
 
 async def _alone(connection: AsyncConnection, cluster: str) -> None:
-    """Wait until nobody else closes the books; leaders may write meanwhile. In SQLite nobody writes beside us."""
+    """Wait until no other client closes the books; leaders may write meanwhile. In SQLite there is only one writer."""
     if connection.dialect.name == "postgresql":
         lock = text("SELECT pg_advisory_xact_lock(hashtext('muster ledger close'), hashtext(:cluster))")
         await connection.execute(lock, {"cluster": cluster})
@@ -136,7 +136,7 @@ async def _last(connection: AsyncConnection, cluster: str, after: int, before: d
 
 
 async def _archived(connection: AsyncConnection, period: _Period, archive: Writer) -> Prepared:
-    """Replay the rows of a period, and write them down as they turn out right."""
+    """Replay the rows of a period, and add each one that is right to the archive."""
     header = period.header
     book = period.after.book if period.after else Book()
     fast = FastReplay(
@@ -196,7 +196,7 @@ def _take(fast: FastReplay, tally: Tally, archive: Writer, written: Sequence[byt
 
 
 def _check(cluster: str, last: int, usage: Sequence[UsageInterval], *, before: Book, after: Book) -> None:
-    """Make sure that the use carried is what the books say was spent."""
+    """Raise LedgerCorruptError unless the carried usage equals the gain of the SPENT balances."""
     sums: dict[QueueMeter, int] = {}
     for one in usage:
         sums[one.queue, one.meter] = sums.get((one.queue, one.meter), 0) + one.seconds
@@ -232,7 +232,7 @@ def _sliced(rows: Sequence[dict[str, Any]]) -> Iterator[Sequence[dict[str, Any]]
 
 
 async def _remove(connection: AsyncConnection, carried: Carried) -> None:
-    """Remove the rows that were archived. Rows are only ever added, so they are those that were verified."""
+    """Remove the archived rows. The tables are append-only, so these are the rows that were verified."""
     of_them = postings.c.cluster == carried.cluster, postings.c.sequence <= carried.sequence
     await connection.execute(delete(postings).where(*of_them))
     these = transactions.c.cluster == carried.cluster, transactions.c.sequence <= carried.sequence

@@ -1,9 +1,8 @@
-"""The books replayed fast, as long as they are right.
+"""A fast replay of books that are right.
 
-A transaction's document (see `documents`) is hashed as it is, and of what it says only that is read which changes the
-books. `Quick` keeps the rules of `accounting.entry_rules` and `quota.books.Draft`; where a transaction breaks one of
-them, it says no more than that. `verifying.Replay`, which goes by those modules themselves, then finds out what is
-wrong.
+A transaction's document (see `documents`) is hashed as it is, and only the parts that change the books are decoded.
+`FastReplay` checks the same rules as `accounting.entry_rules` and `accounting.books.EntryDraft`, but reports only that
+a transaction breaks one of them. `verify.Replay`, which uses those modules themselves, then finds the problem.
 """
 
 import hashlib
@@ -23,11 +22,11 @@ from admission.ledger.journal.documents import Document
 
 
 class FallBackToExactError(Exception):
-    """A transaction breaks a rule; somebody has to look closer."""
+    """A transaction breaks a rule; the exact replay finds which one."""
 
 
 class FastReplay:
-    """The chain and the books, as far as they are right."""
+    """The chain and the books up to the last transaction that was right."""
 
     def __init__(self, cluster: str, *, sequence: int, epoch: int, digest: str, book: Book) -> None:
         self.cluster = cluster
@@ -41,10 +40,10 @@ class FastReplay:
         self._open = _Open(book)
 
     def follow(self, written: Sequence[bytes], heard: Callable[[int, str, Document], None] | None = None) -> bool:
-        """Follow the chain up to the first transaction that does not belong where it stands; return whether none is so.
+        """Follow the chain up to the first transaction that does not continue it; return whether all of them do.
 
-        heard: is told the format, the digest and the document of each transaction that is right. Raises DoubtError when
-        what one of them says cannot be; these books are of no use then.
+        heard: called with the format, the digest and the document of each right transaction. Raises
+        FallBackToExactError when a transaction breaks a rule of the books; this object is unusable afterwards.
         """
         for one in written:
             document = self._follow(one)
@@ -62,7 +61,7 @@ class FastReplay:
         return True
 
     def book(self) -> Book:
-        """Return what is open, and every balance."""
+        """Return the book: every balance, and the open gangs, seats and holdings."""
         placements = self._open.placements()
         return Book(
             placements=placements,
@@ -81,7 +80,7 @@ class FastReplay:
         except ValueError:
             return None
         computed = hashlib.sha256(text).hexdigest()
-        if form != _FORMAT or computed.encode() != digest:  # or the database writes JSON in another way than we do
+        if form != _FORMAT or computed.encode() != digest:  # another format, or the database serializes JSON otherwise
             computed = _digest(document, form)
         if (
             not text.startswith(b"[")
@@ -101,7 +100,7 @@ _FORMAT = b"%d" % hash_chain.FORMAT
 
 
 def _digest(document: Document, form: bytes) -> str:
-    """Return the digest in another format; nothing where there is no such format."""
+    """Return the digest in a format, recomputed from the decoded columns; empty if the format is unknown."""
     chained = hash_chain.CHAINED.get(int(form) if form.isdigit() else 0)
     if chained is None:
         return ""
@@ -113,7 +112,7 @@ def _digest(document: Document, form: bytes) -> str:
 
 
 class _Accounts:
-    """Balances, and what has accrued."""
+    """Balances, and the use accrued since the latest mark."""
 
     def __init__(self, book: Book) -> None:
         self._amounts: dict[tuple[str, str, str], int] = {
@@ -126,7 +125,7 @@ class _Accounts:
         }
 
     def post(self, document: Document) -> None:
-        """Write the lines of a transaction."""
+        """Post the lines of a transaction."""
         if document.kind not in _KINDS or not document.key:
             raise FallBackToExactError
         if document.kind == _USAGE:
@@ -226,7 +225,7 @@ _uids = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 class _Gang:
-    """A gang that has seats or holdings open; open: how many."""
+    """A gang with open seats or holdings; open: their number."""
 
     __slots__ = ("gang", "open", "queue", "reserved_at", "user")
 
@@ -239,7 +238,7 @@ class _Gang:
 
 
 class _Open:
-    """Gangs, and by UID their seats and holdings with the gang's UID."""
+    """The open gangs, and the seats and holdings by their own UID, each with the UID of its gang."""
 
     def __init__(self, book: Book) -> None:
         self._gangs: dict[str, _Gang] = {}
@@ -254,7 +253,7 @@ class _Open:
             gang.open = len(held.seats) + len(held.holdings)
 
     def place(self, document: Document) -> None:
-        """Close first, then open or settle, as `Draft` does."""
+        """Close first, then open or settle, as `EntryDraft` does."""
         if not document.gang_uid:
             raise FallBackToExactError
         if document.closes != "[]":

@@ -1,8 +1,8 @@
-"""The use of a period, interval by interval, as a closing carries it forward.
+"""The use of a period in intervals, as a closing carries it forward.
 
-Budgets and fair shares ask for use from any time on, long after the rows are archived. So use is carried in intervals
-that lie within one quarter of an hour, at whose edges the days of every time zone begin, or throughout which the same
-amount was used. Either can be divided where a budget's period begins.
+Budgets and fair shares need the use since any time, long after the rows are archived. So each carried interval lies
+within one quarter of an hour, or has a constant amount in use. Both can be divided exactly at the start of a budget's
+period: the days of every time zone begin at a quarter, and constant use divides in proportion to time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ SECOND = timedelta(seconds=1)
 
 
 class Tally:
-    """What was used since a book, in meter-seconds."""
+    """The use since a book, in meter-seconds."""
 
     def __init__(self, book: Book) -> None:
         self._begun = book.marked
@@ -29,18 +29,18 @@ class Tally:
         }
         self._since: dict[QueueMeter, datetime] = {key: each.since for key, each in book.accruals.items()}
         self._parts: dict[tuple[QueueMeter, datetime], int] = {}
-        """Of quarters of an hour in which use changed, by their beginning."""
+        """Meter-seconds in quarters of an hour with changing use, by the quarter's start."""
         self._steady: dict[QueueMeter, list[tuple[datetime, datetime, int]]] = {}
-        """Runs of quarters in which the same was used all the time: start, end, and how much."""
+        """Runs of whole quarters with constant use: start, end, and the amount in use."""
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Follow the books; entries as `Draft.apply` takes them."""
+        """Count entries, given in the order in which `EntryDraft.apply` takes them."""
         for entry in entries:
             used = [((line.queue, line.meter), line.amount) for line in entry.postings if line.bucket is Bucket.USED]
             self.move(entry.at, used, marks=entry.kind is Kind.USAGE)
 
     def move(self, at: datetime, used: Iterable[tuple[QueueMeter, int]], *, marks: bool) -> None:
-        """Follow one entry. used: by how much it changed what is used; marks: it is a usage entry."""
+        """Count one entry. used: its changes of the amounts in use; marks: it is a usage entry."""
         for key, amount in used:
             self._until(key, at)
             self._used[key] = self._used.get(key, 0) + amount
@@ -59,7 +59,7 @@ class Tally:
         return [*steady, *(one for one in parts if one.seconds)]
 
     def _until(self, key: QueueMeter, at: datetime) -> None:
-        """Account for what was used until now, and go on from here."""
+        """Count the use until a moment, which becomes the start of what is counted next."""
         start = self._since.get(key, accruals.begun(at, self._begun).since)
         end = max(start, accruals.whole(at))
         used = self._used.get(key, 0)
@@ -68,7 +68,7 @@ class Tally:
         self._since[key] = end
 
     def _divide(self, key: QueueMeter, start: datetime, end: datetime, used: int) -> None:
-        """Keep whole quarters as one interval, and what is before and after with the rest of its quarter."""
+        """Keep the whole quarters as one interval, and add the parts before and after to their quarters."""
         first, last = _quarter(start + QUARTER - SECOND), _quarter(end)
         if first >= last:
             for begin, until in _pieces(start, end):

@@ -1,7 +1,7 @@
-"""The books as they stood at a past moment, made from the chain: what was open then, and every balance.
+"""The books at a past moment, rebuilt from the chain: every balance, and the gangs, seats and holdings then open.
 
-The chain is replayed from the latest closing, or from a moment that was asked for before, and its hashes are checked on
-the way: what is shown of the past is what was written then. Memory holds what is open at a few such moments.
+The chain is replayed from the latest closing, or from an earlier answer, and its hashes are checked, so that the answer
+is what was written then. Memory holds the books of the KEPT latest answers.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from admission.ledger.db.tables import GENESIS
 from admission.ledger.journal import base, carry_forward, documents
 
 BATCH = 500
-"""Transactions replayed at a time, in a thread; between two batches, others are answered."""
+"""Transactions replayed at a time, in a thread; the event loop serves other requests between batches."""
 
 KEPT = 4
-"""Moments that are remembered, to go on from."""
+"""Answers that are cached, from which later replays start."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """Where a chain stood, and the books then."""
+    """A position in the chain, and the books there."""
 
     sequence: int
     epoch: int
@@ -43,10 +43,10 @@ class Histories:
         self._turn = asyncio.Lock()
 
     async def at(self, connection: AsyncConnection, moment: datetime) -> Book:
-        """Return the books after the last transaction up to and with a moment.
+        """Return the books after the last transaction at or before a moment.
 
-        Raises LedgerCorruptError when the chain up to there is wrong. A moment before the books begin is the caller's
-        to refuse (see `bases.base`): it is answered with what they begin with.
+        Raises LedgerCorruptError when the chain up to there is wrong. The caller refuses moments before the base of the
+        books (see `journal.base.base`); here they give the book at the base.
         """
         target = await base.through(connection, self._cluster, moment)
         async with self._turn:
@@ -61,7 +61,7 @@ class Histories:
             except LedgerCorruptError:
                 if nearest is begin:
                     raise
-                # The database may be another one than before, restored from a backup.
+                # A backup may have been restored, so the cached books may be of another chain.
                 self._points.clear()
                 point = await self._replayed(connection, begin, target)
             self._keep(point)

@@ -1,7 +1,7 @@
-"""Making the projections again from the chain: balances, and the gangs, seats and holdings that are open.
+"""Rebuilding the projections from the chain: balances, and the open gangs, seats and holdings.
 
-For books whose projections somebody has changed by hand, which no entry can fix: the transactions are right, and what
-was made of them is not.
+For books whose projections were changed by hand, which no entry can correct: the transactions are right, but the
+projections do not follow from them.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ BATCH = 500
 
 
 async def replayed(connection: AsyncConnection, cluster: str) -> Book:
-    """Return what the chain says, from the latest closing on. Raises LedgerCorruptError when the chain is wrong."""
+    """Return the book after replaying the chain from the latest closing. Raises LedgerCorruptError when it is wrong."""
     replay = Replay(cluster, await carry_forward.latest(connection, cluster))
     head = await read.head(connection, cluster)
     try:
@@ -37,9 +37,9 @@ async def replayed(connection: AsyncConnection, cluster: str) -> Book:
 
 
 async def rebuild(connection: AsyncConnection, cluster: str, book: Book, note: Entry) -> Posted:
-    """Write the projections of a book that was replayed, and an entry that says so: by it a leader reads them again.
+    """Replace the projections by those of a replayed book, and add the entry `note`, which makes a leader reload them.
 
-    Raises ConflictError when the chain has gone on since.
+    Raises ConflictError when the chain has grown since the replay.
     """
     if await amend.hold(connection, cluster) != book.sequence:
         raise ConflictError(f"the books of cluster {cluster} have gone on from transaction {book.sequence}")

@@ -1,7 +1,7 @@
-"""Whether the books are what was written: the chain from its first row, every balance, and everything open.
+"""Verification of the books: the chain from its first row, every balance, and the open gangs, seats and holdings.
 
-The chain is replayed in batches, so memory holds what is open and not the history. A chain proves that its rows belong
-together and end at the stored head. Against someone who writes the whole chain again, keep the digest of a verification
+The chain is replayed in batches, so memory holds the open gangs and not the history. A chain proves that its rows
+belong together and end at the stored head. To detect a rewrite of the whole chain, keep the digest of a verification
 elsewhere and compare it later.
 """
 
@@ -32,7 +32,7 @@ BATCH = 2000
 
 
 class What(StrEnum):
-    """What is wrong with a row."""
+    """The kind of a finding."""
 
     CHANGED = "changed"
     REMOVED = "removed"
@@ -46,7 +46,7 @@ class What(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The first thing wrong. sequence: the transaction, or the last one where a balance or projection differs."""
+    """The first problem. sequence: its transaction, or the last transaction where a balance or projection differs."""
 
     sequence: int
     what: What
@@ -55,9 +55,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """transactions: how many are right, from the first on; digest: of the last of them.
+    """The result of a verification. transactions: how many are right, from the first on; digest: of the last of them.
 
-    closed: how many of them are archived and were taken for right, as what they left behind is vouched for.
+    closed: how many of them are archived and were not replayed, since the chain proves the state carried forward.
     """
 
     cluster: str
@@ -74,7 +74,7 @@ class Verification:
 async def verify(connection: AsyncConnection, cluster: str, *, archive: Path | None = None) -> Verification:
     """Replay the books of a cluster and compare them with what is stored. The connection sees one state throughout.
 
-    archive: the folder of archives, to be replayed from the very first row; None takes the latest closing for right.
+    archive: the folder of archives, to replay from the very first row; None trusts the latest closing.
     """
     forged = await _forged(connection, cluster)
     if forged is not None:
@@ -101,7 +101,7 @@ async def _forged(connection: AsyncConnection, cluster: str) -> Finding | None:
 
 
 class Replay:
-    """The chain as far as it is right, from its first transaction on, or from a closing."""
+    """The chain up to the last transaction that was right, from its first transaction or from a closing."""
 
     def __init__(self, cluster: str, carried: Carried | None = None) -> None:
         self.cluster = cluster
@@ -113,9 +113,10 @@ class Replay:
         self.draft = EntryDraft(carried.book if carried else Book())
 
     def follow(self, records: Sequence[Record]) -> Record | None:
-        """Follow the chain; return the first record that does not belong where it stands.
+        """Follow the chain; return the first record that does not continue it, None if all do.
 
-        Raises PageError, ConflictError and AmountError as `Draft.apply`: the hash is right, but the entry cannot be.
+        Raises PageError, ConflictError and AmountError as `EntryDraft.apply`, for an entry that breaks a rule of the
+        books though its hash is right.
         """
         for record in records:
             if not self._follows(record):
@@ -134,7 +135,7 @@ class Replay:
         )
 
     def expected(self, record: Record) -> str:
-        """Return the digest of what the record says, as the next one."""
+        """Return the digest that the record must have as the next one of the chain."""
         return hash_chain.digest(
             record.entry,
             cluster=self.cluster,
@@ -146,7 +147,7 @@ class Replay:
 
 
 async def _chain(connection: AsyncConnection, replay: Replay) -> Finding | None:
-    """Follow the chain fast as long as it is right, and look closer from where it may not be."""
+    """Follow the chain by the fast replay, and by the exact one if that finds a problem."""
     begun = replay.draft.book()
     replay.draft = EntryDraft(begun)
     fast = FastReplay(replay.cluster, sequence=replay.sequence, epoch=replay.epoch, digest=replay.digest, book=begun)
@@ -165,7 +166,10 @@ async def _chain(connection: AsyncConnection, replay: Replay) -> Finding | None:
 
 
 async def _legibly(connection: AsyncConnection, fast: FastReplay) -> bool:
-    """Return whether all rows can be read and follow each other; stop before the first that does not."""
+    """Return whether all rows can be read and follow each other; stop before the first one that does not.
+
+    If a batch cannot be read, replay its rows one by one, so that `fast` ends just before the unreadable row.
+    """
     try:
         return await _quickly(connection, fast, size=BATCH)
     except DBAPIError as error:
@@ -178,12 +182,12 @@ async def _legibly(connection: AsyncConnection, fast: FastReplay) -> bool:
 
 
 async def _quickly(connection: AsyncConnection, fast: FastReplay, *, size: int) -> bool:
-    """Return whether all rows follow each other. The database writes a batch down while Python takes the one before."""
+    """Return whether all rows follow each other. The database serializes one batch while Python replays another."""
     batch = await documents.batch(connection, fast.cluster, after=fast.sequence, limit=size)
     while batch:
         following = documents.batch(connection, fast.cluster, after=fast.sequence + len(batch), limit=size)
         async with meanwhile(following) as written:
-            # Not in a thread: two that need the interpreter wait 5 ms for each other again and again.
+            # Not in a thread: threads that contend for the interpreter wait 5 ms (its switch interval) for each other.
             right = fast.follow(batch)
         if not right:
             return False
@@ -215,7 +219,7 @@ async def _closely(connection: AsyncConnection, replay: Replay) -> Finding | Non
 
 
 async def _stray(connection: AsyncConnection, replay: Replay, record: Record) -> Finding:
-    """Say what happened at the first record that does not follow. Each row tells which one it was written after."""
+    """Return what happened at the first record that does not follow, by the predecessor's digest in each row."""
     due = replay.sequence + 1
     if record.sequence != due:
         return Finding(sequence=due, what=What.REMOVED, detail=f"the next transaction is {record.sequence}")
@@ -244,7 +248,7 @@ async def _some(connection: AsyncConnection, replay: Replay, where: ColumnElemen
 
 
 async def _against(connection: AsyncConnection, replay: Replay, carried: Carried | None) -> Finding | None:
-    """Compare what is kept beside the chain with what the chain says."""
+    """Compare the head, the projections and the shared budgets with the replayed chain."""
     try:
         return (
             _end(await read.head(connection, replay.cluster), replay)
@@ -275,7 +279,7 @@ def _end(head: Head | None, replay: Replay) -> Finding | None:
 
 
 async def _astray(connection: AsyncConnection, replay: Replay, carried: Carried | None) -> Finding | None:
-    """Look for lines beside the transactions that are there; those of a transaction are part of its digest."""
+    """Return a finding if lines exist without a transaction; the lines of a transaction are part of its digest."""
     first = (carried.sequence if carried else 0) + 1
     beyond = (postings.c.cluster == replay.cluster) & ~postings.c.sequence.between(first, replay.sequence)
     sequence = (await connection.execute(select(func.min(postings.c.sequence)).where(beyond))).scalar_one()
@@ -323,7 +327,7 @@ def _of_gang(uid: GangUid, stored: Book, due: Book) -> str:
 
 
 async def _archives(connection: AsyncConnection, cluster: str, folder: Path) -> tuple[Replay, Finding | None]:
-    """Replay the archives of all closings, and compare what each of them led to with what was carried forward."""
+    """Replay the archives of all closings, and compare the book after each with the one carried forward."""
     replay = Replay(cluster)
     for carried in await carry_forward.every(connection, cluster):
         detail = await asyncio.to_thread(_of_archive, replay, carried, folder / carried.archive)
@@ -334,7 +338,7 @@ async def _archives(connection: AsyncConnection, cluster: str, folder: Path) -> 
 
 
 def _of_archive(replay: Replay, carried: Carried, path: Path) -> str | None:
-    """Follow one archive; return what is wrong with it."""
+    """Follow one archive; return its problem, None if there is none."""
     try:
         if archive.digest_of(path) != carried.archive_digest:
             return f"its SHA-256 is not {carried.archive_digest}, the one in the books"

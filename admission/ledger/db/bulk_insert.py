@@ -1,8 +1,8 @@
-"""Many rows in one statement, in the way that each database does it fastest.
+"""Bulk statements: many rows in one statement, in the fastest way for each database.
 
-PostgreSQL takes whole columns as arrays, SQLite takes rows one after the other without leaving its driver. Both are
-given the same rows: numbers of sequences and the like as they are, all else as the text that SQLite keeps. PostgreSQL
-reads that text itself, which is faster than making its types here.
+PostgreSQL takes whole columns as arrays; SQLite takes rows one after the other inside its driver. Both get the same
+rows: integer columns as integers, all other values as the text that SQLite stores. PostgreSQL parses that text itself,
+which is faster than converting it to PostgreSQL's types here.
 """
 
 import sqlite3
@@ -22,18 +22,18 @@ from admission.ledger.db.column_types import ExactInteger, Instant
 _json = msgspec.json.Encoder().encode
 
 _CUTS_SHORT = b"\\u0000"
-"""What ends a text for SQLite's JSON functions; as a parameter it does not."""
+"""The escape at which SQLite's JSON functions cut a text; a text that is a parameter is not cut."""
 
 
 async def insert(connection: AsyncConnection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
-    """Add rows, each with a value for every column, in their order."""
+    """Add rows, each with a value for every column, in the order of the columns."""
     await _write(connection, _insertion(table, connection.dialect.name), rows)
 
 
 async def insert_at_once(connection: AsyncConnection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
-    """Add rows of numbers and texts in a statement that leaves Python free; SQLite reads them from JSON.
+    """Add rows of numbers and texts in one long statement, during which Python can compute; SQLite reads them as JSON.
 
-    Each of many short rows so costs no more than by itself; long ones cost twice as much.
+    Many short rows cost no more than with `insert`; long rows cost twice as much.
     """
     encoded = b"" if _in_postgresql(connection) else _json(rows)
     if not encoded or _CUTS_SHORT in encoded:
@@ -50,10 +50,10 @@ async def put(connection: AsyncConnection, table: Table, rows: Sequence[Sequence
 
 
 async def fetch(connection: AsyncConnection, statement: str, cluster: str, *lists: Iterable[str]) -> Sequence[Any]:
-    """Return what a statement finds for a cluster and lists of texts: tuples, in the types of the driver.
+    """Return the rows of a query for a cluster and lists of texts: tuples, in the types of the driver.
 
-    In it, `{cluster}` stands for the cluster, and `{0}`, `{1}` … for the conditions that what is before them is in one
-    of the lists. However long it is, a list is one parameter.
+    In the statement, `{cluster}` is replaced by the cluster, and `{0}`, `{1}` … by conditions that the expression
+    before them is in the list of that number. A list is one parameter, whatever its length.
     """
     text, parameters = _bound(connection, statement, cluster, lists)
     if _in_postgresql(connection):
@@ -88,7 +88,7 @@ def _in_postgresql(connection: AsyncConnection) -> bool:
 
 @asynccontextmanager
 async def _sqlite(connection: AsyncConnection, statement: str) -> AsyncIterator[aiosqlite.Connection]:
-    """Yield the driver's connection: it goes to its thread once for a statement, and SQLAlchemy three or four times."""
+    """Yield the driver's connection: it switches threads once per statement, SQLAlchemy three or four times."""
     if not connection.in_transaction():  # SQLAlchemy begins with the first statement that it sees
         await connection.begin()
     driver = (await connection.get_raw_connection()).driver_connection
@@ -133,7 +133,7 @@ def _bound_as(column: Column[Any]) -> str:
 
 
 def _cast(column: Column[Any]) -> str:
-    """Say as what text is read. Not as a type with a length, which would cut it short: the assignment refuses more."""
+    """Return the cast of a text parameter. Never to a type with a length, which would truncate: assignment refuses."""
     return {ExactInteger: "::numeric", Instant: "::timestamptz"}.get(type(column.type), "")
 
 

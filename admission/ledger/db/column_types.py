@@ -1,4 +1,4 @@
-"""Column types that keep amounts and times exactly, on SQLite and on PostgreSQL, with checks."""
+"""Column types that store amounts and times exactly on SQLite and PostgreSQL, with check constraints."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ class ExactInteger(TypeDecorator[int]):
     """An integer of up to 38 digits: NUMERIC(38, 0) on PostgreSQL, decimal text on SQLite.
 
     SQLite's INTEGER ends at 2^63 and its NUMERIC turns larger numbers into floating point. Only Python does arithmetic
-    on these columns, so text is enough; `whole` guards what it may be.
+    on these columns, so text is enough; `whole` constrains its form.
     """
 
     impl = String(39)
@@ -51,9 +51,9 @@ class Instant(TypeDecorator[datetime]):
 
 
 def moment(value: datetime | str) -> datetime:
-    """Return an instant as a driver gives it, in UTC. Raises ValueError for text that is none.
+    """Return a moment as a driver gives it, in UTC. Raises ValueError for text in another form than Muster's.
 
-    Text in another form than ours is none, though it may mean the same: it would sort elsewhere.
+    Another form is refused even if it means the same moment, since it would sort differently.
     """
     if isinstance(value, datetime):
         return value.astimezone(UTC)
@@ -64,7 +64,7 @@ def moment(value: datetime | str) -> datetime:
 
 
 def exact(value: Decimal | str) -> int:
-    """Return an amount as a driver gives it. Raises ValueError for text that is not the canonical form of one."""
+    """Return an amount as a driver gives it. Raises ValueError for text that is not in canonical form."""
     number = int(value)
     if isinstance(value, str) and str(number) != value:
         raise ValueError(f"{value!r} is not the form of an amount in the ledger")
@@ -94,15 +94,15 @@ def natural(column: str) -> tuple[CheckConstraint, CheckConstraint]:
 
 
 def nonzero(column: str) -> CheckConstraint:
-    """Refuse an amount that says nothing."""
+    """Refuse an amount of zero, which changes nothing."""
     return CheckConstraint(f"{column} <> '0'", name=f"{column}_is_not_zero")
 
 
 def counted(column: str) -> CheckConstraint:
-    """Refuse a number before the first."""
+    """Refuse a number less than 1."""
     return CheckConstraint(f"{column} >= 1", name=f"{column}_is_counted")
 
 
 def known(column: str, values: Iterable[str | int]) -> CheckConstraint:
-    """Refuse what is not one of some values."""
+    """Refuse values that are not among the given ones."""
     return CheckConstraint(f"{column} IN ({', '.join(map(repr, values))})", name=f"{column}_is_known")

@@ -1,4 +1,4 @@
-"""The ledger's URL: which database it names, and how messages name it without its secrets."""
+"""The ledger's URL: parsing it, and formatting it for messages without its secrets."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ def parsed(url: str) -> URL:
     try:
         made = make_url(url)
     except (exc.ArgumentError, ValueError):
-        # Without the cause, whose text may hold a piece of the password.
+        # `from None`, since the text of the cause may contain a part of the password.
         raise FixError(
             f"{_veiled(url)!r} is not a database URL such as sqlite:////var/lib/muster/ledger.db or"
             " postgresql://muster:password@host:5432/muster, with special characters of the password as %40"
@@ -45,5 +45,5 @@ def shown(url: URL) -> str:
 
 
 def _veiled(url: str) -> str:
-    """Hide whatever may be a password in what cannot be parsed."""
+    """Hide every part that may be a password in a URL that cannot be parsed."""
     return re.sub(r"(password=)[^&]*", r"\1***", re.sub(r"://.*@", "://***@", url))

@@ -24,16 +24,16 @@ ANSWER_SECONDS = 10.0
 """How long a SQL transaction of the controller may take on PostgreSQL before the database counts as away."""
 
 PATIENT_SECONDS = 3600.0
-"""How long one may take that a person waits for, such as verifying, or migrating, a large ledger."""
+"""How long a SQL transaction may take for which a person waits, such as verifying or migrating a large ledger."""
 
 _CONNECTIONS = 4
 
 
 @asynccontextmanager
 async def engine(url: URL) -> AsyncIterator[AsyncEngine]:
-    """Yield an engine that is disposed of afterwards."""
+    """Yield an engine, and dispose of it afterwards."""
     if url.get_backend_name() == "sqlite":
-        # In a thread, since it imports the driver and asks for the working directory.
+        # In a thread, since creating it imports the driver and reads the working directory.
         made = await asyncio.to_thread(create_async_engine, url, connect_args=sqlite_arguments())
         prepare_sqlite(made.sync_engine)
         try:
@@ -49,10 +49,9 @@ async def engine(url: URL) -> AsyncIterator[AsyncEngine]:
 async def _postgresql(connector: Connector) -> AsyncIterator[AsyncEngine]:
     """Yield an engine for PostgreSQL.
 
-    No ping before each use: a connection that broke meanwhile fails the first statement, and the caller repeats it all
-    on another one anyway. READ COMMITTED is enough: a writer holds its cluster's head by a conditional UPDATE, sees
-    what was committed before that, and nobody else moves the chain until its commit. SERIALIZABLE would only add
-    transactions that have to be repeated.
+    No ping before each use: on a broken connection the first statement fails, and the caller retries all of them on
+    another one anyway. READ COMMITTED is enough: a writer locks its cluster's head by a conditional UPDATE, sees all
+    earlier commits, and no other writer moves the chain until its commit. SERIALIZABLE would only add retries.
     """
     made = await asyncio.to_thread(
         create_async_engine,
@@ -80,7 +79,7 @@ async def _postgresql(connector: Connector) -> AsyncIterator[AsyncEngine]:
 
 
 def sqlite_arguments() -> dict[str, Any]:
-    """Return arguments of `sqlite3.connect`. Without an isolation level, Python begins no transaction of its own."""
+    """Return arguments of `sqlite3.connect`. Without an isolation level, Python begins no implicit transaction."""
     return {"isolation_level": None, "timeout": BUSY_SECONDS}
 
 
@@ -90,7 +89,7 @@ def prepare_sqlite(made: Engine) -> None:
     @event.listens_for(made, "connect")
     def _pragmas(connection: Any, _record: Any) -> None:
         cursor = connection.cursor()
-        # FULL: a commit that was answered survives a loss of power. In WAL mode, NORMAL would not promise that.
+        # FULL: a confirmed commit survives a loss of power, which NORMAL does not guarantee in WAL mode.
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
@@ -101,9 +100,9 @@ def prepare_sqlite(made: Engine) -> None:
 
     @event.listens_for(made, "invalidate")
     def _give_back(connection: Any, _record: Any, _error: BaseException | None) -> None:
-        # A caller that is cancelled leaves its statement unfinished. Closed like this, a connection of SQLite lives on
-        # with its lock until the statement goes (https://sqlite.org/c3ref/close.html), and nobody can write any more.
-        with contextlib.suppress(asyncio.CancelledError):  # once more: it is on its way already
+        # A cancelled caller leaves its statement unfinished. A SQLite connection that is closed with one keeps its lock
+        # until the statement is finalized (https://sqlite.org/c3ref/close.html), which would block every writer.
+        with contextlib.suppress(asyncio.CancelledError):  # the caller's cancellation is being raised already
             connection.rollback()
 
 
@@ -111,7 +110,7 @@ def prepare_sqlite(made: Engine) -> None:
 async def writing(made: AsyncEngine, *, seconds: float | None = None) -> AsyncIterator[AsyncConnection]:
     """Yield a connection in a SQL transaction that commits at the end, within `seconds` (None: ANSWER_SECONDS).
 
-    SQLite takes its write lock at once: a transaction that reads first and then finds another's write cannot continue.
+    SQLite takes its write lock at BEGIN: a transaction that reads first fails if another one writes before it does.
     """
     async with _transaction(made, seconds or ANSWER_SECONDS, begin="IMMEDIATE") as connection:
         yield connection
@@ -124,7 +123,7 @@ async def reading(made: AsyncEngine, *, seconds: float | None = None) -> AsyncIt
     options = {} if lite else {"isolation_level": "REPEATABLE READ"}
     async with _transaction(made, seconds or ANSWER_SECONDS, **options) as connection:
         if not lite:
-            # It locks nothing that others wait for, and whoever reads the output may take their time.
+            # It holds no lock that others wait for, and the consumer of the output may be slow.
             await connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         yield connection
 
@@ -148,17 +147,17 @@ async def _transaction(made: AsyncEngine, seconds: float, **options: Any) -> Asy
 
 
 NOBODY = "muster doctor"
-"""A cluster that nobody has: no leader waits for its row, and none for us."""
+"""A cluster name that no controller uses, so that no leader and this probe wait for each other's rows."""
 
 BYTES = 4 << 20
-"""Twice what SQLite keeps in memory, and more than there is room for in pages of PostgreSQL: a full disk shows."""
+"""Twice SQLite's page cache, and more than the free space in PostgreSQL's pages, so that a full disk is noticed."""
 
 
 async def write(url: str) -> None:
-    """Write an entry into a ledger of this program's revision, as the controller does, and roll it back.
+    """Probe whether the database takes writes: write an entry as the controller does, and roll it back.
 
-    Raises LedgerAwayError where writing may succeed later, as on a full disk or a standby, and FixError where it will
-    not, as without the right.
+    The ledger must have this program's revision. Raises LedgerUnavailableError where writing may succeed later, as on a
+    full disk or a standby, and FixError where it will not, as without the permission.
     """
     parsed = database_url.parsed(url)
     head = {"cluster": NOBODY, "epoch": 0, "sequence": 0, "digest": GENESIS}
@@ -172,7 +171,7 @@ async def write(url: str) -> None:
         "key": NOBODY,
         "kind": Kind.ADJUST.value,
         "at": datetime.now(UTC),
-        "reason": secrets.token_hex(BYTES // 2),  # nothing makes it smaller
+        "reason": secrets.token_hex(BYTES // 2),  # random, so that compression does not shrink it
         "previous": GENESIS,
         "digest": GENESIS,
     }

@@ -1,4 +1,4 @@
-"""What a failing database means to the caller: wait for it, fix the installation, or have a person look."""
+"""Translation of database errors by what to do next: wait, fix the installation, or inspect the ledger."""
 
 import sqlite3
 import ssl
@@ -8,24 +8,24 @@ from contextlib import contextmanager
 import asyncpg
 from sqlalchemy import URL, exc
 
-from admission.errors import FixError, LedgerAwayError, LedgerCorruptError
+from admission.errors import FixError, LedgerCorruptError, LedgerUnavailableError
 from admission.ledger.db.database_url import shown
 
 _PASSING = ("08", "25006", "40", "53", "55006", "55P03", "57", "58")
-"""SQLSTATEs, or their classes, of what may succeed later: no connection, a server that only reads (a standby that is
-about to take over), rolled back, out of resources, in use, locked, shutting down, a failing disk."""
+"""SQLSTATEs, or their classes, of failures after which a retry may succeed: no connection, a read-only server (a
+standby about to take over), rolled back, out of resources, in use, locked, shutting down, a failing disk."""
 
 _DAMAGED = ("file is not a database", "malformed", "file is encrypted")
 
 _ILLEGIBLE = ("could not decode to utf-8", "json cannot hold blob")
-"""What SQLite says of a column that holds what its type does not: it keeps whatever it is given."""
+"""Beginnings of SQLite's messages for a value that does not match its column's type, which SQLite does not enforce."""
 
 _UNWRITTEN = {
     "readonly database": "let this user write the file and its folder, which SQLite does even to read, or copy it",
     "unable to open": "let this user read and write the file and its folder, or correct the ledger's URL",
     "disk is full": "make room on its disk",
 }
-"""What helps where SQLite cannot write, by its words. The controller waits for it meanwhile."""
+"""The remedy when SQLite cannot write, by a part of its message. The controller retries meanwhile."""
 
 _NO_TLS = "rejected SSL upgrade"
 
@@ -36,12 +36,12 @@ _MENDS = {
     " schema, `muster serve` needs to read and write the tables",
     "42704": "correct the parameters of the ledger's URL",
 }
-"""What helps against a refusal, by SQLSTATE or its class."""
+"""The remedy for a refusal, by SQLSTATE or its class."""
 
 
 @contextmanager
 def translated(url: URL) -> Iterator[None]:
-    """Turn what the database raises into what the caller has to do."""
+    """Translate exceptions of the database into Muster's errors, which are named by what to do next."""
     try:
         yield
     except exc.DBAPIError as error:
@@ -55,7 +55,7 @@ def translated(url: URL) -> Iterator[None]:
         cause = str(error) or type(error).__name__
         if _NO_TLS in cause:
             raise FixError(f"the ledger {shown(url)} speaks no TLS ({cause}): turn it on, or ask for none") from error
-        raise LedgerAwayError(f"the ledger {shown(url)} does not answer: {cause}") from error
+        raise LedgerUnavailableError(f"the ledger {shown(url)} does not answer: {cause}") from error
 
 
 def _translation(error: exc.DBAPIError, url: URL) -> Exception:
@@ -72,15 +72,15 @@ def _translation(error: exc.DBAPIError, url: URL) -> Exception:
             f"the ledger {shown(url)} holds a row that cannot be read ({cause}): run `muster ledger verify`"
         )
     if fix := _how_to_fix_file(error, cause):
-        return LedgerAwayError(f"the ledger {shown(url)} cannot be used: {cause}: {fix}")
+        return LedgerUnavailableError(f"the ledger {shown(url)} cannot be used: {cause}: {fix}")
     if _passes(error, state):
-        return LedgerAwayError(f"the ledger {shown(url)} does not answer: {_plain(error, cause)}")
+        return LedgerUnavailableError(f"the ledger {shown(url)} does not answer: {_plain(error, cause)}")
     fix = next((f": {fix}" for prefix, fix in _MENDS.items() if state.startswith(prefix)), "")
     return FixError(f"the ledger {shown(url)} refuses Muster: {_plain(error, cause)}{fix}")
 
 
 def illegible(error: Exception) -> str:
-    """Return in words that a row cannot be read. Raises the error when it is of the database, and not of a row."""
+    """Return a message that a row cannot be read. Raise the error again when it is of the database, not of a row."""
     if isinstance(error, exc.DBAPIError) and not _is_illegible(error):
         raise error
     if isinstance(error, LedgerCorruptError):
@@ -101,14 +101,14 @@ def _how_to_fix_file(error: exc.DBAPIError, cause: str) -> str | None:
 def _passes(error: exc.DBAPIError, state: str) -> bool:
     if state:
         return state.startswith(_PASSING)
-    # asyncpg's own: of the URL and of arguments, which stay wrong, and of connections, which come back.
+    # Errors of asyncpg without a SQLSTATE: those of the URL or arguments are permanent, those of connections are not.
     if isinstance(getattr(error.orig, "__cause__", None), ValueError):
         return False
     return error.connection_invalidated or isinstance(error, exc.OperationalError | exc.InterfaceError)
 
 
 def _is_damage(error: exc.DBAPIError, state: str) -> bool:
-    """Say whether the storage is damaged: SQLite by its words, PostgreSQL by class XX's data_ and index_corrupted."""
+    """Return whether the storage is damaged: by SQLite's message, or PostgreSQL's data_ or index_corrupted (XX00x)."""
     if isinstance(error.orig, sqlite3.DatabaseError):
         return any(words in str(error.orig) for words in _DAMAGED)
     return state in {"XX001", "XX002"}
@@ -128,6 +128,6 @@ def _restore(url: URL, cause: str) -> str:
 
 
 def _plain(error: exc.DBAPIError, cause: str) -> str:
-    """Return the driver's own words; SQLAlchemy puts the class of an asyncpg error before them."""
+    """Return the driver's own message; SQLAlchemy prefixes it with the class of an asyncpg error."""
     original = getattr(error.orig, "__cause__", None)
     return str(original) if isinstance(original, asyncpg.PostgresError | asyncpg.InterfaceError) else cause

@@ -1,7 +1,7 @@
-"""Making and upgrading the schema, with alembic's scripts from the folder `migrations`.
+"""Creating and upgrading the schema, by alembic's scripts in the folder `migrations`.
 
-Alembic works synchronously and reads files, so all of it happens in a thread. One process migrates at a time: SQLite's
-exclusive lock and PostgreSQL's advisory lock (in `migrations/env.py`) are held until the commit.
+Alembic is synchronous and reads files, so it runs in a thread. One process migrates at a time: SQLite's exclusive lock
+and PostgreSQL's advisory lock (in `migrations/env.py`) are held until the commit.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from admission.ledger.db.errors import translated
 T = TypeVar("T")
 
 LOCK_SECONDS = 10.0
-"""How long a migration waits on PostgreSQL for another one, or for those who use a table, before it gives up for now:
-while it waits, everybody else waits behind it."""
+"""How long a migration waits on PostgreSQL for another migration, or for the users of a table, before it fails: while
+it waits, all later users of the table queue behind it."""
 
 _ALEMBIC = threading.Lock()
-"""Held while alembic runs: what its scripts see as `context` and `op` is global to the process."""
+"""Held while alembic runs: the `context` and `op` of its scripts are global to the process."""
 
 
 async def migrate(url: str, *, revision: str = "head") -> None:
@@ -36,7 +36,7 @@ async def migrate(url: str, *, revision: str = "head") -> None:
 
 
 async def downgrade(url: str, *, revision: str) -> None:
-    """Take migrations back, to a revision or to `base`, which removes all books."""
+    """Revert migrations down to a revision, or to `base`, which removes all books."""
     await asyncio.to_thread(_change, database_url.parsed(url), lambda config: command.downgrade(config, revision))
 
 
@@ -46,7 +46,7 @@ async def current_revision(url: str) -> str | None:
 
 
 async def known_revisions() -> list[str]:
-    """Return the revisions that this program has scripts for, oldest first."""
+    """Return the revisions for which this program has scripts, oldest first."""
     return await asyncio.to_thread(_known)
 
 
@@ -89,7 +89,7 @@ def _known() -> list[str]:
 
 def _config() -> Config:
     config = Config()
-    # A percent sign would start an interpolation.
+    # Doubled, since a percent sign starts an interpolation in alembic's options.
     config.set_main_option("script_location", str(resources.migrations()).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config

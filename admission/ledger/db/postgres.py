@@ -1,9 +1,9 @@
-"""Connections to PostgreSQL that never keep a caller waiting for ever.
+"""Connections to PostgreSQL that never block a caller for ever.
 
 asyncpg parses the URL as libpq does, with `sslmode`, `sslrootcert`, `passfile`, `target_session_attrs` and the PG…
-variables of the environment. A server that hangs, or a network that swallows packets, is found by a clock of our own
-(`Watch`) that cuts the connection. asyncpg's `command_timeout` would not do: after it, asyncpg asks the server to
-cancel the command and waits for that, for ever if the server hangs.
+variables of the environment. If the server hangs, or the network drops packets, our own timer (`Watch`) cuts the
+connection. asyncpg's `command_timeout` is not enough: when it expires, asyncpg asks the server to cancel the command
+and waits for the answer, for ever if the server hangs.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ CONNECT_SECONDS = 5.0
 """How long a new connection may take, TLS and authentication included; `connect_timeout` in the URL overrides it."""
 
 FAREWELL_SECONDS = 2.0
-"""How long a rollback may take after a failure, and a connection to say good-bye."""
+"""How long a rollback may take after a failure, and the closing of a connection."""
 
 _SETTINGS = {
-    # A writer waits this long for a row that another one holds.
+    # A writer waits this long for a row that another one has locked.
     "lock_timeout": "5s",
-    # What a client left locked that froze in the middle of a SQL transaction …
+    # Free the locks of a client that froze within a SQL transaction …
     "idle_in_transaction_session_timeout": "60s",
-    # … or that is gone without a word.
+    # … or whose connection broke unnoticed.
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
 }
 _KEPT = "CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END"
-"""Whatever the server's default is, a commit that was answered survives its crash."""
+"""A confirmed commit survives a crash of the server even where the server's default is `off`."""
 
 _SET = "SELECT " + ", ".join(
     f"set_config('{name}', {value}, false)"
@@ -50,7 +50,7 @@ class Connector:
 
     def __init__(self, url: URL) -> None:
         query = dict(url.query)
-        if "ssl" in query:  # as SQLAlchemy's users write it
+        if "ssl" in query:  # SQLAlchemy's name for it
             query["sslmode"] = query.pop("ssl")
         self._seconds = _seconds(query.pop("connect_timeout", None))
         query.setdefault("application_name", "muster")
@@ -64,21 +64,21 @@ class Connector:
             connection = await asyncpg.connect(self._dsn, timeout=seconds)
         except TimeoutError as error:
             raise TimeoutError(f"no connection within {seconds:g} s") from error
-        # Until the pool hands it out: SQLAlchemy asks a few things before.
+        # The timer covers the first statements of SQLAlchemy, until the pool hands the connection out.
         self._opened[connection] = asyncio.get_running_loop().call_later(seconds, connection.terminate)
         try:
             await connection.execute(_SET)
-        except BaseException:  # a cancelled caller leaves nobody who knows of it
+        except BaseException:  # including cancellation, after which no one else has a reference to it
             connection.terminate()
             raise
         return connection
 
     def hand_out(self, connection: Any) -> None:
-        """Take note that a connection is ready, and whoever has it watches it."""
+        """Stop the timer of a new connection: from now on the caller's `Watch` covers it."""
         self._opened[connection].cancel()
 
     def cut(self) -> None:
-        """Cut whatever is open, without a word to the server."""
+        """Cut all open connections without notifying the server."""
         for connection in list(self._opened):
             connection.terminate()
 
@@ -91,7 +91,7 @@ def _seconds(text: object) -> float | None:
 
 
 class Watch:
-    """A context: cuts the connection of a SQL transaction that gets no further."""
+    """A context: cuts the connection of a SQL transaction that exceeds its time."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -108,14 +108,14 @@ class Watch:
         self._stop()
 
     async def over(self, connection: AsyncConnection) -> None:
-        """Start to watch. SQLite's connections need no clock: its only wait, for a lock, is bounded by its own."""
+        """Start the timer. SQLite's connections need none: their only wait, for a lock, has a timeout of its own."""
         driver = (await connection.get_raw_connection()).driver_connection
         if isinstance(driver, asyncpg.Connection):
             self._driver = driver
             self._start(self.seconds)
 
     def hurry(self) -> None:
-        """Leave but a moment: the transaction has failed, or its task is cancelled."""
+        """Restart the timer with FAREWELL_SECONDS: the transaction has failed, or its task is cancelled."""
         if self._driver is not None:
             self._stop()
             self._start(FAREWELL_SECONDS)

@@ -1,4 +1,4 @@
-"""The database at work while Python computes: two cores for what would keep one of them waiting for the other."""
+"""Overlap of database work with Python's computation, on two cores."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -8,24 +8,24 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _HAND_OVER = 0.0001
-"""Seconds in which SQLite's thread takes up its work. Not 0: who only looks into the event loop keeps the interpreter
-for 5 ms, which that thread needs to begin. For the same reason the work should be one long statement, not many."""
+"""Seconds for SQLite's thread to start its work. Not 0: a `sleep(0)` does not release the interpreter, and that thread
+would get it only after 5 ms (the switch interval). So the work should also be one long statement, not many."""
 
 
 @asynccontextmanager
 async def meanwhile(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
-    """Have the database work while the caller computes and keeps off the connection; at the end both are done.
+    """Run database work while the caller computes without using the connection; at the end both have finished.
 
     Raises what the caller raises, or else what the work raises.
     """
     task = asyncio.create_task(work)
     try:
-        await asyncio.sleep(0)  # until it waits for the database
+        await asyncio.sleep(0)  # the task runs until it waits for the database
         await asyncio.sleep(_HAND_OVER)
         yield task
     except asyncio.CancelledError:
         task.cancel()
         raise
     finally:
-        await asyncio.gather(task, return_exceptions=True)  # whoever comes next needs the connection
+        await asyncio.gather(task, return_exceptions=True)  # the next statement needs the connection
     task.result()

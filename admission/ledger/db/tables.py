@@ -1,12 +1,12 @@
-"""The tables. Changed together with a migration: a test compares the two.
+"""The ledger's tables. They change together with a migration: a test compares the two.
 
 `clusters` holds the head of each cluster's chain. `transactions` and `postings` are the books. `balances`,
-`open_gangs`, `open_seats` and `open_holdings` are projections: what `quota.books.Book` holds after all transactions.
-`closings` and `carried_usage` are what remains of periods whose rows were archived. `shared_budgets` and
-`budget_shares` are what clusters have taken of budgets that they share; they alone are not part of any chain.
+`open_gangs`, `open_seats` and `open_holdings` are projections: the content of `accounting.books.Book` after all
+transactions. `closings` and `carried_usage` remain of periods whose rows were archived. `shared_budgets` and
+`budget_shares` hold what clusters have taken of budgets that they share; only these two are not part of any chain.
 
-Triggers made by the migrations keep `transactions`, `postings`, `closings` and `carried_usage` append-only, except that
-transactions and their postings may be removed up to the sequence through which `closings` says that they were archived.
+Triggers in the migrations keep `transactions`, `postings`, `closings` and `carried_usage` append-only, except that
+transactions and their postings may be removed up to the sequence through which `closings` records them as archived.
 """
 
 from collections.abc import Mapping
@@ -33,13 +33,13 @@ from admission.api.muster.ledger_entries import Bucket, Kind
 from admission.ledger.db.column_types import ExactInteger, Instant, counted, known, natural, nonzero, whole
 
 REVISION = "0002"
-"""The newest migration: what this program reads and writes."""
+"""The newest migration, whose schema this program reads and writes."""
 
 FORMATS = (1, 2)
-"""How a transaction may be hashed: see `hash_chain`. Rows from before revision 0002 have format 1."""
+"""The formats in which transactions are hashed: see `hash_chain`. Rows from before revision 0002 have format 1."""
 
 GENESIS = "0" * 64
-"""What stands for the predecessor's digest in a chain's first transaction."""
+"""The predecessor's digest in the first transaction of a chain."""
 
 metadata = MetaData(
     naming_convention={
@@ -213,7 +213,7 @@ BUDGET_KEY: Mapping[str, TypeEngine[Any]] = {
     "start": Instant(),
     "until": Instant(),
 }
-"""What names a budget that clusters share, with its types: a month and a quarter may begin together."""
+"""The key of a shared budget, with its column types. It has `until` since a month and a quarter may begin together."""
 
 
 def _budget_key() -> list[Column[Any]]:

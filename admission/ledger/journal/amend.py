@@ -1,8 +1,8 @@
-"""Writing beside the leader: an operator's corrections, and closings.
+"""Writes by processes other than the leader: an operator's corrections, and closings.
 
-They are written under the epoch that stands, so that the leader is not deposed, and only for the book that they were
-made from. The leader sees by the numbers of its next entries, or by asking for the latest, that the chain has grown
-without it, and reads the book again.
+They are written under the stored epoch, so that the leader is not deposed, and only if the ledger still equals the book
+that they were made from. The leader notices the longer chain by the numbers of its next entries, or when it reads the
+latest number, and loads the book again.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from admission.ledger.journal import post, read
 async def amend(connection: AsyncConnection, cluster: str, entries: Sequence[Entry], *, known: int) -> list[Posted]:
     """Write entries after transaction `known`, the last one that their author has seen.
 
-    Raises ConflictError when others follow it, OvertakenError, and as `posting.post`.
+    Raises ConflictError when other transactions follow it, OvertakenError, and as `post.post_all`.
     """
     head = await read.head(connection, cluster)
     epoch, sequence = (0, 0) if head is None else (head.epoch, head.sequence)
@@ -29,9 +29,9 @@ async def amend(connection: AsyncConnection, cluster: str, entries: Sequence[Ent
 
 
 async def hold(connection: AsyncConnection, cluster: str) -> int:
-    """Keep others from moving the head of the chain until the commit; return its sequence, 0 where there is no chain.
+    """Lock the head of the chain until the commit; return its sequence, 0 where there is no chain.
 
-    For long work: a leader that writes all the time would otherwise have it start over again and again.
+    For long work, which would otherwise restart at every write of a busy leader.
     """
     head = select(clusters.c.sequence).where(clusters.c.cluster == cluster).with_for_update()
     return int((await connection.execute(head)).scalar_one_or_none() or 0)

@@ -1,7 +1,7 @@
-"""Where the rows of a cluster's books begin, and where in their chain a moment lies.
+"""The first row of a cluster's books, and the position of a moment in their chain.
 
-The books of a cluster begin with its first transaction, or after the latest closing: rows up to that one were archived,
-and what stood there was carried forward.
+The rows of a cluster begin with its first transaction, or after the latest closing, which archived the rows up to it
+and carried the state there forward.
 """
 
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What the oldest row follows.
+    """The end of the archived part, which the oldest row follows.
 
-    sequence: of the last transaction that is not among the rows; 0 where all are. at: the time up to which rows were
-    archived, None where none was. archive: the name of the file with the latest of them.
+    sequence: of the last archived transaction; 0 where none is archived. at: the time up to which rows were archived,
+    None where none was. archive: the name of the latest archive file.
     """
 
     sequence: int = 0
@@ -37,7 +37,7 @@ class Base:
 
 
 class Window(NamedTuple):
-    """A time, from start on and before end."""
+    """The half-open time [start, end)."""
 
     start: datetime
     end: datetime
@@ -45,7 +45,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of a chain: the transactions after `first`, up to and with `last`."""
+    """A part of a chain: the transactions after `first`, through `last`."""
 
     first: int
     last: int
@@ -68,7 +68,7 @@ async def base(connection: AsyncConnection, cluster: str) -> Base:
 
 
 async def carried(connection: AsyncConnection, cluster: str) -> Book:
-    """Return what was open where the rows begin, and every balance. Raises LedgerCorruptError when it is unreadable."""
+    """Return the book at which the rows begin. Raises LedgerCorruptError when it cannot be read."""
     closing = await carry_forward.latest(connection, cluster)
     return Book() if closing is None else closing.book
 
@@ -76,7 +76,7 @@ async def carried(connection: AsyncConnection, cluster: str) -> Book:
 async def span(connection: AsyncConnection, cluster: str, window: Window) -> Span:
     """Return the transactions of a time.
 
-    Raises FixError when some of that time was closed, and its rows archived.
+    Raises FixError when a part of it lies in a closed period, whose rows were archived.
     """
     begun = await base(connection, cluster)
     if begun.at is not None and window.start < begun.at:
@@ -92,13 +92,13 @@ async def span(connection: AsyncConnection, cluster: str, window: Window) -> Spa
 
 
 async def through(connection: AsyncConnection, cluster: str, at: datetime) -> int:
-    """Return the sequence of the last transaction up to and with a moment; not less than where the rows begin."""
+    """Return the sequence of the last transaction at or before a moment; at least that of the base."""
     begun = await base(connection, cluster)
     return max(begun.sequence, await _before(connection, cluster, at + _MICROSECOND))
 
 
 async def known(connection: AsyncConnection) -> list[str]:
-    """Return the clusters that have books here."""
+    """Return the clusters whose books are in this database."""
     return sorted((await connection.execute(select(clusters.c.cluster))).scalars())
 
 
@@ -115,13 +115,14 @@ async def head(connection: AsyncConnection, cluster: str) -> int:
 
 
 async def _before(connection: AsyncConnection, cluster: str, at: datetime) -> int:
-    """Return the sequence of the last transaction before a time: the one ahead of the first that is not."""
+    """Return the sequence of the last transaction before a time: one less than the first at or after it."""
     due = (transactions.c.cluster == cluster) & (transactions.c.at >= at)
     times = select(transactions.c.at).where(due).order_by(transactions.c.at).limit(1)
     next_ = (await connection.execute(times)).scalar_one_or_none()
     if next_ is None:
         return await head(connection, cluster)
-    # The time of the books never goes back by a second, but a mark has the whole second in which it was made.
+    # Times ascend with sequences, except that a mark has the time of its whole second, so rows before it may be later
+    # within that second.
     same_second = transactions.c.at <= next_.replace(microsecond=_LAST_MICROSECOND)
     first = select(func.min(transactions.c.sequence)).where(due, same_second)
     return int((await connection.execute(first)).scalar_one()) - 1

@@ -1,10 +1,10 @@
-"""What a closing carries forward: every balance and all that is open after the last transaction that was archived.
+"""The state that a closing carries forward: every balance and open gang after the last archived transaction.
 
-It is kept as one text of canonical JSON (see `encoding.compact`), together with what proves it: the digest of that last
-transaction, the archive's digest, the digest of the use that was carried, and the digest of the text of the closing
-before. The SHA-256 of the text stands in the key of the CLOSE entry, which is chained like every other entry. So nobody
-can change what a period left behind without writing the chain again from there to its head. Who may write the database
-can append a closing of their own; the archives, or a digest kept elsewhere, show that it is none.
+It is stored as one text of canonical JSON (see `encoding.compact`), together with its proofs: the digest of that last
+transaction, the archive's digest, the digest of the carried usage, and the digest of the previous closing's text. The
+SHA-256 of the text is part of the key of the CLOSE entry, which is chained like every other entry. So changing the
+carried state requires rewriting the chain from there to its head. A client with write access to the database can append
+a forged closing; the archives, or a digest kept elsewhere, reveal it.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from admission.ledger.db.tables import carried_usage, closings, transactions
 from admission.ledger.journal import encoding, hash_chain, read
 
 FORM = 1
-"""Of the text."""
+"""The version of the text's form."""
 
 _MALFORMED = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 
@@ -36,9 +36,9 @@ _MALFORMED = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 class Carried:
     """One closing.
 
-    sequence, epoch, digest: of the last transaction that was archived, a usage entry; marked: its time. previous: the
-    sequence through which the closing before it closed; 0 for the first. at: when it was closed. transactions: how many
-    were archived. archive, archive_digest: the file's name and SHA-256. book: what was open then, and every balance.
+    sequence, epoch, digest: of the last archived transaction, a usage entry; marked: its time. previous: the sequence
+    through which the previous closing closed; 0 for the first. at: the time of the closing. transactions: how many were
+    archived. archive, archive_digest: the file's name and SHA-256. book: the state after the last archived transaction.
     """
 
     cluster: str
@@ -52,21 +52,21 @@ class Carried:
     archive: str
     archive_digest: str
     before: str
-    """SHA-256 of the text of the closing before; empty for the first."""
+    """SHA-256 of the previous closing's text; empty for the first."""
     usage: str
-    """SHA-256 of the use that was carried."""
+    """SHA-256 of the carried usage."""
     book: Book
     text: str
-    """The canonical text of all this."""
+    """The canonical text of the fields above."""
 
     @property
     def key(self) -> str:
-        """Return the key of the CLOSE entry that vouches for it."""
+        """Return the key of the CLOSE entry that proves it."""
         return key(self.sequence, self.text)
 
 
 class Problem(NamedTuple):
-    """A closing that is not what the chain vouches for; sequence: through which it closed."""
+    """A closing that the chain does not prove; sequence: through which it closed."""
 
     sequence: int
     detail: str
@@ -95,9 +95,9 @@ async def every(connection: AsyncConnection, cluster: str) -> list[Carried]:
 
 
 async def problem(connection: AsyncConnection, cluster: str) -> Problem | None:
-    """Return the first thing wrong with the closings: texts, use carried, links, the entry that vouches for the last.
+    """Return the first problem of the closings: in a text, its carried usage, a link, or the last one's CLOSE entry.
 
-    The chain of transactions after the last closing has to be verified beside this; it holds that entry.
+    The caller verifies the chain of transactions after the last closing, which holds that entry.
     """
     wanted = select(closings.c.sequence).where(closings.c.cluster == cluster).order_by(closings.c.sequence)
     before: Carried | None = None
@@ -151,7 +151,7 @@ async def _usage_digest(connection: AsyncConnection, carried: Carried) -> str:
 
 
 def usage_digest(intervals: Iterable[UsageInterval]) -> str:
-    """Return the SHA-256 of use that is carried, whatever the order: databases sort text by different rules."""
+    """Return the SHA-256 of carried usage in any order: it sorts here, since databases sort text by different rules."""
     digest = hashlib.sha256()
     for one in sorted(intervals, key=lambda one: (one.queue, one.meter, one.start)):
         line = [one.queue, one.meter, hash_chain.instant(one.start), hash_chain.instant(one.end), str(one.seconds)]
@@ -159,7 +159,7 @@ def usage_digest(intervals: Iterable[UsageInterval]) -> str:
     return digest.hexdigest()
 
 
-# The text.
+# The text of a closing.
 
 
 def closing(  # noqa: PLR0913 - a closing is all of this, by name
@@ -176,7 +176,7 @@ def closing(  # noqa: PLR0913 - a closing is all of this, by name
     usage: str,
     after: Carried | None,
 ) -> Carried:
-    """Return a closing through a mark of the book, after another one."""
+    """Return a closing through the latest mark of the book. after: the previous closing, if any."""
     previous, before = _link(after)
     assert book.marked is not None and book.at is not None  # noqa: S101, PT018 - the caller closes at a mark
     said = {
@@ -218,7 +218,7 @@ def row(carried: Carried) -> dict[str, Any]:
 
 
 def decoded(text: str) -> Carried:
-    """Return the closing with a text. Raises LedgerCorruptError when it does not have the form of one."""
+    """Return the closing that a text describes. Raises LedgerCorruptError when the text has another form."""
     try:
         said = json.loads(text)
         book = Book.with_placements(

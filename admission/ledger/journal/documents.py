@@ -1,8 +1,8 @@
-"""Transactions in the form that is hashed, written down by the database itself: many of them in one value.
+"""Transactions in the form that is hashed, serialized by the database itself: many of them in one value.
 
-A database does so faster than Python reads their columns, and while Python does something else. What it writes is
-hashed and then read (module `fast_replay`), so nothing is taken on trust: a database that wrote another form would only
-make verification slow. Lines that are not numbered from 1 on are left out, so that the document is not the one hashed.
+The database serializes them faster than Python reads their columns, and in parallel with Python. The result is hashed
+and then read (module `fast_replay`), so it is not trusted: another form than the hashed one would only make
+verification slow. If the lines of a transaction are not numbered from 1, the document omits them, so its hash differs.
 """
 
 import msgspec
@@ -50,7 +50,7 @@ FROM transactions AS t WHERE cluster = :cluster AND sequence > :after AND sequen
 
 
 class Document(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
-    """What is hashed of a transaction: see `hash_chain`."""
+    """The hashed columns of a transaction: see `hash_chain`."""
 
     format: int
     cluster: str
@@ -79,7 +79,7 @@ read = msgspec.json.Decoder(Document).decode
 async def batch(connection: AsyncConnection, cluster: str, *, after: int, limit: int) -> list[bytes]:
     """Return transactions after a sequence, in their order: each as its format, its digest and its document.
 
-    limit: how many, where none is missing.
+    limit: the number of sequences to read; fewer transactions are returned where rows are missing.
     """
     statement = _STATEMENTS[connection.dialect.name]
     found = await connection.execute(statement, {"cluster": cluster, "after": after, "last": after + limit})

@@ -18,12 +18,12 @@ _decode = msgspec.json.Decoder().decode
 
 
 def compact(value: Any) -> str:
-    """Return the JSON of a value as rows hold it."""
+    """Return the JSON of a value in the form that rows store."""
     return _compact(value).decode()
 
 
 def text(value: Any) -> str:
-    """Return the JSON of a value in ASCII, over which transactions of format 1 are hashed."""
+    """Return the JSON of a value in ASCII, which transactions of format 1 hash."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 

@@ -1,22 +1,22 @@
 """The hash that chains a transaction to its predecessor.
 
-Whoever changes, removes, inserts or moves a row has to write every later row again, and the head. The hash is SHA-256,
-in lower-case hexadecimal digits, over the bytes of one JSON array. In format 2, in which all rows are written since
+Changing, removing, inserting or moving a row requires rewriting every later row and the head. The hash is SHA-256, in
+lower-case hexadecimal digits, over the bytes of one JSON array. In format 2, the format of all rows written since
 revision 0002 of the schema, the array is
 
     [2, cluster, epoch, sequence, previous,
      kind, key, at, actor, reason, queue, on_behalf_of, user, gang_uid, gang, seats, holdings, closes,
      [[queue, meter, bucket, amount, claim], ...]]
 
-`epoch` and `sequence` are integers; all else are the strings that stand in the columns of `transactions` and, in the
-order of their lines, of `postings`. `previous` is the predecessor's digest, or 64 zeros. `at` is in UTC, to the
-microsecond: `2026-03-01T12:00:00.000000+00:00`. An amount is a decimal number without leading zeros. `seats`,
-`holdings` and `closes` are the JSON that their columns hold, as a string: it is not parsed. The array is written as
-RFC 8785 (the JSON Canonicalization Scheme) says: UTF-8, no blanks, and no escapes but those that JSON demands, so that
-any language can compute it again.
+`epoch` and `sequence` are integers; all other values are the strings in the columns of `transactions` and, in the order
+of their lines, of `postings`. `previous` is the predecessor's digest, or 64 zeros. `at` is in UTC, to the microsecond:
+`2026-03-01T12:00:00.000000+00:00`. An amount is a decimal number without leading zeros. `seats`, `holdings` and
+`closes` are the JSON of their columns as a string, not parsed. The array is serialized as in RFC 8785 (the JSON
+Canonicalization Scheme): UTF-8, no blanks, and only the escapes that JSON requires, so that any language can recompute
+the hash.
 
-Format 1 is that of the rows from before: an object of the same names, with seats, holdings and postings in the form of
-module `encoding`, as canonical JSON in ASCII with sorted keys.
+Earlier rows have format 1: an object with the same names, with seats, holdings and postings in the form of module
+`encoding`, as canonical JSON in ASCII with sorted keys.
 """
 
 import hashlib
@@ -31,13 +31,13 @@ from admission.api.muster.ledger_entries import Entry
 from admission.ledger.journal import encoding
 
 FORMAT = 2
-"""The format of what is written now."""
+"""The format of new rows."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Said(NamedTuple):
-    """What an entry says, but for its lines, as text: the columns that are hashed, in their order."""
+    """The hashed columns of an entry without its lines, as text, in their order."""
 
     kind: str
     key: str
@@ -81,7 +81,7 @@ def lines(entry: Entry) -> list[Line]:
 
 
 def instant(at: datetime) -> str:
-    """Return how a moment is hashed, and how SQLite keeps it."""
+    """Return a moment as it is hashed, and as SQLite stores it."""
     return at.astimezone(UTC).isoformat(timespec="microseconds")
 
 
@@ -95,14 +95,14 @@ def chained(  # noqa: PLR0917 - by position, since verification computes many
 def document(  # noqa: PLR0917 - the same
     cluster: str, epoch: int, sequence: int, previous: str, said: Sequence[str], lines: Sequence[Sequence[str]]
 ) -> bytes:
-    """Return what is hashed in format 2."""
+    """Return the bytes that format 2 hashes."""
     return _encode((FORMAT, cluster, epoch, sequence, previous, *said, lines))
 
 
 def chained_before(  # noqa: PLR0917 - the same
     cluster: str, epoch: int, sequence: int, previous: str, said: Sequence[str], lines: Sequence[Sequence[str]]
 ) -> str:
-    """Return the same in format 1. Raises ValueError when a column that holds JSON does not."""
+    """Return the digest in format 1. Raises ValueError when a column of JSON holds other text."""
     fields: dict[str, Any] = {
         **dict(zip(Said._fields, said, strict=True)),
         "cluster": cluster,

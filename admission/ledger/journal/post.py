@@ -1,9 +1,9 @@
 """Writing entries: chain, postings and projections, in one SQL transaction that the caller commits.
 
-Every writer of a cluster moves the head of its chain by a conditional UPDATE before it writes anything else. Who wins
-holds the head's row until the commit, so nothing else needs a lock; who loses sees no row changed, and starts again.
-What was read before that is of the same books, or the UPDATE would have failed. However many the entries are, the
-statements are the same few, since most of the time of a short one is spent on the way.
+Every writer of a cluster moves the head of its chain by a conditional UPDATE before it writes anything else. The winner
+holds the head's row until the commit, so nothing else needs a lock; a loser sees that no row changed, and starts again.
+Reads before the UPDATE are of the same books, or the UPDATE would have failed. The number of statements does not grow
+with the number of entries, since most of the time of a short statement is its round trip.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class OvertakenError(Exception):
 
 
 class _Link(NamedTuple):
-    """An entry as the next one of a chain."""
+    """An entry with its place in the chain."""
 
     sequence: int
     previous: str
@@ -48,10 +48,10 @@ async def post(connection: AsyncConnection, cluster: str, entry: Entry, *, epoch
 
 
 async def post_all(connection: AsyncConnection, cluster: str, entries: Sequence[Entry], *, epoch: int) -> list[Posted]:
-    """Write entries in their order, but for those whose key is there.
+    """Write entries in their order, except those whose key is stored already.
 
     Raises DeposedError, ConflictError (made for another book), ClockError (older than the latest), OvertakenError, and
-    as `forms.check`.
+    as `entry_rules.check`.
     """
     head, latest = await _fenced(connection, cluster, epoch)
     known = await journal_read.by_keys(connection, cluster, {entry.key for entry in entries})
@@ -63,7 +63,7 @@ async def post_all(connection: AsyncConnection, cluster: str, entries: Sequence[
         async with meanwhile(projection.read(connection, cluster, new)) as read:
             links = _linked(head, new, epoch=epoch)
     except LedgerCorruptError as error:
-        if await journal_read.head(connection, cluster) != head:  # another writer came in the middle of what was read
+        if await journal_read.head(connection, cluster) != head:  # another writer committed between two reads
             raise OvertakenError from error
         raise
 
@@ -79,14 +79,14 @@ async def post_all(connection: AsyncConnection, cluster: str, entries: Sequence[
 
 
 async def fence(connection: AsyncConnection, cluster: str, epoch: int) -> None:
-    """Raise the stored epoch. Raises DeposedError when it is higher already."""
+    """Increase the stored epoch to `epoch`. Raises DeposedError when it is higher already."""
     head, _ = await _fenced(connection, cluster, epoch)
     if head.epoch < epoch:
         await _move(connection, head, {"epoch": epoch})
 
 
 async def hold(connection: AsyncConnection, cluster: str, epoch: int) -> None:
-    """Do the same, and keep other writers of the cluster waiting until the commit."""
+    """Do the same as `fence`, and lock the head against other writers of the cluster until the commit."""
     head, _ = await _fenced(connection, cluster, epoch)
     await _move(connection, head, {"epoch": epoch})
 
@@ -116,7 +116,7 @@ async def _begin_chain(connection: AsyncConnection, head: Head) -> None:
 
 
 def _new(entries: Sequence[Entry], known: Mapping[str, Record]) -> list[Entry]:
-    """Return the entries whose key is not there yet. Raises PageError where a key stands for something else."""
+    """Return the entries whose key is not stored yet. Raises PageError where a key is stored with another content."""
     said = {key: record.entry for key, record in known.items()}
     new = []
     for entry in entries:
@@ -168,7 +168,7 @@ async def _move(connection: AsyncConnection, head: Head, values: dict[str, Any])
 
 
 def _check_times(latest: datetime | None, entries: Sequence[Entry]) -> None:
-    """Refuse what is older than the latest entry. A usage entry has the whole second in which it was made."""
+    """Refuse entries older than the latest one. The time of a usage entry is cut to its whole second."""
     for entry in entries:
         if latest is not None and entry.at < (accruals.whole(latest) if entry.kind is Kind.USAGE else latest):
             raise ClockError(
@@ -179,7 +179,7 @@ def _check_times(latest: datetime | None, entries: Sequence[Entry]) -> None:
 
 
 def _applied(book: Book, entries: Sequence[Entry]) -> Book:
-    """Return the book with the entries. Raises as `Draft.apply`."""
+    """Return the book with the entries. Raises as `EntryDraft.apply`."""
     draft = EntryDraft(book)
     for entry in entries:
         draft.apply(entry)
@@ -187,7 +187,7 @@ def _applied(book: Book, entries: Sequence[Entry]) -> Book:
 
 
 async def _add_transactions(connection: AsyncConnection, cluster: str, links: Sequence[_Link], *, epoch: int) -> None:
-    """Add their rows; the columns are in the order of the tables."""
+    """Add a row for each link, with the columns in the order of the table."""
     rows = [
         (cluster, link.sequence, hash_chain.FORMAT, epoch, key, kind, *rest, link.previous, link.digest)
         for link in links

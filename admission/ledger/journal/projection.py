@@ -1,6 +1,6 @@
-"""The part of the books that some entries are about: read before they are written, and written after.
+"""The part of the projections that some entries affect: read before the entries are written, updated after.
 
-What the entries do to it is for `quota.books.Draft` to say, which knows the rules; here are only the rows.
+`accounting.books.EntryDraft` applies the entries by its rules; this module only reads and writes rows.
 """
 
 from collections.abc import Sequence
@@ -31,9 +31,9 @@ _BALANCES = "SELECT queue, meter, bucket, amount FROM balances WHERE cluster = {
 
 
 async def read(connection: AsyncConnection, cluster: str, entries: Sequence[Entry]) -> Book:
-    """Return what the books hold of the gangs and accounts of entries, and who owns what they open.
+    """Return the part of the book for the gangs and accounts of entries, with the owners of the UIDs that they open.
 
-    Where one of them is a usage entry, the book is whole, since such an entry speaks of all that was used.
+    If one of them is a usage entry, return the whole book, since such an entry covers the usage of every account.
     """
     if any(entry.kind is Kind.USAGE for entry in entries):
         return await journal_read.book(connection, cluster)
@@ -44,9 +44,9 @@ async def read(connection: AsyncConnection, cluster: str, entries: Sequence[Entr
 async def _placements(
     connection: AsyncConnection, cluster: str, entries: Sequence[Entry]
 ) -> tuple[dict[GangUid, Placement], dict[Uid, GangUid]]:
-    """Return the gangs' placements, and who owns the UIDs that are open.
+    """Return the gangs' placements, and the owning gang of each open UID.
 
-    What is open stays as it is until it closes, and no rule asks what it is; so seats and holdings are hollow.
+    Seats and holdings are returned without their content: no rule depends on it, and it does not change while open.
     """
     gangs = sorted({entry.gang_uid for entry in entries if entry.gang_uid})
     if not gangs:
@@ -72,7 +72,7 @@ async def _placements(
             )
             continue
         owners[uid] = gang_uid
-        if gang_uid in seats and what == "seat":  # what an entry opens may be open for another gang
+        if gang_uid in seats and what == "seat":  # a UID that an entry opens may be open for another gang
             seats[gang_uid][uid] = Seat(pod_uid=uid, pod="", node=NodeName(""))
         elif gang_uid in seats:
             holdings[gang_uid][uid] = Holding(claim_uid=uid, claim="", devices=(), charge={}, settled=bool(settled))
@@ -89,7 +89,7 @@ async def _balances(connection: AsyncConnection, cluster: str, entries: Sequence
 
 
 class Rows(NamedTuple):
-    """What has to be written: balances, the UIDs of what is to be removed, and what is to be added."""
+    """The rows to write: balances, the UIDs of rows to remove, and the rows to add."""
 
     balances: list[_Row]
     gone_seats: list[Uid]
@@ -101,7 +101,7 @@ class Rows(NamedTuple):
 
 
 def rows(cluster: str, entries: Sequence[Entry], *, before: Book, after: Book) -> Rows:
-    """Return what entries have changed of their part of the books."""
+    """Return the rows that entries have changed."""
     touched = {(line.queue, line.meter, line.bucket) for entry in entries for line in entry.postings}
     gangs = sorted({entry.gang_uid for entry in entries if entry.closes or entry.seats or entry.holdings})
     changes = [_Change(uid, before.placements.get(uid), after.placements.get(uid)) for uid in gangs]
@@ -118,7 +118,7 @@ def rows(cluster: str, entries: Sequence[Entry], *, before: Book, after: Book) -
 
 
 async def write(connection: AsyncConnection, cluster: str, rows: Rows) -> None:
-    """Write them: what is gone first, since a change of a row is its removal and a new one."""
+    """Write the rows: removals first, since a changed row is removed and added again."""
     await bulk_insert.put(connection, balances, rows.balances)
     for table, uid, gone in (
         ("open_seats", "pod_uid", rows.gone_seats),
@@ -134,19 +134,19 @@ async def write(connection: AsyncConnection, cluster: str, rows: Rows) -> None:
 
 
 class _Change(NamedTuple):
-    """What a gang had open before, and has now."""
+    """The placement of a gang before and after the entries."""
 
     gang: GangUid
     before: Placement | None
     after: Placement | None
 
     def gone(self, part: str) -> list[Uid]:
-        """Return the seats or holdings that have to be removed: those that are closed, or changed."""
+        """Return the seats or holdings to remove: those closed or changed."""
         now = getattr(self.after, part, {})
         return [uid for uid, held in getattr(self.before, part, {}).items() if now.get(uid) is not held]
 
     def new(self, part: str) -> list[Any]:
-        """Return those to add."""
+        """Return the seats or holdings to add: those opened or changed."""
         then = getattr(self.before, part, {})
         return [held for uid, held in getattr(self.after, part, {}).items() if then.get(uid) is not held]
 

@@ -1,4 +1,4 @@
-"""From rows to values: the head of a chain, records of the books, and the projection."""
+"""Reads of the books, from rows to values: the head of a chain, its records, and the projections."""
 
 import itertools
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
@@ -31,7 +31,7 @@ from admission.ledger.journal import encoding
 _FETCHED = 500
 
 _MALFORMED = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
-"""What decoding raises where a row does not have the form in which it was written."""
+"""The exceptions that decoding raises for a row of another form than Muster writes."""
 
 
 class Head(NamedTuple):
@@ -57,20 +57,20 @@ class Record:
 
 
 async def head(connection: AsyncConnection, cluster: str) -> Head | None:
-    """Return the end of a cluster's chain; None when nothing was written for it."""
+    """Return the end of a cluster's chain; None when it has no chain."""
     row = (await connection.execute(select(clusters).where(clusters.c.cluster == cluster))).one_or_none()
     return None if row is None else Head(*row)
 
 
 async def latest(connection: AsyncConnection, cluster: str) -> datetime | None:
-    """Return the time of the latest entry; None when nothing was written."""
+    """Return the time of the latest entry; None when there is none."""
     times = select(func.max(transactions.c.at)).where(transactions.c.cluster == cluster)
     found: datetime | None = (await connection.execute(times)).scalar_one()
     return found
 
 
 async def by_keys(connection: AsyncConnection, cluster: str, keys: Collection[str]) -> dict[str, Record]:
-    """Return the records that have one of these idempotency keys, by their keys."""
+    """Return the records with these idempotency keys, by key."""
     statement = "SELECT sequence FROM transactions WHERE cluster = {cluster} AND key {0}"
     found = [number for (number,) in await bulk_insert.fetch(connection, statement, cluster, keys)]
     written = [record for number in found for record in await records(connection, cluster, after=number - 1, limit=1)]
@@ -78,7 +78,7 @@ async def by_keys(connection: AsyncConnection, cluster: str, keys: Collection[st
 
 
 async def records(connection: AsyncConnection, cluster: str, *, after: int, limit: int) -> list[Record]:
-    """Return the records that follow a sequence, in their order. Raises ValueError when one cannot be read as one."""
+    """Return the records that follow a sequence, in their order. Raises ValueError when one cannot be read."""
     follow = select(transactions).where(transactions.c.cluster == cluster, transactions.c.sequence > after)
     rows = (await connection.execute(follow.order_by(transactions.c.sequence).limit(limit))).mappings().all()
     if not rows:
@@ -97,7 +97,7 @@ async def records(connection: AsyncConnection, cluster: str, *, after: int, limi
 async def since(
     connection: AsyncConnection, cluster: str, known: Head, end: Head | None, *, most: int
 ) -> list[Entry] | None:
-    """Return the entries from what was the end to what is now; None where they do not lead from one to the other."""
+    """Return the entries from a known end to the present end; None where they do not lead from one to the other."""
     behind = (end.sequence if end else 0) - known.sequence
     if end is None or not 0 <= behind <= most:
         return None
@@ -113,15 +113,15 @@ async def since(
 
 
 def _says_all(entry: Entry) -> bool:
-    """Whether an entry tells what it has changed.
+    """Return whether an entry describes its whole effect on the book.
 
-    One that closes a period, or notes that the projection was made again, is of no gang and moves nothing.
+    Entries that close a period, or note a rebuild of the projections, have no gang and no lines, so they do not.
     """
     return bool(entry.gang_uid or entry.postings) or entry.kind is Kind.USAGE
 
 
 def record(row: Mapping[Any, Any], lines: Iterable[Mapping[Any, Any]]) -> Record:
-    """Return the record that a row and its lines say, by the names of their columns. Raises ValueError."""
+    """Return the record of a row and its lines, given by column name. Raises ValueError."""
     try:
         entry = _entry(row, lines)
     except _MALFORMED as error:
@@ -166,7 +166,7 @@ def _posting(line: Mapping[Any, Any]) -> Posting:
 
 
 async def book(connection: AsyncConnection, cluster: str) -> Book:
-    """Return the projection. Raises LedgerCorruptError when its rows do not belong together."""
+    """Return the book from the projections. Raises LedgerCorruptError when their rows contradict each other."""
     try:
         amounts = dict([_balance(row) async for row in streamed(connection, _of(balances, cluster))])
         marked = await mark(connection, cluster)
@@ -190,7 +190,7 @@ async def book(connection: AsyncConnection, cluster: str) -> Book:
 
 
 class Mark(NamedTuple):
-    """A usage entry: what was used before it is written down."""
+    """The place of a usage entry, up to which all use is recorded."""
 
     sequence: int
     at: datetime
@@ -199,7 +199,7 @@ class Mark(NamedTuple):
 async def mark(connection: AsyncConnection, cluster: str, *, until: datetime | None = None) -> Mark | None:
     """Return the latest usage entry, or the latest up to a time; None when there is none.
 
-    Where such an entry would have been archived, it is the last of those that were.
+    If it is not among the rows, return the mark of the latest closing, which is the last archived usage entry.
     """
     written = select(transactions.c.sequence, transactions.c.at).where(
         transactions.c.cluster == cluster,
@@ -217,7 +217,7 @@ async def mark(connection: AsyncConnection, cluster: str, *, until: datetime | N
 async def uses(
     connection: AsyncConnection, cluster: str, after: Mark | None, *, before: int | None = None
 ) -> AsyncIterator[Change]:
-    """Yield the lines on what is used since a mark, be it only those before a transaction."""
+    """Yield the changes of amounts in use after a mark, in order. before: end ahead of this transaction."""
     wanted = (
         select(transactions.c.at, postings.c.queue, postings.c.meter, postings.c.amount)
         .join_from(transactions, postings)
@@ -233,7 +233,7 @@ async def uses(
 def placed(
     gangs: Iterable[Row[Any]], seats: Iterable[Row[Any]], holdings: Iterable[Row[Any]]
 ) -> dict[GangUid, Placement]:
-    """Return placements from their rows. Raises ValueError for a seat or holding of a gang that is not among them."""
+    """Return placements from their rows. Raises ValueError for a seat or holding whose gang has no row."""
     of_seats: dict[GangUid, dict[Uid, Seat]] = {}
     of_holdings: dict[GangUid, dict[Uid, Holding]] = {}
     for row in seats:
@@ -262,7 +262,7 @@ def _of(table: Table, cluster: str) -> Select[Any]:
 
 
 async def streamed(connection: AsyncConnection, wanted: Select[Any]) -> AsyncIterator[Row[Any]]:
-    """Yield rows, fetched many at a time: a switch to the database's thread for each would cost more than the rows."""
+    """Yield rows, fetched in batches: a thread switch for each row would cost more than the row."""
     async for rows in (await connection.stream(wanted)).partitions(_FETCHED):
         for row in rows:
             yield row

@@ -1,8 +1,8 @@
-"""Budgets that several clusters share: what all of them have taken together, and each cluster's part of it.
+"""Budgets that several clusters share: the sum that all of them have taken, and each cluster's share of it.
 
-`shared_budgets.taken` is the sum of the shares of all clusters. A cluster that writes its share moves it by the
-difference, and keeps the row until its SQL transaction ends; who comes meanwhile waits, and then sees the new sum. All
-lock their budgets in the same order. A share of a period that has not begun is what gangs are promised there.
+`shared_budgets.taken` is the sum of the shares of all clusters. A cluster that writes its share moves the sum by the
+difference, and locks the row until its SQL transaction ends; other clusters wait, and then see the new sum. All
+clusters lock budgets in the same order. A share of a period that has not begun is the part promised to gangs there.
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ from admission.ledger.journal.post import OvertakenError
 
 
 async def follow(connection: AsyncConnection, cluster: str, shares: Sequence[BudgetShare]) -> None:
-    """Write a cluster's shares, unless one of them grows and all clusters together would exceed its limit.
+    """Write a cluster's shares, unless one that grows would take the sum of all clusters over its limit.
 
     Raises BudgetTakenError with that share, and OvertakenError.
     """
@@ -34,9 +34,9 @@ async def follow(connection: AsyncConnection, cluster: str, shares: Sequence[Bud
 async def state(
     connection: AsyncConnection, cluster: str, shares: Sequence[BudgetShare], now: datetime
 ) -> list[BudgetShare]:
-    """Write a cluster's shares, whatever they sum to. Return them with what all clusters have taken together.
+    """Write a cluster's shares without checking the limit. Return them with the sums over all clusters.
 
-    Nothing is promised any more of a period that has not begun and is not stated: the cluster has no such budget now.
+    The cluster's share of a future period that is not stated becomes zero: the cluster no longer has that budget.
     """
     stated = {_name(share) for share in shares}
     for share in await _ahead(connection, cluster, now):
@@ -47,7 +47,7 @@ async def state(
 
 
 async def _ahead(connection: AsyncConnection, cluster: str, now: datetime) -> list[BudgetShare]:
-    """Return the cluster's shares of periods that have not begun, as they are when nothing is promised of them."""
+    """Return a share of zero for each future period that has a promise of the cluster."""
     same = and_(*(shared_budgets.c[name] == budget_shares.c[name] for name in BUDGET_KEY))
     promised = and_(budget_shares.c.cluster == cluster, budget_shares.c.start > now, budget_shares.c.seconds != 0)
     key = [budget_shares.c[name] for name in BUDGET_KEY]
@@ -66,7 +66,7 @@ async def _move(connection: AsyncConnection, cluster: str, share: BudgetShare, *
     if bound and change > 0 and taken + change > share.limit:
         raise BudgetTakenError(share)
 
-    # Shares are stated in every cycle, and mostly say nothing new.
+    # Shares are stated in every cycle, and mostly have not changed.
     if not change and (before is None or before.limit == share.limit):
         return taken
     if before is None:
@@ -88,7 +88,7 @@ class _Sum(NamedTuple):
 
 
 async def _sum(connection: AsyncConnection, share: BudgetShare) -> _Sum | None:
-    """Return what all clusters have taken, and lock it. SQLite has locked everything already."""
+    """Return the sum over all clusters, and lock its row. In SQLite the transaction holds the write lock already."""
     sums = select(shared_budgets.c.taken, shared_budgets.c.limit).where(_of(shared_budgets, share)).with_for_update()
     row = (await connection.execute(sums)).one_or_none()
     return None if row is None else _Sum(*row)
@@ -130,7 +130,7 @@ def _of(table: Table, share: BudgetShare) -> ColumnElement[bool]:
 
 
 async def problem(connection: AsyncConnection) -> str | None:
-    """Return the first shared budget whose sum is not that of all clusters' shares, in words."""
+    """Return a description of the first shared budget whose sum is not that of the clusters' shares; None if none."""
     sums: defaultdict[tuple[Any, ...], int] = defaultdict(int)
     async for row in read.streamed(connection, select(budget_shares)):
         sums[_key(row)] += row.seconds

@@ -1,4 +1,4 @@
-"""What the books say of usage."""
+"""Reports on usage from the ledger's books."""
 
 __all__ = [
     "allocation_intervals",

@@ -1,9 +1,9 @@
-"""Tenures: from when to when a claim held which devices, read from the books.
+"""Allocation intervals: the times for which claims held devices, read from the books.
 
-A claim's expected end begins with the entry that settled it, or that adjusted what it holds, and ends with the entry
-that closes it. Reports and exports of use are made of expected ends. Reading them costs what happened in the time asked
-for: what was open at its start is found by the gangs that have anything later, and not by reading the books from their
-first row.
+A claim's interval begins with the entry that settles it, or that adjusts its holding, and ends with the entry that
+closes it. Reports and exports of use are computed from intervals. The cost of reading them depends on the requested
+time and not on the length of the books: the intervals open at its start are found by reading only the gangs that were
+carried forward, are still open, or have later entries.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -23,20 +23,20 @@ from admission.ledger.journal import base as journal_base, encoding, read
 from admission.ledger.journal.base import Base, Span, Window
 
 Watch = Callable[[int, int], None]
-"""Told, on long work, how many transactions of how many are read."""
+"""A progress callback for long work: the number of transactions read, and their total."""
 
 _SLICE = 500
 """UIDs in one IN list; databases bound the number of parameters."""
 
 _KINDS = [kind.value for kind in (Kind.SETTLE, Kind.ADJUST, Kind.RELEASE, Kind.EVICT)]
-"""The entries that begin or end expected ends."""
+"""The kinds of entries that begin or end intervals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationInterval:
-    """A time for which a claim held devices. start and end: whole seconds; no end while it still holds them.
+    """The time for which a claim held devices. start and end: whole seconds; end is None while it still holds them.
 
-    sequence: of the transaction that began it, or up to which the books were closed.
+    sequence: of the transaction that began it, or of the closing that carried it forward.
     """
 
     cluster: str
@@ -50,12 +50,12 @@ class AllocationInterval:
     end: datetime | None = None
 
     def within(self, window: Window) -> Window:
-        """Return the part of the end that lies in a time of whole seconds; an empty part ends where it begins."""
+        """Return the part of the interval within a time of whole seconds; an empty part ends at its start."""
         start = max(self.start, window.start)
         return Window(start, max(start, window.end if self.end is None else min(self.end, window.end)))
 
     def seconds(self, window: Window) -> int:
-        """Return for how many seconds of a time the claim held its devices."""
+        """Return the seconds of a time during which the claim held its devices."""
         return accruals.between(*self.within(window))
 
     @property
@@ -64,7 +64,7 @@ class AllocationInterval:
 
     @property
     def classes(self) -> dict[str, int]:
-        """How many devices it holds of each class; under no name where the entry does not say the classes."""
+        """The number of devices of each class; all under an empty name if the entry does not record classes."""
         held = self.holding
         if held.classes:
             return dict(held.classes)
@@ -72,7 +72,7 @@ class AllocationInterval:
 
 
 class Move(NamedTuple):
-    """Tenures that ended and began at a whole second."""
+    """The intervals that ended and began by one transaction, at its whole second."""
 
     at: datetime
     ended: Sequence[AllocationInterval]
@@ -82,10 +82,10 @@ class Move(NamedTuple):
 async def between(
     connection: AsyncConnection, cluster: str, window: Window, watch: Watch
 ) -> AsyncIterator[AllocationInterval]:
-    """Yield the ends that reach into a time: those that end in it, in the order of the chain, and then the others.
+    """Yield the intervals that overlap a time: those that end in it, in the order of the chain, and then the others.
 
-    Of the others, `end` is None though they may have ended after the time. Raises FixError when the start lies in a
-    period that was closed, LedgerCorruptError when a row cannot be read.
+    The others have `end` None even if they ended after the time. Raises FixError when the start lies in a closed
+    period, LedgerCorruptError when a row cannot be read.
     """
     span = await journal_base.span(connection, cluster, window)
     scan = IntervalScan(cluster)
@@ -105,9 +105,9 @@ async def by_period(
     after: Callable[[datetime], datetime],
     watch: Watch,
 ) -> AsyncIterator[tuple[Window, list[AllocationInterval]]]:
-    """Yield the periods that a time consists of, with the ends that reach into each, in the order of the chain.
+    """Yield the periods of a time, each with the intervals that overlap it, in the order of the chain.
 
-    after: the end of the period that begins at, or holds, a moment. Raises as `between`.
+    after: returns the end of the period that begins at, or contains, a moment. Raises as `between`.
     """
     span = await journal_base.span(connection, cluster, window)
     scan, ended = IntervalScan(cluster), list[AllocationInterval]()
@@ -115,17 +115,17 @@ async def by_period(
     period = Window(window.start, min(after(window.start), window.end))
     async for row in _rows(connection, cluster, span):
         while row.at >= period.end:
-            yield period, _reaching_into(period, [*ended, *scan.holding()])
+            yield period, _overlapping(period, [*ended, *scan.holding()])
             ended, period = [], Window(period.end, min(after(period.end), window.end))
         ended += scan.follow(row)
         watch(row.sequence - span.first, span.size)
     while period.start < period.end:
-        yield period, _reaching_into(period, [*ended, *scan.holding()])
+        yield period, _overlapping(period, [*ended, *scan.holding()])
         ended, period = [], Window(period.end, min(after(period.end), window.end))
 
 
 async def moves(connection: AsyncConnection, cluster: str, window: Window, watch: Watch) -> AsyncIterator[Move]:
-    """Yield who got devices and who gave them back in a time, in the order of the chain: first who had some before it.
+    """Yield the intervals that began and ended in a time, in the order of the chain; first those open at its start.
 
     Raises as `between`.
     """
@@ -140,16 +140,16 @@ async def moves(connection: AsyncConnection, cluster: str, window: Window, watch
 
 
 class IntervalScan:
-    """The expected ends open at one point of a chain, on their way along it."""
+    """The intervals open at one position of a chain, which `follow` advances."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
         self._open: dict[Uid, AllocationInterval] = {}
         self.begun: list[AllocationInterval] = []
-        """What the transaction that was followed last has begun."""
+        """The intervals that the latest transaction has begun."""
 
     async def begin(self, connection: AsyncConnection, span: Span) -> None:
-        """Find what was open before the span."""
+        """Find the intervals open at the start of the span."""
         base = await journal_base.base(connection, self._cluster)
         open_then = (await journal_base.carried(connection, self._cluster)).placements.values()
         carried = [gang for gang in open_then if any(held.settled for held in gang.holdings.values())]
@@ -165,7 +165,7 @@ class IntervalScan:
                 self._follow(row)
 
     def follow(self, row: Row[Any]) -> Iterator[AllocationInterval]:
-        """Follow one transaction; yield the expected ends that it ends."""
+        """Follow one transaction; yield the intervals that it ends."""
         try:
             closes, holdings = encoding.uids(row.closes), encoding.holdings(row.holdings)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -181,7 +181,7 @@ class IntervalScan:
         self._open.update((interval.holding.claim_uid, interval) for interval in self.begun)
 
     def holding(self) -> Iterator[AllocationInterval]:
-        """Yield the expected ends that are open, in the order in which they began."""
+        """Yield the open intervals, in the order in which they began."""
         yield from sorted(self._open.values(), key=lambda interval: (interval.sequence, interval.holding.claim_uid))
 
     def _follow(self, row: Row[Any]) -> None:
@@ -201,7 +201,7 @@ class IntervalScan:
         )
 
     def _carry(self, base: Base, gangs: Sequence[Placement]) -> None:
-        """Begin with what was open where the books were closed: when it began stands in the archive."""
+        """Add the intervals open at the closing. They start there, since their real start is in the archive."""
         for gang in gangs:
             for uid, holding in gang.holdings.items():
                 if holding.settled and base.at is not None:
@@ -217,12 +217,12 @@ class IntervalScan:
                     )
 
 
-def _reaching_into(period: Window, found: Sequence[AllocationInterval]) -> list[AllocationInterval]:
+def _overlapping(period: Window, found: Sequence[AllocationInterval]) -> list[AllocationInterval]:
     return [interval for interval in found if interval.seconds(period)]
 
 
 def _still_open(cluster: str, sequence: int) -> ColumnElement[bool]:
-    """Match what belongs to gangs that still have something open, or that moved, after a transaction."""
+    """Match the transactions of gangs that are open now, or have entries after a transaction."""
     moved = select(transactions.c.gang_uid).where(
         transactions.c.cluster == cluster,
         transactions.c.sequence > sequence,
@@ -235,7 +235,7 @@ def _still_open(cluster: str, sequence: int) -> ColumnElement[bool]:
 async def _rows(
     connection: AsyncConnection, cluster: str, span: Span, *where: ColumnElement[bool]
 ) -> AsyncIterator[Row[Any]]:
-    """Yield the transactions of a part of a chain that may begin or end expected ends, in their order."""
+    """Yield the transactions of a part of a chain that may begin or end intervals, in their order."""
     wanted = (
         select(*(transactions.c[name] for name in ("sequence", "at", "queue", "user", "gang_uid", "gang")))
         .add_columns(transactions.c.holdings, transactions.c.closes)

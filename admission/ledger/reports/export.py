@@ -1,4 +1,4 @@
-"""Rows of the books for other programs: entries, postings, and what claims used."""
+"""Export of the books to other programs: entries, postings, and the use of claims."""
 
 from collections.abc import AsyncIterator, Mapping
 from enum import StrEnum
@@ -19,24 +19,24 @@ Row = tuple[Any, ...]
 
 
 class What(StrEnum):
-    """Which rows."""
+    """The kind of rows to export."""
 
     ENTRIES = "entries"
     """Transactions, as they are hashed."""
     POSTINGS = "postings"
     """The lines of transactions."""
     USAGE = "usage"
-    """What a claim was charged by each meter, and for how long: the parts within the time of what it held."""
+    """The charge of each claim by meter, for the part of each allocation interval that lies within the time."""
 
 
 class Type(StrEnum):
-    """What a column holds; every value may be None."""
+    """The type of a column; every value may be None."""
 
     TEXT = "text"
     JSON = "json"
     """Text that is JSON."""
     INTEGER = "integer"
-    """Of at most 64 bits."""
+    """An integer of at most 64 bits."""
     AMOUNT = "amount"
     """An integer of up to 38 digits."""
     MOMENT = "moment"
@@ -106,15 +106,15 @@ COLUMNS: Mapping[What, tuple[Column, ...]] = {
         Column("meter_seconds", Type.AMOUNT),
     ),
 }
-"""The columns of each export. New ones are only ever added at the end."""
+"""The columns of each export. New ones are only added at the end, so that readers by position keep working."""
 
 
 async def rows(
     connection: AsyncConnection, cluster: str, what: What, window: Window, watch: Watch
 ) -> AsyncIterator[Row]:
-    """Yield the rows of a time, in the order of the chain; those of use in the order in which it ended.
+    """Yield the rows of a time, in the order of the chain; rows of use in the order in which the use ended.
 
-    Raises FixError when the time begins in a period that was closed.
+    Raises FixError when the time begins in a closed period.
     """
     if what is What.USAGE:
         async for interval in allocation_intervals.between(connection, cluster, window, watch):

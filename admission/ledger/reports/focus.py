@@ -1,9 +1,9 @@
 """Use as rows of FOCUS, the FinOps Open Cost and Usage Specification, version 1.2 (https://focus.finops.org).
 
-A row says what one claim used of one meter within one charge period, an hour or a day. Its columns are all that the
-specification makes mandatory, those of its conditional ones that Muster has something to say in, and then custom ones,
-whose names begin with x_. Where prices are given, cost = PricingQuantity x price holds exactly, as the specification
-demands: the quantity is in hours with 12 decimals, and x_ConsumedSeconds has the exact meter-seconds.
+A row is the use of one meter by one claim within one charge period, an hour or a day. Its columns are the
+specification's mandatory ones, its conditional ones for which Muster has values, and custom ones, named x_….
+With prices, cost = PricingQuantity x price holds exactly, as the specification requires: the quantity is in hours with
+12 decimals, and x_ConsumedSeconds has the exact meter-seconds.
 """
 
 import re
@@ -31,14 +31,14 @@ _PRICE = re.compile(r"(\d{1,18})(?:\.(\d{1,18}))?", re.ASCII)
 
 
 class Granularity(StrEnum):
-    """How long a charge period is."""
+    """The length of a charge period."""
 
     HOUR = "hour"
     DAY = "day"
 
 
 class Price(NamedTuple):
-    """What an hour of one base unit of a meter costs: units of 10^-places of the currency."""
+    """The price of an hour of one base unit of a meter: `units` times 10^-places of the currency."""
 
     units: int
     places: int
@@ -46,7 +46,7 @@ class Price(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How use is charged. prices: none for meters that cost nothing. zone: in which days and months begin."""
+    """How use is charged. prices: a meter without one is free. zone: where days and months begin."""
 
     granularity: Granularity = Granularity.DAY
     zone: tzinfo = UTC
@@ -56,11 +56,11 @@ class Terms:
 
 
 Values = dict[str, str | None]
-"""What stands in columns, as FOCUS writes it."""
+"""The values of columns, in FOCUS's form."""
 
 
 def price(text: str) -> Price:
-    """Read a price per meter-hour, a decimal such as 2.25. Raises AmountError when the text is none."""
+    """Parse a price per meter-hour, a decimal such as 2.25. Raises AmountError for other text."""
     found = _PRICE.fullmatch(text)
     if found is None:
         raise AmountError(f"{text[:60]!r} is no price such as 2 or 2.25, of up to 18 digits before and after the point")
@@ -69,7 +69,7 @@ def price(text: str) -> Price:
 
 
 def columns(terms: Terms) -> tuple[str, ...]:
-    """Return the columns in their order. Those on unit prices are there only when there are prices."""
+    """Return the columns in their order. Those of unit prices are included only when there are prices."""
     priced = {name for name in _FOCUS if terms.prices or name not in _OF_PRICES}
     return (*sorted(priced), *_CUSTOM)
 
@@ -77,10 +77,10 @@ def columns(terms: Terms) -> tuple[str, ...]:
 async def rows(
     connection: AsyncConnection, cluster: str, window: Window, terms: Terms, watch: Watch
 ) -> AsyncIterator[tuple[str | None, ...]]:
-    """Yield the rows of a time, by charge period, and within one by queue, claim and meter.
+    """Yield the rows of a time, sorted by charge period, queue, claim and meter.
 
     The first and the last charge period are cut to the time, so exports of adjacent times add up. Raises FixError when
-    the time begins in a period that was closed.
+    the time begins in a closed period.
     """
     after, names = _AFTER[terms.granularity], columns(terms)
     periods = allocation_intervals.by_period(
@@ -154,7 +154,7 @@ def _row(interval: AllocationInterval, period: Window, meter: MeterName, seconds
         "BillingAccountId": interval.cluster,
         "BillingAccountName": interval.cluster,
         "ChargeCategory": "Usage",
-        "ChargeClass": None,  # no row corrects one of a period that was invoiced
+        "ChargeClass": None,  # no row is a correction of an invoiced period
         "ChargeDescription": f"{meter} used by claim {held.claim} of gang {interval.gang}",
         "ChargeFrequency": "Usage-Based",
         "InvoiceIssuerName": terms.provider,
@@ -209,7 +209,7 @@ def _times(period: Window, zone: tzinfo) -> Values:
 
 
 def _month(moment: datetime, zone: tzinfo) -> Window:
-    """Return the calendar month that a moment lies in."""
+    """Return the calendar month that contains a moment."""
     first = moment.astimezone(zone).replace(day=1, hour=0, minute=0, second=0, fold=0)
     later = (first + timedelta(days=31)).replace(day=1)
     return Window(first.astimezone(UTC), later.astimezone(UTC))
@@ -221,7 +221,7 @@ def _after_hour(moment: datetime, zone: tzinfo) -> datetime:
 
 
 def _after_day(moment: datetime, zone: tzinfo) -> datetime:
-    """Return the next midnight; a day has 23 or 25 hours where clocks are changed."""
+    """Return the next midnight; a day has 23 or 25 hours when clocks change."""
     local = moment.astimezone(zone).replace(hour=0, minute=0, second=0, fold=0)
     return (local + timedelta(days=1)).astimezone(UTC)
 

@@ -1,7 +1,7 @@
 """Statements of account: every movement of a queue, with the balance after it.
 
-No statement reads the books from their first row. What stood at its start is the present balance less all lines since,
-or what stood where the books begin and the lines up to the start, whichever are fewer lines.
+No statement reads the books from their first row. Its opening balance is the present balance less all later lines, or
+the balance at the base of the books plus the lines up to the start, whichever needs fewer lines.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -22,7 +22,7 @@ from admission.ledger.journal.base import Span, Window
 
 
 class Amounts(NamedTuple):
-    """Of one meter: quota granted, reserved by plans, used by allocations, in its base unit; spent in meter-seconds."""
+    """Amounts of one meter: quota granted, reserved by plans, used by allocations; spent, in meter-seconds."""
 
     nominal: int
     reserved: int
@@ -40,7 +40,7 @@ class Amounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementLine:
-    """What one transaction did to one meter of a queue, and what stood there afterwards."""
+    """The change of one meter of a queue by one transaction, and the balance after it."""
 
     at: datetime
     sequence: int
@@ -58,7 +58,7 @@ class StatementLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A period of a queue's account, or of all queues'. opening and closing: what stood at its start and at its end."""
+    """A period of the accounts of one queue or all. opening and closing: the balances at its start and end."""
 
     start: datetime
     end: datetime
@@ -70,10 +70,9 @@ class Statement:
 async def statement(
     connection: AsyncConnection, cluster: str, queue: QueueName | None, start: datetime, end: datetime
 ) -> Statement:
-    """Return the lines from start on, before end, in the order of the chain; of all queues where none is named.
+    """Return the lines in [start, end) in the order of the chain; those of all queues if none is named.
 
-    Rows are streamed: memory holds the lines that are returned. Raises FixError when the start lies in a period that
-    was closed.
+    Rows are streamed: memory holds the lines that are returned. Raises FixError when the start lies in a closed period.
     """
     span = await journal_base.span(connection, cluster, Window(start, end))
     opening = await _opening(connection, cluster, queue, span.first)
@@ -91,7 +90,7 @@ _NOTHING = Amounts(0, 0, 0)
 async def _opening(
     connection: AsyncConnection, cluster: str, queue: QueueName | None, sequence: int
 ) -> dict[QueueMeter, Amounts]:
-    """Return what stood after a transaction, by queue and meter; those of which something stood there."""
+    """Return the balances after a transaction, by queue and meter, without those that are all zero."""
     base, head = await journal_base.base(connection, cluster), await journal_base.head(connection, cluster)
     if head - sequence <= sequence - base.sequence:
         amounts = await _present(connection, cluster, queue)
@@ -114,7 +113,7 @@ async def _present(connection: AsyncConnection, cluster: str, queue: QueueName |
 async def _moved(connection: AsyncConnection, cluster: str, queue: QueueName | None, span: Span) -> dict[Account, int]:
     """Return the sums of the lines of a part of the chain.
 
-    The database counts how often each amount occurs, since most are alike; adding is left to Python, which is exact.
+    The database counts equal amounts, since most are alike; Python adds them, which is exact.
     """
     columns = (postings.c.queue, postings.c.meter, postings.c.bucket, postings.c.amount)
     wanted = _of(connection, select(*columns, func.count().label("times")), cluster, queue, span).group_by(*columns)
@@ -160,7 +159,7 @@ async def _transactions(
 def _of(
     connection: AsyncConnection, wanted: Select[Any], cluster: str, queue: QueueName | None, span: Span
 ) -> Select[Any]:
-    """Take the lines of a queue, or of all, in a part of the chain; those on accounts that a statement shows."""
+    """Restrict a query to the lines of a queue, or of all, in a part of the chain, on the accounts that are shown."""
     within = wanted.where(
         postings.c.cluster == cluster,
         postings.c.sequence > span.first,
@@ -170,7 +169,7 @@ def _of(
     if queue is None:
         return within
     mine = postings.c.queue == queue
-    # Without statistics, SQLite would rather read the lines of all queues, in the order in which they are stored.
+    # `unlikely`: without statistics, SQLite would scan the lines of all queues in the order of the primary key.
     return within.where(func.unlikely(mine) if connection.dialect.name == "sqlite" else mine)
 
 

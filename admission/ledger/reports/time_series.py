@@ -15,7 +15,7 @@ from admission.ledger.reports.usage_report import Key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Device-seconds by group and period. amounts: of each group, one for each of the periods, in their order."""
+    """Device-seconds by group and period. amounts: for each group, one amount per period, in their order."""
 
     key: Key
     periods: Sequence[Window]
@@ -31,9 +31,10 @@ async def series(
     after: Callable[[datetime], datetime],
     queue: str = "",
 ) -> Series:
-    """Return the use of a time of whole seconds, of one queue or of all, in periods.
+    """Return the use of one queue or of all in a time of whole seconds, by period.
 
-    after: the end of the period that begins at, or holds, a moment. Raises as `tenures.between`.
+    after: returns the end of the period that begins at, or contains, a moment. Raises as
+    `allocation_intervals.between`.
     """
     running = _Running()
     periods: list[Window] = []
@@ -63,9 +64,9 @@ async def series(
 
 
 class _Running:
-    """The devices that groups hold, and what they have used of them since it was last asked.
+    """The number of devices that groups hold, and their use since the latest `used_until`.
 
-    Counted where something changes: what runs on costs nothing, however much it is.
+    Use is counted when a group changes and at each period's end, so unchanged intervals cost nothing in between.
     """
 
     def __init__(self) -> None:
@@ -74,7 +75,7 @@ class _Running:
         self._used: dict[str, int] = {}
 
     def change(self, group: str, devices: int, at: datetime) -> None:
-        """Give a group more devices, or fewer, from a whole second on."""
+        """Change a group's number of devices from a whole second on."""
         held = self._devices.get(group, 0)
         if held:
             self._use(group, held, at)
@@ -82,7 +83,7 @@ class _Running:
         self._devices[group] = held + devices
 
     def used_until(self, end: datetime) -> dict[str, int]:
-        """Return the device-seconds of the groups that have used any, and start over."""
+        """Return the non-zero device-seconds by group, and reset them."""
         for group, held in self._devices.items():
             if held:
                 self._use(group, held, end)
@@ -97,17 +98,17 @@ class _Running:
 
 
 def _unwatched(_done: int, _of: int) -> None:
-    """Tell nobody how far it is."""
+    """Ignore the progress."""
 
 
 PLACES = 4
-"""Enough to tell any whole number of seconds from the next: a second is 0.000277… hours."""
+"""Enough decimals to distinguish consecutive whole seconds: a second is 0.000277… hours."""
 
 _HOUR = 3600
 
 
 def decimal(seconds: int, *, places: int = PLACES) -> str:
-    """Write seconds as hours, rounded half to even where they do not end within the places."""
+    """Format seconds as decimal hours, rounded half to even at the last place."""
     return shown(scaled(seconds, places=places), places=places)
 
 
@@ -117,7 +118,7 @@ def scaled(seconds: int, *, places: int) -> int:
 
 
 def shown(value: int, *, places: int) -> str:
-    """Write a whole number of 10^-places as a decimal, without zeros at its end."""
+    """Format a whole number of 10^-places as a decimal without trailing zeros."""
     whole, part = divmod(abs(value), 10**places)
     sign = "-" if value < 0 else ""
     return f"{sign}{whole}.{part:0{places}}".rstrip("0").rstrip(".") if part else f"{sign}{whole}"

@@ -1,4 +1,4 @@
-"""Finding transactions: the newest first, a page at a time, by queue, gang, user and kind, in a time."""
+"""Search for transactions in a time by queue, gang, user and kind, the newest first, in pages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from admission.ledger.journal.read import Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What is looked for; an empty condition matches all.
+    """The conditions of a search; an empty one matches all.
 
     queue: of the transaction. namespace: of the gang. gang: a part of `namespace/name`. before: only transactions with
-    a lower sequence, to go on from a page. limit: rows of a page.
+    a lower sequence, for the next page. limit: rows of a page.
     """
 
     window: Window
@@ -36,7 +36,7 @@ class Search:
 async def search(connection: AsyncConnection, cluster: str, wanted: Search) -> list[Record]:
     """Return at most `wanted.limit` transactions, the newest first.
 
-    Raises FixError when the start lies in a period that was closed, LedgerCorruptError when a row cannot be read.
+    Raises FixError when the start lies in a closed period, LedgerCorruptError when a row cannot be read.
     """
     span = await base.span(connection, cluster, wanted.window)
     matching = (

@@ -1,9 +1,9 @@
-"""What was used since some time, from usage entries, or from what closings carried forward of them.
+"""The use since a time, from usage entries and from the usage that closings carried forward.
 
-A usage entry says how many meter-seconds were used since the mark before it. Where the time that is asked for lies
-between two marks, the lines on what is used say how much of that fell after it: if `u` meter-seconds were used from m0
-to m1, and the amount in use changed by d_i at t_i between them, then it was (u - sum of d_i (m1 - t_i)) / (m1 - m0) at
-m0. All of it is in whole seconds, as `accounting.accruals` counts them, and exact.
+A usage entry records the meter-seconds used since the mark before it. If the requested time lies between two marks, the
+lines on amounts in use give the part after it: if `u` meter-seconds were used from m0 to m1, and the amount in use
+changed by d_i at t_i between them, then the amount at m0 was (u - sum of d_i (m1 - t_i)) / (m1 - m0). All times are
+whole seconds, as in `accounting.accruals`, so the result is exact.
 """
 
 import itertools
@@ -26,7 +26,7 @@ from admission.ledger.journal.read import Mark
 
 
 async def spent(connection: AsyncConnection, cluster: str, since: datetime) -> dict[QueueMeter, int]:
-    """Return the meter-seconds used from a time (cut to the second) up to the latest mark, those that are not zero."""
+    """Return the non-zero meter-seconds used from a time (cut to the second) up to the latest mark."""
     sums: defaultdict[QueueMeter, int] = defaultdict(int)
     for interval in await usage(connection, cluster, since):
         sums[interval.queue, interval.meter] += interval.seconds
@@ -34,7 +34,7 @@ async def spent(connection: AsyncConnection, cluster: str, since: datetime) -> d
 
 
 async def usage(connection: AsyncConnection, cluster: str, since: datetime) -> list[UsageInterval]:
-    """Return the same from mark to mark, oldest first."""
+    """Return the same use by intervals between marks, oldest first."""
     since = accruals.whole(since)
     before = await read.mark(connection, cluster, until=since)
     carried = [interval async for interval in _carried(connection, cluster, since)]
@@ -55,7 +55,7 @@ async def usage(connection: AsyncConnection, cluster: str, since: datetime) -> l
 
 
 class _Marked(NamedTuple):
-    """A usage entry, and the meter-seconds that it says were used since the one before."""
+    """A usage entry, with the meter-seconds that it records since the one before."""
 
     sequence: int
     at: datetime
@@ -81,14 +81,17 @@ async def _marks(connection: AsyncConnection, cluster: str, after: Mark | None) 
             if marked is not None:
                 yield marked
             marked = _Marked(row.sequence, row.at, {})
-        if row.queue is not None:  # a mark before which nothing was used has no lines
+        if row.queue is not None:  # a mark without use since the previous one has no lines
             marked.seconds[QueueName(row.queue), MeterName(row.meter)] = row.amount
     if marked is not None:
         yield marked
 
 
 async def _carried(connection: AsyncConnection, cluster: str, since: datetime) -> AsyncIterator[UsageInterval]:
-    """Yield what closings carried forward; an interval that `since` cuts is as short as `close_period` leaves them."""
+    """Yield the usage that closings carried forward after a time; of an interval that contains it, its later part.
+
+    The division is exact if the interval has constant use; others are within a quarter of an hour (see `period_usage`).
+    """
     wanted = (
         select(carried_usage)
         .where(carried_usage.c.cluster == cluster, carried_usage.c.until > since)
@@ -108,7 +111,7 @@ def _between(start: datetime, marked: _Marked) -> Iterator[UsageInterval]:
 def _cut(
     marked: _Marked, start: datetime | None, since: datetime, changes: Iterable[Change]
 ) -> Iterator[UsageInterval]:
-    """Yield the part after `since` of what was used up to a mark. start: the mark before it, if there is one."""
+    """Yield the part after `since` of the use up to a mark. start: the mark before it, if there is one."""
     of: defaultdict[QueueMeter, list[Change]] = defaultdict(list)
     for change in changes:
         of[change.key].append(change)
@@ -121,7 +124,7 @@ def _cut(
 
 
 def _after(seconds: int, start: datetime, end: datetime, since: datetime, changes: Iterable[Change]) -> int:
-    """Return how many of the meter-seconds used from start to end were used after a time between them."""
+    """Return the part of the meter-seconds used from start to end that was used after `since`, a time between them."""
     listed = [(max(start, accruals.whole(change.at)), change.amount) for change in changes]
     from_changes = sum(amount * accruals.between(at, end) for at, amount in listed)
     level, rest = divmod(seconds - from_changes, accruals.between(start, end))

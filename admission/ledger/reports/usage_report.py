@@ -1,8 +1,8 @@
 """Reports of use: device-hours and meter-hours between two times, by queue, namespace, user, class or gang.
 
-Counted from settled allocations, to the second: a claim counts from the entry that settled it to the one that closed
-it, each cut down to its whole second, so that reports of adjacent times add up. Memory holds the open claims and the
-groups of the answer, not the history.
+Use is counted from settled allocations, to the second: a claim counts from the entry that settled it to the entry that
+closed it, with both times cut to the whole second, so that reports of adjacent times add up. Memory holds the open
+claims and the groups of the result, not the history.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,18 +18,18 @@ from admission.ledger.reports import allocation_intervals
 from admission.ledger.reports.allocation_intervals import AllocationInterval, Watch
 
 UNKNOWN = "unknown"
-"""The user or class of allocations from before the books said them."""
+"""The user or class of allocations from before the books recorded it."""
 
 
 class Key(StrEnum):
-    """By what use is grouped."""
+    """A property by which use is grouped."""
 
     CLUSTER = "cluster"
     QUEUE = "queue"
     NAMESPACE = "namespace"
-    """That of the claims."""
+    """The claim's namespace."""
     USER = "user"
-    """Who made the workload."""
+    """The user who created the workload."""
     CLASS = "class"
     """DeviceClass, or extended resource of a device plugin."""
     GANG = "gang"
@@ -37,13 +37,13 @@ class Key(StrEnum):
 
 @dataclass(slots=True)
 class Use:
-    """What a group has used. devices: device-seconds. meters: meter-seconds, in the meter's base unit."""
+    """The use of a group. devices: device-seconds. meters: meter-seconds, in the meter's base unit."""
 
     devices: int = 0
     meters: dict[MeterName, int] = field(default_factory=dict)
 
     def add(self, devices: int, charge: Mapping[MeterName, int], seconds: int) -> None:
-        """Add a number of devices, and a charge, for some seconds."""
+        """Add a number of devices and a charge over some seconds."""
         self.devices += devices * seconds
         for meter, amount in charge.items():
             self.meters[meter] = self.meters.get(meter, 0) + amount * seconds
@@ -51,9 +51,9 @@ class Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Use in a time of whole seconds. rows: by the values of the keys, sorted; none of them is of nothing.
+    """Use in a time of whole seconds. rows: by the values of the keys, sorted, without rows of zero use.
 
-    A charge is one for a whole claim, whose devices may be of several classes: rows by class have no meters. The total
+    A charge is for a whole claim, whose devices may be of several classes, so rows by class have no meters. The total
     has them.
     """
 
@@ -66,9 +66,9 @@ class Report:
 async def report(
     connection: AsyncConnection, clusters: Sequence[str], keys: Sequence[Key], window: Window, watch: Watch
 ) -> Report:
-    """Return the use of clusters in a time, fractions of a second of its start and end cut off.
+    """Return the use of clusters in a time, with its start and end cut to the whole second.
 
-    Raises FixError when the start lies in a period that was closed, LedgerCorruptError when a row cannot be read.
+    Raises FixError when the start lies in a closed period, LedgerCorruptError when a row cannot be read.
     """
     whole = Window(*map(accruals.whole, window))
     groups, total = dict[tuple[str, ...], Use](), Use()
@@ -85,7 +85,7 @@ async def report(
 def shares(
     interval: AllocationInterval, keys: Sequence[Key]
 ) -> Iterator[tuple[tuple[str, ...], int, Mapping[MeterName, int]]]:
-    """Yield the groups that a expected end belongs to, with the devices and the charge that it brings them."""
+    """Yield the groups of an interval, each with the number of devices and the charge that it adds."""
     if Key.CLASS not in keys:
         yield _group(interval, keys, ""), sum(interval.classes.values()), interval.holding.charge
         return

@@ -1,8 +1,12 @@
 """The earliest time at which a plan exists for a gang, as running gangs end one after the other.
 
-Plans are expensive and counting is cheap. So the search first finds the earliest end from which counting (quota, and
-room for the gang's pods on any node) does not rule a plan out, and only plans from there on. Counting is an upper
-bound: a time that it rules out has no plan.
+Enumerated are the ends of running gangs and of reservations ahead, in ascending order, each with the state in which all
+due by then have ended. From one time to the next usage only decreases, so what counting allows at one time it allows at
+all later ones; the same is assumed of plans. So both searches go by doubling steps and bisection.
+
+Plans are expensive and counting is cheap. So the search first finds the earliest end that counting (quota, and room for
+the gang's pods on any node) does not rule out, and only plans from there on. Counting is an upper bound: a time that it
+rules out has no plan. The planner's budget bounds each plan; at its end the time counts as one without a plan.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,12 +24,12 @@ from admission.scheduling.checks import chain
 from admission.scheduling.checks.chain import Grant, Inputs
 
 Others = Callable[[datetime], Sequence[Reservation]]
-"""Returns what is reserved for those ahead of a gang, as far as they may have it at a time."""
+"""Returns the reservations of heads ahead of a gang that have not ended at a time."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Search:
-    """One search, for the gang of its inputs. later: imagines the cluster states in which some have ended."""
+    """One search, for the gang of its inputs. later: builds the cluster states without the ended gangs."""
 
     inputs: Inputs
     present: RunningGangs
@@ -37,21 +41,21 @@ class Search:
     _plans: dict[datetime, Plan | None] = field(default_factory=dict)
 
     def first(self, times: Times, guess: datetime | None = None) -> tuple[Moment, Plan] | None:
-        """Return how things stand by the first of some times by which there is a plan, and the plan.
+        """Return the moment of the first of these times at which there is a plan, and the plan; None if there is none.
 
-        guess: a time that it may be at about; what is found does not depend on it. None where there is no such time.
+        guess: about when it may be; the result does not depend on it.
         """
         start = 0 if guess is None else times.near(guess)
         low = reservations.first(times, self._may_fit, start)
         if low is None:
             return None
-        # Where room was counted, there mostly is a plan as soon as there is enough.
+        # If room was counted, there mostly is a plan as soon as counting allows one: begin there.
         found = reservations.first(times, self._fits, low if self._shortage is not None else max(low, start))
         plan = self._plans[times[found]] if found is not None else None
         return None if found is None or plan is None else (self._moments[times[found]], plan)
 
     def _may_fit(self, at: datetime) -> bool:
-        """Return whether counting does not show that there is no plan."""
+        """Return whether counting does not rule out a plan at a time."""
         if at not in self._may:
             self._may[at] = self._is_enough(at)
         return self._may[at]
@@ -67,7 +71,7 @@ class Search:
         return self._shortage is None or not self._shortage.is_felt(moment.cluster)
 
     def _fits(self, at: datetime) -> bool:
-        """Return whether there is a plan."""
+        """Return whether there is a plan at a time."""
         if at not in self._plans:
             self._plans[at] = planned(self.inputs, self._moment(at), PlanCache()) if self._may_fit(at) else None
         return self._plans[at] is not None
@@ -84,7 +88,7 @@ class Search:
 
 
 def planned(inputs: Inputs, moment: Moment, plans: PlanCache) -> Plan | None:
-    """Return how a gang could start at a time. recall: proofs of cluster states like that."""
+    """Return a plan for a gang at a moment; None if there is none. plans: proofs for states of the same simulation."""
     rules = replace(inputs.rules, plans=plans, mute=True, balances=None, defects=[])
     then = replace(inputs, rules=rules, cluster=moment.cluster, queue_usage=moment.queue_usage, blocked_by="")
     found = chain.decide(then).outcome

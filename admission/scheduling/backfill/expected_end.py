@@ -1,7 +1,7 @@
-"""The gangs that hold devices by the books, and when they are expected to give them back.
+"""The gangs that hold devices in the ledger, and their expected ends.
 
 The run time of a gang counts from when the last of its pods was started by its kubelet, or from its grant while that
-has not been observed. The end of a claim that pods of several gangs use is unknown.
+has not been observed. If pods of another gang use a claim of the gang, its end is unknown.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,11 +20,11 @@ from admission.scheduling.checks import runtime
 from admission.workloads.gangs import Group
 
 Users = Mapping[Uid, frozenset[Uid]]
-"""The pods with a seat that use a claim."""
+"""By claim, the pods with a slot in the ledger that use it."""
 
 
 class _Made(NamedTuple):
-    """A expected end and what it was made of."""
+    """An expected end and its inputs."""
 
     placement: Placement
     group: Group | None
@@ -34,7 +34,7 @@ class _Made(NamedTuple):
 
 @dataclass(slots=True)
 class ExpectedEnds:
-    """The expected ends as they were last made: one is made again where its gang, placement or queue changed."""
+    """The expected ends as last computed; one is computed again if its gang, placement or queue changed."""
 
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
     _groups: tuple[Group, ...] = ()
@@ -51,7 +51,7 @@ class ExpectedEnds:
         users: Users,
         now: datetime,
     ) -> Mapping[str, ExpectedEnd]:
-        """Return the expected ends by the names of the gangs; the same mapping as before where nothing changed."""
+        """Return the expected ends by gang name; the same mapping as before if nothing changed."""
         inputs = (placements, groups, queues, users)
         known = (self._placements, self._groups, self._queues, self._users)
         if all(one is other for one, other in zip(inputs, known, strict=True)):
@@ -69,7 +69,7 @@ class ExpectedEnds:
         return self._by_gang
 
     def _named(self) -> Mapping[str, ExpectedEnd]:
-        """Return the expected ends by name. Of two lives of a gang that have devices at once nobody knows the end."""
+        """Return the expected ends by name. If two gangs of one name hold devices, old and new, the end is unknown."""
         found: dict[str, ExpectedEnd] = {}
         for placement, _, _, expected_end in self._made.values():
             other = found.get(placement.gang)
@@ -89,7 +89,7 @@ def _expected_end(placement: Placement, group: Group | None, queue: Queue | None
     interval = Interval(gang=placement.gang, requests=tuple(_requests(placement, group)))
     charge = device_meters.added(holding.charge for holding in placement.holdings.values())
     if group is None or not group.pods:
-        # Its pods have ended, and its claims are about to be freed.
+        # All of its pods have ended, and its claims are about to be deallocated.
         return ExpectedEnd(interval=interval, queue=placement.queue, charge=charge, end=now)
     begun = max((pod.started for pod in group.pods if pod.started is not None), default=placement.reserved_at)
     expected = runtime.end(max(begun, placement.reserved_at), runtime.declared_runtime(group, queue))
@@ -99,7 +99,7 @@ def _expected_end(placement: Placement, group: Group | None, queue: Queue | None
 
 
 def _requests(placement: Placement, group: Group | None) -> Iterator[tuple[NodeName, Resources]]:
-    """Yield what the pods of a gang have of their nodes."""
+    """Yield the nodes and requests of a gang's pods."""
     for pod in group.pods if group is not None else ():
         seat = placement.seats.get(pod.meta.uid)
         if seat is not None:
@@ -107,5 +107,5 @@ def _requests(placement: Placement, group: Group | None) -> Iterator[tuple[NodeN
 
 
 def _is_shared(placement: Placement, users: Users) -> bool:
-    """Return whether pods of others use what a gang holds."""
+    """Return whether pods of other gangs use a claim that the gang holds."""
     return any(not users.get(uid, frozenset()) <= placement.seats.keys() for uid in placement.holdings)

@@ -45,13 +45,13 @@ from admission.scheduling.checks.chain import Grant, Inputs, Rules
 from admission.workloads.gangs import Group
 
 MOST = 16
-"""Heads that may have a reservation at a time, the first ones: each costs plans, and a look for every gang behind."""
+"""The most heads with a reservation, first ones first: each costs plans, and a check for every gang behind it."""
 
 WAITING = frozenset({PROOF, QUOTA, RESERVED})
-"""What holds gangs until others end."""
+"""The sources of verdicts that hold gangs until others end."""
 
 SOONER = timedelta(seconds=10)
-"""For how long a reservation stands though something has ended sooner than expected, so that a better one may be."""
+"""How long a reservation stands although a gang ended sooner than expected, which may allow an earlier one."""
 
 NEVER = -1
 
@@ -60,7 +60,7 @@ NEVER = -1
 class _Head:
     """The first gang of a queue that waits for others to end.
 
-    is_old: whether a gang ended sooner than expected when its reservation was made. tried: the last change without one.
+    is_old: whether a gang has ended sooner than the reservation expects. tried: `changes` when none was found.
     """
 
     group: Group
@@ -75,26 +75,26 @@ class _Head:
         return queue_order.rank(self.group)
 
     def may_start_sooner(self, present: RunningGangs) -> bool:
-        """Return whether its reservation is to be recomputed, since it may begin sooner."""
+        """Return whether the reservation has to be recomputed, since it may begin sooner."""
         if self.reservation is None or self.made is None:
             return False
         self.is_old |= present.is_sooner(self.made)
         return self.is_old and present.now - self.made >= SOONER
 
     def is_behind(self, group: Group) -> bool:
-        """Return whether it has to wait until another gang of its queue has started, whatever is free."""
+        """Return whether a strict queue orders the head after another gang, so that it is no head while that waits."""
         return self.queue.strategy is QueueingStrategy.STRICT_FIFO and queue_order.rank(group) < self.rank
 
 
 @dataclass(slots=True)
 class Backfill:
-    """The heads of the queues, what is reserved for them, and who is there."""
+    """The heads of the queues, their reservations, and the running gangs. One per leader."""
 
     present: RunningGangs
     revision: int = 0
-    """Grows when something is not reserved any more."""
+    """Grows when a reservation is dropped."""
     is_new: bool = False
-    """Whether it was not known at the beginning of the cycle who is ahead."""
+    """Whether this is the first cycle, in which the heads are not known yet."""
     _heads: dict[QueueName, _Head] = field(default_factory=dict)
     _front: list[tuple[Rank, _Head]] | None = None
     """The heads that may have a reservation, in order; None until recomputed."""
@@ -102,25 +102,25 @@ class Backfill:
     _seen: ClusterState | None = None
     """The cluster state of the last cycle."""
     _unsure: dict[QueueName, tuple[GangUid, Estimate]] = field(default_factory=dict)
-    """The first gangs of queues that wait for somebody of whom nobody knows when it ends."""
+    """By queue, the first gang that waits for gangs with unknown ends, and its estimate."""
     _guesses: dict[QueueName, datetime] = field(default_factory=dict)
-    """When the last head of each queue was to start: the next one may start at about that time."""
+    """By queue, the start computed for its last head, as a first guess for the next one."""
     _plans: PlanCache = field(default_factory=PlanCache)
-    """Proofs that there is no plan beside what is reserved."""
+    """Proofs that there is no plan beside reservations."""
     _unreserved: Simulation = field(default_factory=lambda: Simulation("beside"))
     _later: Simulation = field(default_factory=lambda: Simulation("later"))
     _reserved: tuple[ClusterState, dict[tuple[Arrival, ...], ClusterState]] | None = None
-    """A cluster state, and what is left of it beside all that was ever kept in it."""
+    """A cluster state, and its states beside sets of reservations."""
     _never_fits: NeverFits = field(init=False)
 
     def __post_init__(self) -> None:
         self._never_fits = NeverFits(self.present)
 
     def begin(self, rules: Rules, waiting: Collection[GangUid], cluster: ClusterState) -> None:
-        """Start a cycle. waiting: the gangs that wait.
+        """Start a cycle. waiting: the pending gangs.
 
-        What is reserved is proved again when it is needed and anything is different, and found again where that is more
-        than the cluster state and who is there. Who is ahead stays ahead.
+        If the cluster state or running gangs have changed, a reservation is proved again when it is needed; if other
+        inputs have, it is made again. Heads stay heads.
         """
         present, now = self.present, rules.now
         present.now = now
@@ -158,7 +158,7 @@ class Backfill:
         self._forget()
 
     def advance(self, now: datetime) -> bool:
-        """Let time go on where there are no cycles; return whether something that was reserved may not be any more."""
+        """Advance the time between cycles; return whether a reservation was dropped."""
         present = self.present
         present.now = now
         late, before = present.late(), self.revision
@@ -174,12 +174,12 @@ class Backfill:
 
     @property
     def next(self) -> datetime | None:
-        """Return when the next of the heads is to start."""
+        """Return when the next reservation begins; None if there is none."""
         found = (head.reservation for head in self._heads.values())
         return min((one.at for one in found if one is not None and one.at > self.present.now), default=None)
 
     def decide(self, inputs: Inputs) -> Verdict:
-        """Decide about a gang; hold it where it would be in the way of what is reserved for those ahead of it."""
+        """Decide about a gang; hold it if it would delay a reservation of a head ahead of it."""
         short = self._shortly(inputs) if inputs.rules.mute else None
         if short is not None:
             return short
@@ -208,7 +208,7 @@ class Backfill:
     def _shortly(self, inputs: Inputs) -> Verdict | None:
         """Hold a gang for which quota is too short, reservations excluded, without planning for it.
 
-        Used where no other hold is of interest. None if reservations have to be made or proved first.
+        Used where the reason of a hold does not matter. None if reservations have to be made or proved first.
         """
         ahead = self._heads_ahead(queue_order.rank(inputs.group))
         made = [head.reservation for head in ahead if head.tried != self.present.changes]
@@ -235,25 +235,25 @@ class Backfill:
         return self._plans.proof(held.equivalent.key, self._cluster(bound, cluster), selectors) is held.proof
 
     def until(self, rank: Rank, bounds: Iterable[Sequence[Reservation]]) -> datetime | None:
-        """Return by when a gang behind a rank must end to conflict with fewer than any of some bounds; None: never.
+        """Return by when a gang behind a rank must end to be bound by fewer reservations than in any of `bounds`.
 
-        Only existing reservations count.
+        None if no end helps. Only bounds whose reservations all still exist count.
         """
         made = {id(head.reservation) for head in self._heads_ahead(rank)}
         kept = (bound for bound in bounds if all(id(one) in made for one in bound))
         return min((max(one.at for one in bound) for bound in kept), default=None)
 
     def note(self, finding: Verdict, inputs: Inputs | None) -> None:
-        """Note what was found of a gang, after all that is ahead of it in its queue. What is granted starts.
+        """Record the verdict on a gang, in the order of its queue. A granted gang starts.
 
-        inputs: what it was found on; None for one that may not enter its queue.
+        inputs: those of the verdict; None for a gang that may not enter its queue.
         """
         if inputs is not None and isinstance(finding.outcome, Grant):
             self.start(finding.group, inputs.queue, finding.outcome.plan)
             return
         group, head = finding.group, self._heads.get(finding.group.queue)
         is_head = head is not None and head.group.uid == group.uid
-        # Of a gang that has what it needs, the others join as they fit, and keep nobody waiting.
+        # A gang that runs is no head: its other pods join as they fit, and nothing is reserved for them.
         if inputs is None or not waits(finding) or group.runs:
             holds_up = inputs is not None and not group.runs and isinstance(finding.outcome, Hold)
             if head is not None and (is_head or (holds_up and head.is_behind(group))):
@@ -276,7 +276,7 @@ class Backfill:
             self._invalidate(finding)
 
     def start(self, group: Group, queue: Queue, plan: Plan) -> None:
-        """Note a gang that starts."""
+        """Record that a gang starts: charge the reservations that it leaves untouched, drop the others."""
         head = self._heads.get(group.queue)
         if head is not None and head.group.uid == group.uid:
             self._drop(group.queue)
@@ -297,7 +297,7 @@ class Backfill:
         self.present.add(ExpectedEnd(interval=interval, queue=group.queue, charge=plan.charge, end=end))
 
     def end(self, gang: str) -> None:
-        """Note a gang that has given everything back."""
+        """Record that a gang has given everything back."""
         known = self.present.remove(gang)
         if known is not None and known.end is None:
             self._never_fits.clear()
@@ -307,19 +307,19 @@ class Backfill:
         return queue in self._heads
 
     def never_fits(self, group: Group) -> bool:
-        """Return whether it is known that a gang cannot be a head."""
+        """Return whether it is known that a gang would not fit even after all known ends, so that it is no head."""
         return self._never_fits.is_known(group)
 
     def refresh(self, rules: Rules, cluster: ClusterState, queue_usage: QueueUsage) -> None:
-        """Reserve for the first heads, at the end of a round; prove again what is reserved, as others come and go."""
+        """Make or prove the reservations of the first heads, at the end of a cycle."""
         for head in self._heads_ahead(None):
             inputs = Inputs(rules=rules, group=head.group, queue=head.queue, cluster=cluster, queue_usage=queue_usage)
             self._reservation(head, inputs)
 
     def ahead(self, inputs: Inputs, absent: Collection[str], start: datetime) -> Iterator[Reservation | None]:
-        """Yield what is reserved that a gang must leave alone which starts at a time, as it is in another state.
+        """Yield the reservations that bind a gang which starts at a time, as they are in the state of the inputs.
 
-        None: what is reserved would fall there without the gang. absent: gangs that are not there, and are in this one.
+        None for a reservation that falls in that state anyway. absent: running gangs that are removed in that state.
         """
         end = runtime.end(start, runtime.declared_runtime(inputs.group, inputs.queue))
         for head in self._heads_ahead(queue_order.rank(inputs.group)):
@@ -329,12 +329,12 @@ class Backfill:
 
     @property
     def estimates(self) -> Mapping[GangUid, Estimate]:
-        """Return when gangs are to start of whom that was computed, or why that cannot be."""
+        """Return the computed starts of gangs, or why they cannot be computed."""
         heads = {head.group.uid: one.estimate for head in self._heads.values() if (one := head.reservation) is not None}
         return dict(self._unsure.values()) | heads
 
     def _invalidate(self, finding: Verdict) -> None:
-        """Note why nobody knows when the first gang of a queue is to start."""
+        """Record why the start of the first gang of a queue cannot be computed."""
         group, known = finding.group, self._unsure.get(finding.group.queue)
         if finding.outcome.reason not in {HoldReason.DEVICES_BUSY, HoldReason.QUOTA_EXCEEDED}:
             return
@@ -346,12 +346,12 @@ class Backfill:
             self._unsure[group.queue] = group.uid, estimate
 
     def _drop(self, queue: QueueName) -> None:
-        """Let a queue have no head."""
+        """Remove the head of a queue."""
         self._cancel(self._heads.pop(queue))
         self._front = None
 
     def _cancel(self, head: _Head) -> None:
-        """Let nothing be reserved for a head."""
+        """Drop the reservation of a head."""
         if head.reservation is not None:
             self.revision += 1
         head.reservation = None
@@ -366,25 +366,25 @@ class Backfill:
         self.present.changes += 1
 
     def _heads_ahead(self, rank: Rank | None) -> list[_Head]:
-        """Return the heads that are ahead of a rank, in order."""
+        """Return the heads ahead of a rank, in order; of all ranks if None."""
         if self._front is None:
             ranked = [(head.rank, head) for head in self._heads.values()]
             self._front = sorted(ranked, key=lambda one: one[0])[:MOST]
         return [head for own, head in self._front if rank is None or own < rank]
 
     def _binding(self, inputs: Inputs) -> tuple[Reservation, ...]:
-        """Return the reservations that a gang must leave alone if it starts now; make them where that was not done."""
+        """Return the reservations that bind a gang if it starts now; those not yet made are made."""
         ahead = self._heads_ahead(queue_order.rank(inputs.group))
         end = self._end(inputs.group, inputs.queue) if ahead else None
         found = [one for head in ahead if (one := self._reservation(head, inputs)) is not None]
         return tuple(one for one in found if _reaches(end, one))
 
     def _end(self, group: Group, queue: Queue) -> datetime | None:
-        """Return when a gang ends that starts now; None where nobody knows."""
+        """Return when a gang that starts now ends; None if unknown."""
         return runtime.end(self.present.now, runtime.declared_runtime(group, queue))
 
     def _cluster(self, bound: tuple[Reservation, ...], cluster: ClusterState) -> ClusterState:
-        """Return what is left beside reservations."""
+        """Return the cluster state beside reservations."""
         arrivals = tuple(_arrivals(bound))
         if self._reserved is None or self._reserved[0] is not cluster:
             self._reserved = cluster, {}
@@ -395,7 +395,7 @@ class Backfill:
         return known[arrivals]
 
     def _reservation(self, head: _Head, inputs: Inputs) -> Reservation | None:
-        """Return what is reserved for a head; make it again where it does not stand any more."""
+        """Return the reservation of a head; make it again if it no longer stands."""
         known = head.reservation
         if known is not None and self._is_kept(head, known, inputs.cluster, inputs.queue_usage):
             return known
@@ -406,11 +406,11 @@ class Backfill:
         return head.reservation
 
     def _is_kept(self, head: _Head, known: Reservation, cluster: ClusterState, queue_usage: QueueUsage) -> bool:
-        """Return whether what is reserved for a head still is, and is still to come."""
+        """Return whether a reservation still stands and has not begun."""
         return self.present.now < known.at and (known.is_proved or self._prove(head, known, cluster, queue_usage))
 
     def _prove(self, head: _Head, known: Reservation, cluster: ClusterState, queue_usage: QueueUsage) -> bool:
-        """Return whether a reservation of an earlier cycle stands; compute what is left beside it again."""
+        """Return whether a reservation of an earlier cycle stands; update what is left beside it."""
         found = self._renewed(head, known, cluster, queue_usage)
         if found is not None:
             known.prove(found.queue_usage, found.arrival.room)
@@ -419,7 +419,7 @@ class Backfill:
     def _renewed(
         self, head: _Head, known: Reservation, cluster: ClusterState, usage: QueueUsage, absent: Collection[str] = ()
     ) -> Reservation | None:
-        """Return a reservation as it is in a state, from which some are absent that are there; None where it falls."""
+        """Return a reservation as it is in a state without the absent gangs; None if it falls in that state."""
         removed = [one for one in self.present.removed(known.at) if one.interval.gang not in absent]
         names = {one.interval.gang for one in removed}.union(absent)
         if any(gang in self.present.expected_ends and gang not in names for gang in known.removed):
@@ -433,17 +433,17 @@ class Backfill:
         return reservations.renewed(known, moment)
 
     def _of(self, head: _Head, inputs: Inputs) -> Inputs:
-        """Return the inputs of a head where those of another gang are given."""
+        """Return the inputs of a head, given those of any gang."""
         same = inputs.group is head.group
         return replace(inputs, group=head.group, queue=head.queue, known=inputs.known if same else None, blocked_by="")
 
     def _others(self, head: _Head, at: datetime) -> list[Reservation]:
-        """Return what is reserved for the heads ahead of another, as far as they may have it at a time."""
+        """Return the reservations of the heads ahead of another that have not ended at a time."""
         made = (one.reservation for one in self._heads_ahead(head.rank))
         return [one for one in made if one is not None and (one.until is None or one.until > at)]
 
     def _made(self, head: _Head, inputs: Inputs) -> Reservation | None:
-        """Find the first time by which there is a plan for a head, and reserve what it needs from then on."""
+        """Return a reservation from the first time at which a head has a plan; None if there is no such time."""
         others = sorted(one.until for one in self._others(head, self.present.now) if one.until is not None)
         times = Times(heapq.merge(self.present.ends, others), self.present.now)
         search = earliest_start.Search(
@@ -460,7 +460,7 @@ class Backfill:
         requests = reservations.requests(head.group, plan)
         uses = tuple(use for uses in plan.uses.values() for use in uses)
         room = reservations.room_excluding(moment.cluster, requests)
-        awaits = self._awaited_gangs(moment, plan, inputs.cluster)
+        awaits = self._pending_gangs(moment, plan, inputs.cluster)
         return Reservation(
             group=head.group,
             at=moment.at,
@@ -473,8 +473,8 @@ class Backfill:
             queue_usage=moment.queue_usage,
         )
 
-    def _awaited_gangs(self, moment: Moment, plan: Plan, cluster: ClusterState) -> tuple[str, ...]:
-        """Return who has to end for a plan, in the order of their ends."""
+    def _pending_gangs(self, moment: Moment, plan: Plan, cluster: ClusterState) -> tuple[str, ...]:
+        """Return the gangs that have to end for a plan, in the order of their ends."""
         holders = reservations.holders(plan, cluster)
         before = len(self.present.removed(moment.at - runtime.SECOND))
         last = {one.interval.gang for one in moment.removed[before:]}
@@ -486,7 +486,7 @@ def _reaches(end: datetime | None, reservation: Reservation) -> bool:
 
 
 def waits(finding: Verdict) -> bool:
-    """Return whether what was found of a gang holds it until others end."""
+    """Return whether a verdict holds a gang until others end."""
     if not isinstance(finding.outcome, Hold):
         return False
     return finding.by in WAITING or bool(finding.bound) or finding.outcome.reason is HoldReason.QUOTA_EXCEEDED

@@ -1,4 +1,4 @@
-"""Reservations of heads and the values that they are made from: arrivals, room, quota at a moment."""
+"""The reservations of heads, their parts (arrival, resources left, quota at a moment) and their messages."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ Requests = Iterable[tuple[NodeName, Resources]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExpectedEnd:
-    """A gang that has its devices. end: when it should have given them back; None where nobody knows."""
+    """A running gang. end: when it is expected to have given everything back; None if unknown."""
 
     interval: Interval
     queue: QueueName
@@ -38,7 +38,7 @@ class ExpectedEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """When a gang is to start, and why then; None where nobody knows."""
+    """When a gang is expected to start, and why; at is None if that is unknown."""
 
     at: datetime | None
     message: str
@@ -46,12 +46,11 @@ class Estimate:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Reservation:
-    """What is kept for a head, from a time on. until: when it gives it back; None where nobody knows.
+    """The plan that is kept for a head, from `at` on. until: when it gives it back; None if unknown.
 
-    gone: the gangs that have ended by then; passed: those that have passed it since, and should have ended, too. drawn:
-    the pools of its devices that have counters. standing: what the queues may take then, beside all who are there but
-    itself; the room of its visit is what is left on its nodes beside it. Both follow what starts meanwhile. is_proved:
-    whether they are of this cycle.
+    removed: the gangs that have ended by then. passed: gangs that were backfilled since and end before. drawn: the
+    pools of its devices that have counters. queue_usage: at that time, with all gangs but itself. arrival.room: what is
+    left on its nodes beside it. Both are charged with what starts meanwhile. is_proved: whether both are of this cycle.
     """
 
     group: Group
@@ -66,14 +65,14 @@ class Reservation:
     passed: set[str] = field(default_factory=set)
     is_proved: bool = True
     _leaves: dict[Hashable, bool] = field(default_factory=dict)
-    """Whether quota is left for it beside charges, as long as nobody else comes: that is asked over and over."""
+    """By queue and charge, whether quota is left for it beside the charge; valid until the usage changes."""
 
     def counts_on(self, gang: str) -> bool:
-        """Return whether it can be had only if a gang has ended by then."""
+        """Return whether it stands only if a gang has ended by then."""
         return gang in self.removed or gang in self.passed
 
     def leaves(self, plan: Plan, requests: Requests, queue: QueueName) -> bool:
-        """Return whether it can still be had where a plan for a gang of a queue is carried out that runs then."""
+        """Return whether it still stands if a gang of a queue runs then with this plan."""
         mine = {use.device for use in self.arrival.uses}
         for device in (use.device for uses in plan.uses.values() for use in uses):
             if device in mine or (device.driver, device.pool) in self.drawn:
@@ -84,7 +83,7 @@ class Reservation:
         return self.leaves_quota(queue, plan.charge)
 
     def leaves_quota(self, queue: QueueName, charge: Charge) -> bool:
-        """Return whether quota is left for it where a queue takes a charge beside it."""
+        """Return whether quota is left for it beside a charge of a queue."""
         key = queue, *sorted(charge.items())
         known = self._leaves.get(key)
         if known is None:
@@ -94,19 +93,19 @@ class Reservation:
         return known
 
     def shortage(self, queue: QueueName, charge: Charge) -> Shortage | None:
-        """Return what its own gang lacks then where a queue takes a charge beside it."""
+        """Return the shortage of its own gang beside a charge of a queue."""
         self.queue_usage.charge(queue, charge)
         found = self.queue_usage.charge_fits(self.group.queue, self.plan.charge)
         self.queue_usage.give_back(queue, charge)
         return found
 
     def prove(self, queue_usage: QueueUsage, room: Room) -> None:
-        """Say how things stand then, as is known now."""
+        """Replace the usage and resources at its time by those of this cycle."""
         self.queue_usage, self.arrival, self.is_proved = queue_usage, replace(self.arrival, room=room), True
         self._leaves.clear()
 
     def charge(self, charge: Charge, requests: Requests, queue: QueueName) -> None:
-        """Count a gang that will be there then."""
+        """Count a gang that will run at its time."""
         self.queue_usage.charge(queue, charge)
         self._leaves.clear()
         taken, room = _by_node(requests), self.arrival.room
@@ -115,7 +114,7 @@ class Reservation:
 
 
 class Moment(NamedTuple):
-    """A time by which some have ended, and how things stand then."""
+    """A time, the gangs that have ended by then, and the cluster state and usage without them."""
 
     at: datetime
     cluster: ClusterState
@@ -124,7 +123,7 @@ class Moment(NamedTuple):
 
 
 class UsageExcludingReserved(QueueUsage):
-    """What queues may take now, as far as what is reserved can still be had. Only to be asked what fits."""
+    """The usage of queues now, with reservations excluded from what fits. Only for `fits` and `charge_fits`."""
 
     def __init__(self, now: QueueUsage, bound: Iterable[Reservation]) -> None:  # it has no quotas of its own
         self.tree = now.tree
@@ -132,11 +131,11 @@ class UsageExcludingReserved(QueueUsage):
         self._bound = tuple(bound)
 
     def fits(self, queue: QueueName, charge: Charge) -> bool:
-        """Return whether a queue may take a charge, and all that is reserved can still be had."""
+        """Return whether a queue may take a charge, and all reservations still have their quota."""
         return self._now.fits(queue, charge) and all(one.leaves_quota(queue, charge) for one in self._bound)
 
     def charge_fits(self, queue: QueueName, charge: Charge) -> Shortage | None:
-        """Return what a queue lacks for a charge, or the head of a queue if it were taken."""
+        """Return the shortage of a queue for a charge, or the one that it would cause to a reservation."""
         found = self._now.charge_fits(queue, charge)
         if found is not None:
             return found
@@ -145,7 +144,7 @@ class UsageExcludingReserved(QueueUsage):
 
 
 def moment(cluster: ClusterState, queue_usage: QueueUsage, at: datetime, removed: Sequence[ExpectedEnd]) -> Moment:
-    """Return how things stand when some have ended, in the cluster state in which they have."""
+    """Return the moment in which these gangs have ended, given the cluster state without them."""
     queue_usage = queue_usage.copy()
     charges: dict[QueueName, dict[MeterName, int]] = {}
     for expected_end in removed:
@@ -153,7 +152,7 @@ def moment(cluster: ClusterState, queue_usage: QueueUsage, at: datetime, removed
         for meter, amount in expected_end.charge.items():
             sums[meter] = sums.get(meter, 0) + amount
     for queue, charge in charges.items():
-        # As far as the queue is seen to use it.
+        # The usage may lag behind the ends, so no more is given back than the queue uses.
         queue_usage.give_back(
             queue, {meter: min(amount, queue_usage.own(queue, meter)) for meter, amount in charge.items()}
         )
@@ -161,7 +160,7 @@ def moment(cluster: ClusterState, queue_usage: QueueUsage, at: datetime, removed
 
 
 def renewed(known: Reservation, moment: Moment) -> Reservation | None:
-    """Return a reservation with what is left beside it as things will stand at its time; None where it falls then."""
+    """Return a reservation with what is left beside it at its time; None if it no longer stands."""
     devices = (use.device for use in known.arrival.uses if not use.shared)
     if any(device in moment.cluster.taken for device in devices):
         return None
@@ -195,7 +194,7 @@ def drawn(plan: Plan, cluster: ClusterState) -> frozenset[PoolId]:
 
 
 def holders(plan: Plan, cluster: ClusterState) -> set[str]:
-    """Return the gangs that have now what a plan takes."""
+    """Return the gangs that now hold devices of a plan."""
     devices = [use.device for uses in plan.uses.values() for use in uses]
     found = {cluster.taken[device].gang for device in devices if device in cluster.taken}
     found |= {share.holder.gang for device in devices for share in cluster.shares.get(device, ())}
@@ -203,10 +202,10 @@ def holders(plan: Plan, cluster: ClusterState) -> set[str]:
 
 
 class Times:
-    """Times in order, each once, as far as anybody has asked for them."""
+    """Distinct times in ascending order, read from an iterator only as far as needed."""
 
     def __init__(self, times: Iterable[datetime], after: datetime) -> None:
-        """times: in order; those that are not after a time are left out."""
+        """times: in ascending order; those not later than `after` are left out."""
         self._left = iter(times)
         self._last = after
         self._found: list[datetime] = []
@@ -215,19 +214,19 @@ class Times:
         return self._found[at]
 
     def last(self, at: int) -> int:
-        """Return a number, or that of the last time if there are not so many; -1 where there is none."""
+        """Return the index `at`, or that of the last time if there are fewer; -1 if there is none."""
         while len(self._found) <= at and self._find():
             pass
         return min(at, len(self._found) - 1)
 
     def near(self, time: datetime) -> int:
-        """Return the number of the first time that is not before another, or of the last; -1 where there is none."""
+        """Return the index of the first time not before `time`, else of the last one; -1 if there is none."""
         while (not self._found or self._found[-1] < time) and self._find():
             pass
         return min(bisect_left(self._found, time), len(self._found) - 1)
 
     def _find(self) -> bool:
-        """Look for one more; return whether there was any to look at."""
+        """Read one more time; return whether there was one."""
         time = next(self._left, None)
         if time is not None and time > self._last:
             self._last = time
@@ -236,11 +235,11 @@ class Times:
 
 
 def first(times: Times, fits: Callable[[datetime], bool], start: int = 0) -> int | None:
-    """Return the number of the first time that fits, where all after one that does fit as well.
+    """Return the index of the first time that fits; None if none does.
 
-    start: the number to begin at; by default at the early ones, which are the likely ones, and the cheap ones. From
-    there in steps that double, then in halves (Bentley, Yao, *An almost optimal algorithm for unbounded searching*,
-    1976).
+    Requires that all times after one that fits do as well. start: the index to begin at; by default at the early times,
+    which are likely and cheap. From there in steps that double, then by bisection (Bentley, Yao, *An almost optimal
+    algorithm for unbounded searching*, 1976).
     """
     low, high, step = -1, times.last(start), 1
     if high < 0:
@@ -263,7 +262,7 @@ def first(times: Times, fits: Callable[[datetime], bool], start: int = 0) -> int
 
 
 def are_equivalent(one: Group, other: Group) -> bool:
-    """Return whether two states of a gang ask for the same, in the same place."""
+    """Return whether two states of a gang have equal pods, queue and rank."""
     if one is other:
         return True
     same_rank = queue_order.rank(one) == queue_order.rank(other) and one.queue == other.queue
@@ -271,19 +270,19 @@ def are_equivalent(one: Group, other: Group) -> bool:
 
 
 def charge(queue_usage: QueueUsage, others: Iterable[Reservation]) -> None:
-    """Count what is reserved as used."""
+    """Count reservations as used."""
     for one in others:
         queue_usage.charge(one.group.queue, one.plan.charge)
 
 
 def requests(group: Group, plan: Plan) -> tuple[tuple[NodeName, Resources], ...]:
-    """Return what a gang's pods ask of the nodes that are planned for them."""
+    """Return the planned nodes of a gang's pods, with the pods' requests."""
     pods = {pod.meta.uid: pod for pod in group.pods}
     return tuple((place.node, pods[place.uid].requests) for place in plan.pods)
 
 
 def room_excluding(cluster: ClusterState, requests: Requests) -> dict[NodeName, Mapping[str, int] | None]:
-    """Return what is left, beside requests, on the nodes that they are for."""
+    """Return what is left beside requests on their nodes."""
     return {node: incremental.less(cluster.left.get(node), asked) for node, asked in _by_node(requests).items()}
 
 
@@ -301,11 +300,11 @@ def _falls_short(left: Mapping[str, int] | None, asked: Resources) -> bool:
 
 
 NAMED = 3
-"""Gangs that are named in a sentence."""
+"""The most gangs that a message names."""
 
 
 def behind(group: Group, queue: Queue, bound: Sequence[Reservation]) -> Hold:
-    """Hold a gang that is in the way of what is reserved for others."""
+    """Hold a gang that would delay reservations."""
     first = min(bound, key=lambda one: one.at)
     runtime = checks_runtime.declared_runtime(group, queue)
     runs = "does not say how long it runs" if runtime is None else f"would run for {durations.render(runtime)}"
@@ -318,17 +317,17 @@ def behind(group: Group, queue: Queue, bound: Sequence[Reservation]) -> Hold:
 
 
 def pending(gangs: Sequence[str]) -> str:
-    """Say when a head is to start."""
+    """Return in words when a head starts: after these gangs."""
     return f"when {_names(gangs)} should have ended"
 
 
 def unknown(gangs: Sequence[str]) -> str:
-    """Say why nobody knows when it is."""
+    """Return in words why the start is unknown: the ends of these gangs are."""
     return f"nobody says how long {_names(gangs)} run{'s' if len(gangs) == 1 else ''}"
 
 
 def _names(gangs: Sequence[str]) -> str:
-    """Name gangs: the last ones, if they are many."""
+    """Return the names of gangs as a list in words; of many only the last ones."""
     more = len(gangs) - NAMED
     return ", ".join(gangs[-NAMED:]) + (f" and {more} more" if more > 0 else "")
 

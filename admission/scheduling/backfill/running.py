@@ -13,7 +13,7 @@ from admission.scheduling.checks import runtime
 
 
 class _End(NamedTuple):
-    """When a gang should end, to the second. Names tell those that end together apart."""
+    """When a gang should end, to the second, with its name as tie-breaker."""
 
     second: datetime
     gang: str
@@ -21,11 +21,11 @@ class _End(NamedTuple):
 
 @dataclass(slots=True)
 class RunningGangs:
-    """The gangs that have devices, by name. changes: grows whenever one comes or goes.
+    """The running gangs, by name. changes: grows whenever one starts or ends.
 
-    is_early: whether one has gone, since the cycle began, or is about to, of whom that was not expected yet. overdue:
-    when the first of those should have gone that have gone later; who computed after that expected it later still.
-    is_vague: whether one has come or gone of whom nobody knows how long it runs.
+    is_early: whether a gang has ended sooner than expected since the cycle began, or is about to. overdue: the earliest
+    expected end of gangs that ended late; what was computed after it expected them to end later than they did.
+    is_vague: whether a gang with an unknown end has started or ended.
     """
 
     now: datetime
@@ -37,14 +37,14 @@ class RunningGangs:
     _sentences: Mapping[str, ExpectedEnd] = field(default_factory=dict)
     _ends: list[_End] = field(default_factory=list)
     _there: list[ExpectedEnd] = field(default_factory=list)
-    """When gangs should end, in order, as they said; and which these are."""
+    """The gangs with a known end, in the order of `_ends`, their declared ends."""
     _endless: tuple[int, Sequence[str]] = (-1, ())
-    """Those of whom nobody knows when they end, in order, and as of which change."""
+    """The gangs with an unknown end, in order, as of a value of `changes`."""
     _expected: tuple[datetime, int, list[_End], list[ExpectedEnd]] | None = None
-    """The same as they are expected to, as of when, and as of which change; where that is another time for some."""
+    """The expected ends and their gangs, as of a time and a value of `changes`; None if equal to the declared ones."""
 
     def expect(self, expected_ends: Mapping[str, ExpectedEnd], now: datetime) -> None:
-        """Take over who has devices at the beginning of a cycle."""
+        """Replace the running gangs at the beginning of a cycle."""
         if expected_ends is self._sentences:
             return
         before, self._sentences = self.expected_ends, expected_ends
@@ -63,16 +63,16 @@ class RunningGangs:
             self._note_overdue(one, now)
 
     def begin(self) -> None:
-        """Begin to look at what changes."""
+        """Reset the flags of changes."""
         self.is_early = self.is_vague = False
         self.overdue = None
 
     def is_sooner(self, made: datetime) -> bool:
-        """Return whether one has gone sooner than was expected when something was computed."""
+        """Return whether a gang has ended sooner than expected at the time when something was computed."""
         return self.is_early or (self.overdue is not None and self.overdue <= made)
 
     def add(self, expected_end: ExpectedEnd) -> None:
-        """Let a gang, or more of one, come."""
+        """Add a gang, or more pods of one."""
         gang, self._sentences = expected_end.interval.gang, {}
         known = self._pop(gang)
         if known is not None:
@@ -89,8 +89,8 @@ class RunningGangs:
         self.changes += 1
 
     def remove(self, gang: str) -> ExpectedEnd | None:
-        """Let a gang go, and return what it had, if it is known."""
-        # What comes of it may be nothing: the books are looked at again.
+        """Remove a gang; return its expected end, if it is known."""
+        # Compare with the ledger again in the next cycle, even if it has not changed.
         self._sentences = {}
         self.changes += 1
         known = self._pop(gang)
@@ -100,23 +100,23 @@ class RunningGangs:
         return known
 
     def late(self) -> dict[str, datetime]:
-        """Return the gangs that should have ended by now, and when they are expected to."""
+        """Return the gangs that should have ended by now, with their expected ends."""
         due = self._ends[: bisect_left(self._ends, _End(runtime.whole(self.now) + runtime.SECOND, ""))]
         said = ((gang, self.expected_ends[gang].end) for _, gang in due)
         return {gang: runtime.expected(end, self.now) for gang, end in said if end is not None and end <= self.now}
 
     @property
     def ends(self) -> Iterator[datetime]:
-        """Return when gangs are expected to end, in order."""
+        """Return the expected ends in order."""
         return (second for second, _ in self._in_order()[0])
 
     def removed(self, at: datetime) -> Sequence[ExpectedEnd]:
-        """Return who will have ended by a time, in the order of their ends."""
+        """Return the gangs that will have ended by a time, in the order of their ends."""
         ends, expected_ends = self._in_order()
         return expected_ends[: bisect_left(ends, _End(at + datetime.resolution, ""))]
 
     def endless(self) -> Sequence[str]:
-        """Return the gangs of whom nobody knows when they end, by name."""
+        """Return the gangs with an unknown end, by name."""
         if self._endless[0] != self.changes:
             self._endless = self.changes, sorted(gang for gang, one in self.expected_ends.items() if one.end is None)
         return self._endless[1]
@@ -133,8 +133,8 @@ class RunningGangs:
         return known
 
     def _in_order(self) -> tuple[list[_End], list[ExpectedEnd]]:
-        """Return when gangs are expected to end, in order, and which."""
-        # Only those whose time has come, or is about to, are expected at another time than they said.
+        """Return the expected ends in order, and their gangs."""
+        # Only gangs that are late, or due in this second, are expected at another time than declared.
         first = bisect_left(self._ends, _End(runtime.whole(self.now) + runtime.SECOND, ""))
         if not first:
             return self._ends, self._there
@@ -148,7 +148,7 @@ class RunningGangs:
         return known[2:]
 
     def _same(self, gang: str, expected_end: ExpectedEnd) -> ExpectedEnd:
-        """Return what was known of a gang where nothing else is known now."""
+        """Return the known object of a gang if it is equal, so that identity shows changes."""
         known = self.expected_ends.get(gang)
         if known is expected_end:
             return expected_end
@@ -167,16 +167,16 @@ def _end(expected_end: ExpectedEnd) -> _End:
 
 
 def _is_early(expected_end: ExpectedEnd, now: datetime) -> bool:
-    """Return whether a gang that has gone was not expected to yet. Who ends in the second that it said is not early."""
+    """Return whether an ended gang was expected to end later. Ending within the expected second is not early."""
     return expected_end.end is None or runtime.whole(expected_end.end) > runtime.whole(now)
 
 
 def _is_sooner(now: ExpectedEnd, before: ExpectedEnd) -> bool:
-    """Return whether a gang ends sooner than it was to: its pods have ended, say, and its claims are not free yet."""
+    """Return whether a gang's end has moved forward, as when its pods have ended and its claims are not free yet."""
     return now is not before and now.end is not None and (before.end is None or now.end < before.end)
 
 
 def _joined(one: Interval, other: Interval) -> Interval:
-    """Return what a gang has that has come in two parts."""
+    """Return the interval of a gang whose pods started in two parts."""
     devices = (*one.devices, *other.devices) if one.devices is not None and other.devices is not None else None
     return Interval(gang=one.gang, requests=(*one.requests, *other.requests), devices=devices)

@@ -1,7 +1,7 @@
-"""The decision about one gang outside of a scheduling cycle, with the reservations of heads ahead of it excluded.
+"""The decision about one gang outside of the cycle, beside the reservations of heads ahead of it.
 
-Preemption plans gangs in cluster states in which victims have gone. Reservations are evaluated as they would be in such
-a state; the question makes no reservation and drops none.
+Preemption plans gangs in cluster states without their victims. Reservations are evaluated as they would be in such a
+state; none is made or dropped here.
 """
 
 from collections.abc import Collection
@@ -26,11 +26,10 @@ def granted(
     *,
     spares_all: bool = True,
 ) -> Verdict | None:
-    """Return what a gang may be granted; None where it is held, or in the way of what is reserved for those ahead.
+    """Return the grant of a gang; None if it is held, or would delay a reservation of a head ahead of it.
 
-    absent: the gangs that are not in the cluster state of the question, and are there now. start: when it is to start;
-    None: now. spares_all: whether nothing is granted as well where something that is reserved could not be had in any
-    case.
+    absent: running gangs that are removed from the inputs' cluster state. start: when the gang starts; None for now.
+    spares_all: whether to return None also if a reservation falls in that state anyway.
     """
     found = chain.decide(inputs)
     if not isinstance(found.outcome, Grant):

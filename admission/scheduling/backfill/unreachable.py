@@ -1,7 +1,7 @@
 """Gangs that would not fit even after every running gang with a known end has finished.
 
 Such a gang is no head: a reservation for it would hold others for ever. An answer is recomputed after a minute, and
-when a gang starts whose end is unknown.
+when a gang with an unknown end starts.
 """
 
 from collections.abc import Container
@@ -23,11 +23,11 @@ from admission.scheduling.checks.chain import Inputs
 from admission.workloads.gangs import Group
 
 RETRY = timedelta(minutes=1)
-"""For how long nobody looks again for whom there was no plan even if all had ended."""
+"""How long an answer stands."""
 
 
 class _Known(NamedTuple):
-    """What was found of a gang, and when."""
+    """The answer for a gang, and when it was computed."""
 
     group: Group
     at: datetime
@@ -35,7 +35,7 @@ class _Known(NamedTuple):
 
 
 class _AllEnded(NamedTuple):
-    """How things stand when all have ended, and what that was found from."""
+    """The moment at which all known ends have passed, and its inputs."""
 
     cluster: ClusterState
     queue_usage: QueueUsage
@@ -45,7 +45,7 @@ class _AllEnded(NamedTuple):
 
 @dataclass(slots=True)
 class NeverFits:
-    """The gangs that were asked about. present: who is there."""
+    """The answers by gang. present: the running gangs."""
 
     present: RunningGangs
     _known: dict[GangUid, _Known] = field(default_factory=dict)
@@ -58,12 +58,12 @@ class NeverFits:
         return len(self._known)
 
     def is_known(self, group: Group) -> bool:
-        """Return whether it is known that there is no hope for a gang."""
+        """Return whether a gang is known never to fit."""
         known = self._known.get(group.uid)
         return known is not None and known.group is group and known.never_fits
 
     def refresh(self, group: Group, inputs: Inputs, needed: Charge) -> bool:
-        """Return whether there is none. needed: what the gang takes of its queue's quota at least."""
+        """Return whether a gang never fits, computed again if needed. needed: a lower bound on its charge."""
         known = self._known.get(group.uid)
         if known is None or known.group is not group or self.present.now - known.at >= RETRY:
             known = self._known[group.uid] = _Known(
@@ -72,22 +72,22 @@ class NeverFits:
         return known.never_fits
 
     def came(self, gang: GangUid, end: datetime | None) -> None:
-        """Note a gang that starts. One of whom nobody knows when it ends may take another's hope."""
+        """Record a gang that starts. If its end is unknown, gangs that were found to fit may no longer do."""
         self._known.pop(gang, None)
         if end is None:
             self._known = {uid: known for uid, known in self._known.items() if known.never_fits}
 
     def clear(self) -> None:
-        """Look at everybody again."""
+        """Drop all answers."""
         self._known.clear()
 
     def begin(self, waiting: Container[GangUid], most: int) -> None:
-        """Forget those that do not wait any more, where more are known than some number."""
+        """Drop the answers for gangs that no longer wait, if more than `most` are kept."""
         if len(self._known) > most:
             self._known = {uid: known for uid, known in self._known.items() if uid in waiting}
 
     def forget(self) -> None:
-        """Forget the proofs."""
+        """Drop the proofs."""
         self._plans, self._all_ended = PlanCache(), None
 
     def _find_never_fits(self, group: Group, inputs: Inputs, needed: Charge) -> bool:
@@ -99,7 +99,7 @@ class NeverFits:
         return plan is None
 
     def _moment(self, inputs: Inputs) -> Moment:
-        """Return how things stand when all have ended; many ask about the same."""
+        """Return the moment after all known ends; cached, since many gangs need the same."""
         known, cluster, queue_usage, changes = self._all_ended, inputs.cluster, inputs.queue_usage, self.present.changes
         if known is None or not (
             known.cluster is cluster and known.queue_usage is queue_usage and known.changes == changes

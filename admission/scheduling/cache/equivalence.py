@@ -1,7 +1,7 @@
-"""Gangs that ask for the same: one question without real names, and its answer in the names of each gang.
+"""The equivalence of gangs: one question for gangs that differ only in names, and its answer in each gang's names.
 
-Many waiting gangs differ in their names alone. The planner reads names only to write them, so it answers once for all,
-with numbered names in the same order as the real ones: ties that the planner breaks by name are broken alike.
+The planner reads names only to write them, so it answers once for all equivalent gangs, with numbered names in the
+order of the real ones: ties that the planner breaks by name are broken in the same way.
 """
 
 import re
@@ -22,17 +22,14 @@ from admission.dra.requests.gang_request import Plan, PodDemand, Topology
 from admission.dra.state.cluster_state import ClusterState
 
 POD, CLAIM = "\ue000", "\ue001"
-"""Begin a general name. They are characters of private use, which no name in Kubernetes has; digits follow."""
+"""The first characters of numbered names, followed by digits: of Unicode's private use, so in no Kubernetes name."""
 
 _GENERAL = re.compile(f"([{POD}{CLAIM}])([0-9]{{6}})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GangEquivalence:
-    """A gang's question without its names. key: equal for gangs that ask for the same.
-
-    pods and claims: the real ones, by number.
-    """
+    """A gang's question without its names. key: equal for equivalent gangs. pods, claims: the real ones, by number."""
 
     key: Hashable
     pods: tuple[PodDemand, ...]
@@ -40,7 +37,7 @@ class GangEquivalence:
 
     @property
     def question(self) -> tuple[PodDemand, ...]:
-        """Return what is asked for, in general names."""
+        """Return the gang's demands in numbered names."""
         claims = {
             claim.meta.uid: replace(claim, meta=_meta(claim.meta, CLAIM, at)) for at, claim in enumerate(self.claims)
         }
@@ -54,15 +51,15 @@ class GangEquivalence:
         )
 
     def is_fresh(self, cluster: ClusterState) -> bool:
-        """Return whether the claims are still to be allocated in a cluster state, and nobody else's."""
+        """Return whether the claims are unallocated in a cluster state, and no other pod uses them."""
         return all(_is_fresh(claim, cluster) for claim in self.claims)
 
     def hold(self, hold: Hold) -> Hold:
-        """Return a hold in the real names."""
+        """Return a hold with the real names."""
         return Hold(hold.reason, self._text(hold.message), self._details(hold.details))
 
     def plan(self, plan: Plan) -> Plan:
-        """Return a plan in the real names."""
+        """Return a plan with the real names."""
         return replace(
             plan,
             pods=tuple(map(self._planned, plan.pods)),
@@ -107,10 +104,10 @@ class GangEquivalence:
 def build(
     demands: Sequence[PodDemand], wanted: PlacementMode, cluster: ClusterState, topology: Topology | None = None
 ) -> GangEquivalence | None:
-    """Return the question of a gang; None where it is about very objects.
+    """Return the question of a gang; None if it depends on particular objects.
 
-    So it is where a claim is allocated, planned or used already, or has no UID, where a pod asks for extended
-    resources, and where the gang has to be where others of it are already.
+    It does if a claim is allocated, planned or used already, or has no UID; if a pod requests extended resources; or if
+    the gang has to be in one domain with pods that run already.
     """
     if topology is not None and topology.colocated_with:
         return None
@@ -152,12 +149,12 @@ def _number(uid: Uid) -> int:
 
 
 def wanted_of(claim: Claim) -> str:
-    """Return all that the planner reads of a claim that is still to be allocated, and nobody else's."""
+    """Return all that the planner reads of an unallocated claim that no other pod uses."""
     return f"{claim.spec.asked} {claim.spec.config!r}"
 
 
 def asked_by(pod: Pod) -> Hashable:
-    """Return all that the planner reads of a pod beside its claims, where it asks for no extended resources."""
+    """Return all that the planner reads of a pod without extended resources, beside its claims."""
     return (
         tuple(sorted(pod.requests.items())),
         tuple(sorted(pod.node_selector.items())),

@@ -1,10 +1,10 @@
-"""Answers of the planner that still hold: a gang is planned again only when something has changed for it.
+"""The cache of the planner's answers: a gang is planned again only after a change that may help it.
 
-A cycle runs for every change in the cluster, most of which do not concern waiting gangs. Two things are kept:
+A cycle runs for every change in the cluster, most of which do not concern pending gangs. Two things are kept:
 
-- *Proofs* that there is no plan. They hold for every equivalent gang, whatever its queue may take, until nodes or
-  devices change so that one of its pods may find devices on them (`planner.requeue_hint`). Their messages are those of
-  the time of the proof, and are renewed when they are old.
+- *Proofs* that there is no plan. They hold for every equivalent gang, whatever its quota, until nodes or devices change
+  so that one of its pods may get devices on them (`planner.requeue_hint`). A message is as of the time of the proof; an
+  old one is renewed.
 - Other *holds* of single gangs, while the cluster state, the quotas, their usage and the gang's own demand are the
   same. That is sound, since the planner is a function of exactly these. Only holds found before the cycle's first grant
   count.
@@ -26,20 +26,20 @@ from admission.dra.state.cluster_state import ClusterState
 from admission.scheduling.placement.protection import Protections
 
 Question = tuple[tuple[PodDemand, ...], PlacementMode, Topology | None]
-"""What a gang asks for: its pods' demands, how it is to be placed, and where together."""
+"""What a gang requests: its pods' demands, its placement mode and its topology."""
 
 Usage = Mapping[QueueName, Mapping[MeterName, int]]
 
 MOST_STALE = 100
-"""Changes that a sentence may miss where something changes all the time; else it is renewed at once."""
+"""How many changes of nodes a message may miss while the cluster changes in every cycle; else it is renewed at once."""
 
 MOST_PROOFS = 10_000
-"""Proofs that are remembered; all are forgotten when there are more."""
+"""The most proofs that are kept; if there are more, all are dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Basis:
-    """What every gang's answer rests on."""
+    """The inputs that the answers for all gangs depend on."""
 
     cluster: ClusterState
     usage: Usage
@@ -49,7 +49,7 @@ class Basis:
     protection: Protections
 
     def same(self, other: "Basis") -> bool:
-        """Return whether the planner would answer alike on both."""
+        """Return whether the planner gives the same answers on both."""
         return (
             self.same_rules(other)
             and self.usage == other.usage
@@ -58,16 +58,16 @@ class Basis:
         )
 
     def same_rules(self, other: "Basis") -> bool:
-        """Return whether what is proved on one is proved on the other, as far as their cluster states are alike."""
+        """Return whether a proof on one holds on the other, cluster states aside."""
         return self.meters is other.meters and self.steps == other.steps and self.protection == other.protection
 
 
 @dataclass(slots=True, eq=False)
 class InfeasibilityProof:
-    """Why there is no plan, in general names, and the last cluster state in which that was so.
+    """A proof that there is no plan, in numbered names, and the last cluster state in which it held.
 
-    pods: the question. lack: tells whether there is room for all of them at all, where that can be told. stale: how
-    often nodes have changed since the sentence was written.
+    pods: the question. capacity_bound: the proof by counting, if there is one. stale: how often nodes have changed
+    since the message was written.
     """
 
     hold: Hold
@@ -79,9 +79,9 @@ class InfeasibilityProof:
 
 @dataclass(slots=True)
 class PlanCache:
-    """Holds by gang and how many of its pods were planned, proofs by question, and what they rest on.
+    """Holds by gang and number of planned pods, proofs by question, and their inputs. One per leader.
 
-    One per leader; started over in every cycle.
+    `begin` is called in every cycle.
     """
 
     _basis: Basis | None = None
@@ -89,10 +89,10 @@ class PlanCache:
     _stands: bool = False
     _proofs: dict[Hashable, InfeasibilityProof] = field(default_factory=dict)
     _changed: dict[tuple[object, object], frozenset[NodeName] | None] = field(default_factory=dict)
-    """The nodes that changed between two cluster states, by their tokens; those of this cycle."""
+    """The nodes that changed between two cluster states, by their tokens; kept for one cycle."""
 
     def begin(self, basis: Basis) -> None:
-        """Start a cycle: forget everything when what it rested on has changed."""
+        """Start a cycle: drop answers whose inputs have changed."""
         if self._basis is None or not self._basis.same(basis):
             self._holds.clear()
         if self._basis is None or not self._basis.same_rules(basis) or len(self._proofs) > MOST_PROOFS:
@@ -106,21 +106,21 @@ class PlanCache:
         self._stands = True
 
     def end(self) -> None:
-        """Say that a gang was granted: those that come after it see another cluster state."""
+        """Record a grant: later gangs of the cycle see another cluster state, so no holds are kept or used."""
         self._stands = False
 
     def hold(self, gang: GangUid, question: Question) -> Hold | None:
-        """Return the hold that still stands for a gang that asks for just this."""
+        """Return the hold that still stands for a gang with this question."""
         known = self._holds.get((gang, len(question[0]))) if self._stands else None
         return known[1] if known is not None and known[0] == question else None
 
     def keep(self, gang: GangUid, question: Question, hold: Hold) -> None:
-        """Remember a hold that the planner has found."""
+        """Keep a hold of the planner."""
         if self._stands:
             self._holds[gang, len(question[0])] = (question, hold)
 
     def proof(self, key: Hashable, cluster: ClusterState, selectors: Selectors) -> InfeasibilityProof | None:
-        """Return why there is still no plan for those who ask for this; None where there may be one."""
+        """Return the proof that there is still no plan for this key; None if there may be one."""
         found = self._proofs.get(key)
         if found is None or found.cluster is cluster:
             return found
@@ -128,7 +128,7 @@ class PlanCache:
         if tokens not in self._changed:
             self._changed[tokens] = requeue_hint.changed(found.cluster, cluster)
         nodes = self._changed[tokens]
-        # Where everything may be different, the classes say, so may be what the question means.
+        # nodes is None if everything may differ, classes included; then the bound's question may differ as well.
         is_lacking = nodes is not None and found.capacity_bound is not None and found.capacity_bound.is_felt(cluster)
         if not is_lacking and requeue_hint.may_help(found.pods, nodes, cluster, selectors=selectors):
             del self._proofs[key]
@@ -137,20 +137,20 @@ class PlanCache:
         return found
 
     def forget_changes(self) -> None:
-        """Forget between which cluster states nodes changed, where one follows the other and no cycle begins."""
+        """Drop the changed nodes, for callers that see many cluster states without beginning a cycle."""
         self._changed.clear()
 
     @property
     def is_stale(self) -> bool:
-        """Whether a sentence is to be renewed as soon as nothing else changes."""
+        """Whether some message has to be renewed in a cycle without changes."""
         return any(proof.stale for proof in self._proofs.values())
 
     def _renew(self, most: int) -> None:
-        """Forget one proof whose sentence is too old, so that it is found again."""
+        """Drop one proof whose message misses more than `most` changes, so that it is found again."""
         key = next((key for key, proof in self._proofs.items() if proof.stale > most), None)
         if key is not None:
             del self._proofs[key]
 
     def prove(self, key: Hashable, proof: InfeasibilityProof) -> None:
-        """Remember that there is no plan."""
+        """Keep a proof that there is no plan."""
         self._proofs[key] = proof

@@ -1,8 +1,8 @@
-"""The waiting gangs queue by queue: a queue for which nothing changed is not gone through again.
+"""The cache of pending gangs by queue: a queue for which nothing changed is skipped.
 
-While no gang may start, a decision depends only on the gang, the gangs ahead of it in its own queue, and what all
-share: the cluster state, and what the queue may take. So a queue's verdicts stand as a whole while its gangs are the
-same objects, none of its verdicts was dropped, and the few inputs that all of them rest on are the same.
+While no gang may start, a decision depends only on the gang, the gangs ahead of it in its own queue, and shared inputs:
+the cluster state, and what the queue may take. So the verdicts of a queue stand as a whole while its gangs are the same
+objects, none of its verdicts was dropped, and the few inputs of all of them are the same.
 """
 
 import operator
@@ -19,9 +19,9 @@ from admission.workloads.gangs import Group
 
 
 class Ground(NamedTuple):
-    """What findings of one queue rest on: that it may take a charge, or lacks it just so, and their proof, if any.
+    """An input of verdicts of one queue: what it lacks for a charge (None: nothing), and the proof, if any.
 
-    bound: the reservations beside which that is so.
+    bound: the reservations that the gang would delay.
     """
 
     needed: Charge
@@ -32,12 +32,12 @@ class Ground(NamedTuple):
 
 
 Holds = Callable[[QueueName, Ground], bool]
-"""Returns whether a ground still holds."""
+"""Returns whether a ground is unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CachedQueue:
-    """The gangs of one queue, as they were counted, of each of which a decision stands on these inputs."""
+    """The pending gangs of one queue, all with verdicts that stand while these inputs do."""
 
     groups: tuple[Group, ...]
     inputs: tuple[Ground, ...]
@@ -46,22 +46,22 @@ class CachedQueue:
 
 @dataclass(slots=True)
 class QueueCache:
-    """The lines that may still hold. One per leader."""
+    """The queues whose verdicts may still stand. One per leader."""
 
     _counted: tuple[Group, ...] = ()
     _waiting: dict[QueueName, tuple[Group, ...]] = field(default_factory=dict)
     _lines: dict[QueueName, CachedQueue] = field(default_factory=dict)
 
     def clear(self) -> None:
-        """Forget every line."""
+        """Drop all queues."""
         self._lines.clear()
 
     def drop(self, queue: QueueName) -> None:
-        """Forget a line of which something that was found does not stand any more."""
+        """Drop a queue, since some verdict of it no longer stands."""
         self._lines.pop(queue, None)
 
     def waiting(self, groups: tuple[Group, ...]) -> Mapping[QueueName, tuple[Group, ...]]:
-        """Return the gangs that wait, by queue."""
+        """Return the pending gangs, by queue."""
         if groups is not self._counted:
             found: dict[QueueName, list[Group]] = {}
             for group in groups:
@@ -75,7 +75,7 @@ class QueueCache:
     def changed(
         self, groups: tuple[Group, ...], holds: Holds, unsteady: Collection[GangUid]
     ) -> Iterator[tuple[QueueName, tuple[Group, ...]]]:
-        """Yield the queues whose gangs have to be decided about. unsteady: gangs of which nothing is kept."""
+        """Yield the queues whose gangs have to be decided again. unsteady: gangs whose verdicts are never kept."""
         for queue, waiting in self.waiting(groups).items():
             line = self._lines.get(queue)
             is_same = line is not None and _same(line.groups, waiting) and line.uids.isdisjoint(unsteady)
@@ -83,7 +83,7 @@ class QueueCache:
                 yield queue, waiting
 
     def keep(self, queue: QueueName, groups: tuple[Group, ...], inputs: Iterable[Ground]) -> None:
-        """Remember that what was decided of all gangs of a queue may stand."""
+        """Keep a queue: the verdicts of all its gangs stand while the inputs do."""
         uids = frozenset(group.uid for group in groups)
         self._lines[queue] = CachedQueue(groups=groups, inputs=tuple(inputs), uids=uids)
 

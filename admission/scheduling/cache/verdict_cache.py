@@ -1,8 +1,8 @@
-"""Verdicts on waiting gangs, each kept while its inputs are the same.
+"""The cache of verdicts on pending gangs, each kept while its inputs are the same.
 
-A verdict names what it was made by: a check whose inputs are known, or a proof that there is no plan. It stands while
-the gang, its claims and the inputs of all checks are the same, and its queue's quota still suffices, or is short by the
-same amount. Every other hold (a back-off, a budget, a search that hit its bound) is recomputed in every cycle.
+A verdict names its source: a check whose inputs are known, or a proof that there is no plan. It stands while the gang,
+its claims and the inputs of all checks are the same, and its queue's quota still suffices, or is short by the same
+amount. Every other hold (a back-off, a budget, a search that reached its bound) is recomputed in every cycle.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ STEADY = frozenset(
         "scheduler_is_known",
     }
 )
-"""Checks that say the same of the same gang, its claims and the inputs."""
+"""Checks whose answer depends only on the gang, its claims and the shared inputs."""
 
 ShortageOf = Callable[[QueueName, Charge], Hold | None]
 """Returns why a queue may not take a charge now."""
@@ -44,10 +44,11 @@ ShortageOf = Callable[[QueueName, Charge], Hold | None]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Verdict:
-    """What was found of a gang. by: what has found it, see above; empty for what is not kept.
+    """The outcome for a gang. by: its source, see above; empty if the verdict is not kept.
 
-    needed: what the gang is charged at least. proof: of those who ask alike, if it was that. bound: the reservations of
-    gangs ahead of it that it would be in the way of; the proof is then one beside these, and without it quota is short.
+    needed: a lower bound on the gang's charge. ahead: the gang that blocked it in a strict queue. proof: of equivalent
+    gangs, if `by` is a proof. bound: the reservations of gangs ahead of it that it would delay; the proof is then one
+    beside these or, without a proof, quota is short beside them.
     """
 
     group: Group
@@ -67,24 +68,24 @@ class Verdict:
 
 @dataclass(slots=True)
 class VerdictCache:
-    """Findings by gang, and their inputs. One per leader; started over in every cycle."""
+    """Verdicts by gang, and their inputs. One per leader; `begin` is called in every cycle."""
 
     _inputs: tuple[object, ...] = ()
     _queues: Mapping[QueueName, Queue] = field(default_factory=dict)
     _findings: dict[GangUid, Verdict] = field(default_factory=dict)
     _claims: Mapping[str, Claim] = field(default_factory=dict)
     _named: dict[str, set[GangUid]] = field(default_factory=dict)
-    """The gangs of which a finding is kept whose pods name a claim, by the claim's `namespace/name`."""
+    """By claim, `namespace/name`, the gangs with a kept verdict whose pods name it."""
     _shortages: dict[Hashable, Hold | None] = field(default_factory=dict)
     _said: dict[Hashable, Hold | None] = field(default_factory=dict)
-    """What queues may not take now, and what was said of that before."""
+    """The shortages of queues in this cycle, and the last ones of earlier cycles, to keep equal objects."""
     cleared: int = 0
-    """Grows when the inputs that all share have changed."""
+    """Grows when the shared inputs have changed."""
     lines: QueueCache = field(default_factory=QueueCache)
-    """The queues of which all findings may still stand."""
+    """The queues whose verdicts may all still stand."""
 
     def begin(self, snapshot: Snapshot, queues: Mapping[QueueName, Queue], *inputs: object) -> None:
-        """Start a cycle: forget what rested on something that changed. queues: all that have a place in the tree."""
+        """Start a cycle: drop verdicts whose inputs have changed. queues: all that are placed in the tree."""
         now = (snapshot.meters, snapshot.classes, snapshot.templates, snapshot.malformed, *inputs)
         same = len(now) == len(self._inputs) and all(map(_same, now, self._inputs))
         if not same or any(
@@ -105,12 +106,12 @@ class VerdictCache:
         self.recount()
 
     def recount(self) -> None:
-        """Note that queues use more or less than before."""
+        """Compute shortages again, since the usage of queues has changed."""
         self._said |= self._shortages
         self._shortages.clear()
 
     def lookup(self, group: Group, ahead: str, shortage_of: ShortageOf) -> Verdict | None:
-        """Return what still stands of a gang. ahead: the gang that waits ahead of it in a strict queue."""
+        """Return the verdict that still stands for a gang. ahead: the gang that blocks it in a strict queue."""
         found = self._findings.get(group.uid)
         if found is None or found.group is not group:
             return None
@@ -126,7 +127,7 @@ class VerdictCache:
         return found if shortage is None else None
 
     def keep(self, finding: Verdict) -> None:
-        """Remember what was found, if it may stand."""
+        """Keep a verdict if it is of a kind that may stand; else drop an earlier one."""
         uid = finding.group.uid
         if not finding.is_kept:
             self._findings.pop(uid, None)
@@ -136,17 +137,17 @@ class VerdictCache:
             self._named.setdefault(key, set()).add(uid)
 
     def keep_only(self, groups: Sequence[Group]) -> None:
-        """Forget gangs that are not there any more, once they are many."""
+        """Drop the verdicts of gangs that no longer exist, once there are many."""
         if len(self._findings) > 2 * len(groups):
             alive = {group.uid for group in groups}
             self._findings = {uid: found for uid, found in self._findings.items() if uid in alive}
 
     def is_kept(self, finding: Verdict) -> bool:
-        """Return whether a finding is remembered."""
+        """Return whether this verdict is kept."""
         return self._findings.get(finding.group.uid) is finding
 
     def inputs(self, findings: Iterable[Verdict]) -> list[Ground]:
-        """Return what the findings of one queue rest on, beside the gangs and what all share, each once."""
+        """Return the inputs of one queue's verdicts, beside the gangs and the shared inputs, each once."""
         found: dict[Hashable, Ground] = {}
         for one in findings:
             if one.by in {PROOF, QUOTA, RESERVED}:
@@ -157,11 +158,11 @@ class VerdictCache:
         return list(found.values())
 
     def stands(self, queue: QueueName, ground: Ground, shortage_of: ShortageOf) -> bool:
-        """Return whether a queue still may take a charge, or lacks just the same."""
+        """Return whether a queue's shortage for the charge is unchanged."""
         return self._shortage(queue, ground.needed, shortage_of) == ground.shortage
 
     def _shortage(self, queue: QueueName, needed: Charge, shortage_of: ShortageOf) -> Hold | None:
-        """Return why a queue may not take a charge; the same object as before where nothing else is to be said."""
+        """Return why a queue may not take a charge; the same object as before if it is equal."""
         key = queue, tuple(sorted(needed.items()))
         if key not in self._shortages:
             found, before = shortage_of(queue, needed), self._said.get(key)
@@ -174,7 +175,7 @@ def _same(left: object, right: object) -> bool:
 
 
 def _asked(queue: Queue | None) -> Queue | None:
-    """Return what a queue asks for: its status is Muster's own."""
+    """Return a queue without what Muster's own status writes change: of the metadata, name and deletion stay."""
     return None if queue is None else replace(queue, meta=Meta(name=queue.name, deleted=queue.meta.deleted))
 
 

@@ -1,3 +1,3 @@
-"""Admits or holds one gang, by a chain of checks."""
+"""The chain of checks that decides about one gang."""
 
 __all__ = ["budget", "chain", "completeness", "demand", "elastic", "faults", "replacement_slots", "runtime"]

@@ -1,6 +1,6 @@
-"""What a gang draws from the budgets of its queues, and the shortage that holds it.
+"""The budget check of a gang: what it draws from the budgets of its queues, and the shortage that holds it.
 
-A gang draws for as long as it declares to run: `spec.runtime` of a Gang that a user wrote, else the longest
+A gang draws for its declared run time: `spec.runtime` of a Gang that a user wrote, else the longest
 `muster.dev/runtime` of its pods.
 """
 
@@ -21,7 +21,7 @@ from admission.workloads.kinds import labels
 
 
 def runtime_of(group: Group) -> timedelta | None:
-    """Return how long a gang says that it runs; None when it does not."""
+    """Return the declared run time of a gang; None if it declares none."""
     record = group.record
     if record is not None and record.written_by_user and record.runtime is not None:
         return record.runtime
@@ -29,7 +29,7 @@ def runtime_of(group: Group) -> timedelta | None:
 
 
 def runtimes(groups: Iterable[Group]) -> dict[GangUid, timedelta]:
-    """Return the runtimes of the gangs that state one."""
+    """Return the run times of the gangs that declare one."""
     return {group.uid: stated for group in groups if (stated := runtime_of(group)) is not None}
 
 
@@ -39,23 +39,23 @@ def may_run_out(tree: Tree, queue: QueueName) -> bool:
 
 
 def shortage(balances: Balances | None, group: Group, charge: Charge) -> BudgetShortage | None:
-    """Return the budget that cannot pay for a gang as long as it may run. balances: None where nobody knows them."""
+    """Return the shortage of a budget that cannot pay for a gang's run time. balances: None if they are unknown."""
     return None if balances is None else balances.shortage(group.queue, charge, runtime_of(group))
 
 
 def warnings(balances: Balances | None, group: Group, charge: Charge) -> tuple[str, ...]:
-    """Return what a gang lacks in budgets that only warn."""
+    """Return the messages of a gang's shortages in budgets that only warn."""
     found = balances.warnings(group.queue, charge, runtime_of(group)) if balances is not None else ()
     return tuple(one.message for one in found)
 
 
 def hold(shortage: BudgetShortage) -> Hold:
-    """Return why a gang waits that a budget cannot pay for."""
+    """Return the hold of a gang that a budget cannot pay for."""
     return Hold(HoldReason.BUDGET_EXHAUSTED, shortage.message, shortage.details)
 
 
 def tells_the_same(before: object, now: object) -> bool:
-    """Return whether two outcomes are holds for want of the same budget, which differ in numbers at most."""
+    """Return whether two outcomes are holds by the same budget, which differ at most in numbers."""
     holds = [one for one in (before, now) if isinstance(one, Hold) and one.reason is HoldReason.BUDGET_EXHAUSTED]
     return len(holds) == len((before, now)) and len({_budget_in(hold) for hold in holds}) == 1
 
@@ -65,12 +65,12 @@ def _budget_in(hold: Hold) -> tuple[str, ...]:
 
 
 def draws_on(tree: Tree, share: Share, queue: QueueName, charge: Charge) -> bool:
-    """Return whether a gang of a queue is paid from a shared budget."""
+    """Return whether a shared budget pays for a gang of a queue."""
     return bool(charge.get(MeterName(share.meter))) and share.queue in tree.path(queue)
 
 
 def uses(tree: Tree, balances: Balances) -> Mapping[QueueName, tuple[BudgetUse, ...]]:
-    """Return how the budgets stand, for the status of their queues; without windows that are not open."""
+    """Return the use of budgets for the status of their queues, without windows that are not open."""
     return {name: tuple(map(_use, balances.of_queue(name))) for name, queue in tree.queues.items() if queue.budgets}
 
 
@@ -91,7 +91,7 @@ def _use(balance: Balance) -> BudgetUse:
 
 
 def _stated(pod: Pod) -> timedelta | None:
-    """Return `muster.dev/runtime`; None when it is absent or no duration (the webhook has refused that)."""
+    """Return `muster.dev/runtime`; None if it is absent or no duration, which the webhook refuses."""
     text = labels.setting(pod, names.RUNTIME)
     try:
         return durations.parse_positive(text) if text else None

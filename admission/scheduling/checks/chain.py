@@ -1,6 +1,6 @@
-"""May this gang start now? An ordered chain of checks, then the plan; the list below documents the policy.
+"""The decision whether a gang may start now: an ordered chain of checks, then the plan.
 
-`cycle` asks it for all gangs of a cycle. Nothing is written here.
+`CHECKS` documents the policy. `cycle` calls `decide` for all gangs of a cycle. Nothing is written here.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,10 +50,10 @@ from admission.workloads.gangs import Group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a cycle decides by. backoffs: of the gangs that have been evicted. now: by the books.
+    """The inputs that all decisions of a cycle share. backoffs: of evicted gangs. now: the ledger's time.
 
-    clock: what the clock says, where it is behind the books; back-offs end by it.
-    profile: which kube-scheduler to decide like; None where it is one that nothing is predicted for.
+    clock: the system clock, if it is behind the ledger's time; back-offs end by it. profile: the kube-scheduler to
+    predict; None if its choice of devices cannot be predicted.
     """
 
     snapshot: Snapshot
@@ -66,37 +66,37 @@ class Rules:
     steps: int
     profile: SchedulerProfile | None = field(default_factory=SchedulerProfile)
     plans: PlanCache = field(default_factory=PlanCache)
-    """The planner's holds of earlier cycles that may still hold."""
+    """The planner's answers of earlier cycles that may still hold."""
     rest: VerdictCache = field(default_factory=VerdictCache)
-    """What was found of gangs in earlier cycles, if it still holds."""
+    """The verdicts of earlier cycles that may still hold."""
     sharing: fair_share.Rules = field(default_factory=lambda: fair_share.Rules(weights={}, half_lives={}, wanted={}))
     history: fair_share.UsageHistory | None = None
-    """What queues have used before, for fair shares."""
+    """The past usage of queues, for fair shares."""
     balances: Balances | None = None
-    """How the budgets stand, told of every grant. None where nobody knows; the caller then grants nothing."""
+    """The balances of budgets, charged with every grant. None if they are unknown; the caller then grants nothing."""
     most_grants: int = 64
-    """Gangs granted before the cycle commits; those behind them are looked at in the next one."""
+    """The most grants of a cycle; the gangs behind them are decided in the next one."""
     beyond: Hold | None = None
-    """What holds those behind them, where nothing is going to be committed."""
+    """The hold for the gangs behind them, if nothing will be committed; else None."""
     protection: Protections = NOTHING
-    """Which drivers' devices are Muster's alone to give."""
+    """The drivers whose devices only Muster allocates."""
     unready: Mapping[GangUid, Hold] = field(default_factory=dict)
-    """What holds gangs whose claims are still being freed."""
+    """The holds of gangs whose claims are still being deallocated."""
     first_in_next: frozenset[GangUid] = frozenset()
-    """Those of them that the next cycle plans again; nobody behind them is planned before."""
+    """Those of `unready` that the next cycle plans again; no gang behind them is planned before."""
     unfit: Mapping[GangUid, Hold | Denial] = field(default_factory=dict)
-    """What holds workloads whose pods cannot be told from their templates."""
+    """The holds of workloads whose pods cannot be derived from their templates."""
     defects: list[Defect] = field(default_factory=list)
-    """Gets what Muster fails of."""
+    """Receives unexpected exceptions."""
     vacant: Vacancies = field(default_factory=dict)
-    """Places that pods have left of gangs that run."""
+    """The nodes that pods of running gangs have left."""
     mute: bool = False
-    """Whether nobody asks why the planner holds a gang."""
+    """Whether the planner's explanations are not needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What one gang is decided on: the rules, and how the state and the queues stand after those granted before it."""
+    """The inputs of the decision about one gang: the rules, and cluster state and usage after earlier grants."""
 
     rules: Rules
     group: Group
@@ -104,19 +104,19 @@ class Inputs:
     cluster: ClusterState
     queue_usage: QueueUsage
     blocked_by: str = ""
-    """The gang ahead of it in a strict queue, when that one waits."""
+    """The gang ahead of it in a strict queue that is held; empty if there is none."""
     demands: tuple[PodDemand, ...] = ()
     needed: Charge = field(default_factory=dict)
-    """The least that the gang can cost."""
+    """A lower bound on the gang's charge."""
     known: "Known | None" = None
-    """What was found of the gang before on the same rules, where the caller has kept it."""
+    """Results for the gang under the same rules, if the caller has kept them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What stays so as long as neither a gang nor the rules change, of one that waits for quota, budget or devices.
+    """Results that hold while neither the gang nor the rules change, for a gang held for quota, budget or devices.
 
-    No check but those of quotas and budgets objects to it.
+    So all checks but those of quotas and budgets pass, and need not be repeated.
     """
 
     group: Group
@@ -127,9 +127,9 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """A gang may start. claims: all that each pod uses, also those that are shared or were allocated before.
+    """A gang may start. claims: by pod, all claims it uses, shared and earlier allocated ones included.
 
-    chosen: who picks the devices. warnings: what it lacks in budgets that only warn.
+    chosen: the placement mode and its reason. warnings: shortages of budgets that only warn.
     """
 
     plan: Plan
@@ -143,9 +143,9 @@ Outcome = Grant | Hold | Denial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What was decided of one gang. position: its place among those waiting in its queue, from 1.
+    """The decision about one gang. position: its place among the pending gangs of its queue, from 1.
 
-    needed: what it would be charged at least, for the queue's pending amounts.
+    needed: a lower bound on its charge, for the queue's pending amounts.
     """
 
     group: Group
@@ -154,15 +154,15 @@ class Decision:
     needed: Charge = field(default_factory=dict)
 
     def says_the_same(self, other: "Decision") -> bool:
-        """Return whether it is about the same, and nothing else."""
+        """Return whether both decisions are equal, by identity of gang and outcome."""
         same = self.group is other.group and self.outcome is other.outcome and self.position == other.position
         return same and self.needed == other.needed
 
 
 def decide(inputs: Inputs) -> Verdict:
-    """Return the first objection of the chain, or else the plan, and what the gang would be charged at least.
+    """Return the first objection of the chain, else the plan, with a lower bound on the charge.
 
-    A gang that Muster fails of waits, and is told of in the defects of the rules.
+    If an unexpected exception is raised, the gang is held, and the exception is added to the defects of the rules.
     """
     defects = inputs.rules.defects
     found = faults.spared(During.PLANNING, inputs.group.key, lambda: _decided(inputs), defects)
@@ -170,7 +170,7 @@ def decide(inputs: Inputs) -> Verdict:
 
 
 def _decided(inputs: Inputs) -> Verdict:
-    """Decide about all that wait of a gang, or about as many as may start; those made again go where others were."""
+    """Decide about all pending pods of a gang, or as many as may start; replacements go to the nodes of lost pods."""
     rules, group = inputs.rules, inputs.group
 
     def judged(part: Group) -> Verdict:
@@ -188,7 +188,7 @@ def _judged(inputs: Inputs) -> Verdict:
 
 
 def asked(inputs: Inputs) -> Inputs:
-    """Return the same with what the pods of the gang ask for, and the least that this can cost."""
+    """Return the inputs with the demands of the gang's pods and a lower bound on its charge."""
     if inputs.known is not None:
         return replace(inputs, demands=inputs.known.demands, needed=inputs.known.needed)
     demands = demand.demands(inputs.group, inputs.rules.snapshot)
@@ -197,14 +197,14 @@ def asked(inputs: Inputs) -> Inputs:
 
 
 def is_whole(group: Group) -> bool:
-    """Return whether all pods that wait start together, or none."""
+    """Return whether all pending pods start together or none does."""
     return elastic.least(group) >= len(group.waiting)
 
 
 def capacity_bound(inputs: Inputs) -> CapacityBound | None:
-    """Return what tells by counting that there is no plan, in this state and in those like it; None if nothing does.
+    """Return the proof by counting that there is no plan, to be repeated in other states; None if there can be none.
 
-    inputs: `asked` already, of a gang that is whole.
+    inputs: with demands (`asked`), of a gang whose pods start together (`is_whole`).
     """
     rules, wanted = inputs.rules, mode.asked(inputs.group.record, inputs.queue)
     planner = Planner(selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection)
@@ -213,9 +213,9 @@ def capacity_bound(inputs: Inputs) -> CapacityBound | None:
 
 
 def is_short(inputs: Inputs, excluding: QueueUsage) -> bool:
-    """Return whether nothing holds a gang but that quota is too short beside something, and would suffice without it.
+    """Return whether a gang is held only since its quota does not fit `excluding`, while it fits otherwise.
 
-    inputs: `asked` already. Nothing is said of gangs that may start with fewer pods.
+    inputs: with demands (`asked`). False for gangs that may start with fewer pods.
     """
     name, needed = inputs.queue.name, inputs.needed
     if not is_whole(inputs.group) or excluding.fits(name, needed) or not inputs.queue_usage.fits(name, needed):
@@ -224,7 +224,7 @@ def is_short(inputs: Inputs, excluding: QueueUsage) -> bool:
 
 
 def first_failure(inputs: Inputs) -> Verdict | None:
-    """Return the first objection of the chain; None where only the plan is left to be made."""
+    """Return the first objection of the chain; None if all checks pass."""
     checks = CHECKS if inputs.known is None else AFFORDABILITY
     objections = ((check.__name__, check(inputs)) for check in checks)
     found = next(((by, objection) for by, objection in objections if objection is not None), None)
@@ -232,7 +232,7 @@ def first_failure(inputs: Inputs) -> Verdict | None:
 
 
 def queue_is_active(inputs: Inputs) -> Hold | None:
-    """Hold the gang while its queue's place in the tree is wrong."""
+    """Hold the gang while its queue is inactive."""
     problem = inputs.rules.tree.problems.get(inputs.queue.name)
     if problem is None:
         return None
@@ -250,12 +250,12 @@ def queue_is_not_stopped(inputs: Inputs) -> Hold | None:
 
 
 def workload_yields_pods(inputs: Inputs) -> Hold | Denial | None:
-    """Hold a gang that stands for a workload of which nobody can say what pods it would make."""
+    """Hold a gang for a suspended workload whose pods cannot be derived from its templates."""
     return inputs.rules.unfit.get(inputs.group.uid)
 
 
 def pods_replaced_expected(inputs: Inputs) -> Hold | None:
-    """Hold pods for which places are kept that were promised to their workload, until all of them are there."""
+    """Hold the pods of a resumed workload, whose nodes were granted to it before, until all of them exist."""
     kept = len(pod_replacement.expected(inputs.group))
     if not kept:
         return None
@@ -267,7 +267,7 @@ def pods_replaced_expected(inputs: Inputs) -> Hold | None:
 
 
 def name_is_its_own(inputs: Inputs) -> Denial | None:
-    """Refuse pods of several controllers under the name of one gang, where they are more than it has."""
+    """Refuse pods of several controllers under the name of one gang if they exceed its size."""
     return name_conflicts.denial(inputs.group, inputs.rules.snapshot)
 
 
@@ -282,7 +282,7 @@ def pods_agree(inputs: Inputs) -> Denial | None:
 
 
 def earlier_life_is_over(inputs: Inputs) -> Hold | None:
-    """Hold a gang whose name or workload still has something open in another queue, from before."""
+    """Hold a gang while an earlier gang of its name or workload still holds devices in another queue."""
     placement = inputs.group.placement
     if placement is None or placement.queue == inputs.queue.name:
         return None
@@ -291,26 +291,26 @@ def earlier_life_is_over(inputs: Inputs) -> Hold | None:
 
 
 def claims_are_free(inputs: Inputs) -> Hold | None:
-    """Hold a gang that was just taken back, until what it had is seen to be free."""
+    """Hold a gang whose grant was just taken back until its claims are observed as deallocated."""
     return inputs.rules.unready.get(inputs.group.uid)
 
 
 def claims_exist(inputs: Inputs) -> Hold | None:
-    """Hold the gang until every claim of its pods is there, its own to use, and not about to go."""
+    """Hold the gang until every claim of its pods exists, may be used by them, and is not being deleted."""
     return claim_readiness.hold(inputs.group, inputs.rules.snapshot)
 
 
 def backoff_is_over(inputs: Inputs) -> Hold | None:
-    """Hold a gang that was evicted until its next try, and for good after its last."""
+    """Hold an evicted gang until its next try, and for good after its last one."""
     rules = inputs.rules
     backoff = rules.backoffs.get(inputs.group.uid)
     return None if backoff is None else requeue_backoff.hold(backoff, inputs.queue, rules.clock or rules.now)
 
 
 def meters_are_known(inputs: Inputs) -> Hold | None:
-    """Hold a gang that needs devices while a quota or budget that binds it is of a meter that does not exist.
+    """Hold a gang that needs devices while a quota or budget of its queues is of a Meter that does not exist.
 
-    Nobody can say what it would be charged. It is so as well when a Meter is removed while it is charged.
+    Its charge cannot be computed. A Meter may also be deleted while it is in use.
     """
     snapshot, tree = inputs.rules.snapshot, inputs.rules.tree
     named = [(meter, name) for name in tree.path(inputs.queue.name) for meter in tree.queues[name].meters]
@@ -341,7 +341,7 @@ def classes_are_metered(inputs: Inputs) -> Denial | None:
 
 
 def scheduler_is_known(inputs: Inputs) -> Hold | None:
-    """Hold a gang that needs devices where kube-scheduler gives them in random order: no plan would be a promise."""
+    """Hold a gang that needs devices if kube-scheduler picks them in random order, so that no plan is reliable."""
     claims = demand.new_claims(inputs.demands)
     if inputs.rules.profile is not None or not claims:
         return None
@@ -353,7 +353,7 @@ def scheduler_is_known(inputs: Inputs) -> Hold | None:
 
 
 def order_is_kept(inputs: Inputs) -> Hold | None:
-    """Hold the gang behind an earlier one that waits, in a strict queue."""
+    """Hold the gang behind an earlier one that is held, in a strict queue."""
     if not inputs.blocked_by:
         return None
     message = f"queue {inputs.queue.name} is StrictFIFO and {inputs.blocked_by} is ahead of it"
@@ -361,13 +361,13 @@ def order_is_kept(inputs: Inputs) -> Hold | None:
 
 
 def quota_may_suffice(inputs: Inputs) -> Hold | None:
-    """Hold the gang when even the least that it can cost is over its quota; the plan then checks its real charge."""
+    """Hold the gang if even the lower bound on its charge exceeds its quota; the plan checks its real charge."""
     shortage = _shortage(inputs, inputs.needed)
     return None if shortage is None else Hold(HoldReason.QUOTA_EXCEEDED, shortage.message, shortage.details)
 
 
 def budget_may_suffice(inputs: Inputs) -> Hold | None:
-    """Hold the gang when a budget cannot pay even for the least that it can cost, for as long as it may run."""
+    """Hold the gang if a budget cannot pay even the lower bound on its charge for its declared run time."""
     shortage = budget.shortage(inputs.rules.balances, inputs.group, inputs.needed)
     return None if shortage is None else budget.hold(shortage)
 
@@ -392,7 +392,7 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
     order_is_kept,
     *AFFORDABILITY,
 )
-"""Cheap before expensive, and what its owner can fix before what only time fixes."""
+"""In order: cheap checks before expensive ones, and what the owner can fix before what only time can."""
 
 
 def _planned(inputs: Inputs) -> Verdict:
@@ -418,14 +418,14 @@ def _planned(inputs: Inputs) -> Verdict:
         return Verdict(group=group, outcome=equivalent.hold(answer), by=PROOF, equivalent=equivalent, proof=proof)
     if equivalent is not None and isinstance(answer, Hold):
         answer = equivalent.hold(answer)
-    # What a budget cannot pay for now it may pay for later, though nothing else changes: time alone is enough.
+    # A hold for a budget is not kept: with time alone the budget may pay for the gang.
     if isinstance(answer, Hold) and not unpaid:
         rules.plans.keep(group.uid, question, answer)
     return Verdict(group=group, outcome=answer)
 
 
 def _equivalent(inputs: Inputs, wanted: PlacementMode, topology: Topology | None) -> GangEquivalence | None:
-    """Return the gang's question in general names, if it can be asked so."""
+    """Return the gang's question in numbered names; None if it depends on particular objects."""
     known = inputs.known.equivalent if inputs.known is not None else None
     if known is not None and known.is_fresh(inputs.cluster):
         return known
@@ -439,9 +439,9 @@ def _proposed(
     equivalent: GangEquivalence | None,
     unpaid: dict[str, BudgetShortage],
 ) -> Grant | Hold:
-    """Ask the planner, in general names where that will do; a hold is then told in these.
+    """Return the planner's answer; if `equivalent` is given, a hold is in numbered names.
 
-    unpaid: gets what alternatives were passed over for, by the sentence that says so.
+    unpaid: receives, by message, the budget shortages for which alternatives were rejected.
     """
     rules = inputs.rules
 

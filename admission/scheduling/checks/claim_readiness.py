@@ -1,7 +1,7 @@
-"""Whether the claims of a gang can be planned: they exist, belong to its pods, and are not being deleted.
+"""The readiness of a gang's claims for a plan: they exist, belong to its pods, and are not being deleted.
 
-Checked in every cycle from what the pods name, since a claim may be deleted while its gang waits. A template that is
-changed or recreated does not affect claims that were made from it; Kubernetes does not make them again.
+Checked in every cycle from what the pods name, since a claim may be deleted while its gang waits. Changing or
+recreating a template does not affect claims created from it; Kubernetes does not create them again.
 """
 
 from admission.api.kubernetes.claims import Claim
@@ -13,7 +13,7 @@ from admission.workloads.gangs import Group
 
 
 def hold(group: Group, snapshot: Snapshot) -> Hold | None:
-    """Return why the gang waits for the first of its claims that cannot be planned; None where all of them can."""
+    """Hold the gang for the first of its claims that cannot be planned; None if all of them can."""
     for pod in group.waiting:
         for named in pod.claims:
             said = _problem(pod, named, group, snapshot)
@@ -67,5 +67,5 @@ def _ending(claim: Claim, named: PodClaim) -> str:
 
 
 def _pod_of(claim: Claim) -> Owner | None:
-    """Return the pod that a claim was made for and goes with."""
+    """Return the pod that owns a claim, with which it is deleted."""
     return next((owner for owner in claim.meta.owners if owner.kind == "Pod"), None)

@@ -1,7 +1,7 @@
-"""Whether all pods of a gang exist, and agree about it.
+"""The completeness of a gang: all of its pods exist, and agree about queue, size and topology.
 
-An incomplete gang waits for ever: that it will never be complete cannot be known. Its hold says what is missing and
-where its size is declared.
+An incomplete gang waits for ever, since it cannot be known that it will never be complete. Its hold names what is
+missing and where its size is declared.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ from admission.workloads.kinds import labels
 def hold(group: Group, snapshot: Snapshot, start_timeout: timedelta) -> Hold | None:
     """Hold a gang that has not started until all of its pods exist; late pods of a started one join it.
 
-    start_timeout: how long their controller may take to make them, before people are told that they are overdue.
+    start_timeout: how long their controller may take to create them, until they are reported as overdue.
     """
     have, size, wanted = len(group.waiting), group.identity.needed, group.still_needed
     if group.started or (have >= wanted and size != UNKNOWN_SIZE):
@@ -44,7 +44,7 @@ def hold(group: Group, snapshot: Snapshot, start_timeout: timedelta) -> Hold | N
 
 
 def denial(group: Group) -> Denial | None:
-    """Refuse a gang whose pods name different queues, say different sizes, or ask to be together in different ways."""
+    """Refuse a gang whose pods name different queues, sizes or topologies."""
     queues = sorted({pod.queue for pod in group.pods})
     if len(queues) > 1:
         message = f"its pods name the queues {', '.join(queues)}; give all of them the same label {names.QUEUE}"
@@ -53,7 +53,7 @@ def denial(group: Group) -> Denial | None:
 
 
 def _name(group: Group) -> Denial | None:
-    """Refuse a gang that its author has named like that of a workload: there is one Gang object for both."""
+    """Refuse a gang with the name of a workload's gang: both would have the same Gang object."""
     record = group.record
     if group.identity.workload is not None or record is None or record.written_by_user or record.workload is None:
         return None
@@ -65,7 +65,7 @@ def _name(group: Group) -> Denial | None:
 
 
 def _groupings(group: Group) -> Denial | None:
-    """Refuse a group of another system of which the pods say different sizes."""
+    """Refuse a group of another system whose pods declare different sizes."""
     grouping = group.identity.grouping
     if grouping is None:
         return None
@@ -80,11 +80,11 @@ def _groupings(group: Group) -> Denial | None:
 def _sizes(group: Group) -> Denial | None:
     if group.record is not None and group.record.written_by_user:
         return None
-    return _said_alike(group, names.GANG_SIZE, "sizes") or _said_alike(group, names.GANG_MIN, "least sizes")
+    return _consistent(group, names.GANG_SIZE, "sizes") or _consistent(group, names.GANG_MIN, "least sizes")
 
 
-def _said_alike(group: Group, key: str, what: str) -> Denial | None:
-    """Refuse pods that say different numbers under a key, or no numbers."""
+def _consistent(group: Group, key: str, what: str) -> Denial | None:
+    """Refuse pods with different numbers under a key, or with something that is no number."""
     for pod in group.pods:
         said = labels.setting(pod, key)
         if said and not gang_key.size_in(said):
@@ -104,7 +104,7 @@ def _time(moment: datetime) -> str:
 
 
 SHOWN = 40
-"""Characters of a text that somebody has written where a number belongs."""
+"""The most characters shown of a text that should be a number."""
 
 
 def _unknown(group: Group, snapshot: Snapshot) -> str:
@@ -126,7 +126,7 @@ def _unknown(group: Group, snapshot: Snapshot) -> str:
 
 
 def _where(group: Group) -> str:
-    """Return which field of which object says how many pods the gang has; nothing for a pod of its own."""
+    """Return which field of which object declares the gang's size; empty for a single pod."""
     identity, record = group.identity, group.record
     if identity.said:
         return identity.said if identity.needed > 1 else ""
@@ -140,10 +140,10 @@ def _where(group: Group) -> str:
 
 
 def entered(group: Group, snapshot: Snapshot) -> Queue | Hold | Denial:
-    """Return the gang's queue, if it is there and open to the namespace of every pod that waits.
+    """Return the gang's queue if it exists and is open to the namespace of every pending pod.
 
-    The webhook has asked that as well, but namespaces are labelled again, queues are changed, and a pod that names a
-    queue elsewhere is admitted while Muster is down.
+    The webhook checks that as well, but labels of namespaces and queues may change, and while Muster is down a pod is
+    admitted with any queue.
     """
     queue = snapshot.queues.get(group.queue)
     if queue is None:
@@ -154,7 +154,7 @@ def entered(group: Group, snapshot: Snapshot) -> Queue | Hold | Denial:
 
 
 def _no_queue(queue: QueueName, snapshot: Snapshot) -> Hold:
-    """Return what holds the gangs of a queue that is not there, or cannot be read."""
+    """Return the hold for gangs of a queue that does not exist or cannot be read."""
     malformed = snapshot.malformed.get(("Queue", queue))
     if malformed is not None:
         return Hold(HoldReason.QUEUE_INACTIVE, str(malformed), {"queue": queue})

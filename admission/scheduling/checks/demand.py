@@ -1,4 +1,4 @@
-"""What the waiting pods of a gang ask for, and the least that this can cost."""
+"""The demands of a gang's pending pods, and a lower bound on their charge."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
@@ -16,7 +16,7 @@ from admission.workloads.gangs import Group
 
 
 def demands(group: Group, snapshot: Snapshot) -> tuple[PodDemand, ...]:
-    """Return what the waiting pods ask for; claims that are not made yet are left out, `claims_exist` objects."""
+    """Return the demands of the pending pods. Claims that do not exist yet are left out: `claims_exist` holds these."""
     found = []
     for pod in group.waiting:
         wanted = (pod.claim_name(claim) for claim in pod.claims)
@@ -35,9 +35,9 @@ def new_claims(pods: Iterable[PodDemand]) -> list[Claim]:
 
 
 def at_least(pods: Sequence[PodDemand], meters: Meters, nodes: Collection[Node]) -> Charge:
-    """Return the least that a gang can cost: each claim once, those already allocated not at all.
+    """Return a lower bound on a gang's charge: each claim once, those already allocated not at all.
 
-    Extended resources count as what they cost where they are cheaper, with device plugins or with devices.
+    Extended resources count with the cheaper of device plugins and DRA devices.
     """
     total: dict[MeterName, int] = {}
     named = (claim for claim in new_claims(pods) if not names.is_extended_claim(claim.meta.uid))
@@ -49,7 +49,7 @@ def at_least(pods: Sequence[PodDemand], meters: Meters, nodes: Collection[Node])
 
 
 def _at_least_extended(pods: Sequence[PodDemand], meters: Meters, nodes: Collection[Node]) -> Iterator[Charge]:
-    """Yield the least that each pod's extended resources can cost."""
+    """Yield lower bounds on the charge of each pod's extended resources."""
     plugged: dict[tuple[str, ...], bool] = {}
     for demand in pods:
         offered = demand.extended

@@ -1,4 +1,4 @@
-"""Gangs that may start with fewer than all of their pods: how many start now.
+"""Elastic gangs, which may start with fewer than all of their pods: how many start now.
 
 As many as fit, but at least the gang's minimum. Once those run, each of the others joins when it fits. The leader
 (Ray's head, the master of a training job) is among the first; the others come in the natural order of their names.
@@ -25,18 +25,19 @@ TOO_LARGE = frozenset(
         HoldReason.SEARCH_LIMIT,
     }
 )
-"""What fewer pods may not be held for."""
+"""The reasons of holds that fewer pods may avoid."""
 
 MOST_SORTS = 8
-"""Sorts of pods that are tried one after the other, where any of them may join."""
+"""The most sorts of pods that are tried one after the other for joining a running gang."""
 
 Decide = Callable[[Group], Verdict]
 
 
 def largest(group: Group, decide: Decide) -> Verdict:
-    """Return what is found of as many of the pods that wait as may start together, or of the fewest that might.
+    """Return the verdict for the most pending pods that may start together, else for the fewest.
 
-    What holds these holds more of them as well, so it stands for the whole gang as long as it stands.
+    What holds the fewest pods holds more of them as well, so their verdict stands for the whole gang. The bisection for
+    the most pods relies on the same.
     """
     found = decide(group)
     fewest, most = least(group), len(group.waiting)
@@ -53,32 +54,32 @@ def largest(group: Group, decide: Decide) -> Verdict:
 
 
 def least(group: Group) -> int:
-    """Return how many of the pods that wait have to start together."""
+    """Return how many of the pending pods have to start together."""
     return 1 if group.started else group.still_needed
 
 
 def blocks(group: Group, queue: Queue) -> bool:
-    """Whether others wait behind a gang that is held: in a strict queue, unless as many as it needs have a place."""
+    """Return whether a held gang blocks those behind it: in a strict queue, unless its minimum runs already."""
     return queue.strategy is QueueingStrategy.STRICT_FIFO and not group.runs
 
 
 def in_order(group: Group) -> list[Pod]:
-    """Return the pods that wait, those first that the others are of no use without."""
+    """Return the pending pods, leaders first."""
     return sorted(group.waiting, key=lambda pod: (not catalog.leads(pod), pod_groups.natural(pod.meta.name)))
 
 
 def is_too_large(found: Verdict) -> bool:
-    """Whether a gang is held for what fewer of its pods might not be."""
+    """Return whether a gang is held for a reason that fewer pods may avoid."""
     return isinstance(found.outcome, Hold) and found.outcome.reason in TOO_LARGE
 
 
 def is_granted(found: Verdict) -> bool:
-    """Whether pods may start."""
+    """Return whether the verdict is a grant."""
     return not isinstance(found.outcome, Hold | Denial)
 
 
 def _most(group: Group, waiting: Sequence[Pod], decide: Decide, best: Verdict) -> Verdict:
-    """Return the grant to the most pods that may start. best: the one to the fewest; all of them are too many."""
+    """Return the grant to the most pods, by bisection. best: the one to the fewest; all of them are too many."""
     fewest, most = least(group), len(waiting)
     while fewest + 1 < most:
         middle = (fewest + most) // 2
@@ -91,18 +92,18 @@ def _most(group: Group, waiting: Sequence[Pod], decide: Decide, best: Verdict) -
 
 
 def _any(group: Group, waiting: Sequence[Pod], decide: Decide, first: Verdict) -> Verdict:
-    """Return the grant to one pod of another sort than the first, which is held."""
+    """Return the grant to one pod of another sort than the first, else the verdict on the first."""
     for one in list(_sorts(waiting))[1:MOST_SORTS]:
         tried = decide(group.without([pod for pod in waiting if pod is not one]))
         if is_granted(tried):
             return tried
-        # What holds one sort says nothing of the others: it is not kept.
+        # The verdict on one sort does not hold for the others, so it is not kept.
         first.by = ""
     return first
 
 
 def _sorts(waiting: Sequence[Pod]) -> Iterator[Pod]:
-    """Yield the first pod of every sort: of those that ask for the same."""
+    """Yield the first pod of every sort: pods of a sort request the same."""
     known: set[Hashable] = set()
     for pod in waiting:
         sort = equivalence.asked_by(pod), tuple((one.claim, one.template) for one in pod.claims)

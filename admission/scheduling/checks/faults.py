@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class During(StrEnum):
-    """What was done with a gang when Muster failed of it; a label of a metric."""
+    """The step in which an unexpected exception was raised; a label of a metric."""
 
     PLANNING = "planning"
     FOLLOWING = "following"
@@ -21,7 +21,7 @@ class During(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """An exception that nobody expected, and the gang that was looked at, `namespace/name`."""
+    """An unexpected exception, and the gang that it was raised for, `namespace/name`."""
 
     during: During
     gang: str
@@ -29,21 +29,21 @@ class Defect:
 
     @property
     def text(self) -> str:
-        """Return the error in words."""
+        """Return type and message of the exception."""
         return f"{type(self.error).__name__}: {self.error}"
 
 
 def hold(defect: Defect) -> Hold:
-    """Return why the gang waits."""
+    """Return the hold of a gang with a defect."""
     message = f"Muster failed of it while {defect.during}: {defect.text}; please report this as a defect of Muster"
     return Hold(HoldReason.INTERNAL_ERROR, message, {"during": str(defect.during)})
 
 
 def spared(during: During, gang: str, compute: Callable[[], T], found: MutableSequence[Defect]) -> T | None:
-    """Return what is computed for one gang; None where that fails, with the defect among those that were found.
+    """Return what is computed for one gang; None if it raises, with the defect added to `found`.
 
-    For what is only computed. What a database or an API server answers is not caught here, nor a lack of memory: that
-    is no gang's fault, and ends the leader's term.
+    For pure computations only: errors of the database or API server must not be caught here. MemoryError is not caught
+    either: no gang causes it, and it ends the leader's term.
     """
     try:
         return compute()

@@ -1,7 +1,7 @@
-"""Places that pods of a running gang have left: their replacements go there if they can.
+"""The slots that pods of a running gang have left: replacements go to the same nodes if they can.
 
-A replacement may find there what was loaded or written before. The places are not kept free, and a leader knows only
-those that it has seen being left.
+A replacement may find data there that was loaded or written before. The nodes are not reserved, and a leader knows only
+slots that were left in its term.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -18,22 +18,22 @@ from admission.scheduling.checks.elastic import Decide
 from admission.workloads.gangs import Group
 
 MOST = 64
-"""Places of one gang that are remembered, the latest."""
+"""The most slots kept per gang; the latest are kept."""
 
 
 class ReplacementSlot(NamedTuple):
-    """A place that a pod has left. pod: `namespace/name`."""
+    """A node that a pod has left. pod: `namespace/name`."""
 
     pod: str
     node: NodeName
 
 
 Vacancies = Mapping[GangUid, tuple[ReplacementSlot, ...]]
-"""By gang, in the order in which they were left."""
+"""The vacant slots by gang, in the order in which they were left."""
 
 
 def after(known: Vacancies, placements: Mapping[GangUid, Placement], entries: Iterable[Entry]) -> Vacancies:
-    """Return what is vacant after some entries were made. placements: those before them."""
+    """Return the vacant slots after these ledger entries. placements: those before the entries."""
     found = {uid: places for uid, places in known.items() if uid in placements}
     for entry in entries:
         placement = placements.get(entry.gang_uid)
@@ -47,7 +47,7 @@ def after(known: Vacancies, placements: Mapping[GangUid, Placement], entries: It
 
 
 def taken(places: Sequence[ReplacementSlot], pods: Iterable[Pod]) -> tuple[ReplacementSlot, ...]:
-    """Return what is still vacant when some pods were admitted, wherever they went."""
+    """Return the slots that are still vacant after these pods were admitted, whichever nodes they went to."""
     removed = _by_pod(pods, places).values()
     return tuple(place for place in places if place not in removed)
 
@@ -55,9 +55,9 @@ def taken(places: Sequence[ReplacementSlot], pods: Iterable[Pod]) -> tuple[Repla
 def reassigned(
     found: Verdict, places: Sequence[ReplacementSlot], nodes: Container[NodeName], decide: Decide
 ) -> Verdict:
-    """Return the grant that has pods go where those before them were, if there is one.
+    """Return the grant in which replacements go to the nodes of the pods that they replace, if there is one.
 
-    found: what was found of a gang. Only if pods of it may start at all does it matter where. nodes: those there are.
+    found: the verdict on the gang; returned unchanged if it is no grant. nodes: all existing ones.
     """
     group, places = found.group, [place for place in places if place.node in nodes]
     if not places or not group.started or not elastic.is_granted(found):
@@ -75,7 +75,7 @@ def reassigned(
 
 
 def _by_pod(pods: Iterable[Pod], places: Sequence[ReplacementSlot]) -> dict[Uid, ReplacementSlot]:
-    """Return the place of each pod that comes in place of another: of the same name, or else of one alike."""
+    """Return the slot of each replacement: that of a pod of the same name, else of one with a similar name."""
     left, new, found = list(reversed(places)), list(pods), dict[Uid, ReplacementSlot]()
     for is_heir in (_has_same_name, _is_akin):
         for pod in (pod for pod in new if pod.meta.uid not in found):
@@ -91,7 +91,7 @@ def _has_same_name(pod: Pod, place: ReplacementSlot) -> bool:
 
 
 def _is_akin(pod: Pod, place: ReplacementSlot) -> bool:
-    """Whether names differ in their last part alone, which controllers draw by lot; a Job's index stands before it."""
+    """Return whether names differ only in the last part, a random suffix; a Job's index comes before it."""
     return pod.meta.key.rpartition("-")[0] == place.pod.rpartition("-")[0]
 
 
@@ -101,7 +101,7 @@ def _bound(group: Group, places: Mapping[Uid, ReplacementSlot]) -> Group:
 
 
 def _on(pod: Pod, node: NodeName) -> Pod:
-    """Return a pod that goes to no other node."""
+    """Return the pod bound to one node by its affinity."""
     here = Requirement(key="metadata.name", operator="In", values=(node,))
     terms = pod.affinity.terms if pod.affinity is not None else (NodeTerm(),)
     known = [term for term in terms if pod.affinity is None or term.expressions or term.fields]

@@ -1,3 +1,3 @@
-"""Decides who picks the devices of a gang: Muster or kube-scheduler."""
+"""Decides whether Muster or kube-scheduler picks the devices of a gang."""
 
 __all__ = ["mode", "proposal", "protection", "protection_conditions"]

@@ -1,7 +1,7 @@
 """Admission by quota alone, for gangs with placement `Count`: no devices are planned.
 
-A claim is charged for what it asks for. That is known beforehand where a meter counts claims or devices; a gang is held
-if its charge depends on the device (a selector, a capacity, a counter, a price, a request for all devices).
+A claim is charged for what it requests. That is known beforehand if a meter counts claims or devices; a gang is held if
+its charge depends on the device (a selector, a capacity, a counter, a price, a request for all devices).
 """
 
 from collections.abc import Sequence
@@ -25,18 +25,18 @@ from admission.errors import AmountError
 from admission.scheduling.placement.protection import Protections
 
 ANYWHERE = NodeName("")
-"""The node of a pod that goes where kube-scheduler puts it."""
+"""The node of a pod for which kube-scheduler chooses the node."""
 
 
 class _UnknownError(Exception):
-    """What a claim costs depends on the device that it gets. The text says by which meter, and why."""
+    """Raised in this module only: a claim's charge depends on its devices. The text names the meter and the reason."""
 
 
 def plan(pods: Sequence[PodDemand], cluster: ClusterState, meters: Meters) -> Plan | Hold:
-    """Return a plan that names no node and no device, with what the gang costs.
+    """Return a plan without nodes and devices, with the gang's charge.
 
-    Claims that are allocated or granted already cost nothing again. Of alternatives the dearest counts, meter by meter,
-    until the books learn which one it was.
+    Claims that are allocated or granted already are not charged again. Of alternatives the most expensive counts, meter
+    by meter, until the allocation is observed.
     """
     held: dict[Uid, Holding] = {}
     planned: list[PlannedPod] = []
@@ -59,9 +59,9 @@ def plan(pods: Sequence[PodDemand], cluster: ClusterState, meters: Meters) -> Pl
 def barred(
     pods: Sequence[PodDemand], cluster: ClusterState, protections: Protections, selectors: Selectors
 ) -> Hold | None:
-    """Return why a gang would get no devices though nobody plans for it: what it asks for is all behind a fence.
+    """Hold a gang with a request that only fenced devices match, since kube-scheduler could never serve it.
 
-    What is asked for as an extended resource is not looked at.
+    Requests for extended resources are not checked.
     """
     if not protections.closed:
         return None
@@ -95,7 +95,7 @@ def _holding(uid: Uid, key: str, spec: ClaimSpec, meters: Meters) -> Holding:
 
 
 def _amount(meters: Meters, name: MeterName, key: str, spec: ClaimSpec) -> int:
-    """Return what a claim costs on one meter. Raises _UnknownError."""
+    """Return the amount of a claim on one meter. Raises _UnknownError."""
     counted = sum(max(_devices(meters, name, key, o) for o in request.alternatives) for request in spec.requests)
     claims = sum(
         rule.source.measure is Measure.CLAIMS
@@ -106,7 +106,7 @@ def _amount(meters: Meters, name: MeterName, key: str, spec: ClaimSpec) -> int:
 
 
 def _devices(meters: Meters, name: MeterName, key: str, option: DeviceRequest) -> int:
-    """Return for how many devices a request is charged."""
+    """Return for how many devices a request is charged. Raises _UnknownError."""
     rules = [rule for rule in meters.rules[name] if option.device_class in rule.classes]
     if not rules or _is_free(meters, name, option):
         return 0
@@ -131,7 +131,7 @@ def _is_free(meters: Meters, name: MeterName, option: DeviceRequest) -> bool:
 
 
 def _classes(spec: ClaimSpec) -> dict[str, int]:
-    """Return how many devices of each class a claim asks for, as far as that is certain."""
+    """Return how many devices of each class a claim requests, as far as that is certain."""
     found: dict[str, int] = {}
     for request in spec.requests:
         (option, *others) = request.alternatives

@@ -1,7 +1,7 @@
-"""Who picks the devices of a gang, and why: by the placement that was asked for and the protection of devices.
+"""The placement mode of a gang: whether Muster or kube-scheduler picks its devices, and why.
 
-Decided once the plan is known, since it depends on the drivers that the plan uses. A gang whose devices cannot be had
-in any mode that was asked for waits, and its hold says how to fix that.
+It follows from the requested placement and the protection of devices. It is decided once the plan is known, since it
+depends on the drivers that the plan uses. If no requested mode can serve the gang, it is held, with a fix.
 """
 
 from collections.abc import Collection, Iterable
@@ -15,14 +15,14 @@ from admission.api.values.reasons import Hold, HoldReason
 from admission.scheduling.placement.protection import Protection, Protections
 
 HOPEFUL = frozenset({PlacementMode.AUTO, PlacementMode.ALLOCATE})
-"""What lets Muster pick the devices where it may."""
+"""The modes in which Muster may pick the devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """How a gang is placed, never `Auto`, and why, for people.
+    """The mode in which a gang is placed, never `Auto`, and why, for people.
 
-    fell_back: whether `Allocate` was asked for and is not to be had.
+    fell_back: whether `Allocate` was requested and is not available.
     """
 
     mode: PlacementMode
@@ -31,18 +31,18 @@ class Chosen:
 
 
 def asked(record: Gang | None, queue: Queue) -> PlacementMode:
-    """Return what a gang's author asks for, else its queue."""
+    """Return the placement that a gang's author requests, else that of its queue."""
     own = record.placement if record is not None and record.written_by_user else None
     return own or queue.placement
 
 
 def may_allocate(wanted: PlacementMode, protections: Protections) -> bool:
-    """Return whether it is worth planning with devices of Muster's own choice; `mode` says so of the plan."""
+    """Return whether to plan with a free choice of devices; whether the plan may be used so, `mode` decides."""
     return wanted in HOPEFUL and protections.any
 
 
 def mode(wanted: PlacementMode, holdings: Collection[Holding], protections: Protections) -> Chosen | Hold:
-    """Return how to place a gang whose plan newly holds these devices, or why it cannot be placed now."""
+    """Return the mode for a gang whose plan newly holds these devices, or why it cannot be placed now."""
     if wanted is PlacementMode.COUNT:
         return Chosen(mode=wanted, reason="Count was asked for: only the quota counts")
     touched = [protections.of_driver(driver) for driver in _drivers(holdings)]
@@ -60,7 +60,7 @@ def mode(wanted: PlacementMode, holdings: Collection[Holding], protections: Prot
 
 
 def _barred(wanted: PlacementMode, holdings: Iterable[Holding]) -> str:
-    """Return why Muster may not allocate, whatever protects the devices; nothing where it may."""
+    """Return why Muster may not allocate, whatever protects the devices; empty if it may."""
     if wanted not in HOPEFUL:
         return f"{wanted} was asked for"
     if any(names.is_extended_claim(holding.claim_uid) for holding in holdings):
@@ -69,7 +69,7 @@ def _barred(wanted: PlacementMode, holdings: Iterable[Holding]) -> str:
 
 
 def _pinned(touched: Iterable[Protection], reason: str, *, fell_back: bool) -> Chosen | Hold:
-    """Pin, unless a fence keeps kube-scheduler off one of the drivers' devices."""
+    """Return mode Pin, or a hold if a fence keeps kube-scheduler off one of the drivers' devices."""
     closed = next((one for one in touched if one.closed), None)
     if closed is None:
         return Chosen(mode=PlacementMode.PIN, reason=reason, fell_back=fell_back)

@@ -1,8 +1,8 @@
-"""The plan of a gang and who carries it out: the planner is asked as the gang's placement requires.
+"""The proposal for a gang: a plan and its placement mode.
 
-Where Muster picks the devices, the plan may use any of them; where kube-scheduler does, only those that it will choose.
-Which of the two applies depends on the drivers that the plan uses, so it is known only with a plan: a plan that
-kube-scheduler has to carry out is made again as kube-scheduler would.
+If Muster picks the devices, the plan may use any of them; if kube-scheduler does, only those that it will choose. Which
+applies depends on the drivers that the plan uses, so it is known only with a plan: if kube-scheduler has to carry out a
+plan with free devices, it is made again under first fit.
 """
 
 from collections.abc import Sequence
@@ -40,14 +40,14 @@ HOLDS = {
 class Proved(Hold):
     """There is no plan, whatever the quota: only a change of nodes or of devices in use can help.
 
-    lack: tells of other cluster states whether they are too small as well, where that can be told without a search.
+    capacity_bound: the proof by counting, to be repeated in other cluster states, if there is one.
     """
 
     capacity_bound: CapacityBound | None = field(default=None, compare=False, repr=False)
 
 
 def _hold(answer: NoPlan, why: NoPlan) -> Hold:
-    """Return the hold for an answer. why: the same, with what is told of it."""
+    """Return the hold for an answer. why: the answer with its explanation."""
     if answer.kind is no_plan.Kind.INFEASIBLE:
         return Proved(HOLDS[why.kind], why.message, why.details, answer.capacity_bound)
     return Hold(HOLDS[why.kind], why.message, why.details)
@@ -55,7 +55,7 @@ def _hold(answer: NoPlan, why: NoPlan) -> Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A plan that can be carried out, and by whom."""
+    """A plan and the mode in which it is carried out."""
 
     plan: Plan
     chosen: Chosen
@@ -63,14 +63,14 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planner:
-    """What every gang of a cycle is planned with. steps: of each search."""
+    """The inputs that all plans of a cycle share. steps: of each search."""
 
     selectors: Selectors
     steps: int
     meters: Meters = device_meters.NONE
     protection: Protections = field(default=NOTHING)
     mute: bool = False
-    """Whether nobody asks why there is no plan: that costs more than the answer."""
+    """Whether explanations are not needed: they cost more than the answers."""
 
     def propose(
         self,
@@ -80,28 +80,25 @@ class Planner:
         affordable: Affordable,
         topology: Topology | None = None,
     ) -> Proposal | Hold:
-        """Return how a gang may start now, or why it may not.
-
-        wanted: the placement that was asked for. topology: where its pods shall be together.
-        """
+        """Return how a gang may start now, or why it may not. wanted: the requested placement."""
         if wanted is PlacementMode.COUNT:
             if topology is not None and topology.is_required:
                 return workloads_topology.uncounted(topology)
             return self._counted(demands, cluster, affordable, topology)
         if mode.may_allocate(wanted, self.protection):
             found = self._planned(demands, cluster, wanted, affordable, Choice.FREE, topology)
-            # What is not to be had by any choice is not to be had by kube-scheduler's.
+            # If no choice of devices has a plan, that of kube-scheduler has none either.
             if isinstance(found, Hold) or found.chosen.mode is PlacementMode.ALLOCATE:
                 return found
             held = self._planned(demands, cluster, wanted, affordable, Choice.FIRST_FIT, topology)
-            # There is a plan, and another one might do.
+            # Not Proved: there is a plan with free devices, and another one might be allocated by Muster.
             return Hold(held.reason, held.message, held.details) if isinstance(held, Proved) else held
         return self._planned(demands, cluster, wanted, affordable, Choice.FIRST_FIT, topology)
 
     def capacity_bound(
         self, demands: Sequence[PodDemand], cluster: ClusterState, wanted: PlacementMode
     ) -> CapacityBound | None:
-        """Return what tells by counting that there is no plan, whatever the quota; None if nothing does."""
+        """Return the proof by counting that there is no plan, whatever the quota; None if there can be none."""
         if wanted is PlacementMode.COUNT:
             return None
         choice = Choice.FREE if mode.may_allocate(wanted, self.protection) else Choice.FIRST_FIT

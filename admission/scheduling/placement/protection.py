@@ -1,11 +1,11 @@
-"""Whether kube-scheduler leaves a driver's devices to Muster now, and by what: the condition of placement `Allocate`.
+"""The protection of a driver's devices from kube-scheduler: the condition of placement `Allocate`.
 
 Two programs that choose among the same devices may choose the same one. Muster chooses only where kube-scheduler
 cannot: behind a *fence*, a taint on all devices of a driver that no claim may tolerate, or under *coverage*, where
-every pod that could get devices has Muster's gate. `judge` runs in every cycle on what is seen at that moment; its
-checks are in the order in which an operator has to fix what they find.
+every pod that could get devices has Muster's gate. `judge` runs in every cycle on the observed state; its checks are in
+the order in which an operator has to fix what they find.
 
-A fence cuts both ways: while its rule stands, kube-scheduler gives the driver's devices to no pod, not even to pods
+A fence also binds Muster: while its rule exists, kube-scheduler gives the driver's devices to no pod, not even to pods
 that Muster has pinned. So the rule is wanted only where it can take effect, and is removed where it cannot.
 """
 
@@ -24,18 +24,18 @@ from admission.api.values.names import Uid
 from admission.dra.requests import extended_resources
 
 SETTLING = timedelta(seconds=5)
-"""How long something must have stood before it counts: kube-scheduler and the API servers learn of it by watching."""
+"""How long an object must have existed before it counts: kube-scheduler and API servers learn of it by watches."""
 
 PATIENCE = timedelta(seconds=60)
-"""How long a fence that cannot be kept is left standing, and how long a new one waits for what kube-scheduler may be
-allocating: pinned gangs, and pods outside Muster that it may have chosen devices for before it saw the fence."""
+"""How long a fence that cannot be maintained is kept, and how long a new one waits for allocations in progress: of
+pinned gangs, and of pods outside Muster for which kube-scheduler may have chosen devices before it saw the fence."""
 
 LISTED = 3
-"""Objects that a sentence names; of more it says how many."""
+"""The most objects that a message names; the rest is counted."""
 
 
 class Means(StrEnum):
-    """What keeps kube-scheduler off a driver's devices."""
+    """The means that keep kube-scheduler off a driver's devices."""
 
     FENCE = "fence"
     COVERAGE = "coverage"
@@ -43,10 +43,10 @@ class Means(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protection:
-    """How it stands with one driver. by: what protects its devices; None where nothing does.
+    """The protection of one driver's devices. by: what protects them; None if nothing does.
 
-    why: a sentence that says so, and the fix. closed: whether a fence stands, so that kube-scheduler gives the devices
-    to nobody, whether or not that protects them. soon: whether they will be protected in a moment.
+    why: the reason in words, with the fix. closed: whether a fence exists, so that kube-scheduler gives the devices to
+    no pod, whether or not that protects them. soon: whether they will be protected in a moment.
     """
 
     driver: str
@@ -58,13 +58,13 @@ class Protection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protections:
-    """How it stands with every driver. named: those with a fence or the setting for one; rest: all others."""
+    """The protection of every driver's devices. named: drivers with a fence or in its setting. rest: all others."""
 
     named: Mapping[str, Protection] = field(default_factory=dict)
     rest: Protection
 
     def of_driver(self, driver: str) -> Protection:
-        """Return how it stands with a driver."""
+        """Return the protection of a driver's devices."""
         found = self.named.get(driver)
         return replace(self.rest, driver=driver) if found is None else found
 
@@ -80,7 +80,7 @@ class Protections:
 
     @property
     def closed(self) -> frozenset[str]:
-        """Return the drivers around whose devices a fence stands, so that kube-scheduler gives them to nobody."""
+        """Return the drivers with a fence, whose devices kube-scheduler gives to no pod."""
         return frozenset(driver for driver, one in self.named.items() if one.closed)
 
     @property
@@ -91,9 +91,9 @@ class Protections:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhooks:
-    """What is seen of the webhook's registration. since: since when it shows every pod to Muster, or fails.
+    """The webhook's registration as observed. since: since when every pod creation is reviewed by Muster or fails.
 
-    spared: namespaces whose pods it never sees. kept_out: since when a policy keeps claims out of them.
+    spared: namespaces whose pods are never reviewed. kept_out: since when a policy refuses claims in them.
     """
 
     since: datetime | None = None
@@ -103,11 +103,11 @@ class Webhooks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Barriers:
-    """What stands around the devices, as the port Fences tells it; times are of the cycle's clock.
+    """The state of fences and coverage, as the port Fences reports it; times are of the cycle's clock.
 
     fence: the drivers that the setting names. served: whether the API server has DeviceTaintRules to make fences of.
-    rules: driver → since when its rule stands as it must. policy: since when claims that tolerate the fence are
-    refused. webhooks: None where the settings do not ask for coverage. trouble: why this cannot be seen or fixed, and
+    rules: driver → since when its rule exists as it must. policy: since when claims that tolerate the fence are
+    refused. webhooks: None if the settings do not ask for coverage. trouble: why this cannot be observed or fixed.
     troubled: since when.
     """
 
@@ -122,9 +122,9 @@ class Barriers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceInputs:
-    """What is judged: the barriers, the cluster, what the ledger has open, and who has got past a fence, by driver.
+    """The inputs of `judge`: the barriers, the cluster, the ledger's open placements, and breaches by driver.
 
-    opened: pods whose gate Muster has opened, though the snapshot may not show it yet.
+    opened: pods whose gate Muster has opened, also if the snapshot does not show it yet.
     """
 
     barriers: Barriers
@@ -137,7 +137,7 @@ class FenceInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """How it stands with every driver, and of which drivers the rule of a fence is to stand now."""
+    """The protection of every driver, and the drivers for which the rule of a fence is wanted now."""
 
     protections: Protections
     wanted: frozenset[str] = frozenset()
@@ -145,7 +145,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
-    """What is missing. soon: whether it will be there in a moment; rule: whether the fence's rule is wanted."""
+    """Why there is no protection. soon: whether there will be in a moment. rule: whether the fence's rule is wanted."""
 
     why: str
     soon: bool = False
@@ -158,11 +158,11 @@ NOTHING = Protections(
         why="nothing keeps kube-scheduler off its devices (see docs/placement.md for the setting `fence`)",
     )
 )
-"""How it stands where the settings ask for neither a fence nor coverage."""
+"""The protections if the settings ask for neither a fence nor coverage."""
 
 
 def judge(scene: FenceInputs) -> Judgement:
-    """Return which drivers' devices are protected now, by what, and why the others' are not."""
+    """Return the protection of every driver's devices: by what, or why not."""
     barriers = scene.barriers
     fenced_now = {
         driver for driver in map(device_taint_rules.fenced, scene.snapshot.taint_rules.values()) if driver is not None
@@ -185,7 +185,7 @@ def judge(scene: FenceInputs) -> Judgement:
 
 
 def later(protections: Protections, why: str) -> Protections:
-    """Return the same where what protects devices does not count yet, but will in a moment."""
+    """Return the protections with all that hold put off: not yet, but in a moment."""
 
     def put_off(one: Protection) -> Protection:
         return one if one.by is None else replace(one, by=None, soon=True, why=why)
@@ -195,7 +195,7 @@ def later(protections: Protections, why: str) -> Protections:
 
 
 def without_fences(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot as Muster's planner has to see it: fences keep others off the devices, not Muster."""
+    """Return the snapshot for Muster's planner, without the rules of fences, which do not bind Muster."""
     rules = {key: rule for key, rule in snapshot.taint_rules.items() if device_taint_rules.fenced(rule) is None}
     return snapshot if len(rules) == len(snapshot.taint_rules) else replace(snapshot, taint_rules=rules)
 
@@ -234,7 +234,7 @@ def _kube_scheduler_heeds_it(driver: str, scene: FenceInputs) -> _Missing | None
 
 
 def _fence_can_be_kept(driver: str, scene: FenceInputs) -> _Missing | None:
-    """Have patience with a fence: an API server that restarts refuses for a moment what it allows."""
+    """Keep a fence for a while that cannot be maintained: a restarting API server refuses requests for a moment."""
     barriers = scene.barriers
     if barriers.troubled is None:
         return None
@@ -267,7 +267,7 @@ def _tolerating_claims_are_refused(driver: str, scene: FenceInputs) -> _Missing 
 
 
 def _no_gang_is_in_flight(driver: str, scene: FenceInputs) -> _Missing | None:
-    """Put no fence between kube-scheduler and what it is allocating for a gang that Muster has pinned."""
+    """Delay a new fence while kube-scheduler is allocating the driver's devices for a pinned gang."""
     if driver in scene.barriers.rules:
         return None
     late = scene.now - PATIENCE
@@ -325,7 +325,7 @@ def _coverage_can_be_kept(_: Webhooks, scene: FenceInputs) -> _Missing | None:
 
 
 def _one_queue_takes_all(_: Webhooks, scene: FenceInputs) -> _Missing | None:
-    """Every pod that names no queue must enter one; it enters none where two are marked default."""
+    """Check that every pod without a queue enters one; with two default queues it enters none."""
     every = [queue for queue in scene.snapshot.queues.values() if queue.default and queue.namespaces is not None]
     defaults = [queue for queue in every if queue.meta.deleted is None] or every
     if len(defaults) == 1 and _takes_all(defaults[0]):
@@ -393,7 +393,7 @@ def _takes_all(queue: Queue) -> bool:
 
 
 def _tolerating(snapshot: Snapshot) -> Iterator[str]:
-    """Yield the claims and templates that get past a fence, each with the request that does, or may for all we know."""
+    """Yield the claims and templates that tolerate a fence, with the request; also those that cannot be read."""
     for kind, key in snapshot.malformed:
         if kind in ("ResourceClaim", "ResourceClaimTemplate"):
             yield f"{kind} {key} (which cannot be read)"
@@ -412,7 +412,7 @@ def _named(kind: str, one: Claim | ClaimTemplate, request: str) -> str:
 
 
 def _tolerant(spec: ClaimSpec) -> str | None:
-    """Return the first request that tolerates a fence. One with admin access takes its devices from nobody."""
+    """Return the first request that tolerates a fence, without those with admin access, which take nothing."""
     for request in spec.requests:
         for option in request.alternatives:
             if option.admin_access or not option.tolerations:
@@ -423,9 +423,9 @@ def _tolerant(spec: ClaimSpec) -> str | None:
 
 
 def _may_be_allocated(claim: Claim) -> bool:
-    """Return whether kube-scheduler may give the claim devices, now or once more after it has lost those it has.
+    """Return whether kube-scheduler may allocate the claim, now or again after a deallocation.
 
-    One that was made for a pod is never allocated a second time.
+    A claim that was created for a pod is never allocated again.
     """
     return claim.allocation is None or not any(owner.kind == "Pod" for owner in claim.meta.owners)
 
@@ -435,14 +435,14 @@ def _takes_devices(spec: ClaimSpec) -> bool:
 
 
 def _outsiders(scene: FenceInputs) -> Iterator[Pod]:
-    """Yield the pods that Muster has not let in and that kube-scheduler may be giving devices to."""
+    """Yield the pods that Muster has not admitted and that kube-scheduler may be allocating devices for."""
     free = _schedulable(scene)
     seated = {uid for placement in scene.placements for uid in placement.seats} if free else frozenset[Uid]()
     return (pod for uid, pod in free.items() if uid not in seated and _has_no_devices(pod, scene.snapshot))
 
 
 def _schedulable(scene: FenceInputs) -> dict[Uid, Pod]:
-    """Return the pods that kube-scheduler may be placing: not behind the gate, and not bound."""
+    """Return the pods that kube-scheduler may be scheduling: neither gated nor bound nor finished."""
     return {
         uid: pod
         for uid, pod in scene.snapshot.pods.items()
@@ -458,9 +458,9 @@ def _has_no_devices(pod: Pod, snapshot: Snapshot) -> bool:
 
 
 def _in_flight(scene: FenceInputs, driver: str | None = None) -> Iterator[Placement]:
-    """Yield the gangs that kube-scheduler is choosing devices for: let in, with claims that are not allocated.
+    """Yield the gangs for which kube-scheduler is choosing devices: admitted, with unallocated claims.
 
-    Settled ones as well: it takes devices back from a pod that does not fit its node, and chooses again.
+    Settled ones as well: kube-scheduler deallocates for a pod that does not fit its node, and chooses again.
     """
     free = _schedulable(scene)
     begun = [placement for placement in scene.placements if free and not placement.seats.keys().isdisjoint(free)]

@@ -1,4 +1,10 @@
-"""How the protection of devices is reported: a condition of every queue that it matters to, and its changes."""
+"""The reports on the protection of devices: queue conditions, changes, and breaches of fences.
+
+A breach is a device behind a fence that another client than Muster has allocated to a claim. That the API server stores
+a DeviceTaintRule does not prove that kube-scheduler applies it: 1.37 serves them even if the feature gate is off, and
+kube-scheduler cannot be asked. Its allocations show it. After one breach a fence does not count for the rest of the
+leader's term: whoever fixes the cause restarts Muster.
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,12 +22,12 @@ from admission.scheduling.placement.protection import Protection, Protections
 CONDITION = "DevicesProtected"
 
 EVERY = ""
-"""Stands for all drivers that the setting `fence` does not name."""
+"""The key for all drivers that the setting `fence` does not name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """That the devices of a driver are protected now, or are not any more. driver: EVERY for all others."""
+    """A change of a driver's protection. holds: whether its devices are protected now."""
 
     protection: Protection
     holds: bool
@@ -36,14 +42,14 @@ class Change:
 
 
 def matters(queue: Queue, protections: Protections) -> bool:
-    """Return whether a queue's gangs are placed by it: where it is asked for, or can be had."""
+    """Return whether protection matters to a queue: `Allocate` is requested, or `Auto` and the settings protect."""
     if queue.namespaces is None or queue.placement not in mode.HOPEFUL:
         return False
     return queue.placement is PlacementMode.ALLOCATE or protections != protection.NOTHING
 
 
 def condition(queue: Queue, protections: Protections) -> Condition | None:
-    """Return the condition of a queue; None where it does not matter to it."""
+    """Return the condition of a queue; None if protection does not matter to it."""
     if not matters(queue, protections):
         return None
     ours = _asked_for(protections)
@@ -59,26 +65,26 @@ def condition(queue: Queue, protections: Protections) -> Condition | None:
 
 
 def holding_by_driver(protections: Protections) -> Mapping[str, bool]:
-    """Return of which drivers protection is asked for, EVERY for those that are not named, and whether it holds."""
+    """Return whether the devices are protected, by driver for which the settings ask for it; EVERY for the others."""
     if protections == protection.NOTHING:
         return {}
     return {driver: one.by is not None for driver, one in _asked_for(protections).items()}
 
 
 def holding(protections: Protections) -> frozenset[str]:
-    """Return the drivers whose devices are protected, EVERY for those that are not named."""
+    """Return the drivers whose devices are protected; EVERY for those that are not named."""
     return frozenset(driver for driver, one in _asked_for(protections).items() if one.by is not None)
 
 
 def changes(before: frozenset[str], protections: Protections) -> Iterator[Change]:
-    """Yield what has changed. before: what `workload_admission` returned when this was last told."""
+    """Yield the changes of protection. before: the result of `holding` at the last report."""
     for driver, one in sorted(_asked_for(protections).items()):
         if (one.by is not None) is not (driver in before):
             yield Change(protection=one, holds=one.by is not None)
 
 
 def _asked_for(protections: Protections) -> Mapping[str, Protection]:
-    """Return what the settings ask for: fences, or coverage for all drivers; one of them at least."""
+    """Return the protections that the settings ask for, by driver: fences, and coverage as EVERY; at least one."""
     rest = {EVERY: protections.rest}
     if protections.rest == protection.NOTHING.rest and protections.named:
         rest = {}
@@ -91,9 +97,9 @@ def _subject(one: Protection) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """What was seen so far. claims: as they were last looked at; drivers: whose fences counted from then on.
+    """The state of the watch for breaches. claims: as last observed. drivers: whose fences have counted since.
 
-    breaches: by driver, who has got which device.
+    breaches: by driver, which claim got which device.
     """
 
     claims: Mapping[str, Claim] = field(default_factory=dict)
@@ -102,7 +108,10 @@ class Watch:
 
 
 def observe(watch: Watch, snapshot: Snapshot, booked: Collection[Uid]) -> Watch:
-    """Return what is seen now. booked: the claims that the ledger has open."""
+    """Return the watch after a snapshot: new allocations of fenced devices that Muster did not make are breaches.
+
+    booked: the claims that are open in the ledger.
+    """
     if not watch.drivers:
         return replace(watch, claims=snapshot.claims)
     found = dict(watch.breaches)
@@ -119,6 +128,6 @@ def observe(watch: Watch, snapshot: Snapshot, booked: Collection[Uid]) -> Watch:
 
 
 def _taken(claim: Claim) -> list[DeviceId]:
-    """Return the devices that a claim takes from others, as one with admin access does not."""
+    """Return the allocated devices of a claim, without those under admin access, which take nothing."""
     results = claim.allocation.devices if claim.allocation is not None else ()
     return [result.device for result in results if not result.admin_access]

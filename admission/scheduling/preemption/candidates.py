@@ -1,7 +1,8 @@
-"""Admitted gangs that could be evicted, and those that end anyway: from the books, and from observed pods.
+"""The admitted gangs that could be evicted, and those that end anyway, from the ledger and the observed pods.
 
-A claim that pods of several gangs use stays when one of them ends. A gang ends anyway if it was evicted, or if all of
-its pods have ended or are being deleted; pods whose deletion has stalled (a lost node, say) are not waited for.
+A claim that pods of several gangs use is not freed when one of them ends. A gang ends anyway if it was evicted, or if
+all of its pods have ended or are being deleted; a pod whose deletion has stalled, as on a lost node, does not count as
+ending.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -22,12 +23,12 @@ from admission.workloads.gangs import Group
 _NOBODY, _NOWHERE = GangUid(""), QueueName("")
 
 STALLED = timedelta(minutes=5)
-"""After how long, beyond its grace period, a pod that is being deleted is not computed to go."""
+"""How long after its grace period a pod that is being deleted still counts as ending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What tenants are read from. leaving: pods that were evicted, though the observed state may not show it yet."""
+    """The inputs of candidates. leaving: pods that were evicted, also if their deletion is not observed yet."""
 
     placements: Mapping[GangUid, Placement]
     observed: ObservedAllocations
@@ -35,14 +36,14 @@ class Seen:
     now: datetime
 
     def is_going(self, pod: Pod) -> bool:
-        """Return whether a pod is being deleted, and not for ever."""
+        """Return whether a pod is being deleted, and its deletion has not stalled."""
         return not self._is_stalled(pod) and (pod.meta.deleted is not None or pod.meta.uid in self.leaving)
 
     def _is_stalled(self, pod: Pod) -> bool:
         return pod.meta.deleted is not None and self.now - pod.meta.deleted > STALLED
 
     def goes(self, placement: Placement) -> bool:
-        """Return whether a gang gives everything back soon, without being told to."""
+        """Return whether a gang ends soon without being evicted."""
         pods = self.observed.snapshot.pods
         if not placement.seats:
             claims = (self.observed.claims.get(uid) for uid in placement.holdings)
@@ -57,7 +58,7 @@ class Seen:
 
 
 def candidates(groups: Iterable[Group], seen: Seen) -> tuple[list[PreemptionCandidate], list[PreemptionCandidate]]:
-    """Return the gangs that could be evicted, and those that go anyway."""
+    """Return the gangs that could be evicted, and those that end anyway."""
     users = _users(seen)
     known = {group.uid: group for group in groups}
     staying: list[PreemptionCandidate] = []
@@ -73,7 +74,7 @@ def candidates(groups: Iterable[Group], seen: Seen) -> tuple[list[PreemptionCand
 
 
 def _users(seen: Seen) -> dict[Uid, set[GangUid]]:
-    """Return the gangs that use a claim, and stay."""
+    """Return, by claim, the gangs that use it and do not end anyway."""
     found: dict[Uid, set[GangUid]] = {}
     for uid, placement in seen.placements.items():
         for seat in placement.seats.values() if not seen.goes(placement) else ():
@@ -105,7 +106,7 @@ def _tenant(placement: Placement, priority: int, users: Mapping[Uid, set[GangUid
 
 
 def _used_room(placement: Placement, seen: Seen) -> Iterator[tuple[NodeName, Resources]]:
-    """Yield what the pods of a gang use of their nodes; of those that are being deleted `_room` does."""
+    """Yield the requests of a gang's pods, by node, without pods being deleted: these are in `_room_of_deleted`."""
     for seat in placement.seats.values():
         pod = seen.observed.snapshot.pods.get(seat.pod_uid)
         if pod is not None and not pod.finished and not (pod.node and seen.is_going(pod)):
@@ -113,7 +114,7 @@ def _used_room(placement: Placement, seen: Seen) -> Iterator[tuple[NodeName, Res
 
 
 def _room_of_deleted(seen: Seen) -> Iterator[PreemptionCandidate]:
-    """Yield what pods use of their nodes that are being deleted, whoever's they are."""
+    """Yield one candidate with the requests of all pods that are being deleted, also those outside Muster."""
     bounds = tuple(
         (pod.node, pod.requests)
         for pod in seen.observed.snapshot.pods.values()

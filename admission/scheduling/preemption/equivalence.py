@@ -1,6 +1,6 @@
-"""Gangs that the same victims would help: they ask for the same in everything that a plan is made from but names.
+"""The equivalence of gangs for preemption: equal in everything but names that a plan depends on.
 
-Looking for victims costs many plans, so it is done once for all gangs with the same question.
+A search for victims costs many plans, so it is done once for all equivalent gangs.
 """
 
 from collections.abc import Hashable, Iterable
@@ -24,7 +24,7 @@ from admission.workloads.kinds import catalog
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreemptionQuestion:
-    """What gangs ask for; one object for all that ask for the same."""
+    """The inputs of a plan for a gang; one object for all equivalent gangs."""
 
     what: Hashable
 
@@ -38,13 +38,13 @@ class _Of(NamedTuple):
 
 @dataclass(slots=True)
 class PreemptionQuestions:
-    """What each gang asks for, found out once. A gang's claims do not change, and all of them are there."""
+    """The question of each gang, computed once: the claims of such a gang exist, and their specs are immutable."""
 
     _of: dict[GangUid, _Of] = field(default_factory=dict)
     _known: dict[Hashable, PreemptionQuestion] = field(default_factory=dict)
 
     def question(self, group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> PreemptionQuestion:
-        """Return what a gang asks for. needed: the least that it costs."""
+        """Return the question of a gang. needed: a lower bound on its charge."""
         known = self._of.get(group.uid)
         if known is None or known.group is not group or known.queue is not queue or known.needed != needed:
             found = what(group, queue, needed, snapshot)
@@ -54,7 +54,7 @@ class PreemptionQuestions:
         return known.question
 
     def keep(self, gangs: Iterable[GangUid]) -> None:
-        """Forget all other gangs."""
+        """Drop all other gangs."""
         kept = {*gangs}
         if len(self._of) > len(kept):
             self._of = {uid: one for uid, one in self._of.items() if uid in kept}
@@ -62,9 +62,9 @@ class PreemptionQuestions:
 
 
 def what(group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> Hashable:
-    """Return all that a plan for a gang is made from.
+    """Return all that a plan for a gang depends on.
 
-    Claims that pods name are these very ones; those from templates are alike where the same is written in them.
+    A claim that a pod names counts by its UID; one made from a template counts by its content.
     """
     topology = workloads_topology.question(group)
     demands = workloads_topology.parted(demand.demands(group, snapshot), topology)

@@ -1,9 +1,9 @@
-"""Nominations: what preempting gangs are planned to get, until the victims have really given it back.
+"""Nominations: the grants that preempting gangs get once their victims are gone.
 
-A nomination holds against all other gangs: what it names counts as taken, devices and quota, in addition to what the
-victims still have. The nominated gang is decided about first in every cycle, and may start on whatever it finds. A
-nomination ends when its gang starts, when the victims are gone and it cannot start, or when a gang takes it over that
-could preempt its gang if that ran already.
+For all other gangs a nomination's devices and quota count as taken, in addition to what the victims still have. The
+nominated gang is decided first in every cycle, and may start with any devices that it then gets. A nomination ends when
+its gang starts, when the victims are gone and it cannot start, or when another gang takes it over that could preempt
+the nominated gang if that ran already.
 """
 
 import operator
@@ -39,17 +39,17 @@ from admission.scheduling.preemption.targets import PreemptionCandidate
 from admission.workloads.gangs import Group
 
 LONGEST = timedelta(minutes=10)
-"""How long a promise is kept whose victims do not go, beyond the grace period of their pods."""
+"""How long after the grace period of the victims' pods a nomination is kept while the victims are still there."""
 
 MOST_NAMED = 4
-"""Victims that the sentence names; the details have them all."""
+"""The most victims that the message names; the details have all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Nomination:
-    """What a gang gets when its victims have gone.
+    """The grant that a gang gets once its victims are gone.
 
-    victims: when they had been granted what they have, by UID. names: theirs, `namespace/name`. pods: of theirs.
+    victims: by UID, when each was granted. names: of the victims, `namespace/name`. pods: of the victims.
     """
 
     group: Group
@@ -64,12 +64,12 @@ class Nomination:
         return self.group.uid
 
     def is_for(self, group: Group) -> bool:
-        """Return whether a gang still waits with the pods that it was planned with."""
+        """Return whether the gang still waits with all pods of the plan."""
         waiting = {pod.meta.uid for pod in group.waiting}
         return group.queue == self.group.queue and waiting.issuperset(pod.uid for pod in self.grant.plan.pods)
 
-    def is_awaited(self, placements: Mapping[GangUid, Placement], snapshot: Snapshot, now: datetime) -> bool:
-        """Return whether some of the victims still have something, and may be expected to give it back."""
+    def is_pending(self, placements: Mapping[GangUid, Placement], snapshot: Snapshot, now: datetime) -> bool:
+        """Return whether some victim still holds something and is expected to give it back in time."""
         pods = [pod for uid in self.pods if (pod := snapshot.pods.get(uid)) is not None and not pod.finished]
         open_ = (placements.get(uid) for uid in self.victims)
         has = any(one is not None and one.reserved_at == self.victims[one.gang_uid] for one in open_)
@@ -77,7 +77,7 @@ class Nomination:
         return (has or any(pod.node for pod in pods)) and now <= max(ends, self.since) + LONGEST
 
     def tenant(self) -> PreemptionCandidate:
-        """Return the gang as one that has what it is promised, to be judged as those that run."""
+        """Return the nominated gang as a preemption candidate, as if it ran already."""
         plan, pods = self.grant.plan, {pod.meta.uid: pod for pod in self.group.waiting}
         return PreemptionCandidate(
             key=self.group.key,
@@ -95,7 +95,7 @@ class Nomination:
         )
 
     def expected_end(self, queue: Queue | None) -> ExpectedEnd:
-        """Return the gang as one that has what it is promised, since it was promised that."""
+        """Return the nominated gang's expected end, as if it ran since its nomination."""
         plan = self.grant.plan
         requests = reservations.requests(self.group, plan)
         devices = tuple(use.device for uses in plan.uses.values() for use in uses)
@@ -107,7 +107,7 @@ class Nomination:
         )
 
     def explained(self, hold: Hold) -> Hold:
-        """Return what holds the gang, with whom it waits for."""
+        """Return the hold with the victims that the gang waits for."""
         more = len(self.names) - MOST_NAMED
         listed = ", ".join(self.names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         who = f"gang {listed} is" if len(self.names) == 1 else f"gangs {listed} are"
@@ -117,12 +117,12 @@ class Nomination:
 
 @dataclass(slots=True)
 class NominatedState:
-    """The states in which promises count as taken, as long as they are the same ones over the same cluster state."""
+    """The cluster states with nominations taken, cached by cluster state and nominations."""
 
     _known: dict[tuple[object, ...], ClusterState] | None = None
 
     def over(self, cluster: ClusterState, nominations: Sequence[Nomination]) -> ClusterState:
-        """Return the cluster state in which all of this is taken as well."""
+        """Return the cluster state in which the nominated devices and resources are taken as well."""
         if not nominations:
             return cluster
         key = (cluster, *nominations)
@@ -137,7 +137,7 @@ class NominatedState:
 
 @dataclass(slots=True)
 class Expected:
-    """Who has devices, with those that are promised some, as long as both are the same."""
+    """The expected ends of running and nominated gangs, cached while both are the same."""
 
     _made_from: tuple[object, ...] = ()
     _expected_ends: Mapping[str, ExpectedEnd] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class Expected:
         nominations: Iterable[Nomination],
         queues: Mapping[QueueName, Queue],
     ) -> Mapping[str, ExpectedEnd]:
-        """Return the gangs that have devices, by name, and those that are promised some as if they had them."""
+        """Return the expected ends of running gangs, by name, and of nominated ones as if they ran."""
         made_from = (expected_ends, *nominations)
         if len(made_from) == 1:
             return expected_ends
@@ -160,12 +160,12 @@ class Expected:
 
 @dataclass(slots=True)
 class Nominations:
-    """What a leader has promised, and for whom it has looked without effect. One per leader.
+    """The nominations of a leader, and the questions for which it found no victims. One per leader.
 
-    begun: whether it has looked at what its predecessor left. told: what holds were told as, to tell them alike again.
-    groups, cluster state and inputs: what those who ask were last looked at on. asks: what gangs ask for; failed: those
-    for which nobody can be evicted on these. left: whether some have not been looked at on them; turns: when each was
-    last.
+    begun: whether the leader has examined its predecessor's evictions. explained: by gang, a hold and its explained
+    form, to reuse the same object. groups, cluster, made_from: the inputs of the last search for victims. questions: of
+    gangs. failed: questions without victims on these inputs. left: whether some questions were not searched on these
+    inputs. turns: by question, the turn of its last search.
     """
 
     nominations: dict[GangUid, Nomination] = field(default_factory=dict)
@@ -183,9 +183,9 @@ class Nominations:
     turns: dict[Hashable, int] = field(default_factory=dict)
 
     def begin(self, groups: tuple[Group, ...], cluster: ClusterState, *made_from: object) -> bool:
-        """Begin to look. Return whether there is anything to look at that was not looked at before.
+        """Begin a search for victims. Return whether there is anything that was not searched before.
 
-        Who was looked at without effect is looked at again when the inputs are others, or nodes or the use of devices.
+        Failed questions are searched again if the inputs, nodes or the use of devices have changed.
         """
         moved = self.cluster is not cluster and (
             self.cluster is None or requeue_hint.changed(self.cluster, cluster) != frozenset()
@@ -199,9 +199,9 @@ class Nominations:
         return is_new
 
     def next(self, questions: Sequence[Hashable], most: int) -> frozenset[Hashable]:
-        """Return those that are looked at in this cycle: at most so many, those that were longest not looked at.
+        """Return the questions to search in this cycle: at most so many, the least recently searched first.
 
-        asks: of all gangs that ask now; nothing is remembered of others.
+        questions: of all gangs that preempt now; others are dropped.
         """
         self.failed.intersection_update(questions)
         fresh = [question for question in questions if question not in self.failed]
@@ -221,7 +221,7 @@ def _with_all(cluster: ClusterState, nominations: Iterable[Nomination]) -> Clust
 
 
 def with_nomination(cluster: ClusterState, group: Group, grant: Grant) -> ClusterState:
-    """Return the state in which the devices and the room of a grant are taken, though its claims wait as before."""
+    """Return the state in which the devices and resources of a grant are taken, while its claims stay pending."""
     plan, pods = grant.plan, {pod.meta.uid: pod for pod in group.waiting}
     room = [(place.node, pods[place.uid].requests) for place in plan.pods]
     claims = ((claim.claim, plan.uses.get(claim.uid or Uid(claim.claim), ())) for p in plan.pods for claim in p.claims)
@@ -231,13 +231,13 @@ def with_nomination(cluster: ClusterState, group: Group, grant: Grant) -> Cluste
 
 
 def granted(cluster: ClusterState, group: Group, grant: Grant) -> ClusterState:
-    """Return the cluster state after a grant."""
+    """Return the cluster state after a grant to a gang."""
     pods = {pod.meta.uid: pod for pod in group.waiting}
     return cluster_state.granted(cluster, grant.plan, pods, group.key, grant.claims)
 
 
 def charged(usage: Usage, charges: Iterable[tuple[QueueName, Charge]]) -> Usage:
-    """Return what queues use with more."""
+    """Return the usage with these charges added."""
     found = {queue: dict(amounts) for queue, amounts in usage.items()}
     for queue, charge in charges:
         amounts = found.setdefault(queue, {})
@@ -255,7 +255,7 @@ def decide_all(
     *,
     reserve: Backfill | None,
 ) -> CycleDecisions:
-    """Decide about the gangs that wait, as `cycle` does: first about those that were promised something."""
+    """Decide about the pending gangs as `cycle` does, nominated gangs first."""
     with_nominations, nominations = memory.with_nominations, [*memory.nominations.values()]
     if not nominations or rules.beyond is not None:
         return cycle.decide_all(
@@ -290,10 +290,10 @@ def _with(usage: Usage, nominations: Sequence[Nomination]) -> Usage:
 def _redeemed(
     nomination: Nomination, group: Group, rules: Rules, cluster: ClusterState, usage: Usage, *, reserve: Backfill | None
 ) -> Decision | None:
-    """Return what a gang is granted whose own promise is not in its way.
+    """Return the grant of a nominated gang, with its own nomination left out.
 
-    It is late by the grace of its victims. So what it must leave alone is what it had to when it was promised, but for
-    what cannot be had any more in any case: that is reserved elsewhere, later in this cycle.
+    It starts late, by the grace period of its victims. So it must spare the reservations that bound it when it was
+    nominated, except those that have fallen anyway: they are made again later in this cycle.
     """
     queue = completeness.entered(group, rules.snapshot)
     if not isinstance(queue, Queue):

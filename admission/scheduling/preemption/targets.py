@@ -1,9 +1,8 @@
-"""Which gangs are evicted so that a held gang may start: whole gangs, and only if its plan is proved without them.
+"""The preemption targets of a held gang: whole gangs without which it has a plan.
 
-`quota.preemption` says which gangs may be evicted and orders the sets of them. For each set, the controller's own
-decision about the waiting gang is made here, in the cluster state and with the quotas without these gangs and without
-those that end anyway, and with the reservations of heads ahead of it. So a victim is chosen only if its eviction lets
-the gang start.
+`quota.preemption` enumerates the sets of gangs that may be evicted. For each set, this module makes the cycle's own
+decision about the pending gang, in the cluster state and with the quotas without these gangs and without those that end
+anyway, and with the reservations of heads ahead of it. So a victim is chosen only if its eviction lets the gang start.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,15 +27,15 @@ from admission.scheduling.checks.chain import Grant, Inputs, Rules
 from admission.workloads.gangs import Group
 
 HELPED = frozenset({HoldReason.QUOTA_EXCEEDED, HoldReason.DEVICES_BUSY})
-"""Holds that an eviction may end."""
+"""The reasons of holds that an eviction may end."""
 
 BOUNDS = Bounds(fits=48, sets=2_000)
-"""A question costs a plan."""
+"""Lower than the defaults, since each call of `fits` is a search for a plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionCandidate:
-    """A gang that has been admitted, and what it gives back when it goes. key: `namespace/name`."""
+    """An admitted gang, and what its eviction frees. key: `namespace/name`."""
 
     key: str
     candidate: Candidate
@@ -57,7 +56,7 @@ class PreemptionCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionScope:
-    """Where it is decided: the cluster state and the quotas as they are now, and who goes in any case."""
+    """The inputs of the choice: the cluster state and quotas as they are now. going: gangs that end in any case."""
 
     rules: Rules
     cluster: ClusterState
@@ -67,7 +66,7 @@ class PreemptionScope:
     bounds: Bounds = BOUNDS
 
     def without(self, evictable: Iterable[PreemptionCandidate]) -> tuple[ClusterState, QueueUsage]:
-        """Return what there would be without these, and those who go."""
+        """Return the cluster state and usage without these gangs and those that end in any case."""
         removed = [*self.going, *evictable]
         queue_usage = self.queue_usage.copy()
         for one in removed:
@@ -78,7 +77,7 @@ class PreemptionScope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionTargets:
-    """What a gang is granted once the victims have gone; without any where those who go anyway are enough."""
+    """The grant of a gang once the victims are gone; none are needed if the gangs that end anyway suffice."""
 
     group: Group
     grant: Grant
@@ -86,18 +85,18 @@ class PreemptionTargets:
 
 
 def may_preempt(queue: Queue) -> bool:
-    """Return whether anybody may be evicted for a gang of a queue."""
+    """Return whether a queue's gangs may preempt at all."""
     asked = queue.preemption
     return asked.within_queue is not WithinQueue.NEVER or asked.reclaim is not Reclaim.NEVER
 
 
 def may_help(outcome: object) -> bool:
-    """Return whether an eviction may end what holds a gang."""
+    """Return whether the outcome is a hold that an eviction may end."""
     return isinstance(outcome, Hold) and outcome.reason in HELPED
 
 
 def plan(group: Group, queue: Queue, evictable: Iterable[PreemptionCandidate], scene: PreemptionScope) -> Grant | None:
-    """Return what a gang could be granted without some, and those who go anyway, beside what is reserved for others."""
+    """Return the grant of a gang without these gangs and those that end anyway, beside reservations; None if held."""
     evictable = [*evictable]
     cluster, queue_usage = scene.without(evictable)
     quiet = replace(scene.rules, plans=PlanCache(), rest=VerdictCache(), defects=[], mute=True)
@@ -109,9 +108,9 @@ def plan(group: Group, queue: Queue, evictable: Iterable[PreemptionCandidate], s
 def choose(
     group: Group, queue: Queue, needed: Charge, evictable: Iterable[PreemptionCandidate], scene: PreemptionScope
 ) -> PreemptionTargets | None:
-    """Return who is evicted for a gang; None where that does not help, or is not found within the bounds.
+    """Return the gangs to evict for a gang; None if no set helps, or none is found within the bounds.
 
-    needed: the least that it costs. tenants: those that might be evicted.
+    needed: a lower bound on its charge. evictable: the admitted gangs.
     """
     candidates = {
         one.uid: one for one in evictable if one.uid != group.uid and scene.queue_usage.tree.active(one.queue)
@@ -137,12 +136,12 @@ def choose(
 
 
 def cause(group: Group, victim: PreemptionCandidate) -> EvictionReason:
-    """Return why a gang is evicted for another one."""
+    """Return the reason code of a victim's eviction."""
     return EvictionReason.PREEMPTED if victim.queue == group.queue else EvictionReason.RECLAIMED
 
 
 def reason(group: Group, victim: PreemptionCandidate) -> str:
-    """Return the same in words."""
+    """Return the reason of a victim's eviction in words."""
     if victim.queue == group.queue:
         above = f"priority {group.priority}, above {victim.candidate.priority}"
         return f"gang {group.key} of the same queue needs its place ({above})"

@@ -1,3 +1,3 @@
-"""A trace of jobs played in virtual time."""
+"""Replays a trace of jobs in virtual time."""
 
 __all__ = ["cluster", "figures", "player"]

@@ -1,7 +1,7 @@
-"""Jobs of a trace as gangs that wait: what their pods and claims would be if somebody had created them.
+"""Jobs of a trace as waiting gangs: the pods and claims that they would have.
 
-For `muster simulate --arrivals`. Pods and claims are made when a job is looked at, and no sooner: of most jobs that
-wait the planner never asks.
+For `muster simulate --arrivals`. Pods and claims are made when a job is first decided, since most waiting jobs never
+reach the planner.
 """
 
 from collections.abc import Iterator
@@ -25,9 +25,9 @@ MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """A job that has arrived and waits. queued_since: when it arrived, as the order of queues compares it.
+    """A job that has arrived and waits. queued_since: its arrival, for the order of queues.
 
-    known: what was found of it already and stays so.
+    known: the results about it that stay valid.
     """
 
     arrival: Arrival
@@ -54,20 +54,20 @@ class Waiting:
 
 
 def asked_devices(arrival: Arrival) -> int:
-    """Return how many devices a job asks for, by the first alternatives of its requests."""
+    """Return how many devices a job requests, by the first alternatives of its requests."""
     return arrival.pods * sum(
         request.alternatives[0].count for spec in arrival.pod_requests.claims for request in spec.requests
     )
 
 
 def expected(arrival: Arrival, queue: Queue) -> timedelta | None:
-    """Return how long a job is taken to run, as `runtimes.of` does of its gang; None where nobody says."""
+    """Return the expected runtime of a job, by the rule of `runtime` for gangs; None if unknown."""
     stated = arrival.declared or queue.default_runtime
     return min((one for one in (stated, queue.max_runtime) if one is not None), default=None)
 
 
 def made(waiting: Waiting) -> Group:
-    """Return the gang of a job, and make its pods and claims where that was not done before."""
+    """Return the gang of a job, making its pods and claims at the first call."""
     if waiting.group is None:
         pods = tuple(_pods(waiting))
         waiting.claims = tuple(_claims(waiting, pods))

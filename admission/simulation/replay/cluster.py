@@ -1,6 +1,6 @@
-"""The cluster that a trace is played on: what stands still in it, and what moves while jobs come and go.
+"""The cluster of a replayed trace: its fixed parts, and the state that changes as jobs start and end.
 
-What the input shows as running has its devices and its quota from the beginning to the end.
+What runs in the input keeps its devices and its quota from the beginning to the end.
 """
 
 import heapq
@@ -47,9 +47,9 @@ from admission.workloads.gangs import Group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """What stands still: nodes, devices, queues and meters, and what runs there from the beginning.
+    """The fixed parts: nodes, devices, queues, meters, and what runs from the beginning.
 
-    left_out: gangs of the input that wait, and take no part.
+    left_out: waiting gangs of the input, which do not take part.
     """
 
     cluster: ClusterState
@@ -64,7 +64,7 @@ class Cluster:
 
 
 def build_cluster(cluster: Expanded, *, steps: int) -> Cluster:
-    """Return the cluster that the input describes. Raises FixError where what runs cannot be charged."""
+    """Return the cluster that the input describes. Raises FixError if what runs cannot be charged."""
     snapshot = protection.without_fences(cluster.snapshot)
     groups = gangs.groups(snapshot, {})
     running = [group for group in groups if opening_balance.placed(group)]
@@ -100,14 +100,14 @@ def build_cluster(cluster: Expanded, *, steps: int) -> Cluster:
 
 
 def _name(group: Group, cluster: Expanded) -> str:
-    """Return what people call a gang: its workload, where a made-up UID would stand behind the name."""
+    """Return a gang's name for people: its workload's, if the gang's own name would contain an invented UID."""
     workload = group.identity.workload
     invented = workload is not None and workload.uid in cluster.invented
     return f"{group.identity.namespace}/{workload.name}" if workload is not None and invented else group.key
 
 
 def shortages(replayed: Cluster, arrivals: Iterable[Arrival]) -> list[tuple[int, Problem]]:
-    """Return what jobs name that the cluster does not have or take, each once, with the line of the first of them."""
+    """Return the names in jobs that are unknown or invalid in the cluster, each with the line of the first such job."""
     found: dict[tuple[str, str], tuple[int, Problem]] = {}
     for arrival in arrivals:
         for name, value, judge in _named(arrival):
@@ -121,7 +121,7 @@ _Judge = Callable[[Cluster, str], str]
 
 
 def _named(arrival: Arrival) -> Iterator[tuple[str, str, _Judge]]:
-    """Yield field and value of all that a job names, and what judges it."""
+    """Yield the field, value and check of every name in a job."""
     yield "queue", arrival.queue, _judge_queue
     for at, spec in enumerate(arrival.pod_requests.claims):
         for option in (option for request in spec.requests for option in request.alternatives):
@@ -150,7 +150,7 @@ def _judge_selector(replayed: Cluster, text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Running:
-    """A job that runs. charge: what its queue uses for it."""
+    """A running job. charge: what is charged to its queue."""
 
     waiting: Waiting
     running_gang: RunningGang
@@ -161,7 +161,7 @@ class Running:
 
 @dataclass(slots=True)
 class Clock:
-    """What moves: the time since the trace began, the devices and quotas in use, and the jobs that run."""
+    """The changing state: the time since the trace began, the devices and quotas in use, and the running jobs."""
 
     replayed: Cluster
     rules: Rules = field(init=False)
@@ -177,10 +177,9 @@ class Clock:
     def __post_init__(self) -> None:
         replayed = self.replayed
         self._claims = dict(replayed.snapshot.claims)
-        # The mapping is this stage's own, and grows and shrinks with the jobs that are looked at.
+        # This Clock owns the mapping; it has only the claims of jobs that are being decided.
         snapshot = replace(replayed.snapshot, claims=self._claims)
-        # So is what is remembered of devices in use: the ward's cluster states change under who has seen an earlier
-        # one.
+        # It owns its Selectors, too: they cache devices in use, and the states of a VirtualCluster change in place.
         own = Selectors(replayed.cluster.profile.cel)
         rules = replace(replayed.rules, snapshot=snapshot, selectors=own, plans=PlanCache(), rest=VerdictCache())
         self.rules = replace(rules, defects=[], mute=True)
@@ -190,7 +189,7 @@ class Clock:
         self.reserve = Backfill(RunningGangs(replayed.rules.now))
 
     def inputs(self, waiting: Waiting, queue_usage: QueueUsage) -> Inputs:
-        """Return what a job is decided on now. standing: what the quotas leave."""
+        """Return the inputs of a decision about a job now. queue_usage: the quotas in use."""
         group = arrivals.made(waiting)
         self._claims.update((claim.meta.key, claim) for claim in waiting.claims)
         return Inputs(
@@ -203,11 +202,11 @@ class Clock:
         )
 
     def decide(self, waiting: Waiting, queue_usage: QueueUsage | None = None) -> Verdict:
-        """Return what the controller would decide about a job now."""
+        """Return the controller's decision about a job now."""
         return chain.decide(self.inputs(waiting, queue_usage or self.queue_usage))
 
     def backfill(self, waiting: Waiting) -> Verdict:
-        """Return the same, and heed what is reserved for those ahead of it."""
+        """Return the same, but without delaying the reservations of jobs ahead."""
         inputs = self.inputs(waiting, self.queue_usage)
         found = self.reserve.decide(inputs)
         self.reserve.note(found, inputs)
@@ -220,30 +219,30 @@ class Clock:
 
     @property
     def time(self) -> datetime:
-        """Return what time it is."""
+        """Return the present time."""
         return self.replayed.rules.now + self.now
 
     def shorter(self, waiting: Waiting, bounds: Iterable[Sequence[Reservation]]) -> timedelta | None:
-        """Return than what a job behind another one must run for shorter to be in the way of less; None: than nothing.
+        """Return the runtime below which a job would conflict with fewer reservations; None for any runtime.
 
-        bounds: what others before it were in the way of.
+        The job is behind `waiting` in rank. bounds: the reservations with which the jobs before it conflict.
         """
         until = self.reserve.until(queue_order.rank(waiting), bounds)
         return None if until is None else runtime.whole(until) + runtime.SECOND - self.time
 
     def is_in_the_way(self, held: Verdict) -> bool:
-        """Return whether a job is still in the way of what is reserved."""
+        """Return whether a job still conflicts with the reservations."""
         return self.reserve.stands(
             held, held.group.queue, self.virtual_cluster.cluster, self.queue_usage, self.rules.selectors
         )
 
     def explain(self, waiting: Waiting, queue_usage: QueueUsage | None = None) -> Verdict:
-        """Decide about a job as `decide` does, and say why the planner holds it."""
+        """Decide about a job as `decide` does, with the planner's reason for a hold."""
         inputs = self.inputs(waiting, queue_usage or self.queue_usage)
         return chain.decide(replace(inputs, rules=replace(self.rules, plans=PlanCache(), mute=False)))
 
     def count(self, waiting: Waiting) -> tuple[Charge, Verdict | None]:
-        """Return the least that a job costs, and what objects to it before anything is planned."""
+        """Return the least charge of a job, and the verdict of a check before planning that fails."""
         inputs = self.inputs(waiting, self.queue_usage)
         demands = demand.demands(inputs.group, self.rules.snapshot)
         needed = demand.at_least(demands, self.rules.meters, self.rules.snapshot.nodes.values())
@@ -253,7 +252,7 @@ class Clock:
         return needed, found
 
     def charge(self, waiting: Waiting, charge: Charge) -> None:
-        """Let the queue of a job use what it is charged. The shares are the caller's to keep."""
+        """Charge the queue of a job. The caller updates the fair shares."""
         self.queue_usage.charge(waiting.queue, charge)
 
     def start(self, waiting: Waiting, plan: Plan, charge: Charge) -> Running:
@@ -278,23 +277,23 @@ class Clock:
 
     @property
     def next_end(self) -> timedelta | None:
-        """Return when the next job ends; None where none runs."""
+        """Return when the next job ends; None if none runs."""
         return self._ends[0][0] if self._ends else None
 
     @property
     def next_start(self) -> timedelta | None:
-        """Return when the next of those that something is reserved for is to start."""
+        """Return when the next reserved start is due."""
         due = self.reserve.next
         return None if due is None else due - self.replayed.rules.now
 
     def nominated(self) -> Iterator[tuple[str, timedelta]]:
-        """Yield the jobs that something is reserved for, and from when on."""
+        """Yield the jobs with a reservation, and the reserved start of each."""
         for key, estimate in self.reserve.estimates.items():
             if estimate.at is not None:
                 yield key, estimate.at - self.replayed.rules.now
 
     def end_due(self) -> list[Running]:
-        """End the jobs whose time is up, and return them."""
+        """End the jobs whose runtime is over, and return them."""
         ended: list[Running] = []
         while self._ends and self._ends[0][0] <= self.now:
             ended.append(heapq.heappop(self._ends)[2])
@@ -303,7 +302,7 @@ class Clock:
 
     @property
     def running(self) -> list[Running]:
-        """Return the jobs that run."""
+        """Return the running jobs."""
         return [running for _, _, running in self._ends]
 
     def evict(self, running: Running) -> None:
@@ -313,7 +312,7 @@ class Clock:
         self._let_go([running])
 
     def _let_go(self, ended: list[Running]) -> None:
-        """Take back what jobs had."""
+        """Release the devices, quotas and shares of ended jobs."""
         if ended:
             self.virtual_cluster.move(went=[running.running_gang for running in ended])
             self.rules.plans.forget_changes()

@@ -1,9 +1,9 @@
-"""What a play of a trace comes to: waiting times, slowdown, utilisation, fairness and makespan.
+"""Figures of a replayed trace: waiting times, slowdown, utilisation, fairness and makespan.
 
-Terms as in the literature on parallel job scheduling: the *wait* of a job is from its arrival to its start; its
+Terms are those of the literature on parallel job scheduling: the *wait* of a job is from its arrival to its start; its
 *bounded slowdown* (Feitelson, Rudolph et al., JSSPP 1997) is max(1, (wait + runtime) / max(runtime, 10 s)), so that
-very short jobs do not rule the mean; fairness is Jain's index (Jain, Chiu, Hawe, 1984), (sum of x)² / (n · sum of x²),
-which is 1 where all x are equal and 1/n where one queue has everything.
+very short jobs do not dominate the mean; fairness is Jain's index (Jain, Chiu, Hawe, 1984), (sum of x)² / (n · sum of
+x²), which is 1 if all x are equal and 1/n if one queue has everything.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,12 +14,12 @@ from admission.api.values.names import QueueName
 from admission.simulation.replay.player import Moment, Play, Played
 
 BOUND = 10.0
-"""Seconds that a shorter job counts as when its slowdown is made."""
+"""The least runtime, in seconds, in the slowdown of a job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """Waiting times of the jobs that started, in seconds. Percentiles are those of some job: the nearest rank."""
+    """Waiting times of started jobs, in seconds. A percentile is the value at the nearest rank."""
 
     mean: float = 0.0
     p50: float = 0.0
@@ -30,10 +30,10 @@ class Waits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What the jobs of a queue, or all jobs, came to. slowdown: the mean of the bounded ones; hours: of devices.
+    """The figures of a queue's jobs, or of all jobs. slowdown: the mean of the bounded ones; hours: of devices.
 
-    served: of the device time that the jobs would have had by the last arrival if nobody ever waited, the part that
-    they had by then. None where they would have had none.
+    served: the device time that the jobs had until the last arrival, as a part of what they would have had without any
+    wait; None if that is zero.
     """
 
     jobs: int
@@ -46,11 +46,11 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NominationCounts:
-    """How far one could rely on what jobs said of their runtimes, and on what was reserved by that.
+    """How reliable the declared runtimes were, and the reservations derived from them.
 
-    overran: jobs that ran longer than they said; silent: jobs that said nothing. promised: jobs that something was
-    reserved for; late: those of them that started later than was promised first; delay and longest: of these, by how
-    many seconds in the mean and at most.
+    overran: jobs that ran longer than declared; silent: jobs without a declared runtime. nominated: jobs with a
+    reservation; late: those of them that started later than first reserved; delay and longest: their delay in seconds,
+    in the mean and at most.
     """
 
     overran: int
@@ -63,10 +63,10 @@ class NominationCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What a play comes to. utilisation: by driver, from the first arrival to the last one.
+    """The figures of a replay. utilisation: by driver, from the first arrival to the last.
 
-    overall: the same to the end of the last job. makespan: from the first arrival to the end of the last job.
-    fairness: Jain's index of what part the queues had of the device time that they asked for, of those that asked.
+    overall: the same, until the end of the last job. makespan: from the first arrival to the end of the last job.
+    fairness: Jain's index of the queues' `served`.
     """
 
     whole: Tally
@@ -79,7 +79,7 @@ class Figures:
 
 
 def figures(play: Play) -> Figures:
-    """Return what a play comes to."""
+    """Return the figures of a replay."""
     first, last, end = _span(play)
     by_queue: dict[QueueName, list[Played]] = {}
     for job in play.jobs:
@@ -97,18 +97,18 @@ def figures(play: Play) -> Figures:
 
 
 def jain(shares: Sequence[float]) -> float:
-    """Return Jain's index of fairness; 1 where there is nothing to be shared."""
+    """Return Jain's index of fairness; 1 if there is nothing to share."""
     squares = sum(share * share for share in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
 
 
 def nearest_rank(ordered: Sequence[float], percent: int) -> float:
-    """Return a percentile of values in ascending order; 0 of none."""
+    """Return a percentile of values in ascending order; 0 if there are none."""
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)] if ordered else 0.0
 
 
 def used(moments: Iterable[Moment], driver: str, first: timedelta, last: timedelta) -> float:
-    """Return the device-seconds that were in use of a driver between two times."""
+    """Return the device-seconds that a driver's devices were in use between two times."""
     total = before = 0.0
     since = first
     for moment in moments:
@@ -119,7 +119,7 @@ def used(moments: Iterable[Moment], driver: str, first: timedelta, last: timedel
 
 
 def _span(play: Play) -> tuple[timedelta, timedelta, timedelta]:
-    """Return when the first and the last job arrive, and when the last one ends; where all come at once, the end."""
+    """Return the first arrival, the last arrival and the last end; for simultaneous arrivals, the end for both."""
     arrivals = [job.arrival.at for job in play.jobs] or [timedelta()]
     end = max([*(job.end for job in play.jobs if job.end is not None), max(arrivals)])
     first, last = min(arrivals), max(arrivals)
@@ -127,7 +127,7 @@ def _span(play: Play) -> tuple[timedelta, timedelta, timedelta]:
 
 
 def _utilisation(play: Play, first: timedelta, last: timedelta) -> dict[str, float]:
-    """Return which part of the devices of each driver was in use; nothing where no time passes."""
+    """Return the part of each driver's devices that was in use; nothing if no time passes."""
     seconds = (last - first).total_seconds()
     if not seconds:
         return {}
@@ -173,7 +173,7 @@ def _nominations(jobs: Sequence[Played]) -> NominationCounts:
 
 
 def _delay(job: Played) -> float:
-    """Return by how many seconds a job started later than was promised; promises are to the second."""
+    """Return by how many seconds a job started later than reserved; reservations are to the second."""
     if job.start is None or job.nominated is None:
         return 0.0
     late = (job.start - job.nominated).total_seconds()
@@ -187,5 +187,5 @@ def _slowdown(job: Played) -> float:
 
 
 def _seconds(job: Played, start: timedelta, last: timedelta) -> float:
-    """Return the device-seconds that a job has by a time, if it starts then."""
+    """Return the device-seconds that a job starting at `start` has until `last`."""
     return job.devices * max(0.0, min(job.arrival.runtime.total_seconds(), (last - start).total_seconds()))

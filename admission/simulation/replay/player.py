@@ -1,9 +1,9 @@
-"""A trace played against a cluster in virtual time: jobs arrive, start as Muster decides, run and end.
+"""Replay of a trace on a cluster in virtual time: jobs arrive, start as Muster decides, run and end.
 
-Called by `muster simulate --arrivals`. Nothing sleeps: time goes on to the next arrival or the next end. What decides
-about a job is what decides about a gang of the controller: the checks of `checks.chain`, its planner, the quotas and
-the order of `quota`. Only what is around it is another one, since here every change is known: `queue` says whom to ask
-about, and no pod, claim or entry is written anywhere. The same trace on the same cluster has the same outcome, always.
+Called by `muster simulate --arrivals`. Nothing sleeps: time advances to the next arrival or the next end. Decisions are
+made by the controller's own code: the checks of `checks.chain`, its planner, its quotas and its queue order. Only the
+code around it differs, since every change is known here: `queue` chooses which jobs to decide about, and no pod, claim
+or entry is written. The same trace on the same cluster always has the same result.
 """
 
 from collections import Counter
@@ -23,29 +23,29 @@ from admission.simulation.replay.queue import Counting, Decider, Muster
 
 
 class Policy(StrEnum):
-    """Who decides."""
+    """The scheduler that is simulated."""
 
     MUSTER = "muster"
     FIFO_COUNT = "fifo-count"
-    """A queue that counts: `lining.Counting`."""
+    """A queue that only counts quota: `queue.Counting`."""
 
 
 def decider(policy: Policy, stage: Clock) -> Decider:
-    """Return who decides in a trace."""
+    """Return the decider of a policy."""
     if policy is Policy.FIFO_COUNT:
         return Counting(stage)
     return Preempting(stage) if preempt.happens(stage.replayed) else Muster(stage)
 
 
 Watch = Callable[[int, int], None]
-"""Is told how many of how many jobs are done with."""
+"""Called with the number of finished jobs and the number of all jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What became of a job. start: None where it did not start. devices: that it had, or else asks for.
+    """The result of a job. start: None if it did not start. devices: those it had, or else requests.
 
-    promised: the first time that was reserved for it. why: what held it to the end, or refused it.
+    nominated: its first reserved start. why: the hold at the end, or the denial.
     """
 
     arrival: Arrival
@@ -65,7 +65,7 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """How things stand from a time on: devices in use by driver, and jobs that wait."""
+    """The state from a time on: devices in use by driver, and the number of waiting jobs."""
 
     at: timedelta
     used: Counter[str]
@@ -74,7 +74,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """A trace as it was played: its jobs in the order of the trace. devices: of the cluster, by driver."""
+    """A replayed trace: its jobs, by arrival. devices: the cluster's, by driver."""
 
     policy: Policy
     jobs: tuple[Played, ...]
@@ -83,12 +83,12 @@ class Play:
 
 
 def play(replayed: Cluster, arrivals: Sequence[Arrival], policy: Policy, watch: Watch | None = None) -> Play:
-    """Play a trace to its end: until all jobs have ended, or those that are left cannot start any more."""
+    """Replay a trace until all jobs have ended or the remaining ones cannot start."""
     return _Run(replayed, arrivals, policy, watch).played()
 
 
 class _Run:
-    """One play."""
+    """One replay."""
 
     def __init__(self, replayed: Cluster, arrivals: Sequence[Arrival], policy: Policy, watch: Watch | None) -> None:
         self._replayed = replayed
@@ -103,7 +103,7 @@ class _Run:
         self._waiting = 0
         self._found: dict[str, Played] = {}
         self._nominated: dict[str, timedelta] = {}
-        # Where all end when they should, nothing that is reserved has to be looked at but when somebody ends.
+        # If all jobs end at the expected time, reservations need to be checked only when a job ends.
         queues = replayed.snapshot.queues
         self._drifts = any(replay_arrivals.expected(one, queues[one.queue]) != one.runtime for one in arrivals)
         self._moments: list[Moment] = []
@@ -138,7 +138,7 @@ class _Run:
         )
 
     def _next(self) -> timedelta | None:
-        """Return when something happens next; None at the end."""
+        """Return the time of the next event; None at the end."""
         arrival = self._arrivals[self._arrived].at if self._arrived < len(self._arrivals) else None
         times = [time for time in (arrival, self._stage.next_end) if time is not None]
         if self._drifts and self._stage.next_end is not None and (due := self._stage.next_start) is not None:
@@ -146,7 +146,7 @@ class _Run:
         return min(times, default=None)
 
     def _arrive(self) -> None:
-        """Let the jobs wait whose time has come."""
+        """Let the jobs arrive that are due."""
         while self._arrived < len(self._arrivals) and self._arrivals[self._arrived].at <= self._stage.now:
             arrival = self._arrivals[self._arrived]
             self._decider.arrive(Waiting(arrival, self._replayed.rules.now + arrival.at))
@@ -165,13 +165,13 @@ class _Run:
         )
 
     def _settled(self, waiting: Waiting, why: Hold | Denial) -> None:
-        """Note a job that does not start."""
+        """Record a job that does not start."""
         arrival = waiting.arrival
         self._waiting -= 1
         self._found[arrival.name] = Played(arrival=arrival, devices=replay_arrivals.asked_devices(arrival), why=why)
 
     def _use(self, running: Running, times: int) -> None:
-        """Count the devices of a job that starts (1) or goes (-1). One that several share is in use once."""
+        """Count the devices of a job that starts (1) or ends (-1). A shared device counts once."""
         for _, uses in running.running_gang.uses:
             for use in uses:
                 before, after = self._users[use.device], self._users[use.device] + times

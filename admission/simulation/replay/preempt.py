@@ -1,8 +1,8 @@
-"""Preemption in a trace that is played: who is evicted for a job that is held, by the rules of the controller.
+"""Preemption in a replay: the jobs that are evicted for a held job, by the controller's rules.
 
-Time passes in jumps, so there is no grace: what victims had is given up at once, and the job that they make room for
-starts in the same moment. A victim waits again with the place that it had, and starts over. What ran before the trace
-began is not evicted.
+Time advances in jumps, so there is no grace period: victims release their devices at once, and the preempting job
+starts at the same moment. A victim waits again in its old place, and starts over. What runs from the beginning is not
+evicted.
 """
 
 from collections.abc import Collection, Iterator
@@ -23,12 +23,12 @@ from admission.simulation.replay.queue import Muster, ReplayQueue
 
 
 def happens(replayed: Cluster) -> bool:
-    """Return whether any queue has others evicted."""
+    """Return whether any queue may preempt."""
     return any(map(targets.may_preempt, replayed.snapshot.queues.values()))
 
 
 class Preempting(Muster):
-    """Decides as the controller does, where queues preempt."""
+    """Decides as the controller does, with preemption."""
 
     def settle(self, *, freed: bool) -> list[Running]:
         started = super().settle(freed=freed)
@@ -37,7 +37,7 @@ class Preempting(Muster):
         return started
 
     def _ousted(self, started: Collection[Running]) -> Running | None:
-        """Evict for the first job that this helps, and start that one; None where it helps nobody."""
+        """Preempt for the first job for which that is possible, and start it; None if there is none."""
         updated = {id(running) for running in started}
         present = {GangUid(one.waiting.key): one for one in self._stage.running if id(one) not in updated}
         candidates = [self._tenant(running) for running in present.values()]
@@ -52,7 +52,7 @@ class Preempting(Muster):
         return None
 
     def _questions(self, line: ReplayQueue) -> Iterator[Waiting]:
-        """Yield the first job of a line, and those behind it that end before a head ahead of it is to start."""
+        """Yield the line's first job, then later ones that would end before the reserved start of an earlier head."""
         if line.held is None or line.held.by not in {PROOF, QUOTA} or not targets.may_preempt(line.queue):
             return
         head, stage = line.head, self._stage
@@ -68,7 +68,7 @@ class Preempting(Muster):
         self, line: ReplayQueue, waiting: Waiting, candidates: list[PreemptionCandidate]
     ) -> PreemptionTargets | None:
         stage, needed = self._stage, line.held.needed if line.held is not None else {}
-        stage.inputs(waiting, stage.queue_usage)  # its claims are there
+        stage.inputs(waiting, stage.queue_usage)  # adds its claims to the snapshot
         scene = PreemptionScope(
             rules=stage.rules,
             reserve=stage.reserve,

@@ -1,10 +1,10 @@
-"""Who of the jobs that wait starts now: as Muster decides, or as a queue does that counts.
+"""Which waiting job starts next in a replay: by Muster's decisions, or by those of a queue that only counts quota.
 
-Jobs that ask for the same in one queue differ in nothing but their rank, so where the first of them cannot start, none
-can. They stand in one line, and only heads of lines are decided about; in a strict queue all jobs are one line. A head
-that was held is decided about again when what holds it may have changed, and at no other time; as long as jobs only
-start, less and less is free, so who was held stays so. Those that a reservation holds differ in how long they run, too:
-of one line, others are asked that would be in the way of fewer reservations.
+Jobs with the same requests in one queue differ only in rank, so if the first of them cannot start, none can. They form
+one line, and only heads of lines are decided about; in a strict queue all jobs are one line. A held head is decided
+about again only when the reason of its hold may have changed: while jobs only start, resources only shrink, so a hold
+remains valid. Jobs held by a reservation also differ in runtime: then other jobs of the line are tried which would
+conflict with fewer reservations.
 """
 
 import bisect
@@ -34,26 +34,30 @@ Refused = tuple[Waiting, Denial]
 
 
 class Decider(Protocol):
-    """Decides who starts. Since the last question: refused, jobs that never will, and evicted, jobs that wait again."""
+    """Decides which jobs start.
+
+    refused and evicted: jobs since the last call of `settle` that will never start, and jobs that wait again.
+    """
 
     refused: list[Refused]
     evicted: list[Running]
 
     def arrive(self, waiting: Waiting) -> None:
-        """Let a job wait."""
+        """Add a waiting job."""
 
     def settle(self, *, freed: bool) -> list[Running]:
-        """Start who can start now; return them in order. freed: whether jobs have ended."""
+        """Start the jobs that can start now; return them in order. freed: whether jobs have ended."""
 
     def waiting(self) -> Iterator[tuple[Waiting, Hold]]:
-        """Yield the jobs that wait, each with what holds it, or the first of those that ask for the same."""
+        """Yield the waiting jobs, each with its hold, or with that of the first job with the same requests."""
 
 
 @dataclass(slots=True, eq=False)
 class ReplayQueue:
-    """Jobs of one queue, by rank, of which only the first may start, unless a reservation holds that one.
+    """Jobs of one queue, by rank, of which only the first may start, unless a reservation holds it.
 
-    held: what was found of it, or None. passed: what was found of others since, which would be in the way of less.
+    held: the verdict on the first job, or None. passed: the verdicts on later jobs, which conflict with fewer
+    reservations.
     """
 
     queue: Queue
@@ -61,7 +65,7 @@ class ReplayQueue:
     held: Verdict | None = None
     passed: list[Verdict] = field(default_factory=list)
     _by_runtime: list[tuple[timedelta, Rank, Waiting]] = field(default_factory=list)
-    """The same jobs, those first that are to run for the shortest time."""
+    """The same jobs, those with the shortest expected runtime first."""
 
     @property
     def head(self) -> Waiting:
@@ -69,16 +73,16 @@ class ReplayQueue:
 
     @property
     def found(self) -> list[Verdict]:
-        """Return all that holds jobs of the line."""
+        """Return all verdicts that hold jobs of the line."""
         return [self.held, *self.passed] if self.held is not None else []
 
     @property
     def is_reserved(self) -> bool:
-        """Whether a reservation holds the first one."""
+        """Whether a reservation holds the first job."""
         return self.held is not None and bool(self.held.bound)
 
     def add(self, waiting: Waiting) -> bool:
-        """Put a job in its place; return whether it is the first now."""
+        """Insert a job by rank; return whether it is the first now."""
         jobs, rank = self.jobs, queue_order.rank(waiting)
         bisect.insort(self._by_runtime, self._entry(waiting))
         if not jobs or queue_order.rank(jobs[-1]) < rank:
@@ -89,19 +93,19 @@ class ReplayQueue:
         return at == 0
 
     def reexamine(self) -> None:
-        """Have the first one asked."""
+        """Forget the verdicts, so that the first job is decided again."""
         self.held = None
         self.passed.clear()
 
     def hold(self, waiting: Waiting, found: Verdict) -> None:
-        """Note what holds a job."""
+        """Record the verdict that holds a job."""
         if waiting is self.head:
             self.held = found
         else:
             self.passed.append(found)
 
     def pop(self, waiting: Waiting | None = None) -> Waiting:
-        """Take a job out: the first one, unless another is named. After the first one the next one is to be asked."""
+        """Remove a job, by default the first one. After the first one, the next is to be decided."""
         if waiting is None or waiting is self.head:
             self.reexamine()
             waiting = self.jobs.pop(0)
@@ -111,7 +115,7 @@ class ReplayQueue:
         return waiting
 
     def after(self, waiting: Waiting, shorter: timedelta | None) -> Waiting | None:
-        """Return the first job behind another one that is to run for a shorter time; None: however long it runs."""
+        """Return the first job behind another with a shorter expected runtime than this; None for any runtime."""
         rank = queue_order.rank(waiting)
         if shorter is None:
             at = bisect.bisect(self.jobs, rank, key=queue_order.rank)
@@ -183,7 +187,7 @@ class Muster:
         return self._stage.replayed.queue(waiting).strategy is QueueingStrategy.STRICT_FIFO
 
     def _remove(self, line: ReplayQueue, waiting: Waiting) -> None:
-        """Take a job out of its line, and a line that is empty out of all."""
+        """Remove a job from its line, and the line if it becomes empty."""
         line.pop(waiting)
         if not line.jobs:
             key = self._line_of(waiting)
@@ -191,7 +195,7 @@ class Muster:
             self._of_queue[waiting.queue].discard(key)
 
     def _continue(self, line: ReplayQueue, waiting: Waiting, contest: "_Contest") -> None:
-        """Ask the next of a line that may start."""
+        """Enter the next job of a line that may start."""
         if line.jobs and line.held is None:
             contest.enter(line.head, line)
         elif line.is_reserved and not self._is_strict(waiting):
@@ -201,7 +205,7 @@ class Muster:
                 contest.enter(job, line)
 
     def _reexamine_reserved(self, contest: "_Contest") -> None:
-        """Ask those again who were in the way of something that is not reserved any more."""
+        """Enter the heads of lines whose conflicting reservations no longer exist."""
         inputs = Unchanged(self._stage)
         for line in self._lines.values():
             if line.is_reserved and not inputs.all_stand(line):
@@ -209,7 +213,7 @@ class Muster:
                 contest.enter(line.head, line)
 
     def _promote(self, queue: QueueName, contest: "_Contest") -> None:
-        """Ask the next gang of a queue that has no head whether it is one."""
+        """If a queue has no head for backfill, enter its next gang, which may become the head."""
         if self._stage.reserve.has_head(queue):
             return
         lines = [self._lines[key] for key in self._of_queue.get(queue, ())]
@@ -221,7 +225,7 @@ class Muster:
             contest.enter(line.head, line)
 
     def _forget_what_fell(self) -> None:
-        """Have the heads asked again for which something has changed."""
+        """Forget the verdicts whose reasons have changed."""
         inputs = Unchanged(self._stage)
         for line in self._lines.values():
             if line.held is not None and not inputs.all_stand(line):
@@ -229,7 +233,7 @@ class Muster:
 
 
 class _Contest:
-    """The jobs that are asked, in order, each with its line."""
+    """The jobs to be decided, in order, each with its line."""
 
     def __init__(self, stage: Clock, lines: Iterable[ReplayQueue]) -> None:
         self._lines = {line.head.key: line for line in lines}
@@ -241,23 +245,23 @@ class _Contest:
             yield waiting, self._lines.pop(waiting.key)
 
     def enter(self, waiting: Waiting, line: ReplayQueue) -> None:
-        """Let one more be asked, unless it is going to be."""
+        """Enter a job, unless it is entered already."""
         if waiting.key not in self._lines:
             self._lines[waiting.key] = line
             self._tournament.enter(waiting)
 
     def charge(self, queue: QueueName, charge: Charge) -> None:
-        """Count what a queue was granted."""
+        """Count a grant to a queue."""
         self._tournament.charge(queue, charge)
 
 
 class Counting:
-    """Decides as a queue does that counts: first in, first out by quota, whatever devices are free.
+    """Decides as a queue that only counts quota: first in, first out, whatever devices are free.
 
-    A job whose least charge fits the quota of its queue is admitted, and uses it from then on. It starts when the
-    planner finds a place for all of it, and holds its quota until then. Those behind the first one that does not fit
-    wait, queue by queue. A real one is worse off: pods that are admitted one by one take devices from each other while
-    they wait for the rest of their gang.
+    A job is admitted if its least charge fits its queue's quota, which it uses from then on. It starts when the planner
+    finds a place for all of it, and keeps its quota until then. In each queue, the jobs behind the first one that does
+    not fit wait. A real queue of this kind does worse: pods that are admitted one by one take devices from each other
+    while they wait for the rest of their gang.
     """
 
     def __init__(self, stage: Clock) -> None:
@@ -294,7 +298,7 @@ class Counting:
             yield from ((job, line.held.outcome) for job in line.jobs if line.held is not None)
 
     def _count(self) -> None:
-        """Let in whom the quotas allow."""
+        """Admit the jobs that fit the quotas."""
         stage = self._stage
         lines = {name: line for name, line in self._lines.items() if line.jobs and line.held is None}
         contest = Tournament(stage.shares, [line.head for line in lines.values()], lambda one: one.queue)
@@ -315,7 +319,7 @@ class Counting:
                 contest.enter(line.head)
 
     def _placed(self) -> Iterator[Running]:
-        """Start those that were admitted, and for which there is a place."""
+        """Start the admitted jobs for which there is a place."""
         left: list[_LetIn] = []
         for one in self._let_in:
             if one.held is None:
@@ -337,7 +341,7 @@ class _LetIn:
 
 
 class _Unlimited(QueueUsage):
-    """Quotas that allow everything."""
+    """Quotas without limits."""
 
     def fits(self, queue: QueueName, charge: Charge) -> bool:  # noqa: ARG002 - of the base class
         return True
@@ -347,7 +351,7 @@ class _Unlimited(QueueUsage):
 
 
 class Unchanged:
-    """Whether what holds jobs is still so, each ground looked at once."""
+    """Checks whether the reasons of verdicts still hold, each reason once."""
 
     def __init__(self, stage: Clock) -> None:
         self._stage = stage
@@ -356,11 +360,11 @@ class Unchanged:
         self._in_the_way: dict[Hashable, bool] = {}
 
     def all_stand(self, line: ReplayQueue) -> bool:
-        """Return whether all that holds jobs of a line would hold them again."""
+        """Return whether all verdicts on a line would be the same again."""
         return all(self.stand(line.head.queue, found) for found in line.found)
 
     def stand(self, queue: QueueName, held: Verdict) -> bool:
-        """Return whether a job of a queue would be held again."""
+        """Return whether a verdict on a job of a queue would be the same again."""
         if held.proof is not None and held.by == PROOF:
             if held.proof not in self._proofs:
                 self._proofs[held.proof] = self._is_proved(held)

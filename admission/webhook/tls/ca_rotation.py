@@ -1,8 +1,8 @@
-"""Which authorities are trusted, which one signs, and when the next one is made: pure rules over time.
+"""The rotation of the webhook's authorities: which are trusted, which one signs, when to add one; pure rules over time.
 
-All processes share one list of authorities and publish all of it as caBundle. A new one is in the list for a while
-before it signs anything, so that it is in the caBundle before anybody shows a leaf of it; an old one stays until it
-expires, and no leaf outlives its authority. So every leaf is trusted at every moment, whoever shows it.
+All processes share one list of authorities and publish all of it as caBundle. A new authority is in the list for a
+while before it signs, so that it is in the caBundle before any process serves a leaf of it; an old one stays until it
+expires, and no leaf outlives its authority. So every leaf is trusted at every moment, whichever process serves it.
 """
 
 import re
@@ -17,7 +17,7 @@ from admission.webhook.tls import certificate
 from admission.webhook.tls.certificate import Authority, Certificate
 
 CERTIFICATES, KEYS = "ca.crt", "ca.key"
-"""Entries of the Secret that the list is kept in: PEM, the oldest first, in the same order in both."""
+"""Entries of the Secret with the list: PEM, the oldest first, in the same order in both."""
 
 _KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.+?-----END [A-Z ]*PRIVATE KEY-----\n?", re.DOTALL)
 
@@ -29,28 +29,28 @@ Authorities = tuple[Authority, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How long things last. Leaves are renewed at half of their time."""
+    """Lifetimes. Leaves are renewed at half of theirs."""
 
     authority: timedelta = timedelta(days=90)
     leaf: timedelta = timedelta(days=7)
 
     @property
     def overlap(self) -> timedelta:
-        """How long before an authority expires the next one is made."""
+        """How long before an authority expires the next one is added."""
         return self.authority / 3
 
     @property
     def settling(self) -> timedelta:
-        """How long a new authority is published before it signs. All processes must have seen it by then."""
+        """How long a new authority is published before it signs. All processes must have read it by then."""
         return self.authority / 30
 
     @property
     def current(self) -> timedelta:
-        """How often each process looks at the shared list, and at the age of its own leaf."""
+        """How often each process reads the shared list and checks the age of its own leaf."""
         return min(self.settling, self.leaf) / 8
 
     def check(self) -> None:
-        """Raise FixError when the last leaf of an authority would be cut short by its end."""
+        """Raise FixError if an authority could expire before the last leaf that it signs."""
         if not timedelta(0) < self.leaf <= self.overlap - self.settling:
             most = self.overlap - self.settling
             raise FixError(
@@ -60,7 +60,7 @@ class Terms:
 
 
 def turned(known: Authorities, terms: Terms, *, now: datetime) -> Authorities:
-    """Return the list as it ought to be now: without the expired, with a new one when the newest grows old."""
+    """Return the list for this time: without expired authorities, with a new one once the newest is near its end."""
     living = tuple(one for one in known if now < one.expires)
     if living and now < living[-1].expires - terms.overlap:
         return living
@@ -68,18 +68,18 @@ def turned(known: Authorities, terms: Terms, *, now: datetime) -> Authorities:
 
 
 def signer(known: Authorities, terms: Terms, *, now: datetime) -> Authority:
-    """Return the newest authority that everybody has had the time to trust; if there is none, the oldest."""
+    """Return the newest authority that has been published long enough to be trusted; if there is none, the oldest."""
     settled = [one for one in known if now >= one.begins + terms.settling]
     return settled[-1] if settled else known[0]
 
 
 def bundle(known: Authorities) -> bytes:
-    """Return all of them as PEM: the caBundle."""
+    """Return all certificates as PEM: the caBundle."""
     return b"".join(one.certificate for one in known)
 
 
 def is_due(leaf: Certificate, known: Authorities, terms: Terms, *, now: datetime) -> bool:
-    """Whether a leaf has to be replaced: half of its time is over, or its authority is no longer in the list."""
+    """Whether a leaf has to be replaced: half of its lifetime is over, or its authority is no longer in the list."""
     return now >= leaf.expires - terms.leaf / 2 or leaf.authority not in [one.certificate for one in known]
 
 
@@ -89,7 +89,7 @@ def written(known: Authorities) -> dict[str, bytes]:
 
 
 def read(data: Mapping[str, bytes]) -> Authorities:
-    """Read the entries of a Secret. Raises FixError when they are not a list as `written` makes it."""
+    """Read the entries of a Secret. Raises FixError if they are not a list as `written` makes it."""
     keys = _KEY.findall(data.get(KEYS, b""))
     try:
         found = x509.load_pem_x509_certificates(data.get(CERTIFICATES, b""))

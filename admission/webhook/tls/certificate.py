@@ -1,7 +1,7 @@
 """Certificates of the webhook: own authorities and their leaves, as the API server's TLS client (Go) accepts them.
 
-Go checks the leaf's subject alternative names only, wants serverAuth in the extended key usage, and an issuer with
-basicConstraints CA:TRUE that may sign certificates. OpenSSL in its strict mode also wants both key identifiers.
+Go checks only the leaf's subject alternative names, requires serverAuth in the extended key usage, and an issuer with
+basicConstraints CA:TRUE that may sign certificates. OpenSSL in strict mode also requires both key identifiers.
 """
 
 import ssl
@@ -22,7 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from admission.errors import FixError
 
 CLOCK_SKEW = timedelta(minutes=5)
-"""How far the API server's clock may be behind ours when a fresh certificate is first shown."""
+"""How far the API server's clock may be behind when a new certificate is first used."""
 
 VALIDITY = timedelta(days=365)
 
@@ -42,7 +42,7 @@ class Certificate:
 
     @property
     def authority_expires(self) -> datetime | None:
-        """Return when the authority that signed the leaf is no longer valid; None where it is not known here."""
+        """Return when the authority that signed the leaf expires; None if its certificate is not known here."""
         return max((signer.not_valid_after_utc for signer in _signers(self)), default=None)
 
 
@@ -60,12 +60,12 @@ class Authority:
 
     @property
     def expires(self) -> datetime:
-        """Return when nothing that it signed is trusted any more."""
+        """Return when it expires; nothing that it signed is trusted after that."""
         return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
 
 
 def authority(*, now: datetime, validity: timedelta) -> Authority:
-    """Make an authority that may sign leaves and nothing else."""
+    """Make an authority that may sign only leaves."""
     key = ec.generate_private_key(ec.SECP256R1())
     made = _authority(key, now - CLOCK_SKEW, now + validity)
     return Authority(certificate=pem(made), key=_pem(key))
@@ -74,7 +74,7 @@ def authority(*, now: datetime, validity: timedelta) -> Authority:
 def issue(signer: Authority, names: Sequence[str], *, now: datetime, validity: timedelta) -> Certificate:
     """Make a leaf for these DNS names and IP addresses. It expires no later than the authority that signs it.
 
-    Raises FixError without a name, or when the authority's key cannot be used.
+    Raises FixError if there is no name, or if the authority's key cannot be used.
     """
     if not names:
         raise FixError("the webhook's certificate needs at least one DNS name or IP address")
@@ -90,7 +90,7 @@ def issue(signer: Authority, names: Sequence[str], *, now: datetime, validity: t
 
 
 def self_made(names: Sequence[str], *, now: datetime, validity: timedelta = VALIDITY) -> Certificate:
-    """Make a leaf of an authority of its own, the key of which is thrown away."""
+    """Make a leaf with an authority of its own, whose key is discarded."""
     return issue(authority(now=now, validity=validity), names, now=now, validity=validity)
 
 
@@ -102,9 +102,9 @@ def server_context() -> ssl.SSLContext:
 
 
 def load(context: ssl.SSLContext, certificate: Certificate) -> None:
-    """Give a context its certificate; connections made later use it. Raises FixError when key and leaf do not match.
+    """Load a certificate into a context, for new connections. Raises FixError if key and leaf do not match.
 
-    `ssl` reads files only, so the key stands in a private folder for as long as that takes.
+    `ssl` reads only files, so the key is in a private directory for that moment.
     """
     with tempfile.TemporaryDirectory(prefix="muster-") as folder:
         chain, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
@@ -118,7 +118,7 @@ def load(context: ssl.SSLContext, certificate: Certificate) -> None:
 
 
 def check(certificate: Certificate) -> None:
-    """Raise FixError when a leaf cannot be read, or its key is not its own: one may be replaced before the other."""
+    """Raise FixError if a leaf cannot be read or does not match its key: one file may be replaced before the other."""
     try:
         leaf = x509.load_pem_x509_certificate(certificate.certificate)
         key = serialization.load_pem_private_key(certificate.key, None)
@@ -129,9 +129,9 @@ def check(certificate: Certificate) -> None:
 
 
 def _signers(certificate: Certificate) -> Iterator[x509.Certificate]:
-    """Yield what stands in the bundle and has signed the leaf: one that was renewed with its key may do so twice."""
+    """Yield the bundle's certificates that signed the leaf: several, if the authority was renewed with the same key."""
     leaf = x509.load_pem_x509_certificate(certificate.certificate)
-    with suppress(ValueError):  # none, or no certificates: others tell the API server whom to trust
+    with suppress(ValueError):  # no valid bundle: the API server's trust is configured elsewhere
         for known in x509.load_pem_x509_certificates(certificate.authority):
             with suppress(InvalidSignature, UnsupportedAlgorithm, TypeError, ValueError):
                 leaf.verify_directly_issued_by(known)
@@ -139,12 +139,12 @@ def _signers(certificate: Certificate) -> Iterator[x509.Certificate]:
 
 
 def pem(certificate: x509.Certificate) -> bytes:
-    """Return a certificate as it is written in files."""
+    """Return a certificate as PEM."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def checked(signer: Authority) -> Authority:
-    """Return an authority whose key is its own. Raises FixError otherwise."""
+    """Return the authority if its key matches its certificate. Raises FixError otherwise."""
     _signing_key(signer)
     return signer
 

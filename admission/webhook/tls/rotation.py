@@ -1,7 +1,7 @@
-"""Keeps the webhook's certificate fresh without closing a connection: from authorities in a Secret, or from files.
+"""Renewal of the webhook's certificate without closing a connection: from authorities in a Secret, or from files.
 
-`app` gives the server its first certificate from a source's `look`, and runs `keep` beside it. What a server shows is
-replaced for connections made from then on; those that stand go on with what they began with.
+`app` gives the server its first certificate from a source's `current`, and runs `keep` beside it. New connections use
+the new certificate; existing ones keep the one that they began with.
 """
 
 import asyncio
@@ -21,40 +21,43 @@ from admission.webhook.tls.certificate import Certificate
 log = structlog.get_logger(__name__)
 
 TRIES = 4
-"""How often a list is made again from what another process has made of it meanwhile."""
+"""How often a write is tried when other processes change the list meanwhile."""
 
 CHECK_SECONDS = 600.0
-"""How often the shared list is looked at, at the least: somebody may have deleted it."""
+"""The longest time between two reads of the shared list: it may have been deleted."""
 
 FILES_SECONDS = 10.0
-"""How often files are read again. Kubernetes replaces those of a mounted Secret within about a minute."""
+"""The time between two reads of the files. Kubernetes updates those of a mounted Secret within about a minute."""
 
 
 class Vault(Protocol):
-    """What all processes share: some entries, and the version that they were read at."""
+    """The storage that all processes share: entries, and the version at which they were read."""
 
     async def read(self) -> tuple[Mapping[str, bytes], str] | None:
-        """Return the entries and their version; None when there are none yet."""
+        """Return the entries and their version; None if there are none yet."""
 
     async def write(self, entries: Mapping[str, bytes], version: str | None) -> None:
-        """Replace the entries of a version, or make the first. Raises ConflictError when another client was faster."""
+        """Replace the entries of a version, or create them.
+
+        Raises ConflictError if another client changed them first.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingCertificate:
-    """The leaf to show now, and the authorities that the API server is to be told of, PEM; None: others tell it."""
+    """The leaf to serve, and the authorities as PEM for the API server; None if they are configured elsewhere."""
 
     certificate: Certificate
     bundle: bytes | None
 
 
 class Source(Protocol):
-    """Where certificates come from. every: seconds between two looks."""
+    """A source of certificates. every: seconds between two calls."""
 
     every: float
 
     async def current(self) -> ServingCertificate:
-        """Return what is to be shown at this moment."""
+        """Return the certificate to serve now."""
 
 
 class OwnAuthorities:
@@ -71,7 +74,7 @@ class OwnAuthorities:
         self._leaf: Certificate | None = None
 
     async def current(self) -> ServingCertificate:
-        """Bring the shared list up to date, and the leaf. Raises FixError when the list cannot be read."""
+        """Renew the shared list and the leaf if they are due. Raises FixError if the list cannot be read."""
         self._known = known = await self._settle()
         now = self._clock()
         if self._leaf is None or ca_rotation.is_due(self._leaf, known, self._terms, now=now):
@@ -82,7 +85,7 @@ class OwnAuthorities:
     async def _settle(self) -> Authorities:
         for attempt in range(1, TRIES + 1):
             found = await self._vault.read()
-            # If somebody has deleted it, what was trusted until now goes on to be.
+            # If the list was deleted, it is written again from memory, so that its authorities stay trusted.
             known, version = (self._known, None) if found is None else (ca_rotation.read(found[0]), found[1])
             wanted = ca_rotation.turned(known, self._terms, now=self._clock())
             if found is not None and wanted == known:
@@ -101,7 +104,7 @@ class OwnAuthorities:
 
 
 class Files:
-    """A certificate, its key and perhaps the authority's certificate in files that another client keeps fresh."""
+    """A certificate, its key and perhaps the authority's certificate, in files that another program renews."""
 
     every = FILES_SECONDS
 
@@ -111,7 +114,7 @@ class Files:
         self._authority = authority
 
     async def current(self) -> ServingCertificate:
-        """Read the files. Raises FixError when one cannot be read, or they do not belong together."""
+        """Read the files. Raises FixError if one cannot be read, or they do not match."""
         return await asyncio.to_thread(self._read)
 
     def _read(self) -> ServingCertificate:
@@ -130,7 +133,7 @@ async def keep(
     show: Callable[[Certificate], Awaitable[object]],
     publish: Callable[[bytes | None], None],
 ) -> None:
-    """Show and publish what the source says, after `shown`, until cancelled. What fails is tried at the next look."""
+    """Serve and publish every change of the source, starting from `shown`, until cancelled. Failures are retried."""
     while True:
         await asyncio.sleep(source.every)
         try:

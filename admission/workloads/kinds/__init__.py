@@ -1,6 +1,7 @@
-"""Recognises the kinds of workloads: one small module per family says which of their pods start together.
+"""Recognises the kinds of workloads.
 
-`catalog` lists them all. A new kind is one entry: where it is served, how its size is read, and what a pod is to it.
+There is one small module per family, which tells which pods of its workloads start together. `catalog` lists them all.
+A new kind is one entry: where it is served, how its size is read, and a pod's role in it.
 """
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""All kinds that pods belong to, or name: one entry for each. Batch Jobs are read as a whole, by `kubernetes.jobs`."""
+"""All kinds that own pods or that pods name, one entry each. Batch Jobs are decoded by `kubernetes.jobs` instead."""
 
 from collections.abc import Mapping
 
@@ -29,16 +29,16 @@ ALL: tuple[WorkloadKind, ...] = (
 )
 
 OWNERS: Mapping[str, WorkloadKind] = {family.key: family for family in ALL if not family.named and not family.by_way_of}
-"""Those that own what belongs to them, by kind."""
+"""Kinds that own their pods, by key."""
 
 HOLDERS: Mapping[str, WorkloadKind] = {family.by_way_of: family for family in ALL if family.by_way_of}
-"""Those that speak for objects of another kind while they are held as a whole, by that kind."""
+"""Kinds that stand for an object of another kind while they are held as a whole, by that other kind's key."""
 
 PLANNED: Mapping[str, WorkloadKind] = {family.key: family for family in HOLDERS.values()}
-"""The same by their own kind: pods that are planned or simulated before what stands between exists belong to them."""
+"""The same by their own key: planned and simulated pods have them as owners, before the object between exists."""
 
 BY_GROUP: Mapping[tuple[str, str], WorkloadKind] = {(family.group, family.kind): family for family in ALL}
-"""All of them, by API group and kind."""
+"""All kinds, by API group and kind."""
 
 FIXED: tuple[str, ...] = (
     *(key for grouping in pod_labels.GROUPINGS for key in (grouping.name_key, grouping.size_key)),
@@ -51,7 +51,7 @@ FIXED: tuple[str, ...] = (
     kubeflow.REPLICA_TYPE,
     spark.ROLE,
 )
-"""Labels and annotations of pods by which a gang or its size is found; whoever has said one keeps to it."""
+"""Labels and annotations of pods that determine a gang or its size; once written, they may not change."""
 
 SUBGROUP_KEYS: tuple[str, ...] = (
     SUBGROUP,
@@ -69,7 +69,7 @@ SUBGROUP_KEYS: tuple[str, ...] = (
 """Labels and annotations of pods that name a part of a gang."""
 
 TEMPLATES: tuple[str, ...] = (jobset.REPLICATED_JOB, ray.GROUP, kubeflow.REPLICA_TYPE)
-"""Labels that say which of the templates of its workload a pod was made of, of kinds that are held as a whole."""
+"""Labels that name the template of a workload that a pod was made from, for kinds that are held as a whole."""
 
 SUBGROUPS: tuple[Said, ...] = (
     labels.either(SUBGROUP),
@@ -83,7 +83,7 @@ SUBGROUPS: tuple[Said, ...] = (
     labels.annotation(volcano.TASK),
     labels.annotation(pod_labels.TASK_GROUP),
 )
-"""Which part of its gang a pod is in; the first that says something is heard."""
+"""Readers of a pod's subgroup; the first non-empty result counts."""
 
 LEADERS: Mapping[str, frozenset[str]] = {
     ray.NODE_TYPE: frozenset({"head"}),
@@ -91,9 +91,9 @@ LEADERS: Mapping[str, frozenset[str]] = {
     kubeflow.JOB_ROLE: frozenset({"master", kubeflow.LAUNCHER}),
     spark.ROLE: frozenset({spark.DRIVER}),
 }
-"""Labels of pods without which the others of their gang can do nothing, and their values."""
+"""Labels, and their values, of pods without which the others of their gang can do nothing."""
 
 
 def leads(pod: Pod) -> bool:
-    """Whether a pod says that it leads its gang. It matters only for who of the gang is first."""
+    """Whether a pod's labels say that it leads its gang. It affects only the order of the pods in the gang."""
     return any(pod.meta.labels.get(key, "").lower() in values for key, values in LEADERS.items())

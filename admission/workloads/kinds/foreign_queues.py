@@ -1,7 +1,7 @@
-"""How other systems name a pod's queue: for those who move here from there, as `pod_labels` is for their gangs.
+"""The labels and annotations in which other systems name a pod's queue, for users who migrate from them.
 
-Such a name means nothing by itself. Queues that want to be found by it say so in `spec.aliases`, and only where some
-queue that is open to the pod's namespace does is any of this read.
+Such a name has no meaning by itself. A queue lists the names that it accepts in `spec.aliases`; pods are read only if
+such a queue is open to their namespace.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from admission.api.values import names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Naming:
-    """One way to name a queue. beside: keys one of which has to be there too, where a key could be anybody's."""
+    """One key that names a queue. beside: other keys, one of which must be present too if the key is not specific."""
 
     system: str
     key: str
@@ -23,7 +23,7 @@ class Naming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What a pod says: `label kueue.x-k8s.io/queue-name`, and the name there."""
+    """A queue's name in a pod. where: the key, such as `label kueue.x-k8s.io/queue-name`."""
 
     where: str
     name: str
@@ -41,14 +41,14 @@ NAMINGS = (
     Naming(system="KAI", key="kai.scheduler/queue"),
     Naming(system="a Job's own label", key=names.QUEUE_ALIAS, label=False, annotation=True),
 )
-"""The first that a pod says is heard. `queue` alone is no word of YuniKorn: many label pods so."""
+"""The first one that a pod has counts. `queue` alone does not mean YuniKorn: it is a common label."""
 
 OF_JOBS = ("kueue.x-k8s.io/queue-name", "kai.scheduler/queue")
-"""Labels that stand on a Job and not on its pods."""
+"""Labels that these systems put on a Job and not on its pods."""
 
 
 def said(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Said | None:
-    """Return the queue that a pod names in the words of another system."""
+    """Return the queue that a pod names in another system's key."""
     for naming in NAMINGS:
         name = labels.get(naming.key, "") if naming.label else ""
         where = "label"
@@ -60,5 +60,5 @@ def said(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Said | No
 
 
 def of_job(labels: Mapping[str, str]) -> str:
-    """Return the queue that a Job names for its pods; nothing where it names none."""
+    """Return the queue that a Job's labels name for its pods; "" for none."""
     return next((labels[key] for key in OF_JOBS if labels.get(key)), "")

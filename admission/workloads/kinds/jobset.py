@@ -1,11 +1,11 @@
-"""JobSet (jobset.x-k8s.io), and so TrainJob of Kubeflow Trainer, which makes its pods by way of a JobSet.
+"""JobSet (jobset.x-k8s.io), and with it TrainJob of Kubeflow Trainer, which makes its pods through a JobSet.
 
-The Jobs of a JobSet are made together, unless it says otherwise: `startupPolicy` InOrder makes one ReplicatedJob after
-the other, each when the one before is ready, and `dependsOn` makes one when others are ready or complete. Each of these
-is a wave. With `exclusive-topology` the first pod of every Job comes first: JobSet's webhook lets the others in when it
-is scheduled (`pkg/webhooks/pod_webhook.go`, ValidateCreate), so these are a wave of their own.
+The Jobs of a JobSet are created together, with these exceptions. `startupPolicy` InOrder creates each ReplicatedJob
+when the one before it is ready; `dependsOn` creates one when others are ready or complete. Each of these is a wave.
+With `exclusive-topology` the first pod of every Job comes first: JobSet's webhook admits the others once it is
+scheduled (`pkg/webhooks/pod_webhook.go`, ValidateCreate), so these are a wave of their own.
 
-A restart of the whole JobSet makes all Jobs again, under the next `restart-attempt`
+A restart of the whole JobSet creates all Jobs again, under the next `restart-attempt`
 (`pkg/controllers/jobset_controller.go`, reconcileReplicatedJobs and constructJob, v0.12).
 """
 
@@ -26,15 +26,15 @@ JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 NODE_SELECTOR = "alpha.jobset.sigs.k8s.io/node-selector"
-"""Beside the former: nodes are labelled beforehand, and no pod waits for another one."""
+"""Used together with EXCLUSIVE: nodes are labelled beforehand, and no pod waits for another one."""
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 FOLLOWERS = ".followers"
-"""Ends the role of all but the first pods of Jobs; no ReplicatedJob can be called so."""
+"""The suffix of the role of all but the first pods of a Job; no ReplicatedJob's name can end in it."""
 
 
 def read(reader: Reader, meta: Meta) -> Shape:
-    """Return the waves of a JobSet, each named after its first ReplicatedJob, but for the first wave."""
+    """Return the waves of a JobSet; all but the first are named after their first ReplicatedJob."""
     found = list(_parts(reader, meta))
     pods, roles = waves((role, waits_for, part.jobs * part.pods) for role, waits_for, part in found)
     parts: dict[str, dict[str, Part]] = {name: {} for name in pods}
@@ -57,7 +57,7 @@ def _parts(reader: Reader, meta: Meta) -> Iterator[tuple[str, Hashable, Part]]:
 
 
 def _first(job: Reader, meta: Meta) -> int:
-    """Return how many pods of a Job come before any of it is scheduled."""
+    """Return how many pods of a Job are created before any of it is scheduled."""
     own = job.child("template").child("metadata").pairs("annotations")
     exclusive = [annotations for annotations in (meta.annotations, own) if EXCLUSIVE in annotations]
     by_leader = exclusive and not any(NODE_SELECTOR in annotations for annotations in exclusive)
@@ -66,7 +66,7 @@ def _first(job: Reader, meta: Meta) -> int:
 
 
 def _done(reader: Reader) -> dict[str, int]:
-    """Return how many Jobs have succeeded of each ReplicatedJob, in the try that goes on."""
+    """Return how many Jobs of each ReplicatedJob have succeeded in the present attempt."""
     known = reader.child("status").children("replicatedJobsStatus")
     return {one.text("name"): one.integer("succeeded") for one in known}
 
@@ -80,9 +80,9 @@ def _spec(job: Reader) -> Reader:
 
 
 def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
-    """Yield the templates of the first wave of a JobSet that is not done, as of its next try.
+    """Yield the templates of the first unfinished wave of a JobSet, for its next attempt.
 
-    Jobs that have succeeded are not made again when a JobSet goes on that was suspended, so they are left out.
+    A suspended JobSet does not create its succeeded Jobs again when it is resumed, so they are left out.
     """
     spec, done = reader.child("spec"), _done(reader)
     restarts = reader.child("status").integer("restarts")
@@ -107,9 +107,9 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
 
 
 def join(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
-    """Return who a pod is by the Job that makes it, which the JobSet's controller labels, not by its own labels.
+    """Return a pod's role by the labels of its Job, which the JobSet's controller writes, not by the pod's own.
 
-    Only pods that are expected of a JobSet come without a Job.
+    Only expected pods, which do not exist yet, have no Job.
     """
     job = links[-1].found if links else None
     labels = job.meta.labels if isinstance(job, Job) else {}
@@ -126,12 +126,12 @@ def join(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
 
 
 def role(job: Job) -> str:
-    """Return which ReplicatedJob of a JobSet a Job is of."""
+    """Return the ReplicatedJob that a Job belongs to."""
     return job.meta.labels.get(REPLICATED_JOB, "")
 
 
 def job(pod: Pod) -> str:
-    """Return which Job of a JobSet a pod says it is of: its ReplicatedJob, and its number in that."""
+    """Return the Job that a pod's labels name: its ReplicatedJob, and its index there."""
     labels = pod.meta.labels
     return "-".join(labels[key] for key in (REPLICATED_JOB, JOB_INDEX) if labels.get(key))
 

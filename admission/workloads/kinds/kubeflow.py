@@ -1,8 +1,8 @@
-"""Training jobs of Kubeflow (kubeflow.org): all replicas of a job are made together and are one gang.
+"""Training jobs of Kubeflow (kubeflow.org): all replicas of a job are created together and are one gang.
 
-`schedulingPolicy.minAvailable` and `elasticPolicy.minReplicas` let it start with fewer. An MPIJob may make its
-launcher only when all workers are ready (`launcherCreationPolicy: WaitForWorkersReady`), which then is a wave of its
-own; in version v2beta1 the launcher is a batch Job (mpi-operator `pkg/controller/mpi_job_controller.go`, v0.8;
+With `schedulingPolicy.minAvailable` or `elasticPolicy.minReplicas` it starts with fewer. An MPIJob may create its
+launcher only when all workers are ready (`launcherCreationPolicy: WaitForWorkersReady`); then the launcher is a wave of
+its own. In version v2beta1 the launcher is a batch Job (mpi-operator `pkg/controller/mpi_job_controller.go`, v0.8;
 training-operator `pkg/controller.v1/common/job.go`, v1.9).
 """
 
@@ -18,7 +18,7 @@ from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind
 
 REPLICA_TYPE = "training.kubeflow.org/replica-type"
 JOB_ROLE = "training.kubeflow.org/job-role"
-"""What the mpi-operator says in place of a replica type (`pkg/controller/mpi_job_controller.go`, defaultLabels)."""
+"""The mpi-operator's label in place of a replica type (`pkg/controller/mpi_job_controller.go`, defaultLabels)."""
 
 LAUNCHER = "launcher"
 SUSPEND = ("spec", "runPolicy", "suspend")
@@ -26,7 +26,7 @@ DEADLINE = ("spec", "runPolicy", active_deadline.FIELD)
 
 
 def training(field: str) -> Callable[[Reader, Meta], Shape]:
-    """Return what reads a job whose replicas are in a field of its spec."""
+    """Return a reader of jobs whose replicas are in a field of their spec."""
 
     def read(reader: Reader, _meta: Meta) -> Shape:
         spec = reader.child("spec")
@@ -37,7 +37,7 @@ def training(field: str) -> Callable[[Reader, Meta], Shape]:
 
 
 def templates(field: str) -> Callable[[Reader, Meta], Iterator[PodTemplate]]:
-    """Return what reads the templates of a job's replicas."""
+    """Return a reader of the templates of a job's replicas."""
 
     def read(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
         for role, spec in reader.child("spec").entries(field):
@@ -73,7 +73,7 @@ def mpi(reader: Reader, _meta: Meta) -> Shape:
 
 
 def join_mpi(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
-    """Return who a pod is: what comes by way of a Job is the launcher."""
+    """Return a pod's role: a pod made through a Job is the launcher."""
     role = LAUNCHER if links else pod.meta.labels.get(REPLICA_TYPE, "").lower()
     return Member(uid=parent.meta.uid, name=parent.meta.name, role=role)
 

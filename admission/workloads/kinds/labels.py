@@ -1,4 +1,4 @@
-"""What pods say in labels and annotations: where a key is read, and how numbers and names in it are."""
+"""Readers of pods' labels and annotations, and of numbers and names in them."""
 
 from collections.abc import Callable
 
@@ -6,14 +6,14 @@ from admission.api.kubernetes.pods import Pod
 
 MOST_DIGITS = 6
 MOST_CHARACTERS = 63
-"""Characters of a text that are shown to people."""
+"""The most characters of a foreign text in a message."""
 
 Said = Callable[[Pod], str]
-"""Returns what a pod says of something; nothing where it does not."""
+"""Reads a text of a pod; "" if it has none."""
 
 
 def setting(pod: Pod, key: str) -> str:
-    """Return what a pod says; a label goes before an annotation of the same key."""
+    """Return the label of a key, or else the annotation of the same key."""
     return pod.meta.labels.get(key) or pod.meta.annotations.get(key, "")
 
 
@@ -28,19 +28,19 @@ def label(key: str) -> Said:
 
 
 def annotation(*keys: str) -> Said:
-    """Read the first of some annotations that is there."""
+    """Read the first of some annotations that is present."""
     return lambda pod: next((text for key in keys if (text := pod.meta.annotations.get(key, ""))), "")
 
 
 def number(text: str, *, digits: int = MOST_DIGITS) -> int:
-    """Return a whole number from 1, or 0 where the text is none, or has too many digits.
+    """Return a whole number from 1, or 0 if the text is none or has too many digits.
 
-    isdigit alone takes digits of every script, int() takes signs, spaces and underscores, and Python refuses to read a
-    number of thousands of digits.
+    isdigit alone accepts digits of every script, int() accepts signs, spaces and underscores, and Python refuses to
+    convert thousands of digits.
     """
     return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else 0
 
 
 def shown(text: str, longest: int = MOST_CHARACTERS) -> str:
-    """Return a text that anybody may have written, short enough for a message."""
+    """Return a foreign text, cut to a length that fits a message."""
     return text if len(text) <= longest else f"{text[:longest]}…"

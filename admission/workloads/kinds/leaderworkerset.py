@@ -1,12 +1,12 @@
 """LeaderWorkerSet (leaderworkerset.x-k8s.io): every leader and its workers are a gang.
 
-A leader is a pod of the StatefulSet that the LeaderWorkerSet makes; its workers are pods of a StatefulSet that belongs
-to the leader. So the leader's UID is who the group is. Its label `group-key` is not: that is a digest of the leader's
-name, which anyone may compute, and which stays the same when the group is made again. A group that restarts, or comes
-in a new revision, has another leader and is another gang.
+A leader is a pod of the LeaderWorkerSet's StatefulSet; its workers are pods of a StatefulSet that the leader owns. So
+the leader's UID identifies the group. Its label `group-key` does not: it is a digest of the leader's name, which anyone
+can compute, and which is the same when the group is created again. A group that restarts, or gets a new revision, has
+another leader and is another gang.
 
-The workers are made beside the leader, unless `startupPolicy` is LeaderReady or the set wants its groups in topologies
-of their own: then they come when the leader runs, and are a wave of their own (`pkg/controllers/pod_controller.go`,
+The workers are created together with the leader, unless `startupPolicy` is LeaderReady or the set has an exclusive
+topology: then they are created when the leader runs, and are a wave of their own (`pkg/controllers/pod_controller.go`,
 v0.9).
 """
 
@@ -35,9 +35,10 @@ def read(reader: Reader, meta: Meta) -> Shape:
 
 
 def join(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
-    """Return who a pod is by its leader, which is itself where no other pod is between it and the set.
+    """Return a pod's role by its leader; the pod itself leads if no other pod is between it and the set.
 
-    While a new revision is rolled out, groups of the earlier one have its size, which the set writes on their leaders.
+    During the roll-out of a new revision, groups of the earlier one keep its size, which the set writes on their
+    leaders.
     """
     leader = next((link.found for link in reversed(links) if isinstance(link.found, Pod)), pod)
     is_split = WORKER in parent.waves
@@ -50,7 +51,7 @@ def join(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
 
 
 def unsized(_reader: Reader, _meta: Meta) -> Shape:
-    """Return the shape of what only stands in between."""
+    """Return an empty shape, for kinds that only stand between pods and their workload."""
     return {}, {}
 
 

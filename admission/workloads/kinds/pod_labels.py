@@ -1,8 +1,8 @@
-"""Groups that pods name and size by themselves, in the words of other systems: for those who move here from there.
+"""Groups whose name and size are in the pods' own labels, as other systems write them, for users who migrate.
 
-No object stands behind them, so a group is its name in a namespace, under the system's own key: it is never the same as
-a `muster.dev/gang`, nor as the group of that name of another system. What gathers an owner's pods is not asked here but
-before; these are for pods that nobody else groups.
+There is no object of the group, so it is identified by its name in a namespace, under the system's own key: it is never
+the same as a `muster.dev/gang`, nor as another system's group of that name. `gang_key` looks at owners first; these
+groups are only for pods that no owner groups.
 """
 
 import json
@@ -16,15 +16,15 @@ from admission.workloads.kinds import labels
 from admission.workloads.kinds.labels import Said
 
 LONGEST_GROUPS = 16_384
-"""Characters of task groups that are read."""
+"""The most characters of task groups that are parsed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouping:
-    """How one system names groups. system: its name. name_key and size_key: where a pod says so, and for people.
+    """One system's way to name groups. name_key and size_key: the labels or annotations, for messages.
 
-    name and size: what a pod says, or nothing; the size as text. count: reads the size; 0 where it is none. is_total:
-    whether the size is that of the whole group, and not the least that it starts with.
+    name: reads the group's name. count: parses the size; 0 if it is invalid. is_total: whether the size is that of the
+    whole group, and not the least number to start.
     """
 
     system: str
@@ -35,17 +35,17 @@ class Grouping:
     is_total: bool = False
 
     def size_text(self, pod: Pod) -> str:
-        """Return what a pod says of the size of its group."""
+        """Return the text of a pod's group size."""
         return pod.meta.annotations.get(self.size_key, "")
 
     def size(self, pod: Pod) -> int:
-        """Return the size that a pod says, or 0."""
+        """Return the group size in a pod's annotation, or 0."""
         return self.count(self.size_text(pod))
 
 
 @lru_cache(maxsize=1024)
 def task_groups(text: str) -> int:
-    """Return how many pods the task groups of YuniKorn have at least, or 0 where they cannot be read."""
+    """Return the least number of pods of YuniKorn's task groups, or 0 if they cannot be read."""
     if len(text) > LONGEST_GROUPS:
         return 0
     try:
@@ -65,7 +65,7 @@ TASK_GROUP = "yunikorn.apache.org/task-group-name"
 
 
 def _application(pod: Pod) -> str:
-    """Return the application of a pod that is in one of its task groups; without these it is no gang in YuniKorn."""
+    """Return a pod's application if the pod is in one of its task groups; without these YuniKorn forms no gang."""
     if TASK_GROUP not in pod.meta.annotations:
         return ""
     return labels.setting(pod, APPLICATION) or pod.meta.labels.get("applicationId", "")
@@ -106,11 +106,11 @@ GROUPINGS = (
 
 
 NUMBERS = tuple(grouping.size_key for grouping in GROUPINGS if grouping.count is labels.number)
-"""The annotations that are whole numbers."""
+"""The annotations whose values are whole numbers."""
 
 
 def grouping_of(pod: Pod) -> tuple[Grouping, str] | None:
-    """Return the system that groups a pod, and the name of the group. One without a size is none in these systems."""
+    """Return the system that groups a pod, and the group's name. These systems form no group without a size."""
     for grouping in GROUPINGS:
         name = grouping.name(pod)
         if name and (grouping.size_text(pod) or labels.setting(pod, GANG_SIZE)):

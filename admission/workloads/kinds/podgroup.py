@@ -1,8 +1,8 @@
-"""PodGroups: objects that pods name, and that say how many of them start together.
+"""PodGroups: objects that pods name, and that state how many of the pods start together.
 
-That of Kubernetes itself (scheduling.k8s.io) is named in `spec.schedulingGroup`, which never changes. The others are
-named in a label or an annotation, and are read for those who move here from another scheduler. Who the gang is says the
-PodGroup's UID: one that is made again under its name is another gang.
+A pod names Kubernetes' own PodGroup (scheduling.k8s.io) in `spec.schedulingGroup`, which never changes. It names the
+others in a label or an annotation; they are read for users who migrate from other schedulers. The PodGroup's UID
+identifies the gang: a PodGroup that is deleted and created again is another gang.
 """
 
 from admission.api.kubernetes.meta import Meta
@@ -13,13 +13,13 @@ from admission.workloads.kinds.registry import Shape, WorkloadKind, one_wave
 
 
 def kubernetes(reader: Reader, _meta: Meta) -> Shape:
-    """Return the size of a PodGroup; with the policy `basic` its pods start one by one."""
+    """Return the size of Kubernetes' PodGroup; with the policy `basic` its pods start one by one."""
     policy = reader.child("spec").child("schedulingPolicy")
     return one_wave(policy.child("gang").integer("minCount", 1) if "gang" in policy else 1)
 
 
 def least_members(reader: Reader, _meta: Meta) -> Shape:
-    """Return the size of a PodGroup that has `minMember`, as all others have."""
+    """Return the size of another system's PodGroup, which has `minMember`."""
     return one_wave(reader.child("spec").integer("minMember", 1))
 
 
@@ -32,7 +32,7 @@ GANGS = WorkloadKind(
     fields="spec.schedulingPolicy.gang.minCount",
     named=True,
 )
-"""In v1beta1 since Kubernetes 1.37, in v1alpha2 in 1.36, each where it is switched on."""
+"""v1beta1 since Kubernetes 1.37, v1alpha2 in 1.36, each only if enabled."""
 
 
 def _foreign(group: str, version: str) -> WorkloadKind:
@@ -64,4 +64,4 @@ NAMED: tuple[tuple[WorkloadKind, Said], ...] = (
     (COSCHEDULING, labels.label(COSCHEDULING_KEY)),
     (KAI, labels.annotation(KAI_KEY)),
 )
-"""How pods name the PodGroups of others."""
+"""The PodGroup kinds of other systems, with the reader of a pod's reference."""

@@ -1,11 +1,11 @@
-"""RayCluster (ray.io), and so RayJob and RayService, which make their pods by way of one.
+"""RayCluster (ray.io), and with it RayJob and RayService, which make their pods through a RayCluster.
 
-The head and the workers are made together. With autoscaling the cluster starts with as many workers as it keeps at
-least; the rest comes when Ray asks for it. What a RayJob submits its job with is a batch Job of its own, made when the
-cluster is up, and no part of the gang (`ray-operator/controllers/ray/utils/util.go`, CalculateMinReplicas, v1.5).
+The head and the workers are created together. With autoscaling the cluster starts with the minimum of its workers; Ray
+requests the others later. A RayJob submits its job with a batch Job of its own, which is created when the cluster is up
+and is not part of the gang (`ray-operator/controllers/ray/utils/util.go`, CalculateMinReplicas, v1.5).
 
-A RayJob that is held as a whole has no RayCluster yet: its pods are planned from the one that it would make, and so it
-is the RayJob that they belong to afterwards. Each retry makes another RayCluster, and is another gang.
+A RayJob that is held as a whole has no RayCluster yet: its pods are planned from the RayCluster that it would create,
+so they belong to the RayJob afterwards too. Each retry creates another RayCluster, which is another gang.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ NODE_TYPE = "ray.io/node-type"
 GROUP = "ray.io/group"
 HEAD_GROUP = "headgroup"
 REPLICA = "ray.io/worker-group-replica-name"
-"""Of a group whose replicas have several hosts: the hosts of one of them."""
+"""The label shared by the hosts of one replica, in groups whose replicas have several hosts."""
 
 CLUSTER = ("spec", "rayClusterSpec")
 
@@ -38,8 +38,8 @@ def _container(name: str, cpu: str, memory: str) -> Json:
 WAITS_FOR_HEAD = _container("wait-gcs-ready", "200m", "256Mi")
 SUBMITTER = _container("ray-job-submitter", "500m", "200Mi")
 AUTOSCALER = _container("autoscaler", "500m", "512Mi")
-"""What the operator adds to pods, and what that asks for unless the autoscaler's resources are written
-(`ray-operator/controllers/ray/common/pod.go` and `job.go`, v1.7). It may be told to leave the first one out."""
+"""The containers that the operator adds to pods, and their requests unless the autoscaler's resources are set
+(`ray-operator/controllers/ray/common/pod.go` and `job.go`, v1.7). WAITS_FOR_HEAD can be disabled there."""
 
 
 def read(reader: Reader, _meta: Meta) -> Shape:
@@ -48,7 +48,7 @@ def read(reader: Reader, _meta: Meta) -> Shape:
 
 
 def read_job(reader: Reader, _meta: Meta) -> Shape:
-    """Return the same of the RayCluster that a RayJob makes."""
+    """Return the shape of the RayCluster that a RayJob creates."""
     return _shape(_cluster(reader))
 
 
@@ -67,7 +67,7 @@ def _shape(spec: Reader) -> Shape:
 
 
 def _replicas(group: Reader) -> tuple[int, int, int]:
-    """Return how many replicas a group of workers has at least and at first, and how many hosts each of them has."""
+    """Return the least and the initial number of a worker group's replicas, and the hosts per replica."""
     if group.flag("suspend"):
         return 0, 0, 1
     fewest = group.integer("minReplicas")
@@ -78,7 +78,7 @@ def _replicas(group: Reader) -> tuple[int, int, int]:
 
 
 def may_suspend(reader: Reader) -> bool:
-    """Return whether the operator bears with a suspended RayJob; others it gives up at once, or does not end.
+    """Return whether the operator supports suspending this RayJob; it fails others at once, or does not stop them.
 
     (`ray-operator/controllers/ray/utils/validation.go`, ValidateRayJobSpec, and `rayjob_controller.go`,
     updateStatusToSuspendingIfNeeded, v1.7)
@@ -89,7 +89,7 @@ def may_suspend(reader: Reader) -> bool:
 
 
 def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
-    """Yield the templates of the RayCluster that a RayJob makes, with the containers that the operator adds."""
+    """Yield the templates of the RayCluster that a RayJob creates, with the containers that the operator adds."""
     spec = _cluster(reader)
     head = spec.child("headGroupSpec").object("template")
     yield PodTemplate(
@@ -123,7 +123,7 @@ def _workers(job: Reader, cluster: Reader) -> list[Json]:
 
 
 def _with(template: Json, where: str, more: Sequence[Json]) -> Json:
-    """Return a template with more containers."""
+    """Return a template with additional containers."""
     spec: Any = template.get("spec")
     if not more or not isinstance(spec, Mapping):
         return template
@@ -132,7 +132,7 @@ def _with(template: Json, where: str, more: Sequence[Json]) -> Json:
 
 
 def retry(reader: Reader) -> str:
-    """Return which try of a RayJob this is: how many have failed, which is written before the next one begins."""
+    """Return the attempt of a RayJob: its failed attempts, which the operator records before the next one begins."""
     failed = reader.child("status").integer("failed")
     return str(failed) if failed else ""
 
@@ -141,12 +141,12 @@ ENDED = frozenset({"Complete", "Failed", "ValidationFailed"})
 
 
 def has_ended(reader: Reader) -> bool:
-    """Return whether a RayJob is over. Its cluster may go on for `ttlSecondsAfterFinished`, suspended or not."""
+    """Return whether a RayJob has ended. Its cluster may remain for `ttlSecondsAfterFinished`, suspended or not."""
     return reader.child("status").text("jobDeploymentStatus") in ENDED
 
 
 def join_job(_pod: Pod, _links: Sequence[Link], parent: Parent) -> Member:
-    """Return a member of what a RayJob tries now."""
+    """Return a member of a RayJob's present attempt."""
     return Member(uid=parent.meta.uid, name=parent.meta.name, attempt=parent.attempt)
 
 

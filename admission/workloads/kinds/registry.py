@@ -1,6 +1,7 @@
-"""What the families have in common: a kind's entry, the way from a pod up to an object of it, and who the pod is there.
+"""The common parts of workload kinds: a kind's entry, the owners between a pod and its workload, and the pod's role.
 
-The way goes by UIDs alone. A label says what a pod is to an object that it is proved to belong to, never that it does.
+Owners are followed only by UID. A label gives a pod's role in an object that it is proved to belong to; it never proves
+that.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -18,7 +19,7 @@ from admission.api.values.decoding import Json, Reader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """One owner on the way up from a pod. found: the object with that UID; None where it is not seen."""
+    """One owner on the way up from a pod. found: the object with its UID; None if it is not seen."""
 
     owner: Owner
     found: Job | Pod | Parent | None
@@ -26,10 +27,10 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """Who a pod is to the object that it belongs to.
+    """A pod's role in the object that it belongs to.
 
-    uid and name: of what starts together below the object; the object's own unless it has several such. attempt: which
-    try of it this is; empty for the first. size: how many pods it has, where that is not the same for all.
+    uid and name: of the set of pods that start together; the object's own unless it has several such sets. attempt: the
+    object's attempt; "" for the first. size: the number of pods, if it differs between sets.
     """
 
     uid: str
@@ -40,13 +41,13 @@ class Member:
 
 
 Shape = tuple[dict[str, Wave], dict[str, str]]
-"""Waves by name, and the wave of each role that is not of the first."""
+"""Waves by name, and the wave of each role outside the first wave."""
 
 MOST_PODS = 2**53 - 1
-"""What is told of a wave that is larger: every reader of JSON knows the number. No gang may be as large by far."""
+"""The size reported for a larger wave: every JSON reader can represent it. It is far beyond any gang's limit."""
 
 Join = Callable[[Pod, Sequence[Link], Parent], Member]
-"""Says who a pod is to an object. The links lead to the object, and are without it."""
+"""Returns a pod's role in an object. The links lead from the pod to the object, which is left out."""
 
 
 def no_templates(_reader: Reader, _meta: Meta) -> Iterable[PodTemplate]:
@@ -55,12 +56,12 @@ def no_templates(_reader: Reader, _meta: Meta) -> Iterable[PodTemplate]:
 
 
 def always(_reader: Reader) -> bool:
-    """Return true, for kinds of which every object may be suspended."""
+    """Return true, for kinds whose objects may all be suspended."""
     return True
 
 
 def first_try(_reader: Reader) -> str:
-    """Return that an object does not say which try of it this is."""
+    """Return "", for kinds that do not tell one attempt from the next."""
     return ""
 
 
@@ -75,7 +76,7 @@ def has_ended(reader: Reader) -> bool:
 
 
 def is_kind(_pod: Pod, _links: Sequence[Link], parent: Parent) -> Member:
-    """Return a member like all others of an object."""
+    """Return the role of a pod in an object whose pods are all equal."""
     return Member(uid=parent.meta.uid, name=parent.meta.name)
 
 
@@ -83,16 +84,16 @@ def is_kind(_pod: Pod, _links: Sequence[Link], parent: Parent) -> Member:
 class WorkloadKind:
     """One kind of objects that pods belong to.
 
-    versions: of the same shape, the best first. read: how many pods an object has; it notes problems in the reader.
-    fields: which of its fields say so. named: whether pods name the object, as a PodGroup, and do not belong to it.
-    is_link: whether it only stands between pods and what they belong to. suspend: the field by which its controller
-    is told to make no pods; empty where it has none, or where the pods that would come cannot be told from the object.
-    may_suspend: whether its controller bears with an object that is suspended. templates: what would come of it, those
-    first that nothing has to run before. by_way_of: the kind that its pods belong to, by its key, where the object only
-    makes one of that kind: it speaks for the pods as long as it is held as a whole. attempt: which try of it this is.
-    has_ended: whether it makes no more pods, of those that may be suspended: its controller heeds no `suspend` then.
-    deadline: the field by which its controller ends all of its pods some time after the start of the object; through
-    lists, those of the parts that have one each. Empty where it has none.
+    versions: of the same shape, the preferred one first. read: returns an object's waves, and notes problems in the
+    reader. join: returns a pod's role. fields: the fields that state the size. named: whether pods name the object,
+    like a PodGroup, instead of having it as an owner. is_link: whether it only stands between pods and their workload.
+    suspend: the field that makes its controller create no pods; empty if it has none, or if its future pods cannot be
+    derived from the object. may_suspend: whether its controller supports suspending an object. templates: returns its
+    future pods, those of the first wave only. by_way_of: the key of the kind that its pods belong to, if the object
+    only creates one object of that kind; while held as a whole, it stands for that object. attempt: returns the
+    object's attempt. has_ended: whether a suspendable object makes no more pods, and its controller ignores `suspend`.
+    deadline: the path of the field after which its controller ends all pods, counted from the object's start; through a
+    list, one for each element. Empty if it has none.
     """
 
     kind: str
@@ -114,12 +115,12 @@ class WorkloadKind:
 
     @property
     def makes_pods(self) -> bool:
-        """Whether the kind's controller makes pods, or makes what makes them."""
+        """Whether the kind's controller makes pods, or makes objects that make pods."""
         return not self.named and not self.is_link
 
     @property
     def key(self) -> str:
-        """How a snapshot names the kind: `Kind.group`."""
+        """Return the kind's key in a snapshot: `Kind.group`."""
         return key(self.kind, self.group)
 
     def decode(self, obj: Json) -> Parent:
@@ -146,14 +147,14 @@ class WorkloadKind:
 
 
 def is_suspended(reader: Reader, path: tuple[str, ...]) -> bool:
-    """Return whether an object is told to make no pods. path: of the field that says so."""
+    """Return whether an object is set to make no pods. path: of the field."""
     for name in path[:-1]:
         reader = reader.child(name)
     return reader.flag(path[-1])
 
 
 def deadlines_at(reader: Reader, path: tuple[str, ...]) -> list[timedelta | None]:
-    """Return what an object says under the path of a deadline: each part of it, where that leads through a list."""
+    """Return the deadlines at a path of an object: one for each element if the path leads through a list."""
     if not path:
         return []
     readers = [reader]
@@ -167,29 +168,29 @@ def _parts(reader: Reader, name: str) -> list[Reader]:
 
 
 def latest(ends: Sequence[timedelta | None]) -> timedelta | None:
-    """Return after how long all parts have ended; None where one of them goes on for ever, or there is none."""
+    """Return the time after which all parts have ended; None if one has no limit, or there is none."""
     known = [end for end in ends if end is not None]
     return max(known) if known and len(known) == len(ends) else None
 
 
 def key(kind: str, group: str) -> str:
-    """Return how a snapshot names a kind."""
+    """Return a kind's key in a snapshot."""
     return f"{kind}.{group}"
 
 
 def kind_of(owner: Owner) -> str:
-    """Return how a snapshot names the kind of an owner, of whatever version."""
+    """Return the key in a snapshot of an owner's kind, whatever its version."""
     group, _, _ = owner.api_version.rpartition("/")
     return key(owner.kind, group)
 
 
 def one_wave(pods: int, needed: int | None = None) -> Shape:
-    """Return the shape of an object that makes all of its pods at once."""
+    """Return the shape of an object that creates all its pods at once."""
     return {"": wave(pods, needed)}, {}
 
 
 def wave(pods: int, needed: int | None = None) -> Wave:
-    """Return a wave; needed: at least one, and by default all of it."""
+    """Return a wave; needed: at least one, all pods by default."""
     least = pods if needed is None else needed
     return Wave(pods=min(max(pods, 0), MOST_PODS), needed=min(max(least, 1), MOST_PODS))
 
@@ -197,7 +198,7 @@ def wave(pods: int, needed: int | None = None) -> Wave:
 def waves(parts: Iterable[tuple[str, Hashable, int]]) -> tuple[dict[str, int], dict[str, str]]:
     """Return the pods of each wave and the wave of each role. parts: each role, what it waits for, and its pods.
 
-    Those that wait for the same are one wave, named after the first of them, but for the first wave.
+    Roles that wait for the same are one wave; all but the first wave are named after their first role.
     """
     named: dict[Hashable, str] = {}
     pods: dict[str, int] = {}
@@ -216,5 +217,5 @@ def at_a_time(job: Reader) -> int:
 
 
 def replicas(specs: Iterable[tuple[str, Reader]]) -> dict[str, int]:
-    """Return how many pods each role has, from specs with `replicas`, which is 1 where it is not written."""
+    """Return the number of pods of each role, from specs with `replicas`, which is 1 by default."""
     return {role: spec.integer("replicas", 1) for role, spec in specs}

@@ -1,8 +1,8 @@
 """Spark on Kubernetes: a driver is a gang, and its executors are another, which starts with the first of them.
 
-The driver makes the executors when it runs, a few at a time, and each lot when it has seen the one before: whoever
-waited for all of them would wait for ever (`ExecutorPodsAllocator.scala`, v4.0). The driver owns its executors, with a
-SparkApplication above it or without.
+The running driver creates its executors a few at a time, each batch after it has seen the one before: a gang that
+waited for all of them would wait for ever (`ExecutorPodsAllocator.scala`, v4.0). The driver owns its executors, with or
+without a SparkApplication above it.
 """
 
 from collections.abc import Sequence
@@ -30,18 +30,18 @@ def read(reader: Reader, _meta: Meta) -> Shape:
 
 
 def join(pod: Pod, links: Sequence[Link], _parent: Parent) -> Member:
-    """Return who a pod is by its driver."""
+    """Return a pod's role: an executor of its driver, or the driver itself."""
     driver = links[-1].found if links else None
     return of_driver(driver) if isinstance(driver, Pod) else Member(uid=pod.meta.uid, name=pod.meta.name)
 
 
 def of_driver(driver: Pod) -> Member:
-    """Return an executor of a driver."""
+    """Return the role of an executor of this driver."""
     return Member(uid=driver.meta.uid, name=driver.meta.name, role=EXECUTORS)
 
 
 def is_driver(pod: Pod) -> bool:
-    """Whether a pod that has made others is a driver that nobody but itself speaks for."""
+    """Whether a pod that owns pods is a Spark driver."""
     return pod.meta.labels.get(ROLE) == DRIVER
 
 

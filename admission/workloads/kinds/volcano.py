@@ -1,6 +1,6 @@
-"""Job of Volcano (batch.volcano.sh): its tasks are made together, and `minAvailable` of its pods start it.
+"""Job of Volcano (batch.volcano.sh): its tasks are created together, and it starts with `minAvailable` of its pods.
 
-A task that `dependsOn` others is made when these run, and is a wave of its own
+A task that `dependsOn` others is created when these run, and is a wave of its own
 (`pkg/controllers/job/job_controller_actions.go`, v1.12).
 """
 
@@ -16,7 +16,7 @@ TASK = "volcano.sh/task-spec"
 
 
 def read(reader: Reader, _meta: Meta) -> Shape:
-    """Return the waves of a Job, each named after its first task, but for the first wave."""
+    """Return the waves of a Job; all but the first are named after their first task."""
     spec = reader.child("spec")
     pods, roles = waves(
         (task.required("name"), task.child("dependsOn").texts("name"), task.integer("replicas", 1))
@@ -28,7 +28,7 @@ def read(reader: Reader, _meta: Meta) -> Shape:
 
 
 def join(pod: Pod, _links: Sequence[Link], parent: Parent) -> Member:
-    """Return who a pod is by the task that it says it is of."""
+    """Return a pod's role: the task in its annotation."""
     return Member(uid=parent.meta.uid, name=parent.meta.name, role=pod.meta.annotations.get(TASK, ""))
 
 

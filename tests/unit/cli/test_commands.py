@@ -17,6 +17,7 @@ from tests.controlplane import fleet
 from tests.unit.cli.conftest import Muster
 
 MANIFESTS = Path(__file__).parents[2] / "demo" / "manifests"
+EXAMPLES = Path(__file__).parents[3] / "config" / "examples"
 
 Run = Callable[..., Result]
 
@@ -309,3 +310,10 @@ def test_simulate_tries_a_policy_before_it_bites(run: Run, hardware: str, tmp_pa
     assert {gang["reason"] for gang in answer["gangs"]} == {"PolicyViolation"}
     refused = run("simulate", *words, manifest("10-teams.yaml"))
     assert "is no ClaimPolicy; name it as a PATH" in str(refused.exception)
+
+
+def test_the_examples_are_admitted_offline(run: Run) -> None:
+    result = run("simulate", str(EXAMPLES))
+
+    assert result.exit_code == 0, result.output
+    assert "vision/train  research-vision  Admitted" in result.stdout

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from admission.cli import completion, watch_output
-from admission.errors import ClusterAwayError
+from admission.errors import ClusterUnavailableError
 from tests.unit.cli.conftest import Muster
 from tests.unit.kube.fake_api import FakeApi
 
@@ -186,7 +186,7 @@ def test_what_is_watched_is_waited_for_while_the_cluster_is_away(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[str] = []
-    answers: list[str | BaseException] = ["one", ClusterAwayError("no answer"), "two", KeyboardInterrupt()]
+    answers: list[str | BaseException] = ["one", ClusterUnavailableError("no answer"), "two", KeyboardInterrupt()]
 
     def look() -> str:
         found = answers.pop(0)

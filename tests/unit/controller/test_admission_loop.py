@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from admission.controller import admission_loop
 from admission.cycle.state.result import CycleResult
-from admission.errors import ClusterAwayError
+from admission.errors import ClusterUnavailableError
 from admission.scheduling.checks import demand
 from tests.builders import NOON, a_cluster
 from tests.unit.cycle.jobs import SECOND, Jobs, Play
@@ -121,10 +121,10 @@ async def test_a_view_that_does_not_catch_up_ends_the_term() -> None:
     leader = a_leader(Cluster(a_cluster().queue("q", gpus=1)), Ledger())
 
     async def confirm() -> None:
-        raise ClusterAwayError("behind")
+        raise ClusterUnavailableError("behind")
 
     pace = admission_loop.Pace(resync=0.0, debounce=0.0)
-    with pytest.raises(ClusterAwayError):
+    with pytest.raises(ClusterUnavailableError):
         await admission_loop.admit(
             leader, Always(), pace=lambda: pace, clock=lambda: NOON, observe=lambda *_: None, confirm=confirm
         )

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from admission.controller import leadership
-from admission.errors import ClusterAwayError, DeposedError, ForbiddenError
+from admission.errors import ClusterUnavailableError, DeposedError, ForbiddenError
 
 
 class Term:
@@ -55,7 +55,7 @@ async def test_a_lost_lease_ends_the_work_and_a_new_term_begins_it_again() -> No
     assert leads == [1, None, 2, None, 3, None]
 
 
-@pytest.mark.parametrize("error", [DeposedError("another leads"), ClusterAwayError("away")])
+@pytest.mark.parametrize("error", [DeposedError("another leads"), ClusterUnavailableError("away")])
 async def test_a_leader_that_is_deposed_or_cut_off_stands_for_election_again(error: Exception) -> None:
     election, epochs = Election(), list[int]()
 

@@ -22,7 +22,7 @@ from admission.scheduling.checks import chain
 from admission.simulation.replay.arrivals import Waiting
 from admission.simulation.replay.cluster import Clock
 from admission.simulation.replay.queue import Muster
-from tests.property.test_playing import Controlled
+from tests.property.test_replay import Controlled
 from tests.unit.simulation.test_offline import expand, node, teams
 from tests.unit.simulation.test_replay import play, queue, row, starts, strict, town, trace
 

@@ -13,7 +13,7 @@ from admission.api.muster.status_reports import BudgetUse, QueueReport
 from admission.api.values import names
 from admission.api.values.reasons import Hold, HoldReason
 from admission.cycle.state.result import CycleResult
-from admission.errors import LedgerAwayError
+from admission.errors import LedgerUnavailableError
 from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.cycle.test_cycle import Cluster, Ledger, a_leader, gang, kinds, run
@@ -191,17 +191,17 @@ class Away(Ledger):
 
     async def spent(self, since: datetime) -> dict[QueueMeter, int]:
         if self.away:
-            raise LedgerAwayError("away")
+            raise LedgerUnavailableError("away")
         return await super().spent(since)
 
     async def sequence(self) -> int:
         if self.away:
-            raise LedgerAwayError("away")
+            raise LedgerUnavailableError("away")
         return await super().sequence()
 
     async def fence(self, epoch: int) -> None:
         if self.away:
-            raise LedgerAwayError("away")
+            raise LedgerUnavailableError("away")
         await super().fence(epoch)
 
 
@@ -330,7 +330,7 @@ async def test_a_leader_that_does_not_know_what_is_spent_grants_nothing(*, away:
     class Unread(Ledger):
         async def spent(self, since: Any) -> Any:
             if away:
-                raise LedgerAwayError("away")
+                raise LedgerUnavailableError("away")
             return await super().spent(since)
 
     cluster = Cluster(a_queue(a_budget("30")).job("two", queue="q", pods=2))

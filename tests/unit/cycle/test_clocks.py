@@ -8,7 +8,7 @@ from admission.api.muster.ledger_entries import Kind
 from admission.cycle import cycle
 from admission.cycle.state.leader import Leader
 from admission.cycle.steps import report as cycle_report
-from admission.errors import LedgerAwayError
+from admission.errors import LedgerUnavailableError
 from admission.simulation import in_memory
 from tests.builders import NOON
 from tests.unit.cycle.fences import MINUTE, SECOND, Cluster, a_leader, kinds, report
@@ -20,7 +20,7 @@ TRIES = [Kind.RESERVE, Kind.EVICT]
 
 class Away(in_memory.Ledger):
     async def sequence(self) -> int:
-        raise LedgerAwayError("away")
+        raise LedgerUnavailableError("away")
 
 
 async def taken_back_ahead_of_time() -> tuple[Cluster, in_memory.Ledger, Leader]:

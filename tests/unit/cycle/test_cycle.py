@@ -24,7 +24,7 @@ from admission.cycle.state.leader import Leader, Ports
 from admission.cycle.state.result import CycleResult
 from admission.cycle.state.term import CycleSettings
 from admission.dra import gang_planner
-from admission.errors import DeposedError, LedgerAwayError, RetryError
+from admission.errors import DeposedError, LedgerUnavailableError, RetryError
 from admission.simulation import in_memory
 from admission.status import queue
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, pod_of
@@ -71,12 +71,12 @@ class Ledger(in_memory.Ledger):
 
     async def load(self) -> Book:
         if self.away:
-            raise LedgerAwayError("away")
+            raise LedgerUnavailableError("away")
         return await super().load()
 
     async def post_all(self, entries: Sequence[Entry], **options: Any) -> list[Posted]:
         if self.away:
-            raise LedgerAwayError("away")
+            raise LedgerUnavailableError("away")
         if any(entry.kind is Kind.RESERVE for entry in entries) and self.cluster is not None:
             self.opened_at_post.append(len(self.cluster.opened))
         return await super().post_all(entries, **options)

@@ -6,7 +6,7 @@ from admission.accounting import books
 from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Kind
 from admission.api.values.names import MeterName, QueueName
-from admission.errors import LedgerAwayError
+from admission.errors import LedgerUnavailableError
 from tests.builders import NOON, a_cluster
 from tests.unit.cycle.test_cycle import Cluster, Ledger, a_leader, run
 
@@ -22,7 +22,7 @@ class Counting(Ledger):
 
     async def sequence(self) -> int:
         if self.away:
-            raise LedgerAwayError("away")
+            raise LedgerUnavailableError("away")
         return await super().sequence()
 
 

@@ -10,7 +10,7 @@ from admission.api.values.names import MeterName, QueueName
 from admission.cycle.state.ledger_mirror import TRANSITIONS, LedgerMirror, MirrorEvent as E, MirrorState as S
 from admission.cycle.state.term import Term
 from admission.cycle.state.usage_history import UsageHistory
-from admission.errors import LedgerAwayError
+from admission.errors import LedgerUnavailableError
 from admission.simulation import in_memory
 from tests.builders import NOON
 
@@ -36,7 +36,7 @@ class Ledger(in_memory.Ledger):
 
     def _answer(self) -> None:
         if self.down:
-            raise LedgerAwayError("down")
+            raise LedgerUnavailableError("down")
 
     async def load(self) -> books.Book:
         self._answer()

@@ -13,7 +13,7 @@ from admission.api.values.names import QueueName
 from admission.api.values.reasons import HoldReason
 from admission.cycle.state import ledger_mirror
 from admission.cycle.state.leader import Leader
-from admission.errors import DeposedError, LedgerAwayError
+from admission.errors import DeposedError, LedgerUnavailableError
 from admission.lifecycle import ledger_clock
 from admission.simulation import in_memory
 from tests.builders import NOON, a_cluster
@@ -46,7 +46,7 @@ class Failing(Ledger):
             return await call()
         if self.carried_out:
             await call()
-        raise LedgerAwayError("away")
+        raise LedgerUnavailableError("away")
 
 
 async def life(cluster: Cluster, ledger: Ledger) -> None:

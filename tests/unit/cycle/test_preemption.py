@@ -10,7 +10,7 @@ from admission.api.muster.gangs import Phase
 from admission.api.muster.ledger_entries import Kind
 from admission.api.values import names
 from admission.api.values.reasons import HoldReason
-from admission.errors import ClusterAwayError
+from admission.errors import ClusterUnavailableError
 from admission.scheduling.preemption import nominations, targets
 from tests.builders import ClusterBuilder, a_cluster
 from tests.unit.cycle.fences import report
@@ -340,7 +340,7 @@ async def test_an_eviction_that_the_api_server_refuses_is_waited_for_only_so_lon
     class Refusing(Jobs):
         async def suspend(self, job: Job) -> None:
             refused.add(job.meta.name)
-            raise ClusterAwayError
+            raise ClusterUnavailableError
 
     refused: set[str] = set()
     cluster = Refusing(a_queue(gpus=4))

@@ -13,7 +13,7 @@ from admission.api.muster.status_reports import EventType
 from admission.api.snapshot import Snapshot
 from admission.cycle import cycle
 from admission.cycle.steps import report as cycle_report
-from admission.errors import ClusterAwayError
+from admission.errors import ClusterUnavailableError
 from admission.scheduling.placement.protection import Barriers, Means, Webhooks
 from admission.simulation import in_memory
 from tests.builders import CLASS, NOON, a_cluster
@@ -111,7 +111,7 @@ async def test_who_has_all_its_devices_is_let_in_though_the_fence_is_put_up_anew
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
     leader = a_leader(cluster, in_memory.Ledger())
     assert isinstance(leader.ports.fences, ports.NoFences)
-    cluster.fails = {"open one-0": ClusterAwayError()}
+    cluster.fails = {"open one-0": ClusterUnavailableError()}
     await cycle.run(leader, NOON)
     assert cluster.calls == ["allocate one-0-gpus"]
 

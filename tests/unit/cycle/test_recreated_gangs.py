@@ -137,7 +137,7 @@ async def test_the_back_off_of_a_line_doubles_and_ends_when_one_of_it_runs() -> 
     cluster.run()
     await cycle.run(leader, again + 30 * MINUTE + SECOND)
 
-    assert leader.evictions._lineage_backoffs == {}
+    assert leader.evictions._workload_backoffs == {}
     assert GangUid("third") not in leader.evictions.backoffs
 
 

@@ -12,7 +12,7 @@ from admission.api.muster.gangs import Phase
 from admission.api.muster.ledger_entries import Entry, Kind
 from admission.cycle import cycle
 from admission.cycle.state import ledger_mirror
-from admission.errors import LedgerAwayError
+from admission.errors import LedgerUnavailableError
 from admission.simulation import in_memory
 from tests.builders import NOON
 from tests.unit.cycle.fences import SECOND, Cluster, a_gang, a_leader, cycles, kinds, report
@@ -45,7 +45,7 @@ class Ledger(in_memory.Ledger):
 
     def _answer(self) -> None:
         if self.away:
-            raise LedgerAwayError("away")
+            raise LedgerUnavailableError("away")
 
 
 async def test_a_rehearsal_grants_nothing_and_the_first_cycle_of_the_term_does() -> None:
@@ -149,7 +149,7 @@ async def test_a_database_that_is_away_is_told_to_whoever_stands_by() -> None:
     ledger = Ledger()
     ledger.away = True
 
-    with pytest.raises(LedgerAwayError):
+    with pytest.raises(LedgerUnavailableError):
         await cycle.preload(a_leader(Cluster(a_gang()), ledger), NOON)
 
 

@@ -17,7 +17,7 @@ from admission.api.kubernetes.access_review import Visitor
 from admission.dashboard.auth import authentication, rbac, session as auth_session
 from admission.dashboard.auth.authentication import Proxies
 from admission.dashboard.auth.session import Sessions
-from admission.errors import ClusterAwayError, FixError, ForbiddenError
+from admission.errors import ClusterUnavailableError, FixError, ForbiddenError
 from tests import dashboards
 from tests.dashboards import ADMIN, NOBODY, Site
 
@@ -230,7 +230,7 @@ async def test_answers_are_remembered_so_that_a_page_asks_little(browser: Browse
 async def test_while_the_api_server_is_away_nothing_is_shown(browser: Browser) -> None:
     await browser.sign_in()
     browser.site.clock.seconds += rbac.REMEMBERED
-    browser.site.reviews.error = ClusterAwayError("https://10.0.0.1 does not answer")
+    browser.site.reviews.error = ClusterUnavailableError("https://10.0.0.1 does not answer")
 
     answer = await browser.get("/gangs")
 

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from admission.dashboard.auth.rbac import LEDGERS
-from admission.errors import LedgerAwayError
+from admission.errors import LedgerUnavailableError
 from tests import dashboards
 from tests.dashboards import ADMIN, MEMBER, NOBODY, Books, Site
 from tests.integration import ledgers
@@ -149,7 +149,7 @@ async def test_what_is_not_there_is_not_found(reader: Reader) -> None:
 
 async def test_the_books_may_be_away_and_the_gang_is_shown(reader: Reader) -> None:
     assert isinstance(reader.site.books, Books)
-    reader.site.books.error = LedgerAwayError("the database does not answer")
+    reader.site.books.error = LedgerUnavailableError("the database does not answer")
 
     gang, ledger = await reader.get("/gangs/team-a/train"), await reader.get("/ledger")
 

@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from admission.errors import (
-    ClusterAwayError,
+    ClusterUnavailableError,
     ConflictError,
     FixError,
     ForbiddenError,
@@ -94,7 +94,7 @@ async def test_a_server_that_goes_on_failing_is_away(api: FakeApi, connection: C
     for _ in range(3):
         api.answer("GET", "/version", 500, "x" * 5000)
 
-    with pytest.raises(ClusterAwayError) as raised:
+    with pytest.raises(ClusterUnavailableError) as raised:
         await connection.version()
 
     assert len(str(raised.value)) < 600, "a foreign body is cut"
@@ -121,7 +121,7 @@ async def test_no_api_server_is_said_with_its_address(kubeconfig: Callable[[str]
     place = Place(kubeconfig=kubeconfig("http://127.0.0.1:9"))
 
     async with Connection(place, patience=Patience(tries=2, base=0.001)) as connection:
-        with pytest.raises(ClusterAwayError, match=r"the API server at http://127\.0\.0\.1:9 does not answer"):
+        with pytest.raises(ClusterUnavailableError, match=r"the API server at http://127\.0\.0\.1:9 does not answer"):
             await connection.version()
 
 
@@ -130,7 +130,7 @@ async def test_while_there_was_no_answer_yet_every_retry_is_told(kubeconfig: Cal
 
     with structlog.testing.capture_logs() as logged:
         async with Connection(place, patience=Patience(tries=3, base=0.001)) as connection:
-            with pytest.raises(ClusterAwayError, match="is the cluster up, and is KUBECONFIG"):
+            with pytest.raises(ClusterUnavailableError, match="is the cluster up, and is KUBECONFIG"):
                 await connection.version()
 
     assert [(line["log_level"], line["failed"], line["tries"]) for line in logged] == [
@@ -145,7 +145,7 @@ async def test_an_api_server_that_has_answered_before_is_waited_for_quietly(
     await connection.get("/api/v1/pods")
     await api.stop()
 
-    with structlog.testing.capture_logs() as logged, pytest.raises(ClusterAwayError) as caught:
+    with structlog.testing.capture_logs() as logged, pytest.raises(ClusterUnavailableError) as caught:
         await connection.get("/api/v1/pods")
 
     await api.start()
@@ -158,7 +158,7 @@ async def test_a_slow_server_is_away_in_time(api: FakeApi, kubeconfig: Callable[
     never = {"watch": "true", "resourceVersion": "0", "timeoutSeconds": "60"}
 
     async with Connection(place, patience=Patience(tries=1, timeout=0.05)) as connection:
-        with pytest.raises(ClusterAwayError, match="does not answer"):
+        with pytest.raises(ClusterUnavailableError, match="does not answer"):
             await connection.get("/api/v1/pods", never)
 
 
@@ -185,7 +185,7 @@ async def test_an_answer_that_is_no_json_is_cut_into_the_message(api: FakeApi, c
     for _ in range(3):
         api.answer("GET", POD, 200, "<html>a proxy's page</html>")
 
-    with pytest.raises(ClusterAwayError, match="not JSON: <html>"):
+    with pytest.raises(ClusterUnavailableError, match="not JSON: <html>"):
         await connection.get(POD)
 
 

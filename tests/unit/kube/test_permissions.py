@@ -1,16 +1,15 @@
 """The shipped roles allow every call that Muster makes, and no other; the calls are written here as they are sent."""
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from admission.kube import fence_controller
 from admission.kube.cache import watched_resources
-from admission.kube.cache.watched_resources import Kind
 from admission.kube.client import errors
 
 MANIFEST = Path(__file__).parents[3] / "deploy" / "manifests" / "rbac.yaml"
@@ -105,19 +104,21 @@ CALLS: dict[str, tuple[str, str]] = {
 WATCHED = (*watched_resources.ALL, *fence_controller.KINDS)
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_the_shipped_roles_allow(call: tuple[str, str]) -> None:
-    target = errors.target(*call)
+def test_the_shipped_roles_allow_every_call_that_muster_makes() -> None:
+    targets = {what: errors.target(*call) for what, call in CALLS.items()}
 
-    assert any(_allows(rule, target) for rule in _rules(target.namespace)), target.permission
+    assert {
+        what: target.permission
+        for what, target in targets.items()
+        if not any(_allows(rule, target) for rule in _rules(target.namespace))
+    } == {}
 
 
-@pytest.mark.parametrize("kind", watched_resources.ALL, ids=str)
-def test_the_shipped_roles_allow_to_read_every_kind(kind: Kind) -> None:
-    for path in kind.paths:
-        for watch in (False, True):
-            target = errors.target("GET", path, watch=watch)
-            assert any(_allows(rule, target) for rule in _rules("")), target.permission
+def test_the_shipped_roles_allow_to_read_every_kind() -> None:
+    paths = [path for kind in watched_resources.ALL for path in kind.paths]
+    targets = [errors.target("GET", path, watch=watch) for path in paths for watch in (False, True)]
+
+    assert [one.permission for one in targets if not any(_allows(rule, one) for rule in _rules(""))] == []
 
 
 def test_the_shipped_roles_allow_nothing_else() -> None:
@@ -139,9 +140,14 @@ def test_the_shipped_roles_allow_nothing_else() -> None:
     assert idle == []
 
 
+@cache
+def _documents() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(MANIFEST.read_text()))
+
+
 def _rights() -> Iterator[tuple[str, str, str, str, str]]:
     """Yield group, resource, verb, name and namespace of all that is granted; empty: of any."""
-    for document in yaml.safe_load_all(MANIFEST.read_text()):
+    for document in _documents():
         for rule in document.get("rules", ()):
             of = document["metadata"].get("namespace", "")
             names = rule.get("resourceNames", [""])
@@ -151,7 +157,7 @@ def _rights() -> Iterator[tuple[str, str, str, str, str]]:
 
 def _rules(namespace: str) -> Iterator[dict[str, Any]]:
     """Yield the rules that hold in a namespace: those of the cluster, and those of the namespace's own role."""
-    for document in yaml.safe_load_all(MANIFEST.read_text()):
+    for document in _documents():
         if document["kind"] == "ClusterRole" or (
             document["kind"] == "Role" and document["metadata"]["namespace"] == namespace
         ):

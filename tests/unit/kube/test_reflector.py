@@ -11,7 +11,7 @@ import structlog
 
 from admission.api.kubernetes import pods
 from admission.api.values.names import Uid
-from admission.errors import ClusterAwayError
+from admission.errors import ClusterUnavailableError
 from admission.kube.cache import reflector, watched_resources
 from admission.kube.cache.reflector import Pace
 from admission.kube.cache.store import Store
@@ -80,7 +80,7 @@ async def test_nothing_is_synced_before_every_kind_is_listed(api: FakeApi, conne
         api.answer("GET", QUEUES, 404, "404 page not found")
 
     async with watched(connection, synced=False) as store:
-        with pytest.raises(ClusterAwayError, match=r"queues\.muster\.dev \(list queues: 404 page not found"):
+        with pytest.raises(ClusterUnavailableError, match=r"queues\.muster\.dev \(list queues: 404 page not found"):
             await store.wait_synced(within=0.3)
         assert set(store.troubles()) == {"queues.muster.dev"}
 
@@ -416,7 +416,7 @@ async def test_a_new_leader_waits_until_its_watches_show_what_there_is(api: Fake
 
     # Nobody feeds the store any more: it stays behind for ever.
     api.put(PODS, a_pod("new"))
-    with pytest.raises(ClusterAwayError, match="do not show all"):
+    with pytest.raises(ClusterUnavailableError, match="do not show all"):
         await reflector.caught_up(connection, store, (watched_resources.PODS,), within=0.3)
 
 
@@ -462,7 +462,7 @@ async def test_an_object_in_an_older_version_is_behind_too(api: FakeApi, connect
         pass
     api.put(PODS, a_pod("a", gates=()))
 
-    with pytest.raises(ClusterAwayError):
+    with pytest.raises(ClusterUnavailableError):
         await reflector.caught_up(connection, store, (watched_resources.PODS,), within=0.3)
 
 
@@ -475,5 +475,5 @@ async def test_a_kind_that_is_served_in_an_older_version_is_compared_there(
         await reflector.caught_up(connection, store, (watched_resources.TAINT_RULES,), within=5)
 
     api.put(RULES[1], a_rule("second"))
-    with pytest.raises(ClusterAwayError):
+    with pytest.raises(ClusterUnavailableError):
         await reflector.caught_up(connection, store, (watched_resources.TAINT_RULES,), within=0.3)

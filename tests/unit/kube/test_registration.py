@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from admission.api.values.selectors import LabelSelector, Requirement
-from admission.errors import ClusterAwayError, FixError
+from admission.errors import ClusterUnavailableError, FixError
 from admission.kube import crd_installer
 from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store
@@ -437,7 +437,7 @@ async def test_crds_are_applied_and_waited_for(
 async def test_a_crd_that_is_never_served_is_named(api: FakeApi, connection: Connection, crd: Path) -> None:
     api.answer("GET", CRD_PATH, 200, established("False"))
 
-    with pytest.raises(ClusterAwayError, match=r"queues\.muster\.dev"):
+    with pytest.raises(ClusterUnavailableError, match=r"queues\.muster\.dev"):
         await crd_installer.install(connection, [crd], within=0.05)
 
 

@@ -10,7 +10,7 @@ import structlog
 
 from admission.dra import compatibility
 from admission.dra.compatibility import Release
-from admission.errors import ClusterAwayError
+from admission.errors import ClusterUnavailableError
 from admission.kube.client.connection import Connection
 from admission.kube.server_version import Versions
 from tests.unit.kube.conftest import QUICK
@@ -51,7 +51,7 @@ async def test_an_api_server_that_has_yet_to_read_its_roles_is_asked_again(
 
     for _ in range(QUICK.tries):
         api.answer("GET", "/version", 403, refusal)
-    with pytest.raises(ClusterAwayError, match=r"system:public-info-viewer"):
+    with pytest.raises(ClusterUnavailableError, match=r"system:public-info-viewer"):
         await versions.probe(connection)
 
 

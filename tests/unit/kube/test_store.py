@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from admission.api.values.names import QueueName, Uid
-from admission.errors import ClusterAwayError
+from admission.errors import ClusterUnavailableError
 from admission.kube.cache import reflector, watched_resources
 from admission.kube.cache.store import Store
 from tests.unit.kube.builders import a_pod
@@ -165,7 +165,7 @@ async def test_a_subscriber_is_woken_when_the_store_has_synced() -> None:
 
 
 async def test_waiting_for_a_cluster_that_does_not_come_names_the_kinds() -> None:
-    with pytest.raises(ClusterAwayError, match=r"pods \(not listed yet\)"):
+    with pytest.raises(ClusterUnavailableError, match=r"pods \(not listed yet\)"):
         await Store((watched_resources.PODS,)).wait_synced(within=0.01)
 
 

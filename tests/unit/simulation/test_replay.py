@@ -1,11 +1,7 @@
 """Traces played in virtual time: who starts when, what it comes to, and that it is what the controller's rules say."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +12,6 @@ from admission.api.values.reasons import DenyReason, HoldReason
 from admission.simulation.replay import cluster, figures as replay_figures, player
 from admission.simulation.replay.cluster import Cluster
 from admission.simulation.replay.player import Play, Policy
-from tests.bench import trace as traced
 from tests.unit.simulation.test_offline import Objects, expand, job, node, objects, teams
 
 
@@ -403,42 +398,3 @@ def test_what_the_cluster_lacks_is_told_with_the_line() -> None:
     assert found[2].startswith("5: claims[0].class: there is no DeviceClass none")
     assert found[3].startswith("6: claims[0].selectors: 'device.(' is not CEL that Kubernetes takes")
     assert len(found) == 4
-
-
-PLAYED = """
-from admission.simulation.replay import cluster, player
-from admission.simulation.replay.player import Policy
-from tests.bench import trace
-shape = trace.Shape(jobs=150, nodes=8, load=1.2)
-town = cluster.build_cluster(trace.town(shape), steps=50_000)
-for policy in Policy:
-    print(sorted((job.arrival.name, job.start) for job in player.play(town, trace.arrivals(shape), policy).jobs))
-"""
-
-
-def test_the_same_trace_is_always_played_the_same() -> None:
-    """Another process puts sets of names in another order."""
-    plays = [
-        subprocess.Popen(
-            [sys.executable, "-c", PLAYED],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            cwd=Path(__file__).parents[3],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for seed in ("1", "2")
-    ]
-    first, second = (played.communicate()[0] for played in plays)
-
-    assert first.count("timedelta") > 150
-    assert first == second
-
-
-def test_what_is_played_first_has_no_say_in_what_is_played_next() -> None:
-    """`--compare` plays a trace more than once, on one cluster."""
-    shape = traced.Shape(jobs=400, nodes=16, load=0.9)
-    place, arrivals = cluster.build_cluster(traced.town(shape), steps=50_000), traced.arrivals(shape)
-
-    first, _, again = (player.play(place, arrivals, policy) for policy in (*reversed(Policy), Policy.FIFO_COUNT))
-
-    assert starts(first) == starts(again)

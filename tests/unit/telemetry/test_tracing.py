@@ -1,8 +1,6 @@
 """A pod's trace, from its review to its gate, as a collector gets it over HTTP."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -183,18 +181,10 @@ async def test_only_a_part_is_traced_where_that_is_asked_for(collector: Collecto
     assert one(collector, "review mutate").trace == TRACE
 
 
-def test_without_traces_nothing_of_them_is_loaded_or_written_on_pods() -> None:
+def test_without_traces_nothing_of_them_is_written_on_pods() -> None:
     cluster = Cluster(a_cluster().queue("q", gpus=4))
     pod = {"metadata": {"name": "a", "labels": {names.QUEUE: "q"}}, "spec": {}}
 
     verdict = reviewer.mutate(review(obj=pod, username="alice"), cluster, memory=ReviewCaches())
-    loaded = subprocess.run(
-        [sys.executable, "-c", "import sys, admission.app; print([m for m in sys.modules if 'opentelemetry' in m])"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-
     assert names.TRACE not in json.dumps(verdict.patch)
-    assert loaded == "[]\n"
     assert ports.UNTRACED.step("plan") is ports.UNTRACED.write("open gate", "u", "a/b")

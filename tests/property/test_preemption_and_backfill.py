@@ -16,7 +16,7 @@ from admission.simulation.replay import cluster, preempt
 from admission.simulation.replay.arrivals import Waiting
 from admission.simulation.replay.cluster import Clock, Cluster, Running
 from admission.simulation.replay.queue import ReplayQueue
-from tests.property.test_playing import CARDS, _claim, fixed, node, queue
+from tests.property.test_replay import CARDS, _claim, fixed, node, queue
 
 QUEUES = ("x", "y", "y")
 PRIORITIES = {"x": (5, 5, 9), "y": (0, 0, 3, 7)}

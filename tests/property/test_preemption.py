@@ -18,7 +18,7 @@ from admission.quota.headroom import QueueUsage
 from admission.quota.preemption import Bounds, NoVictims, Victims
 from admission.quota.preemption_candidates import Candidate, Incoming
 from admission.quota.tree import Tree
-from tests.property.trees import METERS, Model, Usage
+from tests.property.queue_trees import METERS, Model, Usage
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MOST_GANGS = 7

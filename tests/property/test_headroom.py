@@ -11,7 +11,7 @@ from admission.quota import available
 from admission.quota.available import Loans
 from admission.quota.headroom import QueueUsage
 from admission.quota.tree import Tree
-from tests.property.trees import METERS, Model, Usage, charges, trees, usages
+from tests.property.queue_trees import METERS, Model, Usage, charges, trees, usages
 
 Move = tuple[QueueName, Mapping[MeterName, int]]
 

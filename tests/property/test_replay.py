@@ -1,7 +1,7 @@
 """A trace that is played starts the jobs that the controller's own cycles start, at the same times.
 
 The other side is a cluster and a ledger in memory, in which pods and claims really come and go, with a cycle after each
-change: nothing of `flow.playing` but the pods that it makes of a job.
+change: nothing of `simulation.replay` but the pods that it makes of a job.
 """
 
 import asyncio

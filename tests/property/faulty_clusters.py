@@ -20,7 +20,7 @@ from admission.api.values.names import MeterName, NodeName, QueueName, Uid
 from admission.cycle import cycle
 from admission.cycle.state.leader import Leader, Ports
 from admission.cycle.state.result import CycleResult
-from admission.errors import LedgerAwayError, RetryError
+from admission.errors import LedgerUnavailableError, RetryError
 from admission.ledger.sql_ledger import SqlLedger
 from admission.lifecycle import transitions
 from admission.simulation import in_memory
@@ -80,7 +80,7 @@ class Faulty:
 
         async def called(*arguments: Any, **named: Any) -> Any:
             fault = self._faults.next()
-            if self._faults.away and self._error is LedgerAwayError:
+            if self._faults.away and self._error is LedgerUnavailableError:
                 raise self._error("away")
             if fault is Fault.DIES_BEFORE:
                 raise KilledError
@@ -196,7 +196,7 @@ class Controller:
 
     def __init__(self, town: Town, ledger: SqlLedger, faults: Faults, *, epoch: int) -> None:
         cluster = cast("Any", Faulty(town, faults, RetryError))
-        books = cast("Any", Faulty(ledger, faults, LedgerAwayError))
+        books = cast("Any", Faulty(ledger, faults, LedgerUnavailableError))
         ports = Ports(
             view=town, pods=cluster, claims=cluster, workloads=cluster, queues=cluster, reports=town, ledger=books
         )
