@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from admission.api.values import names
-from admission.workloads import gangs
+from admission.workloads import gangs, suspendable
 from admission.workloads.kinds import catalog
 from tests import standins
 from tests.standins import Manifest
@@ -257,3 +257,21 @@ def test_the_executors_of_a_spark_application_are(spec: Manifest, size: int) -> 
     herd.all(standins.spark_executors(driver, 1, TEMPLATE))
 
     assert herd.reported[("pi-exec-1",)] == (size, 1)
+
+
+PLANNED: dict[str, tuple[tuple[str, ...], str, list[str]]] = {
+    "workers and launcher together": (("Launcher", "Worker"), "AtStartup", ["mpi-launcher", "mpi-worker"]),
+    "workers before a launcher that waits for them": (("Launcher", "Worker"), "WaitForWorkersReady", ["mpi-worker"]),
+    "a launcher that has no workers to wait for": (("Launcher",), "WaitForWorkersReady", ["mpi-launcher"]),
+}
+
+
+@pytest.mark.parametrize(("roles", "policy", "planned"), PLANNED.values(), ids=PLANNED)
+def test_of_an_mpi_job_are_planned_before_it_has_pods(roles: tuple[str, ...], policy: str, planned: list[str]) -> None:
+    replicas = {role: {"replicas": 2 if role == "Worker" else 1, "template": TEMPLATE} for role in roles}
+    job = an_object("kubeflow.org/v2beta1", "MPIJob", "mpi", mpiReplicaSpecs=replicas, launcherCreationPolicy=policy)
+
+    templates = suspendable.BY_KEY["MPIJob.kubeflow.org"].templates(job)
+
+    assert [template.name for template in templates] == planned
+    assert [template.pods for template in templates] == [2 if "worker" in name else 1 for name in planned]
