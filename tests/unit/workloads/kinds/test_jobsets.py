@@ -199,3 +199,13 @@ def test_a_job_of_no_jobset_that_says_it_is_of_one_is_its_own_gang() -> None:
     herd.all(standins.job_pods(herd.put(thief)))
 
     assert sorted(herd.reported.values()) == [(2, 2), (2, 2)]
+
+
+def test_a_replicated_job_of_which_no_number_is_said_is_made_once() -> None:
+    herd = Herd()
+    alone = {key: value for key, value in entry("a", 1, 2).items() if key != "replicas"}
+    herd.put(an_object(GROUP, "JobSet", "train", replicatedJobs=[alone]))
+
+    (jobset,) = herd.snapshot.parents["JobSet.jobset.x-k8s.io"].values()
+
+    assert jobset.waves[""].pods == 2
