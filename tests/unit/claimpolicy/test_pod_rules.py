@@ -243,4 +243,16 @@ def test_claims_that_are_remembered_together_are_judged_anew_when_one_of_them_is
     assert len(judged(known, after, *both, rulings=rulings).findings) == 1
 
 
+def test_a_claim_for_which_nothing_was_left_to_spend_is_judged_anew() -> None:
+    """Each claim costs more than half of what the claims of one pod may."""
+    known, rulings = of("lists.range(250).all(x, lists.range(250).all(y, x + y >= 0))"), Rulings()
+    view = snapshot(template(), claim())
+
+    both = judged(known, view, ONE, SHARED, rulings=rulings)
+    assert ["limit exceeded" in text for text in said(both)] == [True]
+    assert not judged(known, view, SHARED, rulings=rulings).findings
+    assert not judged(known, view, ONE, rulings=rulings).findings
+    assert not judged(known, view, ONE, SHARED, rulings=rulings).findings
+
+
 NONE = claims.decode({"metadata": {"name": "none", "namespace": "vision"}, "spec": {"devices": {"requests": []}}})

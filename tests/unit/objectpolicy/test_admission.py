@@ -192,6 +192,35 @@ def test_a_second_default_queue_of_a_namespace_is_told() -> None:
     )
 
 
+UNRELATED: dict[str, World] = {
+    "itself": World().queue("two", aliases=["user-queue"], default=True),
+    "one of another name that is no default": World().queue("one", aliases=["batch"]),
+    "one of other namespaces": World().queue("one", team="c", aliases=["user-queue"], default=True),
+    "one of no namespaces": World().queue("one", team=None, aliases=["user-queue"], default=True),
+    "one that is being deleted": World().queue("one", aliases=["user-queue"], default=True).deleted("one"),
+}
+
+
+@pytest.mark.parametrize("cluster", UNRELATED.values(), ids=UNRELATED)
+def test_a_queue_of_its_own_name_and_namespaces_is_let_through_beside(cluster: World) -> None:
+    old = an_object("two", aliases=["user-queue"], default=True, **SELECTED)
+    new = an_object("two", aliases=["user-queue"], default=True, stopPolicy="Hold", **SELECTED)
+
+    assert changed("queues", old, new, known(cluster)) is ALLOWED
+    assert created("queues", new, known(cluster)) is ALLOWED
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"aliases": ["user-queue"], "default": True}, SELECTED],
+    ids=["of no namespaces", "of neither aliases nor a default"],
+)
+def test_nobody_rivals_a_queue(spec: dict[str, Any]) -> None:
+    cluster = World().queue("one", aliases=["user-queue"], default=True)
+
+    assert created("queues", an_object("two", **spec), known(cluster)) is ALLOWED
+
+
 def test_a_lowered_quota_says_who_will_be_over() -> None:
     holder = a_gang("train", "team-b", gpus="12")
     old, new = an_object("team-b", parent="root", **eight()), an_object("team-b", parent="root")

@@ -51,6 +51,10 @@ CASES: dict[str, tuple[Period, str, str, str, str]] = {
         *(Period.DAY, "Asia/Beirut", "2024-03-31T12:00:00Z"),
         *("2024-03-30T22:00:00Z", "2024-03-31T21:00:00Z"),
     ),
+    "no midnight in Toronto, whose clocks went forward half an hour before": (
+        *(Period.DAY, "America/Toronto", "1919-03-31T12:00:00Z"),
+        *("1919-03-31T04:30:00Z", "1919-04-01T04:00:00Z"),
+    ),
     "the first of two midnights in Havana": (
         *(Period.DAY, "America/Havana", "2024-11-03T05:30:00Z"),
         *("2024-11-03T04:00:00Z", "2024-11-04T05:00:00Z"),

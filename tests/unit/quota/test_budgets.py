@@ -353,3 +353,10 @@ def test_every_window_is_open_for_its_own_time() -> None:
     balances = at_hand(a_queue("a", *windows))
 
     assert [one.span.start.month for one in balances.of_queue(QueueName("a"))] == [10, 11]
+
+
+def test_the_budgets_of_a_queue_that_is_in_no_tree_are_not_kept() -> None:
+    balances = at_hand(a_queue("a", a_budget(1)), a_queue("b", a_budget(1), parent="nobody"), a_queue("c"))
+
+    assert [left(balances, name) for name in "abc"] == [[1], [], []]
+    assert fits(balances, 100, queue="b")

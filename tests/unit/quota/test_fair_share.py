@@ -211,3 +211,9 @@ def test_the_use_of_one_second_is_remembered_and_that_of_none_is_not() -> None:
     assert [*fair_share.begun(rules, [used("a", second, nothing, 8)], NOW).use] == [("a", "gpu", timedelta(days=7))]
     assert fair_share.begun(rules, [used("a", HOUR, HOUR, 8)], NOW).use == {}
     assert fair_share.begun(rules, [used("a", HOUR, nothing, 0)], NOW).use == {}
+
+
+def test_what_was_never_used_of_a_meter_adds_nothing_to_what_is_used_now() -> None:
+    found = shares(a_queue("a", quotas={"memory": 16}, **WEEK), a={"memory": 4})
+
+    assert share(found, "a") == 4 / 16 / 2

@@ -87,3 +87,21 @@ def test_gangs_are_counted_until_they_are_taken_out_again() -> None:
 
     tally.add(report, {GPUS: 3}, -1)
     assert (tally.phases[Q], tally.pending[Q]) == ({}, {})
+
+
+def test_a_budget_of_which_a_second_is_left_is_not_exhausted() -> None:
+    facts = facts_of(a_cluster().queue("q", gpus=4, budgets=[{"meter": "gpus", "hours": "1", "period": "Day"}]))
+
+    def left(spent: int) -> str:
+        use = BudgetUse(meter=GPUS, limit=3600, spent=spent, start=NOON, end=NOON)
+        return condition(replace(facts, budgets={Q: (use,)}), "BudgetLeft").status
+
+    assert [left(spent) for spent in (3599, 3600)] == ["True", "False"]
+
+
+def test_a_meter_that_is_gone_and_of_which_nothing_is_charged_is_named_alone() -> None:
+    facts = facts_of(a_cluster().queue("q", gpus=4))
+
+    known = condition(replace(facts, snapshot=replace(facts.snapshot, meters={})), "MetersKnown")
+
+    assert known.message.endswith("; no gang that needs devices starts here before")

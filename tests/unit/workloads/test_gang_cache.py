@@ -2,13 +2,15 @@
 
 import random
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 import pytest
 
 from admission.api.muster.ledger_entries import Placement, Seat
+from admission.api.values import names
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.workloads import gangs as workloads_gangs
-from admission.workloads.gang_cache import GangCache
+from admission.workloads.gang_cache import GangCache, Place
 from admission.workloads.gangs import Group
 from tests import standins
 from tests.builders import NOON
@@ -134,3 +136,34 @@ def test_nothing_is_kept_of_gangs_that_are_gone() -> None:
 
     kept = {name: getattr(census, name) for name in GangCache.__slots__}
     assert [name for name, value in kept.items() if isinstance(value, dict) and value] == []
+
+
+def _kept_place(*, running: bool, keep: bool = True) -> tuple[Group, datetime]:
+    """Return a gang of which one pod may run, and another waits, whose line kept an earlier place; and that place."""
+    herd, census = Herd(), GangCache()
+    template = {**TEMPLATE, "metadata": {"labels": {names.QUEUE: "q", names.GANG_MIN: "1"}}}
+    entry = {"name": "a", "replicas": 1, "template": {"spec": {"parallelism": 2, "template": template}}}
+    jobset = herd.put(an_object("jobset.x-k8s.io/v1alpha2", "JobSet", "js", replicatedJobs=[entry]))
+    (job,) = herd.all(standins.jobset_jobs(jobset))
+    first, second = standins.job_pods(job)
+    herd.put({**first, "spec": {**first["spec"], "schedulingGates": []}} if running else first)
+    herd.put(second)
+    since = NOON - timedelta(hours=1)
+    if keep:
+        census.places[herd.gang.identity.line] = Place(since=since, noted=NOON)
+    (group,) = census.groups(herd.snapshot, {})
+    return group, since
+
+
+def test_a_gang_that_is_made_anew_waits_since_the_one_before_it_did() -> None:
+    group, since = _kept_place(running=False)
+
+    assert group.first_queued == group.queued_since == since
+
+
+def test_pods_that_join_a_gang_that_runs_wait_since_they_came() -> None:
+    group, since = _kept_place(running=True)
+    fresh, _ = _kept_place(running=True, keep=False)
+
+    assert group.first_queued == since
+    assert group.queued_since == fresh.queued_since > since

@@ -200,3 +200,13 @@ def test_no_pod_joins_a_named_gang_by_its_owner() -> None:
     snapshot = a_cluster().pod("a", labels=labels).pod("thief", owner="team/pair", job="pair").snapshot()
 
     assert {group.uid for group in gangs.groups(snapshot, {})} == {"team/pair", "pod-thief"}
+
+
+def test_a_declared_size_of_more_pods_than_a_job_has_is_waited_for_until_some_have_succeeded() -> None:
+    def needed(succeeded: int) -> int:
+        snapshot = a_cluster().job("train", queue="q", pods=2, annotations={names.GANG_SIZE: "4"}).snapshot()
+        jobs = {uid: replace(job, succeeded=succeeded) for uid, job in snapshot.jobs.items()}
+        (group,) = gangs.groups(replace(snapshot, jobs=jobs), {})
+        return group.identity.needed
+
+    assert [needed(succeeded) for succeeded in (0, 1)] == [4, 1]

@@ -199,3 +199,38 @@ def test_a_job_of_no_jobset_that_says_it_is_of_one_is_its_own_gang() -> None:
     herd.all(standins.job_pods(herd.put(thief)))
 
     assert sorted(herd.reported.values()) == [(2, 2), (2, 2)]
+
+
+def test_a_replicated_job_of_which_no_number_is_said_is_made_once() -> None:
+    herd = Herd()
+    alone = {key: value for key, value in entry("a", 1, 2).items() if key != "replicas"}
+    herd.put(an_object(GROUP, "JobSet", "train", replicatedJobs=[alone]))
+
+    (jobset,) = herd.snapshot.parents["JobSet.jobset.x-k8s.io"].values()
+
+    assert jobset.waves[""].pods == 2
+
+
+DONE: dict[str, tuple[dict[str, int], list[tuple[str, int]]]] = {
+    "nothing has succeeded": ({}, [("train-first", 2)]),
+    "a Job of the first wave is left": ({"first": 0}, [("train-first", 2)]),
+    "the first wave has succeeded": ({"first": 1}, [("train-second", 6)]),
+    "and some of the second": ({"first": 1, "second": 2}, [("train-second", 2)]),
+    "all have succeeded": ({"first": 1, "second": 3}, []),
+}
+
+
+@pytest.mark.parametrize(("done", "planned"), DONE.values(), ids=DONE)
+def test_what_a_jobset_that_is_made_in_order_would_make_next_where(
+    done: dict[str, int], planned: list[tuple[str, int]]
+) -> None:
+    first = {key: value for key, value in entry("first", 1, 2).items() if key != "replicas"}
+    jobset = an_object(GROUP, "JobSet", "train", replicatedJobs=[first, entry("second", 3, 2)])
+    jobset["spec"]["startupPolicy"] = {"startupPolicyOrder": "InOrder"}
+    statuses = [{"name": name, "succeeded": count} for name, count in done.items()]
+
+    templates = suspendable.BY_KEY["JobSet.jobset.x-k8s.io"].templates(
+        {**jobset, "status": {"replicatedJobsStatus": statuses, "restarts": 1}}
+    )
+
+    assert [(one.name, one.pods) for one in templates] == planned

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from admission.api.values import names
-from admission.workloads import gangs
+from admission.api.values.decoding import Reader
+from admission.workloads import gangs, suspendable
 from admission.workloads.kinds import catalog
 from tests import standins
 from tests.standins import Manifest
@@ -257,3 +258,61 @@ def test_the_executors_of_a_spark_application_are(spec: Manifest, size: int) -> 
     herd.all(standins.spark_executors(driver, 1, TEMPLATE))
 
     assert herd.reported[("pi-exec-1",)] == (size, 1)
+
+
+PLANNED: dict[str, tuple[tuple[str, ...], str, list[str]]] = {
+    "workers and launcher together": (("Launcher", "Worker"), "AtStartup", ["mpi-launcher", "mpi-worker"]),
+    "workers before a launcher that waits for them": (("Launcher", "Worker"), "WaitForWorkersReady", ["mpi-worker"]),
+    "a launcher that has no workers to wait for": (("Launcher",), "WaitForWorkersReady", ["mpi-launcher"]),
+}
+
+
+@pytest.mark.parametrize(("roles", "policy", "planned"), PLANNED.values(), ids=PLANNED)
+def test_of_an_mpi_job_are_planned_before_it_has_pods(roles: tuple[str, ...], policy: str, planned: list[str]) -> None:
+    replicas = {role: {"replicas": 2 if role == "Worker" else 1, "template": TEMPLATE} for role in roles}
+    job = an_object("kubeflow.org/v2beta1", "MPIJob", "mpi", mpiReplicaSpecs=replicas, launcherCreationPolicy=policy)
+
+    templates = suspendable.BY_KEY["MPIJob.kubeflow.org"].templates(job)
+
+    assert [template.name for template in templates] == planned
+    assert [template.pods for template in templates] == [2 if "worker" in name else 1 for name in planned]
+
+
+GROUPS: dict[str, tuple[Manifest, tuple[int, int]]] = {
+    "its replicas": ({"replicas": 3}, (4, 1)),
+    "the fewest where no number is said": ({"minReplicas": 2}, (3, 3)),
+    "no fewer than the fewest": ({"replicas": 1, "minReplicas": 2}, (3, 3)),
+    "no more than the most": ({"replicas": 5, "maxReplicas": 2}, (3, 1)),
+    "all hosts of each": ({"replicas": 3, "minReplicas": 1, "numOfHosts": 2}, (7, 3)),
+    "none while it is suspended": ({"replicas": 3, "minReplicas": 1, "suspend": True}, (1, 1)),
+}
+
+
+@pytest.mark.parametrize(("group", "sizes"), GROUPS.values(), ids=GROUPS)
+def test_of_a_group_of_ray_workers_are_counted_with_the_head(group: Manifest, sizes: tuple[int, int]) -> None:
+    """How many pods there are, and how many are needed where the cluster scales."""
+
+    def wave(**spec: Any) -> tuple[int, int]:
+        ray = an_object("ray.io/v1", "RayCluster", "ray", workerGroupSpecs=[group], **spec)
+        found = catalog.BY_GROUP["ray.io", "RayCluster"].decode(
+            {**ray, "metadata": {**ray["metadata"], "uid": "u", "namespace": "team"}}
+        )
+        return found.waves[""].pods, found.waves[""].needed
+
+    assert wave(enableInTreeAutoscaling=True) == sizes
+    assert wave() == (sizes[0], sizes[0])
+
+
+SUSPENDS: dict[str, tuple[Manifest, bool]] = {
+    "one that shuts its cluster down": ({}, True),
+    "one that leaves its cluster": ({"shutdownAfterJobFinishes": False}, False),
+    "one of a cluster that is there": ({"clusterSelector": {"ray.io/cluster": "x"}}, False),
+    "one that waits for somebody to submit": ({"submissionMode": "InteractiveMode"}, False),
+}
+
+
+@pytest.mark.parametrize(("spec", "may"), SUSPENDS.values(), ids=SUSPENDS)
+def test_whether_a_ray_job_may_be_suspended(spec: Manifest, may: bool) -> None:
+    job = an_object("ray.io/v1", "RayJob", "ray", **{"shutdownAfterJobFinishes": True, **spec})
+
+    assert suspendable.BY_KEY["RayJob.ray.io"].may_suspend(Reader(job)) is may

@@ -1,0 +1,87 @@
+"""Pods that take the places which were granted to expected ones of their workload."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from admission.api.kubernetes.pods import PodClaim
+from admission.api.muster.ledger_entries import Entry, Placement, Seat
+from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import NodeName
+from admission.api.values.selectors import Toleration
+from admission.workloads import pod_replacement
+from admission.workloads.gangs import Group
+from admission.workloads.pod_replacement import Mismatch
+from tests import standins
+from tests.builders import NOON
+from tests.unit.workloads.kinds.herds import TEMPLATE, Herd, an_object
+
+
+def a_gang(*, planned: int, came: int) -> tuple[Group, Snapshot]:
+    """Return a Job's gang with places for so many expected pods, of which so many have come."""
+    herd = Herd()
+    job = herd.put(an_object("batch/v1", "Job", "train", parallelism=2, completions=2, template=TEMPLATE))
+    made = herd.all(standins.job_pods(job))
+    group = herd.gang
+    pods = [
+        replace(
+            group.pods[at % len(made)],
+            meta=replace(group.pods[0].meta, uid=names.expected_pod(job["metadata"]["uid"], at), name=f"train-{at}"),
+        )
+        for at in range(planned)
+    ]
+    seats = {pod.meta.uid: Seat(pod_uid=pod.meta.uid, pod=pod.meta.key, node=NodeName("n"), claims=()) for pod in pods}
+    placement = Placement(gang_uid=group.uid, gang=group.key, queue=group.queue, reserved_at=NOON, seats=seats)
+    return replace(group, pods=(*pods, *group.pods[:came]), placement=placement), herd.snapshot
+
+
+def succession(*, planned: int, came: int) -> Entry | Mismatch | None:
+    group, snapshot = a_gang(planned=planned, came=came)
+    return pod_replacement.succession(group, snapshot, at=NOON, actor="test")
+
+
+def test_pods_take_the_places_once_all_of_them_have_come() -> None:
+    entry = succession(planned=2, came=2)
+
+    assert isinstance(entry, Entry)
+    group, _ = a_gang(planned=2, came=2)
+    assert [seat.pod_uid for seat in entry.seats] == [pod.meta.uid for pod in group.pods[2:]]
+    assert {seat.node for seat in entry.seats} == {"n"}
+
+
+def test_nothing_follows_before_any_pod_has_come_or_where_no_place_is_kept_for_one() -> None:
+    assert succession(planned=2, came=0) is None
+    assert succession(planned=2, came=1) is None
+    assert succession(planned=0, came=2) is None
+
+
+def test_nothing_follows_for_a_gang_without_a_place() -> None:
+    group, snapshot = a_gang(planned=2, came=2)
+
+    assert pod_replacement.succession(replace(group, placement=None), snapshot, at=NOON, actor="test") is None
+
+
+MORE = Toleration(key="spot", operator="Exists")
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "nothing": ({}, {}, ""),
+    "a toleration that the API server adds": ({}, {"tolerations": (MORE,)}, ""),
+    "a toleration that is gone": ({"tolerations": (MORE,)}, {}, "spec.tolerations"),
+    "a selector of nodes": ({}, {"node_selector": {"a": "b"}}, "spec.nodeSelector"),
+    "what it requests": ({"requests": {"cpu": 1}}, {"requests": {"cpu": 2}}, "what its containers request"),
+    "a claim": ({"claims": (PodClaim(name="gpu", template="one"),)}, {}, "spec.resourceClaims"),
+}
+
+
+@pytest.mark.parametrize(("planned", "actual", "differs"), CHANGES.values(), ids=CHANGES)
+def test_whether_pods_are_planned_anew_that_differ_from_the_plan_by(
+    planned: dict[str, Any], actual: dict[str, Any], differs: str
+) -> None:
+    group, snapshot = a_gang(planned=2, came=2)
+    pods = [*(replace(pod, **planned) for pod in group.pods[:2]), *(replace(pod, **actual) for pod in group.pods[2:])]
+
+    found = pod_replacement.succession(replace(group, pods=tuple(pods)), snapshot, at=NOON, actor="test")
+
+    assert (found.differs if isinstance(found, Mismatch) else "") == differs
+    assert isinstance(found, Mismatch) is bool(differs)
