@@ -84,6 +84,7 @@ class JointAllocation(Search):
         if self._prepare(first) is None and not super()._is_short(first) and run(self._claim(first)) is True:
             return True
         self._claims, self._end = self._claims[:first], first
+        self._all = {request: devices for request, devices in self._all.items() if request[0] < first}
         del self.picks[first:], self._parsed_requests[first:], self._rules[first:]
         return False
 

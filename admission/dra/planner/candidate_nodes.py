@@ -79,7 +79,9 @@ class CandidateNodes:
         self._signatures_by_node.update(cluster)
         changed = requeue_hint.changed(before, cluster) if before is not None else None
         if self._judge():
-            changed = None
+            # What was counted by devices is no longer: count all nodes again.
+            self._bounds, changed = 0, None
+            self._likes, self._equal = {}, {}
         for name in self.nodes if changed is None else changed & self.nodes:
             self._put(name, cluster)
 

@@ -7,7 +7,8 @@ import pytest
 from admission.dra import gang_planner
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import NoPlan
-from admission.dra.requests.gang_request import Plan, PodDemand
+from admission.dra.requests.gang_request import Choice, Plan, PodDemand
+from admission.dra.state import cluster_state
 from admission.dra.state.cluster_state import ClusterState
 from tests.unit.dra.clusters import STEPS, ClusterBuilder, a_cluster, a_pod, a_request
 
@@ -83,3 +84,17 @@ def test_nothing_is_said_once_what_was_counted_is_forgotten() -> None:
     gc.collect()
 
     assert not capacity_bound.is_felt(nodes(gpus=1).cluster())
+
+
+@pytest.mark.parametrize("choice", Choice)
+def test_once_a_device_can_be_shared_free_devices_are_no_longer_counted(choice: Choice) -> None:
+    builder, selectors = a_cluster().node("a", gpus=1), Selectors()
+    pods = [a_pod(f"p-{at}", 1) for at in range(3)]
+    before = cluster_state.build(builder.snapshot(), ())
+    first = gang_planner.plan(pods, before, selectors=selectors, steps=STEPS, choice=choice, mute=True)
+    builder.slice("shared", [{"allowMultipleAllocations": True}], nodeName="a")
+
+    after = cluster_state.build(builder.snapshot(), (), before=before)
+
+    assert isinstance(first, NoPlan)
+    assert isinstance(gang_planner.plan(pods, after, selectors=selectors, steps=STEPS, choice=choice, mute=True), Plan)

@@ -16,6 +16,7 @@ from tests.unit.dra.clusters import (
     STEPS,
     ClusterBuilder,
     Json,
+    a_claim,
     a_cluster,
     a_meter,
     a_pod,
@@ -37,6 +38,27 @@ def plan(builder: ClusterBuilder, *pods: PodDemand, **more: Any) -> Plan | NoPla
     return gang_planner.plan(
         pods, builder.cluster(), selectors=Selectors(), **{"steps": STEPS, "choice": Choice.FREE, **more}
     )
+
+
+def test_all_devices_of_a_pod_that_does_not_fit_are_not_given_to_the_next_one() -> None:
+    """On node a the first pod's constraint fails; there the second pod's request is the same claim's and request's."""
+
+    def gpu(size: str, color: str) -> Json:
+        return {"attributes": {"size": {"string": size}, "color": {"string": color}}}
+
+    nodes = a_cluster().node("a", gpus=[gpu("small", "red"), gpu("small", "blue"), *[gpu("other", "red")] * 2])
+    nodes.node("b", gpus=[*[gpu("small", "red")] * 2, *[gpu("other", "red")] * 3])
+    small, other = (f"device.attributes['{DRIVER}'].size == '{size}'" for size in ("small", "other"))
+    every = a_request("every", 1, small, allocationMode="All")
+    del every["exactly"]["count"]
+    rule = {"requests": ["every"], "matchAttribute": f"{DRIVER}/color"}
+    first = a_pod("first", a_claim("first-0", every, a_request("two", 2, other), constraints=[rule]))
+    second = a_pod("second", a_request("one", 1, small))
+
+    found = plan(nodes, first, second)
+
+    assert isinstance(found, Plan)
+    assert {pod: len(devices) for pod, devices in given(found).items()} == {"first": 4, "second": 1}
 
 
 def sized(size: str) -> Json:
