@@ -43,7 +43,7 @@ class EvictionState:
     """Knows which gangs exist, and keeps the place in the order for gangs that are recreated."""
     _backoffs: dict[GangUid, Backoff] = field(default_factory=dict)
     _workload_backoffs: dict[str, Backoff] = field(default_factory=dict)
-    """Back-offs of gangs that their controller recreates under another UID, by what these have in common (`Identity.line`)."""
+    """Back-offs of gangs that their controller recreates under another UID, by their `Identity.line`."""
     _evicted: dict[GangUid, Evicted] = field(default_factory=dict)
     """Gangs that any leader evicted although they could have run on, until they run again."""
     _ending: set[GangUid] = field(default_factory=set)
