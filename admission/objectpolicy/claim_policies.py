@@ -12,7 +12,7 @@ from admission.api.values.decoding import Json, Reader
 from admission.cel import limits
 from admission.cel.lint import LintRule
 from admission.claimpolicy import match, status
-from admission.claimpolicy.match import Compiled, Policies
+from admission.claimpolicy.match import CompiledPolicy, Policies
 from admission.errors import Problem
 from admission.objectpolicy import findings
 from admission.objectpolicy.findings import ObjectFinding
@@ -37,7 +37,7 @@ def written(policy: ClaimPolicy, snapshot: Snapshot, known: Policies) -> Iterato
             yield ObjectFinding(field="spec.order", message=notes)
 
 
-def understood(compiled: Compiled) -> list[ObjectFinding]:
+def understood(compiled: CompiledPolicy) -> list[ObjectFinding]:
     """Return the findings about a policy's CEL."""
     return [*findings.refusals(compiled.problems), *findings.uncertain(compiled.uncertain)]
 

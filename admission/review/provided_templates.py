@@ -16,7 +16,7 @@ def with_provided(snapshot: Snapshot) -> Snapshot:
     known = claim_context(snapshot)
     plan = templates.plan(known.policies, snapshot)
     wanted = (*plan.missing, *(one for one, _ in plan.outdated))
-    made = {one.key: template for one in wanted if (template := pending_templates.made(one, known)) is not None}
+    made = {one.key: template for one in wanted if (template := pending_templates.as_stored(one, known)) is not None}
     return replace(snapshot, templates={**snapshot.templates, **made}) if made else snapshot
 
 

@@ -20,7 +20,7 @@ from admission.claimpolicy import admission
 from admission.claimpolicy.admission import ClaimContext, ClaimView
 from admission.claimpolicy.cel_subject import User
 from admission.claimpolicy.draft import Draft
-from admission.claimpolicy.match import Owned
+from admission.claimpolicy.match import OwnedConversion
 from admission.claimpolicy.pods import claims_annotation, extended_resources, pending_templates, required_claims
 from admission.errors import MalformedObjectError, RetryError
 from admission.objectpolicy import admission as objectpolicy_admission
@@ -95,7 +95,7 @@ def _completed(new_pod: PodView, review: Review, snapshot: Snapshot, memory: Rev
 
 def _conversions(
     new_pod: PodView, queue: Queue | None, snapshot: Snapshot, memory: ReviewCaches
-) -> Mapping[str, Owned]:
+) -> Mapping[str, OwnedConversion]:
     """Return the conversions of the pod's extended resources to claims. Most pods request none and return at once."""
     if not new_pod.containers or not snapshot.policies:
         return {}
@@ -223,7 +223,7 @@ def _fulfilled(new_pod: PodView, view: View, memory: ReviewCaches) -> Snapshot:
     snapshot = view.snapshot()
     if not new_pod.claims or not snapshot.policies or not memory.policies(snapshot).provide:
         return snapshot
-    return pending_templates.fulfilled(new_pod, _known(view, memory))
+    return pending_templates.with_pending(new_pod, _known(view, memory))
 
 
 def _ensure_synced(view: View) -> None:

@@ -22,7 +22,7 @@ from admission.cel.lint import LintRule, LintWarning, Name, Types
 from admission.claimpolicy import admission, cel_subject, defaults, match, rules
 from admission.claimpolicy.admission import ClaimContext, ClaimView
 from admission.claimpolicy.cel_subject import Subject, User
-from admission.claimpolicy.defaults import Asker
+from admission.claimpolicy.defaults import Requester
 from admission.claimpolicy.rules import Finding
 from admission.cycle import profile
 from admission.dra.compatibility import SchedulerProfile
@@ -267,8 +267,10 @@ class _Linter:
             "namespace": {"metadata": {"name": place, "labels": dict(known.labels)}},
             "queue": queues[0].name if queues else "",
         }
-        whole = defaults.complete(chosen.defaults, obj, Asker(**surroundings), template=template).obj
-        claim = cel_subject.of_template(whole.get("metadata") or {}, whole.get("spec") or {}) if template else whole
+        whole = defaults.complete(chosen.defaults, obj, Requester(**surroundings), template=template).obj
+        claim = (
+            cel_subject.claim_from_template(whole.get("metadata") or {}, whole.get("spec") or {}) if template else whole
+        )
         for finding in rules.judge(chosen.rules, [Subject(claim, **surroundings)]).findings:
             yield from _found(index, finding, "spec.spec.devices.requests" if template else "spec.devices.requests")
 
