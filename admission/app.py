@@ -266,9 +266,9 @@ def _handlers(parts: Parts, pool: WorkerPool) -> server.Handlers:
         return own + pool.waiting_for()
 
     return server.Handlers(
-        mutate=lambda review: reviewer.mutate(review, store, memory=review_state.memory),
-        validate=lambda review: reviewer.validate(review, store, rules=rules, memory=review_state.memory),
-        hold=lambda review: reviewer.hold(review, store, memory=review_state.memory),
+        mutate=lambda review: reviewer.mutate(review, store, caches=review_state.memory),
+        validate=lambda review: reviewer.validate(review, store, rules=rules, caches=review_state.memory),
+        hold=lambda review: reviewer.hold(review, store, caches=review_state.memory),
         prove=handler.prove,
         waiting_for=waiting_for,
         metrics=page,

@@ -196,8 +196,8 @@ def _grouped(pod: Pod, grouping: Grouping, name: str) -> Identity:
         said=f"{said} of its pods",
         unknown=""
         if size
-        else f"nobody can say how large group {labels.shown(name)} of {grouping.system} is: pod {pod.meta.name} has no"
-        f" {grouping.size_key} that can be read; write it, or {names.GANG_SIZE}",
+        else f"nobody can say how large group {labels.shortened(name)} of {grouping.system} is: pod {pod.meta.name}"
+        f" has no {grouping.size_key} that can be read; write it, or {names.GANG_SIZE}",
         grouping=None if declared else grouping,
         named_by=grouping.name_key if declared or grouping.is_total else "",
     )
@@ -221,7 +221,7 @@ def _of_pod_group(pod: Pod, family: WorkloadKind, name: str, snapshot: Snapshot)
         workload=None
         if found is None
         else Owner(api_version=f"{family.group}/{version}", kind=family.kind, name=name, uid=found.meta.uid),
-        said=f"{names.GANG_SIZE} of its pods" if declared else f"{family.fields} of PodGroup {labels.shown(name)}",
+        said=f"{names.GANG_SIZE} of its pods" if declared else f"{family.fields} of PodGroup {labels.shortened(name)}",
         unknown=unknown,
         counts_ended=True,
         inputs=(ground(family.key, key),),
@@ -399,7 +399,7 @@ def _unseen(family: WorkloadKind, name: str, namespace: str, snapshot: Snapshot)
         return _blind(family.key, why)
     if family.named:
         return (
-            f"PodGroup {labels.shown(name)} ({family.group}), which the pods name, is not there; create it, or"
+            f"PodGroup {labels.shortened(name)} ({family.group}), which the pods name, is not there; create it, or"
             f" annotate the pods with {names.GANG_SIZE}"
         )
     return _missing(family.kind, name)

@@ -31,7 +31,7 @@ class Maker(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        return f"{self.kind} {labels.shown(self.name)}" if self.kind else "no controller"
+        return f"{self.kind} {labels.shortened(self.name)}" if self.kind else "no controller"
 
 
 def denial(group: Group, snapshot: Snapshot) -> Denial | None:
@@ -49,7 +49,7 @@ def denial(group: Group, snapshot: Snapshot) -> Denial | None:
     reported = ", ".join(f"{count} of {maker}" for maker, count in made[:MOST])
     more = f" and {len(made) - MOST} more" if len(made) > MOST else ""
     message = (
-        f"{total} pods name the gang {labels.shown(group.identity.name)} ({reported}{more}), which has {size} by"
+        f"{total} pods name the gang {labels.shortened(group.identity.name)} ({reported}{more}), which has {size} by"
         f" {_where(group)}: if these are several gangs, give each a {key} of its own; if they are one, say that it has"
         f" {total} pods"
     )

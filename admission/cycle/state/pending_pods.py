@@ -326,7 +326,7 @@ def _first(workload: Workload, template: PodTemplate, snapshot: Snapshot, known:
     user = workload.meta.annotations.get(names.USER)
     if user and not of_job:
         obj["metadata"]["annotations"] |= {names.USER: user}
-    verdict = reviewer.mutate(_review(obj, MAKER if of_job else ""), ports.FrozenView(snapshot), memory=known)
+    verdict = reviewer.mutate(_review(obj, MAKER if of_job else ""), ports.FrozenView(snapshot), caches=known)
     if verdict.denial is not None:
         return verdict.denial
     obj = json_patch.apply(obj, verdict.patch)

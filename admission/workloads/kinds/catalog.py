@@ -15,7 +15,7 @@ from admission.workloads.kinds import (
     spark,
     volcano,
 )
-from admission.workloads.kinds.labels import Said
+from admission.workloads.kinds.labels import PodText
 from admission.workloads.kinds.registry import WorkloadKind
 
 ALL: tuple[WorkloadKind, ...] = (
@@ -40,7 +40,7 @@ PLANNED: Mapping[str, WorkloadKind] = {family.key: family for family in HOLDERS.
 BY_GROUP: Mapping[tuple[str, str], WorkloadKind] = {(family.group, family.kind): family for family in ALL}
 """All kinds, by API group and kind."""
 
-FIXED: tuple[str, ...] = (
+IMMUTABLE_KEYS: tuple[str, ...] = (
     *(key for grouping in pod_labels.GROUPINGS for key in (grouping.name_key, grouping.size_key)),
     *podgroup.VOLCANO_KEYS,
     podgroup.COSCHEDULING_KEY,
@@ -71,7 +71,7 @@ SUBGROUP_KEYS: tuple[str, ...] = (
 TEMPLATES: tuple[str, ...] = (jobset.REPLICATED_JOB, ray.GROUP, kubeflow.REPLICA_TYPE)
 """Labels that name the template of a workload that a pod was made from, for kinds that are held as a whole."""
 
-SUBGROUPS: tuple[Said, ...] = (
+SUBGROUPS: tuple[PodText, ...] = (
     labels.either(SUBGROUP),
     labels.label(podgroup.KAI_SUBGROUP),
     jobset.job,

@@ -29,7 +29,7 @@ from tests.unit.webhook.cases import RULES, MemoryView, a_cluster, a_pod, held
 pytestmark = pytest.mark.enable_socket
 
 VIEW = MemoryView(a_cluster().build())
-MEMORY = ReviewCaches()
+CACHES = ReviewCaches()
 CERTIFICATE = certificate.self_made(["localhost", "127.0.0.1"], now=datetime.now(UTC))
 QUICK = Settings(
     host="127.0.0.1", port=0, linger=timedelta(0), drain=timedelta(seconds=5), read_timeout=timedelta(seconds=5)
@@ -71,11 +71,11 @@ def trusting(certificate: certificate.Certificate) -> ssl.SSLContext:
 
 
 def mutate(review: Review) -> Verdict:
-    return reviewer.mutate(review, VIEW, memory=MEMORY)
+    return reviewer.mutate(review, VIEW, caches=CACHES)
 
 
 def validate(review: Review) -> Verdict:
-    return reviewer.validate(review, VIEW, rules=RULES, memory=MEMORY)
+    return reviewer.validate(review, VIEW, rules=RULES, caches=CACHES)
 
 
 @asynccontextmanager
