@@ -91,7 +91,7 @@ def expand(
     entered = [pod for pod in candidates if webhook.lets_in(pod)]
 
     classes = store.of_kind("PriorityClass")
-    found = [owner_chain.prioritized(pods.decode(pod.body), pod.body, classes) for pod in entered]
+    found = [owner_chain.with_priority(pods.decode(pod.body), pod.body, classes) for pod in entered]
     filled = provided_templates.with_provided(replace(bare, pods={pod.meta.uid: pod for pod in found}))
     return Expanded(
         snapshot=_with_claims(filled),

@@ -115,7 +115,7 @@ def gang(group: Group, facts: StatusInputs) -> GangReport:
         start_reason=estimate.message if estimate is not None else "",
         queued_since=group.first_queued,
         next_try=backoff.next_try if backoff else None,
-        line=group.identity.line,
+        line=group.identity.position_key,
     )
 
 

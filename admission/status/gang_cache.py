@@ -53,8 +53,8 @@ class _Counts:
                 _count(self.keys, group.key, times)
                 if group.identity.workload is not None:
                     _count(self.workloads, group.identity.workload.uid, times)
-                if group.identity.line:
-                    _count(self.lines, group.identity.line, times)
+                if group.identity.position_key:
+                    _count(self.lines, group.identity.position_key, times)
 
 
 def _count(counts: Counter[K], what: K, times: int) -> None:

@@ -21,7 +21,7 @@ from admission.lifecycle.requeue_backoff import Backoff
 from admission.lifecycle.transitions import Eviction
 from admission.scheduling.checks import replacement_slots
 from admission.scheduling.checks.replacement_slots import Vacancies
-from admission.workloads.gang_cache import GangCache, Place
+from admission.workloads.gang_cache import GangCache, QueuePosition
 from admission.workloads.gangs import Group
 
 FORGET_AFTER = timedelta(hours=1)
@@ -105,14 +105,16 @@ class EvictionState:
     def note(self, inputs: CycleInputs, eviction: Eviction) -> bool:
         """Note an eviction: its back-off, and its cause if the gang could have run on. Return whether that is new."""
         group, queue = eviction.group, inputs.snapshot.queues.get(eviction.group.queue)
-        if group.identity.line:
-            self._gangs.places[group.identity.line] = Place(since=group.first_queued, noted=inputs.now)
+        if group.identity.position_key:
+            self._gangs.positions[group.identity.position_key] = QueuePosition(
+                since=group.first_queued, evicted_at=inputs.now
+            )
         backs_off = eviction.timed_out and queue is not None and not self._is_repeated(eviction)
         if backs_off and queue is not None:
             overran = eviction.cause is EvictionReason.RUNTIME_EXCEEDED
             self._back_off(inputs, group, queue, eviction.failure, overran=overran)
-            if group.identity.line:
-                self._lineage_backoffs[group.identity.line] = self._backoffs[group.uid]
+            if group.identity.position_key:
+                self._lineage_backoffs[group.identity.position_key] = self._backoffs[group.uid]
         if eviction.cause is None or group.uid in self._ending:
             return backs_off
         self._evicted[group.uid] = Evicted(
@@ -174,8 +176,8 @@ class EvictionState:
 
         A gang that its controller recreates after an eviction, under another UID, continues where the one before was.
         """
-        places = self._gangs.places
-        for line in [line for line, place in places.items() if inputs.now - place.noted > FORGET_AFTER]:
+        places = self._gangs.positions
+        for line in [line for line, place in places.items() if inputs.now - place.evicted_at > FORGET_AFTER]:
             del places[line]
         if inputs.groups is not self._recalled:
             self._read_records(inputs)
@@ -194,23 +196,23 @@ class EvictionState:
 
     def _read_records(self, inputs: CycleInputs) -> None:
         noted = {*self._evicted, *self._backoffs, *self._requeues}
-        lines = {*self._lineage_backoffs, *self._gangs.places}
+        lines = {*self._lineage_backoffs, *self._gangs.positions}
         for group in [group for group in inputs.groups if not group.in_full or _is_noted(group, noted, lines)]:
             self._recall_eviction(inputs, group)
             started = len(group.pods) - len(group.waiting)
             if started and sum(pod.phase == "Running" for pod in group.pods) == started:
                 self._forget_running(group)
-            elif group.uid not in self._backoffs and group.identity.line in self._lineage_backoffs:
-                self._backoffs[group.uid] = self._lineage_backoffs[group.identity.line]
+            elif group.uid not in self._backoffs and group.identity.position_key in self._lineage_backoffs:
+                self._backoffs[group.uid] = self._lineage_backoffs[group.identity.position_key]
             elif group.uid not in self._backoffs and group.record is not None and group.record.evictions:
                 self._backoffs[group.uid] = self._written_backoff(inputs, group, group.record)
         self._requeues = {uid: times for uid, times in self._requeues.items() if uid in self._gangs}
 
     def _forget_running(self, group: Group) -> None:
         self._backoffs.pop(group.uid, None)
-        self._lineage_backoffs.pop(group.identity.line, None)
+        self._lineage_backoffs.pop(group.identity.position_key, None)
         if group.uid not in self._ending:
-            self._gangs.places.pop(group.identity.line, None)
+            self._gangs.positions.pop(group.identity.position_key, None)
         self._requeues.pop(group.uid, None)
 
     def _written_backoff(self, inputs: CycleInputs, group: Group, record: Gang) -> Backoff:
@@ -238,6 +240,6 @@ class EvictionState:
 
 def _is_noted(group: Group, noted: Collection[GangUid], lines: Collection[str]) -> bool:
     """Return whether something is remembered of a gang that ends once it runs. noted, lines: of which gangs."""
-    if group.uid in noted or (lines and group.identity.line in lines):
+    if group.uid in noted or (lines and group.identity.position_key in lines):
         return True
     return group.record is not None and group.record.evicted is not None

@@ -114,8 +114,8 @@ class PendingPods:
 
         Where nothing changed they are the same objects as before: there may be tens of thousands of them.
         """
-        workloads = list(suspendable.among(snapshot))
-        self.loose = tuple(one for one in workloads if one.is_loose and not one.over)
+        workloads = list(suspendable.held_workloads(snapshot))
+        self.loose = tuple(one for one in workloads if one.is_resumed_externally and not one.over)
         parts = list(self._found(workloads, snapshot, book))
         self._yields = {names.workload_of(uid): found for found, _ in parts for uid in islice(found.pods, 1)}
         self._kept = {uid for _, kept in parts for uid in kept or ()}
@@ -157,7 +157,7 @@ class PendingPods:
     def _yielded(self, workload: Workload, snapshot: Snapshot, inputs: tuple[object, ...]) -> _Yield | None:
         """Return what a workload yields; None while its namespace is not seen."""
         known = self._yields.get(workload.meta.uid)
-        if known is not None and known.found is workload.found and known.inputs is inputs:
+        if known is not None and known.found is workload.obj and known.inputs is inputs:
             return known
         try:
             made = _made(workload, snapshot, self._memory)
@@ -166,9 +166,9 @@ class PendingPods:
         except MalformedObjectError as error:
             made = f"nobody can say what pods would come of it: {error}"
         if isinstance(made, dict):
-            return _Yield(found=workload.found, inputs=inputs, pods=made)
+            return _Yield(found=workload.obj, inputs=inputs, pods=made)
         problem = Hold(HoldReason.NOT_HOLDABLE, made) if isinstance(made, str) else made
-        return _Yield(found=workload.found, inputs=inputs, pods=_sign(workload), problem=problem)
+        return _Yield(found=workload.obj, inputs=inputs, pods=_sign(workload), problem=problem)
 
     def _inputs(self, snapshot: Snapshot) -> tuple[object, ...]:
         """Return what the webhook completes pods by, beside the pods."""
@@ -263,7 +263,7 @@ def _busy(snapshot: Snapshot, book: Book) -> set[Uid]:
         if owner is None or pod.finished or owner.uid in found:
             continue
         found.add(owner.uid)
-        maker = owner_chain.found(owner, snapshot)
+        maker = owner_chain.lookup(owner, snapshot)
         above = maker.meta.controller if maker is not None else None
         if above is not None:
             found.add(above.uid)
@@ -315,7 +315,7 @@ def _made(workload: Workload, snapshot: Snapshot, known: ReviewCaches) -> dict[U
 def _first(workload: Workload, template: PodTemplate, snapshot: Snapshot, known: ReviewCaches) -> Pod | Denial:
     """Return a pod of a template as the webhook would complete it, or why it would not be admitted."""
     of_job = workload.kind is suspendable.JOB
-    obj = suspendable.body(
+    obj = suspendable.pod_body(
         template,
         0,
         owner=workload.kind.owner(workload.meta),
@@ -330,7 +330,7 @@ def _first(workload: Workload, template: PodTemplate, snapshot: Snapshot, known:
     if verdict.denial is not None:
         return verdict.denial
     obj = json_patch.apply(obj, verdict.patch)
-    pod = owner_chain.prioritized(pods.decode(obj), obj, snapshot.priorities)
+    pod = owner_chain.with_priority(pods.decode(obj), obj, snapshot.priorities)
     return pod if pod.gated else replace(pod, gates=(*pod.gates, names.GATE))
 
 

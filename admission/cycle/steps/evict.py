@@ -224,8 +224,8 @@ class GangEviction:
 
     def _suspension(self, inputs: CycleInputs, owner: Owner | None) -> Suspend | None:
         """Return what suspends an object so that it deletes its pods; None if it cannot, and the pods are evicted."""
-        workload = suspendable.named(owner, inputs.snapshot)
-        if workload is not None and not workload.found.finished:
+        workload = suspendable.workload_of(owner, inputs.snapshot)
+        if workload is not None and not workload.obj.finished:
             return partial(self.workloads.hold, workload.kind.suspendable(workload.meta))
         job = inputs.snapshot.jobs.get(owner.uid) if owner is not None else None
         return partial(self.workloads.suspend, job) if job is not None and not job.finished else None

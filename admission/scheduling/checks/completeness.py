@@ -128,8 +128,8 @@ def _unknown(group: Group, snapshot: Snapshot) -> str:
 def _where(group: Group) -> str:
     """Return which field of which object says how many pods the gang has; nothing for a pod of its own."""
     identity, record = group.identity, group.record
-    if identity.said:
-        return identity.said if identity.needed > 1 else ""
+    if identity.size_source:
+        return identity.size_source if identity.needed > 1 else ""
     if identity.workload is None:
         if record is not None and record.written_by_user and record.size:
             return f"spec.size of Gang {group.key}"

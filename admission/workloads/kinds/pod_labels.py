@@ -53,11 +53,11 @@ def task_groups(text: str) -> int:
         counts = [group["minMember"] for group in groups]
     except (ValueError, TypeError, KeyError, RecursionError):
         return 0
-    whole = all(
+    valid = all(
         isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 10**labels.MOST_DIGITS
         for count in counts
     )
-    return sum(counts) if whole else 0
+    return sum(counts) if valid else 0
 
 
 APPLICATION = "yunikorn.apache.org/app-id"
