@@ -142,7 +142,7 @@ class EvictionState:
     def _back_off(
         self, inputs: CycleInputs, group: Group, queue: Queue, failure: str, *, overran: bool = False
     ) -> None:
-        self._backoffs[group.uid] = requeue_backoff.following(
+        self._backoffs[group.uid] = requeue_backoff.next_backoff(
             self._backoffs.get(group.uid),
             queue,
             clock=inputs.clock,
@@ -190,8 +190,8 @@ class EvictionState:
             if uid in self._backoffs and inputs.clock - self._backoffs[uid].next_try > FORGET_AFTER:
                 del self._backoffs[uid]
         clock = inputs.clock
-        self._backoffs = {uid: requeue_backoff.within(one, clock) for uid, one in self._backoffs.items()}
-        lines = ((line, requeue_backoff.within(one, clock)) for line, one in self._lineage_backoffs.items())
+        self._backoffs = {uid: requeue_backoff.bounded(one, clock) for uid, one in self._backoffs.items()}
+        lines = ((line, requeue_backoff.bounded(one, clock)) for line, one in self._lineage_backoffs.items())
         self._lineage_backoffs = {line: one for line, one in lines if clock - one.next_try <= FORGET_AFTER}
 
     def _read_records(self, inputs: CycleInputs) -> None:
@@ -221,7 +221,7 @@ class EvictionState:
         return Backoff(
             evictions=record.evictions,
             next_try=record.next_try or EPOCH,
-            wait=requeue_backoff.wait_after(record.evictions, queue) if queue is not None else requeue_backoff.LONGEST,
+            wait=requeue_backoff.wait_after(record.evictions, queue) if queue is not None else requeue_backoff.MAX_WAIT,
             overran=evicted is not None and evicted.reason is EvictionReason.RUNTIME_EXCEEDED,
         )
 

@@ -64,7 +64,7 @@ class GangEviction:
     async def take_back_due(self, inputs: CycleInputs) -> CycleInputs:
         """Take back every gang that has to be, and return the inputs with these gangs, done or not."""
         concerned: set[GangUid] = set()
-        limiting = limits.limiting(inputs.tree)
+        limiting = limits.limited_queues(inputs.tree)
         self.evictions.note_sizes(inputs.groups, self.mirror.book.placements)
         unfinished = self.evictions.unfinished
         for group in [one for one in inputs.groups if not one.in_full or limiting or unfinished]:
@@ -87,10 +87,10 @@ class GangEviction:
         # A late eviction is not refused: a pod may have started under a successor meanwhile.
         if placement is None or not await self.mirror.holds_epoch() or not await self._delete(inputs, eviction):
             return
-        keep = transitions.wanted_claims(self._others(group), inputs.observed)
+        keep = transitions.claims_in_use(self._others(group), inputs.observed)
         if not await self.deallocation.withdraw(inputs, placement, keep=keep):
             return
-        entry = books.evict(placement, keep=keep, at=inputs.now, actor=self.mirror.actor, reason=eviction.told)
+        entry = books.evict(placement, keep=keep, at=inputs.now, actor=self.mirror.actor, reason=eviction.ledger_reason)
         await self.mirror.record([entry])
         evicted = self.evictions.finish(group.uid)
         if evicted is not None:
@@ -114,7 +114,7 @@ class GangEviction:
             return
         removed = {pod.meta.uid for pod in gated}
         left = replace(placement, seats={uid: seat for uid, seat in placement.seats.items() if uid not in removed})
-        keep = transitions.wanted_claims([left, *self._others(group)], inputs.observed)
+        keep = transitions.claims_in_use([left, *self._others(group)], inputs.observed)
         if not await self.deallocation.withdraw(inputs, placement, keep=keep):
             return
         at, actor = inputs.now, self.mirror.actor
@@ -141,7 +141,7 @@ class GangEviction:
     def _due(self, inputs: CycleInputs, group: Group, limiting: Collection[QueueName]) -> Eviction | None:
         """Return why a gang is to be taken back: that was decided before, it cannot start, or it may not run on."""
         if group.uid in self.evictions.ending:
-            return limits.begun(group, self.evictions.evicted[group.uid])
+            return limits.resumed_eviction(group, self.evictions.evicted[group.uid])
         queue = inputs.snapshot.queues.get(group.queue)
         found = transitions.eviction(
             group,
@@ -152,7 +152,7 @@ class GangEviction:
             previous_size=self.evictions.size(group.uid),
         )
         if found is None and group.placement is not None and group.placement.queue in limiting:
-            return limits.due(group, inputs.tree, inputs.now)
+            return limits.due_eviction(group, inputs.tree, inputs.now)
         return found
 
     def _others(self, group: Group) -> list[Placement]:
