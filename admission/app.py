@@ -58,8 +58,8 @@ from admission.telemetry.metrics import Metrics
 from admission.telemetry.tracing import Traces, exporting
 from admission.webhook import handler, server, workers
 from admission.webhook.tls import ca_rotation, rotation as tls_rotation
-from admission.webhook.worker_ipc import Link, Task
-from admission.webhook.workers import Orders, WorkerPool
+from admission.webhook.worker_ipc import Task, WorkerChannel
+from admission.webhook.workers import WorkerCallbacks, WorkerPool
 
 log = structlog.get_logger()
 
@@ -106,7 +106,7 @@ class Parts:
     """None where nothing is traced."""
     user: str
     """The name that the API server knows this process by."""
-    link: Link | None = None
+    link: WorkerChannel | None = None
     """The line to the first of several workers; None: this is the first, or the only one."""
     review_state: ReviewState = field(default_factory=ReviewState)
     books: asyncio.Event = field(default_factory=asyncio.Event)
@@ -132,13 +132,15 @@ class _StoppedError(Exception):
 
 async def work(end: socket.socket, *, stop: asyncio.Event) -> None:
     """Do as a worker what the first process says at the other end, until `stop` is set or that process is gone."""
-    link = await Link.from_socket(end)
+    link = await WorkerChannel.from_socket(end)
     structlog.contextvars.bind_contextvars(worker=link.task.number)
     settings = msgspec.json.decode(link.task.settings, type=Settings)
     await serve(settings, stop=stop, link=link)
 
 
-async def serve(settings: Settings, *, stop: asyncio.Event, link: Link | None = None, news: News | None = None) -> None:
+async def serve(
+    settings: Settings, *, stop: asyncio.Event, link: WorkerChannel | None = None, news: News | None = None
+) -> None:
     """Run the roles of the settings until `stop` is set. link: to the first process, if this is a further worker.
 
     Raises FixError when the installation or the settings are wrong, ClusterUnavailableError when the API server does
@@ -179,7 +181,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event, link: Link | None = 
             log.info("stopped")
 
 
-async def _prepare(held: Held, connection: Connection, link: Link | None, traces: Traces | None) -> Parts:
+async def _prepare(held: Held, connection: Connection, link: WorkerChannel | None, traces: Traces | None) -> Parts:
     settings = held.now
     version = await connection.version()
     user = await connection.who_am_i()
@@ -233,11 +235,11 @@ async def _webhook(parts: Parts) -> None:
         ):
             log.info("the webhook listens", host=settings.host, port=running.port)
             terms = Terms(_client(parts.settings, shown.bundle, running.port))
-            rotation = tls_rotation.keep(source, shown, show=running.renew, publish=terms.trust)
+            rotation = tls_rotation.keep(source, shown, serve=running.renew, publish=terms.trust)
             tasks.create_task(rotation, name="keep the certificate fresh")
-            orders = _orders(parts, running)
-            tasks.create_task(pool.run(orders), name="keep the workers running")
-            tasks.create_task(_retell(parts, pool, orders), name="tell the workers of settings")
+            callbacks = _worker_callbacks(parts, running)
+            tasks.create_task(pool.run(callbacks), name="keep the workers running")
+            tasks.create_task(_send_tasks(parts, pool, callbacks), name="tell the workers of settings")
             if parts.link is not None:
                 tasks.create_task(parts.link.report(running.waiting_for, parts.metrics.tallies), name="report")
             if settings.register:
@@ -266,15 +268,15 @@ def _handlers(parts: Parts, pool: WorkerPool) -> server.Handlers:
         return own + pool.waiting_for()
 
     return server.Handlers(
-        mutate=lambda review: reviewer.mutate(review, store, memory=review_state.memory),
-        validate=lambda review: reviewer.validate(review, store, rules=rules, memory=review_state.memory),
-        hold=lambda review: reviewer.hold(review, store, memory=review_state.memory),
+        mutate=lambda review: reviewer.mutate(review, store, caches=review_state.memory),
+        validate=lambda review: reviewer.validate(review, store, rules=rules, caches=review_state.memory),
+        hold=lambda review: reviewer.hold(review, store, caches=review_state.memory),
         prove=handler.prove,
         waiting_for=waiting_for,
         metrics=page,
         observe=metrics.reviewed,
         trace=parts.traces.review if parts.traces is not None else None,
-        elsewhere=parts.link.page_request if parts.link is not None else None,
+        shared_page=parts.link.page_request if parts.link is not None else None,
     )
 
 
@@ -302,7 +304,7 @@ def _client(settings: Settings, bundle: bytes | None, port: int) -> Client:
     )
 
 
-def _orders(parts: Parts, running: server.Server) -> Orders:
+def _worker_callbacks(parts: Parts, running: server.Server) -> WorkerCallbacks:
     """Return what further workers do: they answer on the port of this process, and write nothing but their logs.
 
     They do not read the ledger, so where it is is not told to them.
@@ -319,19 +321,19 @@ def _orders(parts: Parts, running: server.Server) -> Orders:
             ledger=Ledger(),
         )
 
-    return Orders(
+    return WorkerCallbacks(
         task=lambda number: Task(number=number, settings=msgspec.Raw(msgspec.json.encode(its()))),
-        pages=running.page,
-        heard=parts.metrics.reported,
-        lost=parts.metrics.lost,
+        page=running.page,
+        on_report=parts.metrics.reported,
+        on_exit=parts.metrics.lost,
     )
 
 
-async def _retell(parts: Parts, pool: WorkerPool, orders: Orders) -> None:
+async def _send_tasks(parts: Parts, pool: WorkerPool, callbacks: WorkerCallbacks) -> None:
     """Tell the workers of settings that have changed."""
     while True:
         await parts.held.change()
-        await pool.retell(orders)
+        await pool.send_tasks(callbacks)
 
 
 def _certificates(parts: Parts) -> tls_rotation.Source:
@@ -341,7 +343,7 @@ def _certificates(parts: Parts) -> tls_rotation.Source:
         authority = Path(settings.authority) if settings.authority else None
         return tls_rotation.Files(Path(settings.certificate), Path(settings.key), authority)
     vault = SecretVault(parts.connection, namespace=parts.settings.lease.namespace, name=settings.secret)
-    terms = ca_rotation.Terms(
+    terms = ca_rotation.Lifetimes(
         authority=timedelta(days=settings.authority_days), leaf=timedelta(hours=settings.leaf_hours)
     )
     return tls_rotation.OwnAuthorities(vault, settings.all_names, terms, _now)
@@ -362,7 +364,7 @@ async def _pages(parts: Parts) -> None:
         return [what for what, is_missing in missing.items() if is_missing]
 
     handlers = server.Handlers(waiting_for=waiting_for, metrics=parts.metrics.page)
-    async with server.probed(_listening(parts), handlers):
+    async with server.serving_probes(_listening(parts), handlers):
         await asyncio.Event().wait()
 
 
@@ -483,7 +485,7 @@ async def _always(role: Callable[[Parts], Awaitable[None]], parts: Parts) -> Non
             await asyncio.sleep(RETRY)
 
 
-async def _first_worker_ended(link: Link, held: Held) -> None:
+async def _first_worker_ended(link: WorkerChannel, held: Held) -> None:
     def settings_changed(task: Task) -> None:
         outcome = held.apply(msgspec.json.decode(task.settings, type=Settings))
         log.info("settings have changed", settings=list(outcome.changed))

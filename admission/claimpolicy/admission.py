@@ -24,7 +24,7 @@ from admission.cel.environment import Profile
 from admission.cel.limits import Inadmissible
 from admission.claimpolicy import cel_subject, defaults, draft, rules, selector_warnings
 from admission.claimpolicy.cel_subject import Subject, User
-from admission.claimpolicy.defaults import Asker, Completed
+from admission.claimpolicy.defaults import Completed, Requester
 from admission.claimpolicy.match import MatchedPolicies, Policies
 from admission.errors import MalformedObjectError
 from admission.podpolicy import admission, queue_selection
@@ -59,20 +59,20 @@ class ClaimView:
     @property
     def queue(self) -> str:
         """Return the queue that the object names, or ""."""
-        inner = draft.found(self.obj, "spec", "metadata", "labels", names.QUEUE) if self.template else None
-        return _text(inner) or _text(draft.found(self.obj, "metadata", "labels", names.QUEUE))
+        inner = draft.value_at(self.obj, "spec", "metadata", "labels", names.QUEUE) if self.template else None
+        return _text(inner) or _text(draft.value_at(self.obj, "metadata", "labels", names.QUEUE))
 
     @property
     def is_for_pod(self) -> bool:
         """Whether Kubernetes makes it for an existing pod. Offline no user is known: the annotation decides."""
         if self.user.username not in ("", *CLAIM_CONTROLLERS):
             return False
-        return draft.found(self.obj, "metadata", "annotations", POD_CLAIM) is not None
+        return draft.value_at(self.obj, "metadata", "annotations", POD_CLAIM) is not None
 
     @property
     def label(self) -> str:
         """Return the object's kind and name for messages."""
-        meta = draft.found(self.obj, "metadata") or {}
+        meta = draft.value_at(self.obj, "metadata") or {}
         noun = "ResourceClaimTemplate" if self.template else "ResourceClaim"
         return f"{noun} {meta.get('name') or meta.get('generateName') or '(unnamed)'}"
 
@@ -87,31 +87,31 @@ class ClaimContext:
     policies: Policies
 
 
-def complete(claim_view: ClaimView, known: ClaimContext) -> Verdict:
+def complete(claim_view: ClaimView, context: ClaimContext) -> Verdict:
     """Return the defaults for a new claim or template. Refuses nothing. Raises RetryError."""
-    completed = completion(claim_view, known)
+    completed = completion(claim_view, context)
     if not (completed.patch or completed.warnings):
         return ALLOWED
     return Verdict(patch=completed.patch, warnings=completed.warnings)
 
 
-def completion(claim_view: ClaimView, known: ClaimContext) -> Completed:
+def completion(claim_view: ClaimView, context: ClaimContext) -> Completed:
     """Return a new claim or template with its defaults. Raises RetryError."""
     if claim_view.user.username == SCHEDULER:
         return Completed(obj=claim_view.obj)
-    chosen, queue = _chosen(claim_view, known)
-    if not chosen.defaults:
+    matched, queue = _matched_policies(claim_view, context)
+    if not matched.defaults:
         return Completed(obj=claim_view.obj)
-    namespace = cel_subject.namespace(claim_view.namespace, known.snapshot.namespaces.get(claim_view.namespace))
-    asker = Asker(namespace=namespace, queue=queue, user=cel_subject.person(claim_view.user))
-    return defaults.complete(chosen.defaults, claim_view.obj, asker, template=claim_view.template)
+    namespace = cel_subject.namespace(claim_view.namespace, context.snapshot.namespaces.get(claim_view.namespace))
+    requester = Requester(namespace=namespace, queue=queue, user=cel_subject.requesting_user(claim_view.user))
+    return defaults.complete(matched.defaults, claim_view.obj, requester, template=claim_view.template)
 
 
-def judge(claim_view: ClaimView, known: ClaimContext) -> Verdict:
+def judge(claim_view: ClaimView, context: ClaimContext) -> Verdict:
     """Judge a new claim or template as it will be stored. Raises RetryError."""
     if claim_view.user.username == SCHEDULER:
         return ALLOWED
-    selection = _selection(claim_view, known)
+    selection = _selection(claim_view, context)
     if selection.denial is not None:
         return Verdict(denial=selection.denial)
     try:
@@ -119,40 +119,48 @@ def judge(claim_view: ClaimView, known: ClaimContext) -> Verdict:
     except MalformedObjectError as error:
         return Verdict(denial=Denial(DenyReason.MALFORMED_CLAIM, str(error), {"source": claim_view.label}))
     claim = KnownClaim(source=claim_view.label, spec=spec)
-    denial = admission.too_large(claim) or _unreadable(claim) or _unaffordable(claim_view, claim, selection, known)
+    denial = (
+        admission.too_large(claim)
+        or _uncompilable_selector(claim)
+        or _exceeds_every_limit(claim_view, claim, selection, context)
+    )
     if denial is not None:
         return Verdict(denial=denial)
-    verdict = _ruled(claim_view, known)
-    warnings = () if claim_view.is_for_pod else selector_warnings.warnings(claim, known.snapshot.classes)
+    verdict = _judge_rules(claim_view, context)
+    warnings = () if claim_view.is_for_pod else selector_warnings.warnings(claim, context.snapshot.classes)
     return replace(verdict, warnings=(*verdict.warnings, *warnings)) if warnings else verdict
 
 
-def _ruled(claim_view: ClaimView, known: ClaimContext) -> Verdict:
+def _judge_rules(claim_view: ClaimView, context: ClaimContext) -> Verdict:
     """Return the verdict of the policies' rules."""
-    chosen, queue = _chosen(claim_view, known)
-    if not chosen.rules:
+    matched, queue = _matched_policies(claim_view, context)
+    if not matched.rules:
         return ALLOWED
     obj = claim_view.obj
-    claim = cel_subject.of_template(obj.get("metadata") or {}, obj.get("spec") or {}) if claim_view.template else obj
-    namespace = cel_subject.namespace(claim_view.namespace, known.snapshot.namespaces.get(claim_view.namespace))
-    user = cel_subject.person(claim_view.user)
-    ruled = rules.judge(chosen.rules, [Subject(claim, namespace=namespace, user=user, queue=queue)])
-    return Verdict(denial=ruled.denial, warnings=ruled.warnings, annotations=ruled.annotations)
+    claim = (
+        cel_subject.claim_from_template(obj.get("metadata") or {}, obj.get("spec") or {})
+        if claim_view.template
+        else obj
+    )
+    namespace = cel_subject.namespace(claim_view.namespace, context.snapshot.namespaces.get(claim_view.namespace))
+    user = cel_subject.requesting_user(claim_view.user)
+    ruling = rules.judge(matched.rules, [Subject(claim, namespace=namespace, user=user, queue=queue)])
+    return Verdict(denial=ruling.denial, warnings=ruling.warnings, annotations=ruling.annotations)
 
 
-def _chosen(claim_view: ClaimView, known: ClaimContext) -> tuple[MatchedPolicies, str]:
+def _matched_policies(claim_view: ClaimView, context: ClaimContext) -> tuple[MatchedPolicies, str]:
     """Return the policies for a claim, and the claim's queue or ""."""
     queue = claim_view.queue
     if not queue:
-        default = _selection(claim_view, known).queue
+        default = _selection(claim_view, context).queue
         queue = "" if default is None else default.name
-    return known.policies.choose(claim_view.namespace, queue), queue
+    return context.policies.choose(claim_view.namespace, queue), queue
 
 
-def _selection(claim_view: ClaimView, known: ClaimContext) -> QueueSelection:
+def _selection(claim_view: ClaimView, context: ClaimContext) -> QueueSelection:
     labels = {names.QUEUE: claim_view.queue}
     return queue_selection.select_queue(
-        PodView(namespace=claim_view.namespace, labels=labels), known.snapshot, known.defaults
+        PodView(namespace=claim_view.namespace, labels=labels), context.snapshot, context.defaults
     )
 
 
@@ -161,24 +169,24 @@ def _spec(claim_view: ClaimView) -> ClaimSpec:
     return claims.decode_template(obj).spec if claim_view.template else claims.decode(obj).spec
 
 
-def _unreadable(claim: KnownClaim) -> Denial | None:
+def _uncompilable_selector(claim: KnownClaim) -> Denial | None:
     """Refuse a selector that does not compile on any supported API server."""
     for request in claim.spec.requests:
-        for asked in request.alternatives:
-            name = f"{request.name}/{asked.name}" if request.first_available else request.name
-            for index, text in enumerate(asked.selectors):
-                refused = _refused(text)
-                if refused is not None:
+        for alternative in request.alternatives:
+            name = f"{request.name}/{alternative.name}" if request.first_available else request.name
+            for index, text in enumerate(alternative.selectors):
+                refusal = _compile_refusal(text)
+                if refusal is not None:
                     return Denial(
                         DenyReason.MALFORMED_CLAIM,
-                        f"{claim.source}, request {name}, selectors[{index}]: {refused}; correct the expression",
+                        f"{claim.source}, request {name}, selectors[{index}]: {refusal}; correct the expression",
                         {"source": claim.source, "request": name},
                     )
     return None
 
 
 @lru_cache(maxsize=1024)
-def _refused(text: str) -> Inadmissible | None:
+def _compile_refusal(text: str) -> Inadmissible | None:
     """Return why a selector does not compile. Cached, since thousands of claims have the same selectors."""
     found = [limits.check(text, profile=compiler) for compiler in COMPILERS]
     first = found[0]
@@ -187,25 +195,27 @@ def _refused(text: str) -> Inadmissible | None:
     return first
 
 
-def _unaffordable(
-    claim_view: ClaimView, claim: KnownClaim, selection: QueueSelection, known: ClaimContext
+def _exceeds_every_limit(
+    claim_view: ClaimView, claim: KnownClaim, selection: QueueSelection, context: ClaimContext
 ) -> Denial | None:
     """Refuse a claim that the named queue, or every queue that the claim's pods could enter, refuses for every pod."""
     if selection.queue is None or claim_view.is_for_pod:
         return None
-    first = _objection(claim, selection.queue, known)
+    first = _limit_denial(claim, selection.queue, context)
     if first is None or claim_view.queue:
         return first
-    others = queue_selection.open_to(claim_view.namespace, known.snapshot)
-    if any(_objection(claim, queue, known) is None for queue in others):
+    open_queues = queue_selection.open_to(claim_view.namespace, context.snapshot)
+    if any(_limit_denial(claim, queue, context) is None for queue in open_queues):
         return None
-    several = f"; nor can any other queue that is open to namespace {claim_view.namespace}" if len(others) > 1 else ""
-    return replace(first, message=f"{first.message}{several}")
+    suffix = (
+        f"; nor can any other queue that is open to namespace {claim_view.namespace}" if len(open_queues) > 1 else ""
+    )
+    return replace(first, message=f"{first.message}{suffix}")
 
 
-def _objection(claim: KnownClaim, queue: Queue, known: ClaimContext) -> Denial | None:
-    unmetered = admission.unmetered(claim, queue, known.snapshot)
-    return unmetered or known.limits(queue, [claim], noun=claim.source)
+def _limit_denial(claim: KnownClaim, queue: Queue, context: ClaimContext) -> Denial | None:
+    unmetered = admission.unmetered(claim, queue, context.snapshot)
+    return unmetered or context.limits(queue, [claim], noun=claim.source)
 
 
 def _text(value: Any) -> str:

@@ -17,18 +17,18 @@ from admission.cel.core.size_estimate import DeclaredSize
 from admission.cel.core.types import Type
 from admission.cel.environment import Environment, Profile
 from admission.cel.expressions import Expression
-from admission.cel.limits import Inadmissible, Problem as Why
+from admission.cel.limits import Inadmissible, Problem as LimitProblem
 from admission.cel.programs import Result
 from admission.errors import Problem
 
 PROFILE = Profile(release=37)
 """ClaimPolicies are Muster's own API, so they have the newest functions on every cluster."""
 
-MOST = 10_000_000
+MAX_COST = 10_000_000
 """The largest estimated cost of an expression: ten times the budget of a review, since sizes are rarely at their
 largest. ValidatingAdmissionPolicy estimates nothing and stops at this cost."""
 
-UNKNOWN = 10**15
+UNBOUNDED_COST = 10**15
 """A larger estimate means that a size has no bound; the budget of each review limits such an expression."""
 
 VARIABLES = "variables"
@@ -41,7 +41,7 @@ _TOLERATION = Type("toleration")
 _CAPACITY = Type("capacity")
 _EXACT = Type("exactly")
 _SUB_REQUEST = Type("alternative")
-_WRITTEN = Type("request of a claim")
+_CLAIM_REQUEST = Type("request of a claim")
 _REQUEST = Type("request")
 _CONSTRAINT = Type("constraint")
 _CONFIG = Type("config")
@@ -51,9 +51,9 @@ _SPEC = Type("spec")
 _CLAIM = Type("claim")
 _NAMESPACE = Type("namespaceObject")
 _USER = Type("user")
-_COMPUTED = Type("variables")
+_VARIABLES = Type("variables")
 
-_ASKED: Mapping[str, Type] = {
+_DEVICE_REQUEST_FIELDS: Mapping[str, Type] = {
     "deviceClassName": types.STRING,
     "selectors": types.list_of(_SELECTOR),
     "allocationMode": types.STRING,
@@ -62,7 +62,7 @@ _ASKED: Mapping[str, Type] = {
     "capacity": _CAPACITY,
     "derivedAttributes": types.DYN,
 }
-_HEAD: Mapping[str, Type] = {"apiVersion": types.STRING, "kind": types.STRING, "metadata": _META}
+_OBJECT_FIELDS: Mapping[str, Type] = {"apiVersion": types.STRING, "kind": types.STRING, "metadata": _META}
 
 _OBJECTS: Mapping[Type, Mapping[str, Type]] = {
     _META: {
@@ -80,9 +80,9 @@ _OBJECTS: Mapping[Type, Mapping[str, Type]] = {
         "tolerationSeconds": types.INT,
     },
     _CAPACITY: {"requests": _TEXTS},
-    _EXACT: {**_ASKED, "adminAccess": types.BOOL},
-    _SUB_REQUEST: {"name": types.STRING, **_ASKED},
-    _WRITTEN: {"name": types.STRING, "exactly": _EXACT, "firstAvailable": types.list_of(_SUB_REQUEST)},
+    _EXACT: {**_DEVICE_REQUEST_FIELDS, "adminAccess": types.BOOL},
+    _SUB_REQUEST: {"name": types.STRING, **_DEVICE_REQUEST_FIELDS},
+    _CLAIM_REQUEST: {"name": types.STRING, "exactly": _EXACT, "firstAvailable": types.list_of(_SUB_REQUEST)},
     _REQUEST: {"name": types.STRING, "exactly": _EXACT},
     _CONSTRAINT: {
         "requests": types.list_of(types.STRING),
@@ -91,13 +91,13 @@ _OBJECTS: Mapping[Type, Mapping[str, Type]] = {
     _OPAQUE: {"driver": types.STRING, "parameters": types.DYN},
     _CONFIG: {"requests": types.list_of(types.STRING), "opaque": _OPAQUE},
     _DEVICES: {
-        "requests": types.list_of(_WRITTEN),
+        "requests": types.list_of(_CLAIM_REQUEST),
         "constraints": types.list_of(_CONSTRAINT),
         "config": types.list_of(_CONFIG),
     },
     _SPEC: {"devices": _DEVICES},
-    _CLAIM: {**_HEAD, "spec": _SPEC, "status": types.DYN},
-    _NAMESPACE: _HEAD,
+    _CLAIM: {**_OBJECT_FIELDS, "spec": _SPEC, "status": types.DYN},
+    _NAMESPACE: _OBJECT_FIELDS,
     _USER: {
         **dict.fromkeys(("username", "uid"), types.STRING),
         "groups": types.list_of(types.STRING),
@@ -105,7 +105,7 @@ _OBJECTS: Mapping[Type, Mapping[str, Type]] = {
     },
 }
 
-KINDS: Mapping[str, Type] = MappingProxyType(
+VARIABLE_TYPES: Mapping[str, Type] = MappingProxyType(
     {
         "request": _REQUEST,
         "claim": _CLAIM,
@@ -171,8 +171,8 @@ estimate."""
 class Term:
     """An expression of a policy.
 
-    reads: the KINDS that it reads, directly or through variables. uncertainty: why it fits no type that Muster knows;
-    "" if it fits.
+    reads: the VARIABLE_TYPES that it reads, directly or through variables. uncertainty: why it fits no type that Muster
+    knows; "" if it fits.
     """
 
     expression: Expression
@@ -182,7 +182,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """What the expressions of one policy may read: KINDS and its variables, each of which reads those before it."""
+    """What the expressions of one policy may read: VARIABLE_TYPES and its variables, which read those before them."""
 
     typed: Environment
     untyped: Environment
@@ -192,18 +192,18 @@ class Vocabulary:
         """Compile one expression. result: the type of its value; None for any type."""
         found = expressions.compile_text(text, self.typed, result=result)
         if isinstance(found, Inadmissible):
-            anyhow = expressions.compile_text(text, self.untyped, result=result)
-            if isinstance(anyhow, Inadmissible):
+            untyped_expression = expressions.compile_text(text, self.untyped, result=result)
+            if isinstance(untyped_expression, Inadmissible):
                 # If neither compiles, the untyped error is the more serious one.
-                return anyhow
-            return Term(expression=anyhow, reads=self._reads(anyhow), uncertainty=found.message)
-        if MOST < found.cost < UNKNOWN:
-            said = f"evaluating it may cost {found.cost:,}, the limit is {MOST:,}; loop over less"
-            return Inadmissible(Why.TOO_COSTLY, said)
+                return untyped_expression
+            return Term(expression=untyped_expression, reads=self._reads(untyped_expression), uncertainty=found.message)
+        if MAX_COST < found.cost < UNBOUNDED_COST:
+            message = f"evaluating it may cost {found.cost:,}, the limit is {MAX_COST:,}; loop over less"
+            return Inadmissible(LimitProblem.TOO_COSTLY, message)
         return Term(expression=found, reads=self._reads(found))
 
     def _reads(self, expression: Expression) -> frozenset[str]:
-        reads = {name.partition(".")[0] for name in expression.names} & set(KINDS)
+        reads = {name.partition(".")[0] for name in expression.names} & set(VARIABLE_TYPES)
         for name, term in self.variables.items():
             if f"{VARIABLES}.{name}" in expression.names or VARIABLES in expression.names:
                 reads |= term.reads
@@ -212,34 +212,36 @@ class Vocabulary:
 
 def build(variables: Sequence[Variable]) -> tuple[Vocabulary, tuple[Problem, ...]]:
     """Compile a policy's variables. Those with a problem are left out, so what reads them does not compile."""
-    known: dict[str, Term] = {}
+    terms: dict[str, Term] = {}
     problems: list[Problem] = []
     for index, variable in enumerate(variables):
-        term = _vocabulary(known).compile(variable.expression, None)
+        term = _vocabulary(terms).compile(variable.expression, None)
         if isinstance(term, Inadmissible):
-            problems.append(Problem(f"spec.variables[{index}].expression", explained(term)))
+            problems.append(Problem(f"spec.variables[{index}].expression", explain(term)))
         else:
-            known[variable.name] = term
-    return _vocabulary(known), tuple(problems)
+            terms[variable.name] = term
+    return _vocabulary(terms), tuple(problems)
 
 
-def explained(refused: Inadmissible) -> str:
+def explain(refusal: Inadmissible) -> str:
     """Return why an expression is refused, with line and column; for an unknown variable also the known ones."""
-    if refused.error is not None and "undeclared reference" in refused.message:
-        return f"is not CEL: {refused.message}; there are {', '.join((*KINDS, VARIABLES))}"
-    return f"is not CEL that Muster takes: {refused.message}"
+    if refusal.error is not None and "undeclared reference" in refusal.message:
+        return f"is not CEL: {refusal.message}; there are {', '.join((*VARIABLE_TYPES, VARIABLES))}"
+    return f"is not CEL that Muster takes: {refusal.message}"
 
 
 def _vocabulary(variables: Mapping[str, Term]) -> Vocabulary:
     typed = {name: term.expression.result_type for name, term in variables.items()}
     objects = {kind.name: fields for kind, fields in _OBJECTS.items()}
     return Vocabulary(
-        typed=_environment(KINDS, {**objects, _COMPUTED.name: typed}),
-        untyped=_environment(dict.fromkeys(KINDS, types.DYN), {_COMPUTED.name: dict.fromkeys(typed, types.DYN)}),
+        typed=_environment(VARIABLE_TYPES, {**objects, _VARIABLES.name: typed}),
+        untyped=_environment(
+            dict.fromkeys(VARIABLE_TYPES, types.DYN), {_VARIABLES.name: dict.fromkeys(typed, types.DYN)}
+        ),
         variables=MappingProxyType(dict(variables)),
     )
 
 
 def _environment(variables: Mapping[str, Type], objects: Mapping[str, Mapping[str, Type]]) -> Environment:
-    made = environment.for_variables({**variables, VARIABLES: _COMPUTED}, objects, profile=PROFILE)
-    return replace(made, declared=_SIZES)
+    base = environment.for_variables({**variables, VARIABLES: _VARIABLES}, objects, profile=PROFILE)
+    return replace(base, declared=_SIZES)

@@ -19,9 +19,9 @@ from admission.claimpolicy import cel_environment
 from admission.claimpolicy.cel_environment import Vocabulary
 from admission.errors import MalformedObjectError, Problem
 
-NAMES = tuple(cel_environment.KINDS)
+VARIABLE_NAMES = tuple(cel_environment.VARIABLE_TYPES)
 
-CONTROLLERS = ("system:serviceaccount:kube-system:", "system:kube-controller-manager")
+CONTROLLER_PREFIXES = ("system:serviceaccount:kube-system:", "system:kube-controller-manager")
 """How the user names of Kubernetes' controllers begin: one service account each, or one for all."""
 
 
@@ -63,76 +63,77 @@ class Subject:
     ) -> None:
         self.label = label
         self._raw: dict[str, Any] = {"pod": pod, "namespaceObject": namespace, "queue": queue, "user": _user(user)}
-        self._claim = _converted("claim", claim)
-        self._known: dict[str, Any] = {"claim": self._claim, "queue": queue}
+        self._claim = _to_cel("claim", claim)
+        self._values: dict[str, Any] = {"claim": self._claim, "queue": queue}
         self._requests: list[Request] | None = None
 
-    def used(self, *, pod: Callable[[], Json], user: User | None) -> Self:
+    def with_pod(self, *, pod: Callable[[], Json], user: User | None) -> Self:
         """Return the same claim with the pod that uses it; values that were converted already are kept."""
         other = copy.copy(self)
-        known = {name: value for name, value in self._known.items() if name not in ("pod", "user")}
+        kept = {name: value for name, value in self._values.items() if name not in ("pod", "user")}
         other._raw = {**self._raw, "pod": pod, "user": _user(user)}  # noqa: SLF001 - another of this class
-        other._known = known  # noqa: SLF001 - another of this class
+        other._values = kept  # noqa: SLF001 - another of this class
         return other
 
     @property
     def present(self) -> frozenset[str]:
         """Return the names of the variables that have a value."""
-        return frozenset(name for name in NAMES if name not in ("pod", "user") or self._raw[name] is not None)
+        return frozenset(name for name in VARIABLE_NAMES if name not in ("pod", "user") or self._raw[name] is not None)
 
     def requests(self) -> list[Request]:
         """Return the requests of the claim, with the defaults that the API server gives them."""
         if self._requests is None:
             spec = _object(_object(self._claim, "spec"), "devices")
-            self._requests = [request for written in _list(spec, "requests") for request in _requests(written)]
+            self._requests = [request for entry in _list(spec, "requests") for request in _requests(entry)]
         return self._requests
 
     def values(self, reads: frozenset[str]) -> list[Any]:
-        """Return the values in the order of KINDS, null for those not in `reads`; the first place is the request's."""
-        return [self._value(name) if name in reads else None for name in NAMES]
+        """Return the values in the order of VARIABLE_TYPES, null for those not in `reads`. The first is the request."""
+        return [self._value(name) if name in reads else None for name in VARIABLE_NAMES]
 
     def _value(self, name: str) -> Any:
-        if name not in self._known:
+        if name not in self._values:
             raw = self._raw.get(name)
-            self._known[name] = _converted(name, raw() if name == "pod" and raw is not None else raw)
-        return self._known[name]
+            self._values[name] = _to_cel(name, raw() if name == "pod" and raw is not None else raw)
+        return self._values[name]
 
 
 class Activation:
     """The values for the expressions of one policy on one claim, for one request at a time.
 
-    given: a value for each of KINDS, then the policy's variables. Variables that read no request are computed once.
+    bindings: a value for each of VARIABLE_TYPES, then the policy's variables. Variables that read no request are
+    computed once.
     """
 
     def __init__(self, vocabulary: Vocabulary, subject: Subject, reads: frozenset[str], budget: Budget) -> None:
         self.budget = budget
-        self.given = [*subject.values(reads), None]
+        self.bindings = [*subject.values(reads), None]
         self._variables = vocabulary.variables
-        self._steady = values.LazyMap(self._variables.keys(), self._evaluated)
+        self._request_independent = values.LazyMap(self._variables.keys(), self._evaluate)
 
-    def turn_to(self, request: Request) -> None:
+    def set_request(self, request: Request) -> None:
         """Make this the request that expressions read."""
-        self.given[0] = request.value
+        self.bindings[0] = request.value
         if self._variables:
-            self.given[-1] = values.LazyMap(self._variables.keys(), self._computed)
+            self.bindings[-1] = values.LazyMap(self._variables.keys(), self._variable)
 
-    def _computed(self, name: str) -> Any:
-        return self._evaluated(name) if "request" in self._variables[name].reads else self._steady[name]
+    def _variable(self, name: str) -> Any:
+        return self._evaluate(name) if "request" in self._variables[name].reads else self._request_independent[name]
 
-    def _evaluated(self, name: str) -> Any:
+    def _evaluate(self, name: str) -> Any:
         try:
-            return self._variables[name].expression.evaluate(self.given, self.budget)
+            return self._variables[name].expression.evaluate(self.bindings, self.budget)
         except EvaluationError as error:
             raise type(error)(f"variables.{name}: {error}") from None
 
 
-def person(user: User) -> User | None:
+def requesting_user(user: User) -> User | None:
     """Return the user that rules may read; None for controllers of Kubernetes, which act for another client.
 
     The controllers make pods from Jobs and claims from templates; the rules were evaluated for the authors of those.
     None also if the user is unknown, as offline; the API server names every user.
     """
-    return None if not user.username or user.username.startswith(CONTROLLERS) else user
+    return None if not user.username or user.username.startswith(CONTROLLER_PREFIXES) else user
 
 
 def namespace(name: str, known: Namespace | None) -> Json:
@@ -143,13 +144,13 @@ def namespace(name: str, known: Namespace | None) -> Json:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": data}
 
 
-def of_template(metadata: Json, spec: Json) -> Json:
+def claim_from_template(metadata: Json, spec: Json) -> Json:
     """Return the claim that a template makes, with the metadata known so far. spec: of the ResourceClaimTemplate."""
     inner = spec.get("metadata") or {}
     return {"metadata": {**inner, "namespace": metadata.get("namespace", "")}, "spec": spec.get("spec") or {}}
 
 
-def _converted(name: str, value: Any) -> Any:
+def _to_cel(name: str, value: Any) -> Any:
     try:
         return values.from_json(value)
     except RecursionError:
@@ -165,18 +166,22 @@ def _user(user: User | None) -> Json | None:
     return {"username": user.username, "uid": user.uid, "groups": list(user.groups), "extra": extra}
 
 
-def _requests(written: Any) -> list[Request]:
+def _requests(entry: Any) -> list[Request]:
     """Return the requests of one entry of spec.devices.requests; in v1beta1 the entry has the fields of `exactly`."""
-    name = str(_object_of(written).get("name", ""))
-    alternatives = _list(written, "firstAvailable")
+    name = str(_as_object(entry).get("name", ""))
+    alternatives = _list(entry, "firstAvailable")
     if alternatives:
-        return [_request(f"{name}/{_object_of(asked).get('name', '')}", asked) for asked in alternatives]
-    exactly = _object(written, "exactly") or written
+        return [
+            _request(f"{name}/{_as_object(alternative).get('name', '')}", alternative) for alternative in alternatives
+        ]
+    exactly = _object(entry, "exactly") or entry
     return [_request(name, exactly)]
 
 
-def _request(name: str, asked: Any) -> Request:
-    exactly = {field: value for field, value in _object_of(asked).items() if field not in ("name", "firstAvailable")}
+def _request(name: str, device_request: Any) -> Request:
+    exactly = {
+        field: value for field, value in _as_object(device_request).items() if field not in ("name", "firstAvailable")
+    }
     # pkg/apis/resource/v1/defaults.go (v1.37)
     if not exactly.get("allocationMode"):
         exactly["allocationMode"] = claims.EXACT_COUNT
@@ -186,14 +191,14 @@ def _request(name: str, asked: Any) -> Request:
 
 
 def _object(value: Any, name: str) -> Any:
-    return _object_of(_object_of(value).get(name))
+    return _as_object(_as_object(value).get(name))
 
 
-def _object_of(value: Any) -> Any:
+def _as_object(value: Any) -> Any:
     """Return an object, or an empty one for any other type: offline input may have any shape."""
     return value if isinstance(value, dict) else {}
 
 
 def _list(value: Any, name: str) -> Any:
-    found = _object_of(value).get(name)
+    found = _as_object(value).get(name)
     return found if isinstance(found, tuple) else ()

@@ -27,16 +27,16 @@ from admission.cel.programs import Result
 from admission.claimpolicy import cel_environment, cel_subject, draft
 from admission.claimpolicy.cel_environment import Term, Vocabulary
 from admission.claimpolicy.cel_subject import Activation, Subject, User
-from admission.claimpolicy.draft import Draft, Way
+from admission.claimpolicy.draft import Draft, JsonPath
 from admission.errors import Problem
 
 COST, STEPS = 1_000_000, 100_000
 """The budget of all conditions together in one review: cost in CEL's units, and loop iterations."""
 
-MOST_PASSES = 64
+MAX_PASSES = 64
 """Every pass but the last adds something; longer chains of conditions that depend on one another are cut off here."""
 
-WRITTEN = "kubectl.kubernetes.io/last-applied-configuration"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """Annotation with the object as its author wrote it."""
 
 
@@ -57,7 +57,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asker:
+class Requester:
     """The user who creates the object, and where. namespace: the Namespace as JSON; queue: "" for none."""
 
     namespace: Json
@@ -85,7 +85,7 @@ def compile_defaults(
         problems += _problems(at, default)
         condition = vocabulary.compile(default.when, Result.BOOL) if default.when is not None else None
         if isinstance(condition, Inadmissible):
-            problems.append(Problem(f"{at}.when", cel_environment.explained(condition)))
+            problems.append(Problem(f"{at}.when", cel_environment.explain(condition)))
         else:
             entry = Entry(policy=policy, index=index, default=default, vocabulary=vocabulary, condition=condition)
             entries.append(entry)
@@ -99,26 +99,28 @@ def uncertain(entries: Iterable[Entry]) -> Iterator[Problem]:
             yield Problem(f"spec.defaults[{entry.index}].when", f"looks wrong: {entry.condition.uncertainty}")
 
 
-def complete(entries: Sequence[Entry], obj: Json, asker: Asker, *, template: bool) -> Completed:
+def complete(entries: Sequence[Entry], obj: Json, requester: Requester, *, template: bool) -> Completed:
     """Add a claim's, or a claim template's, missing fields. The object may have any version of resource.k8s.io."""
     if not entries:
         return Completed(obj=obj)
-    work = _Work(entries, obj, asker, template=template)
-    for _ in range(MOST_PASSES):
-        before = len(work.draft.patch)
-        work.pass_through()
+    defaulter = _Defaulter(entries, obj, requester, template=template)
+    for _ in range(MAX_PASSES):
+        before = len(defaulter.draft.patch)
+        defaulter.apply_once()
         # Another pass can add something only if a condition became true of what this pass added.
-        if not work.conditional or len(work.draft.patch) == before:
+        if not defaulter.conditional or len(defaulter.draft.patch) == before:
             break
-    return Completed(obj=work.draft.obj, patch=work.draft.patch, warnings=tuple(dict.fromkeys(work.warnings)))
+    return Completed(
+        obj=defaulter.draft.obj, patch=defaulter.draft.patch, warnings=tuple(dict.fromkeys(defaulter.warnings))
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _MatchedRequest:
     """A request or an alternative: its name, its path, its classes by alias, and the entries that apply to it."""
 
     name: str
-    way: Way
+    path: JsonPath
     classes: Sequence[str]
     entries: Sequence[Entry]
 
@@ -135,7 +137,7 @@ class _Conditions:
     def __post_init__(self) -> None:
         self.values = {request.name: request for request in self.subject.requests()}
 
-    def hold(self, entry: Entry, name: str) -> bool:
+    def holds(self, entry: Entry, name: str) -> bool:
         """Return whether an entry's condition is true of a request. One that fails is false, with a warning."""
         term, request = entry.condition, self.values.get(name)
         if term is None:
@@ -143,9 +145,9 @@ class _Conditions:
         if request is None or not term.reads <= self.subject.present:
             return False
         activation = Activation(entry.vocabulary, self.subject, term.reads, self.budget)
-        activation.turn_to(request)
+        activation.set_request(request)
         try:
-            return term.expression.evaluate(activation.given, self.budget) is True
+            return term.expression.evaluate(activation.bindings, self.budget) is True
         except EvaluationError as error:
             self.warnings.append(
                 f"muster: ClaimPolicy {entry.policy}: request {name} gets nothing from spec.defaults[{entry.index}],"
@@ -154,107 +156,115 @@ class _Conditions:
             return False
 
 
-class _Work:
+class _Defaulter:
     """One object while its defaults are added."""
 
-    def __init__(self, entries: Sequence[Entry], obj: Json, asker: Asker, *, template: bool) -> None:
+    def __init__(self, entries: Sequence[Entry], obj: Json, requester: Requester, *, template: bool) -> None:
         self.draft = Draft(obj)
         self.warnings: list[str] = []
         self._entries = entries
-        self._asker = asker
+        self._requester = requester
         self._template = template
-        self._devices: Way = ("spec", "spec", "devices") if template else ("spec", "devices")
+        self._devices: JsonPath = ("spec", "spec", "devices") if template else ("spec", "devices")
         self._budget = Budget(cost=COST, steps=STEPS)
-        self._silent = _silent_about_count(obj, self._devices)
+        self._without_count = _requests_without_count(obj, self._devices)
         self.conditional = any(entry.condition is not None for entry in entries)
 
-    def pass_through(self) -> None:
+    def apply_once(self) -> None:
         """Add to every request, and to the claim as a whole, what is missing in their present state."""
         conditions = self._conditions() if self.conditional else None
-        all_asked = [self._matched(name, way, conditions) for name, way in _requests(self.draft.obj, self._devices)]
-        for asked in all_asked:
-            self._give(asked)
-        self._configure(all_asked)
-        self._label(all_asked)
+        matched_requests = [
+            self._match(name, path, conditions) for name, path in _requests(self.draft.obj, self._devices)
+        ]
+        for matched in matched_requests:
+            self._apply(matched)
+        self._add_config(matched_requests)
+        self._add_labels(matched_requests)
 
     def _conditions(self) -> _Conditions:
         obj = self.draft.obj
-        claim = cel_subject.of_template(obj.get("metadata") or {}, obj.get("spec") or {}) if self._template else obj
-        asker = self._asker
-        subject = Subject(claim, namespace=asker.namespace, user=asker.user, queue=asker.queue)
+        claim = (
+            cel_subject.claim_from_template(obj.get("metadata") or {}, obj.get("spec") or {}) if self._template else obj
+        )
+        requester = self._requester
+        subject = Subject(claim, namespace=requester.namespace, user=requester.user, queue=requester.queue)
         return _Conditions(subject, self._budget, self.warnings)
 
-    def _matched(self, name: str, way: Way, conditions: _Conditions | None) -> _Asked:
-        stated = self.draft.get(*way, "deviceClassName")
-        holding = [entry for entry in self._entries if conditions is None or conditions.hold(entry, name)]
-        classes = _resolved(stated if isinstance(stated, str) else "", holding)
-        chosen = [e for e in holding if not e.default.classes or not set(e.default.classes).isdisjoint(classes)]
-        return _Asked(name, way, classes, chosen)
+    def _match(self, name: str, path: JsonPath, conditions: _Conditions | None) -> _MatchedRequest:
+        stated = self.draft.get(*path, "deviceClassName")
+        matching = [entry for entry in self._entries if conditions is None or conditions.holds(entry, name)]
+        classes = _resolve_alias(stated if isinstance(stated, str) else "", matching)
+        applicable = [
+            entry
+            for entry in matching
+            if not entry.default.classes or not set(entry.default.classes).isdisjoint(classes)
+        ]
+        return _MatchedRequest(name, path, classes, applicable)
 
-    def _give(self, asked: _Asked) -> None:
-        if len(asked.classes) > 1:
-            self.draft.put((*asked.way, "deviceClassName"), asked.classes[-1])
-        count = next((e.default.count for e in asked.entries if e.default.count is not None), None)
-        if count is not None and self._lacks_count(asked) and self.draft.get(*asked.way, "count") != count:
-            self.draft.put((*asked.way, "count"), count)
+    def _apply(self, matched: _MatchedRequest) -> None:
+        if len(matched.classes) > 1:
+            self.draft.put((*matched.path, "deviceClassName"), matched.classes[-1])
+        count = next((entry.default.count for entry in matched.entries if entry.default.count is not None), None)
+        if count is not None and self._lacks_count(matched) and self.draft.get(*matched.path, "count") != count:
+            self.draft.put((*matched.path, "count"), count)
         for name in ("selectors", "tolerations"):
-            given = next((found for e in asked.entries if (found := getattr(e.default, name))), None)
-            if given and not self.draft.get(*asked.way, name):
-                self.draft.put((*asked.way, name), [dict(item) for item in given])
-        for entry in asked.entries:
+            value = next((found for entry in matched.entries if (found := getattr(entry.default, name))), None)
+            if value and not self.draft.get(*matched.path, name):
+                self.draft.put((*matched.path, name), [dict(item) for item in value])
+        for entry in matched.entries:
             for name, amount in entry.default.capacity.items():
-                if self.draft.get(*asked.way, "capacity", "requests", name) is None:
-                    self.draft.put((*asked.way, "capacity", "requests", name), amount)
+                if self.draft.get(*matched.path, "capacity", "requests", name) is None:
+                    self.draft.put((*matched.path, "capacity", "requests", name), amount)
 
-    def _lacks_count(self, asked: _Asked) -> bool:
-        mode, count = (self.draft.get(*asked.way, name) for name in ("allocationMode", "count"))
+    def _lacks_count(self, matched: _MatchedRequest) -> bool:
+        mode, count = (self.draft.get(*matched.path, name) for name in ("allocationMode", "count"))
         if not mode and not count:
             return True
-        return mode == claims.EXACT_COUNT and count == 1 and asked.name in self._silent
+        return mode == claims.EXACT_COUNT and count == 1 and matched.name in self._without_count
 
-    def _configure(self, all_asked: Sequence[_Asked]) -> None:
+    def _add_config(self, matched_requests: Sequence[_MatchedRequest]) -> None:
         for entry in self._entries:
-            names = [asked.name for asked in all_asked if entry in asked.entries]
+            names = [matched.name for matched in matched_requests if entry in matched.entries]
             if not entry.default.config or not (names or entry.general):
                 continue
-            configured = self._configured()
+            configured = self._configured_drivers()
             for config in entry.default.config:
                 if _driver(config) in configured:
                     continue
-                only = {} if len(names) == len(all_asked) else {"requests": names}
-                self.draft.put((*self._devices, "config", draft.END), {**only, **config})
+                scope = {} if len(names) == len(matched_requests) else {"requests": names}
+                self.draft.put((*self._devices, "config", draft.END), {**scope, **config})
 
-    def _configured(self) -> set[Any]:
+    def _configured_drivers(self) -> set[Any]:
         """Return the drivers that the claim has a configuration for."""
-        known = self.draft.get(*self._devices, "config")
-        return {_driver(config) for config in known} if isinstance(known, list) else set()
+        configs = self.draft.get(*self._devices, "config")
+        return {_driver(config) for config in configs} if isinstance(configs, list) else set()
 
-    def _label(self, all_asked: Sequence[_Asked]) -> None:
+    def _add_labels(self, matched_requests: Sequence[_MatchedRequest]) -> None:
         for entry in self._entries:
-            if not entry.general and not any(entry in asked.entries for asked in all_asked):
+            if not entry.general and not any(entry in matched.entries for matched in matched_requests):
                 continue
             for key, value in entry.default.labels.items():
                 if self.draft.get("metadata", "labels", key) is None:
                     self.draft.put(("metadata", "labels", key), value)
 
 
-def _requests(obj: Json, devices: Way) -> Iterator[tuple[str, Way]]:
+def _requests(obj: Json, devices: JsonPath) -> Iterator[tuple[str, JsonPath]]:
     """Yield the name and path of each request: of `exactly`, of each alternative, or of a v1beta1 request itself."""
-    requests = draft.found(obj, *devices, "requests")
+    requests = draft.value_at(obj, *devices, "requests")
     for index, request in enumerate(requests if isinstance(requests, list) else ()):
         if not isinstance(request, dict):
             continue
-        way: Way = (*devices, "requests", index)
+        path: JsonPath = (*devices, "requests", index)
         name, alternatives = str(request.get("name", "")), request.get("firstAvailable")
         if isinstance(alternatives, list) and alternatives:
             for at, alternative in enumerate(alternatives):
                 if isinstance(alternative, dict):
-                    yield f"{name}/{alternative.get('name', '')}", (*way, "firstAvailable", at)
+                    yield f"{name}/{alternative.get('name', '')}", (*path, "firstAvailable", at)
         else:
-            yield name, (*way, "exactly") if isinstance(request.get("exactly"), dict) else way
+            yield name, (*path, "exactly") if isinstance(request.get("exactly"), dict) else path
 
 
-def _resolved(stated: str, entries: Iterable[Entry]) -> Sequence[str]:
+def _resolve_alias(stated: str, entries: Iterable[Entry]) -> Sequence[str]:
     """Return the stated class, then the classes that it is an alias of, the final one last.
 
     An alias that leads back to itself is not resolved.
@@ -273,32 +283,32 @@ def _resolved(stated: str, entries: Iterable[Entry]) -> Sequence[str]:
     return chain
 
 
-def _silent_about_count(obj: Json, devices: Way) -> frozenset[str]:
+def _requests_without_count(obj: Json, devices: JsonPath) -> frozenset[str]:
     """Return the requests whose author is known to have written neither count nor allocationMode."""
-    noted = draft.found(obj, "metadata", "annotations", WRITTEN)
-    if not isinstance(noted, str):
+    last_applied = draft.value_at(obj, "metadata", "annotations", LAST_APPLIED)
+    if not isinstance(last_applied, str):
         return frozenset()
     try:
-        written = json.loads(noted)
+        written = json.loads(last_applied)
     except (ValueError, RecursionError):
         return frozenset()
     return frozenset(
         name
-        for name, way in _requests(written, devices)
-        if not draft.found(written, *way, "count") and not draft.found(written, *way, "allocationMode")
+        for name, path in _requests(written, devices)
+        if not draft.value_at(written, *path, "count") and not draft.value_at(written, *path, "allocationMode")
     )
 
 
 def _driver(config: Any) -> Any:
-    return draft.found(config, "opaque", "driver")
+    return draft.value_at(config, "opaque", "driver")
 
 
 def _problems(at: str, default: Default) -> Iterator[Problem]:
     """Yield what the API server would refuse in a claim with these defaults."""
     for index, selector in enumerate(default.selectors):
-        refused = limits.check(str(draft.found(selector, "cel", "expression")))
-        if refused is not None:
-            yield Problem(f"{at}.selectors[{index}].cel.expression", str(refused))
+        refusal = limits.check(str(draft.value_at(selector, "cel", "expression")))
+        if refusal is not None:
+            yield Problem(f"{at}.selectors[{index}].cel.expression", str(refusal))
     for key, value in default.labels.items():
         message = formats.key(key) or (formats.value(value) if value else None)
         if message is not None:

@@ -18,7 +18,7 @@ from admission.errors import Problem, RetryError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compiled:
+class CompiledPolicy:
     """A compiled policy. defaults and rules: those without a problem; problems: why the policy is not applied.
 
     uncertain: expressions that are applied as they are but are probably wrong.
@@ -35,7 +35,7 @@ class Compiled:
         return not self.problems and self.policy.meta.deleted is None
 
 
-class Owned(NamedTuple):
+class OwnedConversion(NamedTuple):
     """A conversion, and the name of its policy."""
 
     policy: str
@@ -49,73 +49,75 @@ class MatchedPolicies:
     policies: tuple[ClaimPolicy, ...] = ()
     defaults: tuple[Entry, ...] = ()
     rules: tuple[Rulebook, ...] = ()
-    conversions: Mapping[str, Owned] = field(default_factory=dict)
+    conversions: Mapping[str, OwnedConversion] = field(default_factory=dict)
 
 
-NONE = MatchedPolicies()
+NO_POLICIES = MatchedPolicies()
 
 
 class Policies:
     """All ClaimPolicies, compiled, while policies and namespaces stay the same. Caches what `choose` returns."""
 
-    def __init__(self, compiled: Mapping[str, Compiled], namespaces: Mapping[str, Namespace]) -> None:
+    def __init__(self, compiled: Mapping[str, CompiledPolicy], namespaces: Mapping[str, Namespace]) -> None:
         self.compiled = compiled
         self._namespaces = namespaces
-        self.whole: Sequence[Compiled] = sorted(
+        self.active: Sequence[CompiledPolicy] = sorted(
             (one for one in compiled.values() if one.applied),
             key=lambda one: one.policy.place,
         )
         """The policies that are applied, in order."""
-        self.convert = any(one.policy.conversions for one in self.whole)
+        self.convert = any(one.policy.conversions for one in self.active)
         """Whether any policy turns extended resources into claims."""
-        self.provide = self.convert or any(one.policy.templates for one in self.whole)
+        self.provide = self.convert or any(one.policy.templates for one in self.active)
         """Whether any policy needs templates that Muster writes."""
-        self._chosen: dict[tuple[str, str], MatchedPolicies] = {}
+        self._matched: dict[tuple[str, str], MatchedPolicies] = {}
 
     @classmethod
     def build(
-        cls, policies: Mapping[str, ClaimPolicy], namespaces: Mapping[str, Namespace], before: Self | None = None
+        cls, policies: Mapping[str, ClaimPolicy], namespaces: Mapping[str, Namespace], previous: Self | None = None
     ) -> Self:
-        """Compile all policies. before: an earlier result; policies that have not changed are taken from it."""
-        known = before.compiled if before is not None else {}
+        """Compile all policies. previous: an earlier result; policies that have not changed are taken from it."""
+        earlier = previous.compiled if previous is not None else {}
         compiled = {}
         for name, policy in policies.items():
-            same = known.get(name)
+            same = earlier.get(name)
             compiled[name] = same if same is not None and same.policy is policy else compile_policy(policy)
         return cls(compiled, namespaces)
 
     def choose(self, namespace: str, queue: str) -> MatchedPolicies:
         """Return the policies for a namespace and a queue, "" for none. Raises RetryError for an unseen namespace."""
-        if not self.whole:
-            return NONE
-        chosen = self._chosen.get((namespace, queue))
+        if not self.active:
+            return NO_POLICIES
+        chosen = self._matched.get((namespace, queue))
         if chosen is None:
-            chosen = self._chosen[namespace, queue] = self._choose(namespace, queue)
+            chosen = self._matched[namespace, queue] = self._match(namespace, queue)
         return chosen
 
-    def _choose(self, namespace: str, queue: str) -> MatchedPolicies:
+    def _match(self, namespace: str, queue: str) -> MatchedPolicies:
         known = self._namespaces.get(namespace)
         if known is None:
             raise RetryError(f"namespace {namespace} has not been seen yet; try again in a moment")
-        found = [one for one in self.whole if applies(one.policy, known.labels, queue)]
+        found = [one for one in self.active if applies(one.policy, known.labels, queue)]
         return MatchedPolicies(
             policies=tuple(one.policy for one in found),
             defaults=tuple(entry for one in found for entry in one.defaults),
             rules=tuple(one.rules for one in found if one.rules.rules),
             conversions={
-                conversion.resource: Owned(one.policy.name, conversion)
+                conversion.resource: OwnedConversion(one.policy.name, conversion)
                 for one in reversed(found)
                 for conversion in one.policy.conversions
             },
         )
 
 
-def compile_policy(policy: ClaimPolicy) -> Compiled:
+def compile_policy(policy: ClaimPolicy) -> CompiledPolicy:
     """Compile the CEL of a policy, and collect all its problems."""
     rules, problems = claimpolicy_rules.compile_rules(policy.name, policy.variables, policy.rules)
     defaults, more = claimpolicy_defaults.compile_defaults(policy.name, rules.vocabulary, policy.defaults)
     uncertain = (*rules.uncertain, *claimpolicy_defaults.uncertain(defaults))
-    return Compiled(policy=policy, defaults=defaults, rules=rules, problems=(*problems, *more), uncertain=uncertain)
+    return CompiledPolicy(
+        policy=policy, defaults=defaults, rules=rules, problems=(*problems, *more), uncertain=uncertain
+    )
 
 
 def applies(policy: ClaimPolicy, labels: Mapping[str, str], queue: str) -> bool:

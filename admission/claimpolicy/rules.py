@@ -33,11 +33,11 @@ AUDIT = "claim-policies"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compiled:
+class CompiledRule:
     """A rule and its place in spec.rules.
 
     needs: the variables that a review must have for the rule to be evaluated. reads: those, and the variables of its
-    message. steady: whether the result is the same for all requests of a claim.
+    message. request_independent: whether the result is the same for all requests of a claim.
     """
 
     index: int
@@ -46,7 +46,7 @@ class Compiled:
     message: Term | None
     needs: frozenset[str]
     reads: frozenset[str]
-    steady: bool
+    request_independent: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +55,11 @@ class Rulebook:
 
     policy: str
     vocabulary: Vocabulary
-    rules: tuple[Compiled, ...] = ()
+    rules: tuple[CompiledRule, ...] = ()
     uncertain: tuple[Problem, ...] = ()
     reads: frozenset[str] = frozenset()
 
-    def only(self, wanted: Callable[[Compiled], bool]) -> Self:
+    def filtered(self, wanted: Callable[[CompiledRule], bool]) -> Self:
         """Return the same policy with only the wanted rules."""
         rules = tuple(filter(wanted, self.rules))
         return replace(self, rules=rules, reads=_reads(rules))
@@ -83,16 +83,16 @@ class Finding:
         return f"spec.rules[{self.index}]"
 
     def __str__(self) -> str:
-        return f"ClaimPolicy {self.policy}: {self._about()}: {self.said}"
+        return f"ClaimPolicy {self.policy}: {self._place()}: {self.text}"
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """Return the message, without the names of policy and request."""
         if self.error:
             return f"{self.where} could not be evaluated: {self.error}; the policy's author has to guard it"
         return self.message if self.rule.reason == REASON else f"{self.rule.reason}: {self.message}"
 
-    def _about(self) -> str:
+    def _place(self) -> str:
         if not self.requests:
             return self.label
         noun = "requests" if len(self.requests) > 1 else "request"
@@ -109,7 +109,7 @@ class Ruling:
     @property
     def denial(self) -> Denial | None:
         """Return the denial, with the message of every rule that denies."""
-        denying = self._of(Action.DENY)
+        denying = self._by_action(Action.DENY)
         if not denying:
             return None
         first = denying[0]
@@ -123,19 +123,19 @@ class Ruling:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return tuple(f"muster: {finding}" for finding in self._of(Action.WARN))
+        return tuple(f"muster: {finding}" for finding in self._by_action(Action.WARN))
 
     @property
     def annotations(self) -> Mapping[str, str]:
         """Return the audit annotation, a JSON list with an object for each rule of action Audit."""
-        noted = [_noted(finding) for finding in self._of(Action.AUDIT)]
-        return {AUDIT: json.dumps(noted, ensure_ascii=False)} if noted else {}
+        entries = [_audit_entry(finding) for finding in self._by_action(Action.AUDIT)]
+        return {AUDIT: json.dumps(entries, ensure_ascii=False)} if entries else {}
 
-    def _of(self, action: Action) -> list[Finding]:
+    def _by_action(self, action: Action) -> list[Finding]:
         return [finding for finding in self.findings if finding.rule.action is action]
 
 
-NOTHING = Ruling()
+NO_FINDINGS = Ruling()
 
 
 def compile_rules(
@@ -147,35 +147,41 @@ def compile_rules(
     compiled = []
     for index, rule in enumerate(rules):
         one = _compile(vocabulary, index, rule)
-        if isinstance(one, Compiled):
+        if isinstance(one, CompiledRule):
             compiled.append(one)
         else:
             found += one
     uncertain = tuple(_uncertain(vocabulary, compiled))
-    book = Rulebook(
+    rulebook = Rulebook(
         policy=policy, vocabulary=vocabulary, rules=tuple(compiled), uncertain=uncertain, reads=_reads(compiled)
     )
-    return book, tuple(found)
+    return rulebook, tuple(found)
 
 
-def judge(books: Iterable[Rulebook], subjects: Sequence[Subject], *, budget: Budget | None = None) -> Ruling:
+def judge(rulebooks: Iterable[Rulebook], subjects: Sequence[Subject], *, budget: Budget | None = None) -> Ruling:
     """Evaluate the rules of the policies, in their order, on the claims of one review."""
-    left = Budget(cost=COST, steps=STEPS) if budget is None else budget
-    findings = [found for book in books if book.rules for subject in subjects for found in _asked(book, subject, left)]
-    return Ruling(tuple(_merged(findings))) if findings else NOTHING
+    remaining = Budget(cost=COST, steps=STEPS) if budget is None else budget
+    findings = [
+        finding
+        for rulebook in rulebooks
+        if rulebook.rules
+        for subject in subjects
+        for finding in _violations(rulebook, subject, remaining)
+    ]
+    return Ruling(tuple(_merged(findings))) if findings else NO_FINDINGS
 
 
-def unasked(books: Iterable[Rulebook], label: str, *, absent: Collection[str] = ()) -> Ruling:
+def unevaluated(rulebooks: Iterable[Rulebook], label: str, *, absent: Collection[str] = ()) -> Ruling:
     """Return findings about a claim that does not exist yet, from rules that will not be evaluated for it later.
 
     label: the claim's name in messages. absent: variables that the review does not have; rules that read them are
     skipped.
     """
-    said = f"{label} is not there yet, and this rule is asked when the pod is created; create {label} before the pod"
+    text = f"{label} is not there yet, and this rule is asked when the pod is created; create {label} before the pod"
     findings = (
-        Finding(book.policy, one.index, one.rule, said, label=label)
-        for book in books
-        for one in book.rules
+        Finding(rulebook.policy, one.index, one.rule, text, label=label)
+        for rulebook in rulebooks
+        for one in rulebook.rules
         if one.needs.isdisjoint(absent)
     )
     return Ruling(tuple(findings))
@@ -183,40 +189,40 @@ def unasked(books: Iterable[Rulebook], label: str, *, absent: Collection[str] = 
 
 def merged(rulings: Sequence[Ruling]) -> Ruling:
     """Return several rulings of one review as one."""
-    findings = [found for ruling in rulings for found in ruling.findings]
-    return Ruling(tuple(_merged(findings))) if findings else NOTHING
+    findings = [finding for ruling in rulings for finding in ruling.findings]
+    return Ruling(tuple(_merged(findings))) if findings else NO_FINDINGS
 
 
-def _reads(rules: Iterable[Compiled]) -> frozenset[str]:
+def _reads(rules: Iterable[CompiledRule]) -> frozenset[str]:
     return frozenset[str]().union(*(one.reads for one in rules))
 
 
-def _compile(vocabulary: Vocabulary, index: int, rule: Rule) -> Compiled | list[Problem]:
+def _compile(vocabulary: Vocabulary, index: int, rule: Rule) -> CompiledRule | list[Problem]:
     at = f"spec.rules[{index}]"
     condition = vocabulary.compile(rule.cel, Result.BOOL)
     message = vocabulary.compile(rule.message_expression, Result.STRING) if rule.message_expression else None
     problems = []
     if isinstance(condition, Inadmissible):
-        problems.append(Problem(f"{at}.cel", cel_environment.explained(condition)))
+        problems.append(Problem(f"{at}.cel", cel_environment.explain(condition)))
     if isinstance(message, Inadmissible):
-        problems.append(Problem(f"{at}.messageExpression", cel_environment.explained(message)))
+        problems.append(Problem(f"{at}.messageExpression", cel_environment.explain(message)))
     if isinstance(condition, Inadmissible) or isinstance(message, Inadmissible):
         return problems
     # A message that reads a missing variable falls back to `message`, so only the condition decides whether a rule
     # runs.
     reads = condition.reads | (message.reads if message else frozenset())
-    return Compiled(
+    return CompiledRule(
         index=index,
         rule=rule,
         condition=condition,
         message=message,
         needs=condition.reads,
         reads=reads,
-        steady="request" not in reads,
+        request_independent="request" not in reads,
     )
 
 
-def _uncertain(vocabulary: Vocabulary, compiled: Iterable[Compiled]) -> Iterator[Problem]:
+def _uncertain(vocabulary: Vocabulary, compiled: Iterable[CompiledRule]) -> Iterator[Problem]:
     for number, term in enumerate(vocabulary.variables.values()):
         if term.uncertainty:
             yield Problem(f"spec.variables[{number}].expression", f"looks wrong: {term.uncertainty}")
@@ -226,68 +232,72 @@ def _uncertain(vocabulary: Vocabulary, compiled: Iterable[Compiled]) -> Iterator
                 yield Problem(f"spec.rules[{one.index}].{name}", f"looks wrong: {found.uncertainty}")
 
 
-def _asked(book: Rulebook, subject: Subject, budget: Budget) -> Iterator[Finding]:
+def _violations(rulebook: Rulebook, subject: Subject, budget: Budget) -> Iterator[Finding]:
     """Yield the rules that requests of a claim violate; a rule that reads no request is evaluated once for all."""
     present = subject.present
-    rules = [compiled for compiled in book.rules if compiled.needs <= present]
+    rules = [compiled for compiled in rulebook.rules if compiled.needs <= present]
     requests = subject.requests()
     if not rules or not requests:
         return
     names = tuple(request.name for request in requests)
-    first, others = rules, [compiled for compiled in rules if not compiled.steady]
-    activation = Activation(book.vocabulary, subject, book.reads, budget)
+    first, others = rules, [compiled for compiled in rules if not compiled.request_independent]
+    activation = Activation(rulebook.vocabulary, subject, rulebook.reads, budget)
     for request in requests:
-        activation.turn_to(request)
+        activation.set_request(request)
         for compiled in first:
-            said = _broken(compiled, activation)
-            if said is not None:
-                asked = names if compiled.steady else (request.name,)
-                yield Finding(book.policy, compiled.index, compiled.rule, *said, subject.label, asked)
+            outcome = _violation(compiled, activation)
+            if outcome is not None:
+                requests_at_fault = names if compiled.request_independent else (request.name,)
+                yield Finding(
+                    rulebook.policy, compiled.index, compiled.rule, *outcome, subject.label, requests_at_fault
+                )
         first = others
 
 
-def _broken(compiled: Compiled, activation: Activation) -> tuple[str, str] | None:
+def _violation(compiled: CompiledRule, activation: Activation) -> tuple[str, str] | None:
     """Return the message and error of a violated rule; None if the request complies."""
     try:
-        if compiled.condition.expression.evaluate(activation.given, activation.budget) is True:
+        if compiled.condition.expression.evaluate(activation.bindings, activation.budget) is True:
             return None
     except EvaluationError as error:
         return "", str(error)
     return _message(compiled, activation), ""
 
 
-def _message(compiled: Compiled, activation: Activation) -> str:
+def _message(compiled: CompiledRule, activation: Activation) -> str:
     """Return the text of the message expression if it is a single line, else `message`."""
     if compiled.message is None:
         return compiled.rule.message
     try:
-        written = compiled.message.expression.evaluate(activation.given, activation.budget)
+        value = compiled.message.expression.evaluate(activation.bindings, activation.budget)
     except EvaluationError:
         return compiled.rule.message
-    if not isinstance(written, str) or len(written.encode(errors="replace")) > LONGEST_MESSAGE:
+    if not isinstance(value, str) or len(value.encode(errors="replace")) > LONGEST_MESSAGE:
         return compiled.rule.message
-    said = written.strip()
-    return said if said and "\n" not in said else compiled.rule.message
+    text = value.strip()
+    return text if text and "\n" not in text else compiled.rule.message
 
 
 def _merged(findings: Iterable[Finding]) -> Iterator[Finding]:
     """Yield findings by policy, then rule; findings of one rule with the same message become one."""
     groups: dict[tuple[str, int, str, str, str], list[Finding]] = {}
     policies: dict[str, int] = {}
-    for found in findings:
-        policies.setdefault(found.policy, len(policies))
-        groups.setdefault((found.policy, found.index, found.message, found.error, found.label), []).append(found)
-    for _, alike in sorted(groups.items(), key=lambda item: (policies[item[0][0]], item[0][1])):
-        names = dict.fromkeys(name for found in alike for name in found.requests)
-        yield replace(alike[0], requests=tuple(names))
+    for finding in findings:
+        policies.setdefault(finding.policy, len(policies))
+        groups.setdefault((finding.policy, finding.index, finding.message, finding.error, finding.label), []).append(
+            finding
+        )
+    for _, group in sorted(groups.items(), key=lambda item: (policies[item[0][0]], item[0][1])):
+        names = dict.fromkeys(name for finding in group for name in finding.requests)
+        yield replace(group[0], requests=tuple(names))
 
 
-def _noted(finding: Finding) -> dict[str, object]:
+def _audit_entry(finding: Finding) -> dict[str, object]:
     return {
         "policy": finding.policy,
         "rule": finding.where,
         "reason": finding.rule.reason,
-        "message": finding.said,
+        "message": finding.text,
         "requests": list(finding.requests),
         **({"object": finding.label} if finding.label else {}),
     }

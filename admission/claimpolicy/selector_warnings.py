@@ -17,20 +17,22 @@ COMPILER = Profile(release=37)
 
 def warnings(claim: KnownClaim, classes: Mapping[str, DeviceClass]) -> tuple[str, ...]:
     """Return the warnings about a claim's selectors, each with the corrected expression if it is known."""
-    return tuple(dict.fromkeys(_found(claim, classes)))
+    return tuple(dict.fromkeys(_lint(claim, classes)))
 
 
-def _found(claim: KnownClaim, classes: Mapping[str, DeviceClass]) -> Iterator[str]:
+def _lint(claim: KnownClaim, classes: Mapping[str, DeviceClass]) -> Iterator[str]:
     for request in claim.spec.requests:
-        for asked in request.alternatives:
-            known = classes.get(asked.device_class)
-            name = f"{request.name}/{asked.name}" if request.first_available else request.name
-            before = known.selectors if known is not None else ()
-            for index, text in enumerate(asked.selectors):
-                for trap in _warnings(text, before):
+        for alternative in request.alternatives:
+            device_class = classes.get(alternative.device_class)
+            name = f"{request.name}/{alternative.name}" if request.first_available else request.name
+            before = device_class.selectors if device_class is not None else ()
+            for index, text in enumerate(alternative.selectors):
+                for lint_warning in _warnings(text, before):
                     # A class that does not exist yet may guard the look-up, by excluding the devices of other drivers.
-                    if trap.rule is LintRule.ALWAYS_TRUE or (trap.rule is LintRule.UNGUARDED_LOOKUP and known):
-                        yield f"muster: request {name}, selectors[{index}], {_said(trap)}"
+                    if lint_warning.rule is LintRule.ALWAYS_TRUE or (
+                        lint_warning.rule is LintRule.UNGUARDED_LOOKUP and device_class
+                    ):
+                        yield f"muster: request {name}, selectors[{index}], {_message(lint_warning)}"
                 before = (*before, text)
 
 
@@ -40,9 +42,9 @@ def _warnings(text: str, before: tuple[str, ...]) -> tuple[LintWarning, ...]:
     return lint.find(text, before=before, profile=COMPILER)
 
 
-def _said(trap: LintWarning) -> str:
+def _message(lint_warning: LintWarning) -> str:
     """Return a short message with the correction first: the API server may cut a warning off after 256 characters."""
-    at = f"line {trap.line}, column {trap.column}"
-    if trap.rule is LintRule.UNGUARDED_LOOKUP and trap.instead:
-        return f"{at}: a look-up without a guard keeps the pod from being scheduled; write: {trap.instead}"
-    return f"{at}: {trap.message}"
+    at = f"line {lint_warning.line}, column {lint_warning.column}"
+    if lint_warning.rule is LintRule.UNGUARDED_LOOKUP and lint_warning.instead:
+        return f"{at}: a look-up without a guard keeps the pod from being scheduled; write: {lint_warning.instead}"
+    return f"{at}: {lint_warning.message}"

@@ -9,29 +9,29 @@ from admission.api.muster.claim_policies import ClaimPolicy, Default
 from admission.api.muster.status_reports import ConditionReport
 from admission.api.snapshot import Snapshot
 from admission.claimpolicy import draft
-from admission.claimpolicy.match import Compiled, Policies
+from admission.claimpolicy.match import CompiledPolicy, Policies
 
 PLURAL = "claimpolicies"
 MOST_REPORTED = 5
 """The most items of one kind in a message."""
 
-NO_TROUBLES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+NO_PROBLEMS: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
 def conditions(
-    policies: Policies, snapshot: Snapshot, templates: Mapping[str, tuple[str, ...]] = NO_TROUBLES
+    policies: Policies, snapshot: Snapshot, templates: Mapping[str, tuple[str, ...]] = NO_PROBLEMS
 ) -> list[ConditionReport]:
     """Return the condition Ready of every policy.
 
     templates: by policy, the templates that differ from what it wants.
     """
-    giving_way = conflicts(policies, snapshot.namespaces)
+    overridden = conflicts(policies, snapshot.namespaces)
     reports = [
         ConditionReport(
             plural=PLURAL,
             name=name,
             generation=compiled.policy.meta.generation,
-            conditions=(_ready(compiled, giving_way.get(name, ()), templates.get(name, ()), snapshot.namespaces),),
+            conditions=(_ready(compiled, overridden.get(name, ()), templates.get(name, ()), snapshot.namespaces),),
         )
         for name, compiled in sorted(policies.compiled.items())
     ]
@@ -49,14 +49,14 @@ def conflicts(policies: Policies, namespaces: Mapping[str, Namespace]) -> Mappin
     Only certain conflicts count: entries without a condition, for a class and a namespace that both policies are for.
     """
     found: dict[str, tuple[str, ...]] = {}
-    whole = [compiled.policy for compiled in policies.whole]
-    places = {policy.name: _places(policy, namespaces) for policy in whole}
-    for index, later in enumerate(whole):
+    active = [compiled.policy for compiled in policies.active]
+    selected = {policy.name: _selected_namespaces(policy, namespaces) for policy in active}
+    for index, later in enumerate(active):
         notes = [
-            said
-            for earlier in whole[:index]
-            if _share_queues(earlier, later) and not places[earlier.name].isdisjoint(places[later.name])
-            for said in _differences(earlier, later)
+            difference
+            for earlier in active[:index]
+            if _share_queues(earlier, later) and not selected[earlier.name].isdisjoint(selected[later.name])
+            for difference in _differences(earlier, later)
         ]
         if notes:
             found[later.name] = tuple(notes)
@@ -64,17 +64,20 @@ def conflicts(policies: Policies, namespaces: Mapping[str, Namespace]) -> Mappin
 
 
 def _ready(
-    compiled: Compiled, giving_way: tuple[str, ...], templates: tuple[str, ...], namespaces: Mapping[str, Namespace]
+    compiled: CompiledPolicy,
+    overridden: tuple[str, ...],
+    templates: tuple[str, ...],
+    namespaces: Mapping[str, Namespace],
 ) -> Condition:
     policy = compiled.policy
     if compiled.problems:
-        return _refused(f"nothing of the policy is applied: {_listed(list(map(str, compiled.problems)))}")
-    if giving_way or templates:
-        reason = "GivesWay" if giving_way else "TemplatesDiffer"
-        return _condition(reason, f"is applied, but for this: {_listed((*giving_way, *templates))}")
+        return _refused(f"nothing of the policy is applied: {_joined(list(map(str, compiled.problems)))}")
+    if overridden or templates:
+        reason = "GivesWay" if overridden else "TemplatesDiffer"
+        return _condition(reason, f"is applied, but for this: {_joined((*overridden, *templates))}")
     if compiled.uncertain:
-        return _condition("Doubtful", f"is applied as it is written: {_listed(list(map(str, compiled.uncertain)))}")
-    count = len(_places(policy, namespaces))
+        return _condition("Doubtful", f"is applied as it is written: {_joined(list(map(str, compiled.uncertain)))}")
+    count = len(_selected_namespaces(policy, namespaces))
     if not count:
         return _condition("NoNamespace", "is applied; no namespace has the labels of namespaceSelector yet")
     return _condition("Applied", f"is applied in {count} namespace{'s' if count > 1 else ''}")
@@ -88,12 +91,12 @@ def _condition(reason: str, message: str) -> Condition:
     return Condition(type="Ready", status=ConditionStatus.TRUE, reason=reason, message=message)
 
 
-def _listed(found: list[str] | tuple[str, ...]) -> str:
+def _joined(found: list[str] | tuple[str, ...]) -> str:
     more = f"; and {len(found) - MOST_REPORTED} more" if len(found) > MOST_REPORTED else ""
     return "; ".join(found[:MOST_REPORTED]) + more
 
 
-def _places(policy: ClaimPolicy, namespaces: Mapping[str, Namespace]) -> frozenset[str]:
+def _selected_namespaces(policy: ClaimPolicy, namespaces: Mapping[str, Namespace]) -> frozenset[str]:
     return frozenset(name for name, namespace in namespaces.items() if policy.namespaces.matches(namespace.labels))
 
 
@@ -110,9 +113,9 @@ def _differences(earlier: ClaimPolicy, later: ClaimPolicy) -> Iterator[str]:
             field: value
             for other in reversed(known)
             if _share_classes(other, default)
-            for field, value in _given(other).items()
+            for field, value in _set_fields(other).items()
         }
-        for field, value in _given(default).items():
+        for field, value in _set_fields(default).items():
             if field in before and before[field] != value:
                 yield f"ClaimPolicy {earlier.name} comes first and decides spec.defaults[{index}].{field}"
     converted = {conversion.resource: conversion for conversion in earlier.conversions}
@@ -125,9 +128,9 @@ def _share_classes(one: Default, other: Default) -> bool:
     return not one.classes or not other.classes or not set(one.classes).isdisjoint(other.classes)
 
 
-def _given(default: Default) -> Mapping[str, object]:
+def _set_fields(default: Default) -> Mapping[str, object]:
     """Return the values that an entry sets, by field."""
-    whole: dict[str, object] = {
+    fields: dict[str, object] = {
         "deviceClassName": default.device_class,
         "count": default.count,
         "selectors": default.selectors,
@@ -135,5 +138,5 @@ def _given(default: Default) -> Mapping[str, object]:
     }
     parts: dict[str, object] = {f"capacity.requests[{name}]": amount for name, amount in default.capacity.items()}
     parts |= {f"labels[{key}]": value for key, value in default.labels.items()}
-    parts |= {f"config[{draft.found(entry, 'opaque', 'driver')}]": entry for entry in default.config}
-    return {**{field: value for field, value in whole.items() if value}, **parts}
+    parts |= {f"config[{draft.value_at(entry, 'opaque', 'driver')}]": entry for entry in default.config}
+    return {**{field: value for field, value in fields.items() if value}, **parts}

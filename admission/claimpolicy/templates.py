@@ -49,7 +49,7 @@ class DesiredTemplate:
         return f"{self.namespace}/{self.name}"
 
     @property
-    def mark(self) -> str:
+    def annotation(self) -> str:
         """Return the annotation that identifies the template: the proof, and the digest of the spec."""
         return f"{_proof(self.policy, self.namespace, self.name)}.{_digest(self.spec)}"
 
@@ -64,7 +64,7 @@ class DesiredTemplate:
                 "name": self.name,
                 "namespace": self.namespace,
                 "labels": {names.POLICY: label(policy.name), names.MANAGED_BY: names.FIELD_MANAGER},
-                "annotations": {names.TEMPLATE: self.mark, **converted},
+                "annotations": {names.TEMPLATE: self.annotation, **converted},
                 "ownerReferences": [
                     {
                         "apiVersion": names.API_VERSION,
@@ -83,44 +83,55 @@ class Plan:
     """What has to be done.
 
     missing: to be created. outdated: to be replaced, each with the stored template. surplus: to be deleted. idle: made
-    for converted pods, none of which exists now. taken: those whose name a template of another client has. yielding:
-    those that a policy lists and an earlier policy provides, with that policy's name.
+    for converted pods, none of which exists now. conflicting: those whose name a template of another client has.
+    overridden: those that a policy lists and an earlier policy provides, with that policy's name.
     """
 
     missing: tuple[DesiredTemplate, ...] = ()
     outdated: tuple[tuple[DesiredTemplate, ClaimTemplate], ...] = ()
     surplus: tuple[ClaimTemplate, ...] = ()
     idle: tuple[ClaimTemplate, ...] = ()
-    taken: tuple[DesiredTemplate, ...] = ()
-    yielding: tuple[tuple[DesiredTemplate, str], ...] = ()
+    conflicting: tuple[DesiredTemplate, ...] = ()
+    overridden: tuple[tuple[DesiredTemplate, str], ...] = ()
 
 
-def plan(policies: Policies, snapshot: Snapshot, *, spared: Iterable[str] = ()) -> Plan:
-    """Compare the templates that must exist with those that do. spared: namespaces in which Muster creates nothing."""
-    wanted, yielding = _wanted(policies, snapshot, frozenset(spared))
+def plan(policies: Policies, snapshot: Snapshot, *, excluded: Iterable[str] = ()) -> Plan:
+    """Compare the templates that must exist with those that do. Muster creates none in `excluded`."""
+    required, overridden = _required(policies, snapshot, frozenset(excluded))
     missing: list[DesiredTemplate] = []
     outdated: list[tuple[DesiredTemplate, ClaimTemplate]] = []
-    taken: list[DesiredTemplate] = []
-    for key, one in wanted.items():
-        found = snapshot.templates.get(key)
-        if found is None:
+    conflicting: list[DesiredTemplate] = []
+    for key, template in required.items():
+        existing = snapshot.templates.get(key)
+        if existing is None:
             unreadable = ("ResourceClaimTemplate", key) in snapshot.malformed
-            (taken if unreadable else missing).append(one)
-        elif found.meta.annotations.get(names.TEMPLATE) == one.mark and _owner(found, policies) is one.policy:
+            (conflicting if unreadable else missing).append(template)
+        elif (
+            existing.meta.annotations.get(names.TEMPLATE) == template.annotation
+            and _owner(existing, policies) is template.policy
+        ):
             continue
-        elif _owner(found, policies) is None:
-            taken.append(one)
-        elif found.meta.deleted is None:
-            outdated.append((one, found))
-    left = [found for key, found in snapshot.templates.items() if key not in wanted and _is_surplus(found, policies)]
-    used = _used(snapshot) if left else frozenset[str]()
+        elif _owner(existing, policies) is None:
+            conflicting.append(template)
+        elif existing.meta.deleted is None:
+            outdated.append((template, existing))
+    unrequired = [
+        existing
+        for key, existing in snapshot.templates.items()
+        if key not in required and _is_surplus(existing, policies)
+    ]
+    used = _used(snapshot) if unrequired else frozenset[str]()
     return Plan(
         missing=tuple(missing),
         outdated=tuple(outdated),
-        surplus=tuple(found for found in left if names.CONVERTED not in found.meta.annotations),
-        idle=tuple(found for found in left if names.CONVERTED in found.meta.annotations and found.meta.key not in used),
-        taken=tuple(taken),
-        yielding=tuple(yielding),
+        surplus=tuple(existing for existing in unrequired if names.CONVERTED not in existing.meta.annotations),
+        idle=tuple(
+            existing
+            for existing in unrequired
+            if names.CONVERTED in existing.meta.annotations and existing.meta.key not in used
+        ),
+        conflicting=tuple(conflicting),
+        overridden=tuple(overridden),
     )
 
 
@@ -129,14 +140,14 @@ def desired(policies: Policies, snapshot: Snapshot, namespace: str, name: str) -
     known = snapshot.namespaces.get(namespace)
     if known is None:
         return None
-    for compiled in policies.whole:
+    for compiled in policies.active:
         for template in compiled.policy.templates:
             if template.name == name and _selects(compiled.policy, known, snapshot):
                 return DesiredTemplate(policy=compiled.policy, namespace=namespace, name=name, spec=template.spec)
     return None
 
 
-def of_recipe(recipe: Recipe, policies: Policies, namespace: Namespace, queue: str) -> DesiredTemplate | None:
+def template_for_recipe(recipe: Recipe, policies: Policies, namespace: Namespace, queue: str) -> DesiredTemplate | None:
     """Return the template for a converted pod; None if no policy there converts the resource in this way."""
     compiled = policies.compiled.get(recipe.policy)
     if compiled is None or not compiled.applied:
@@ -160,44 +171,44 @@ def label(policy: str) -> str:
     return f"{policy[: LONGEST_LABEL - 9].rstrip('.-')}-{hashlib.sha256(policy.encode()).hexdigest()[:8]}"
 
 
-def troubles(found: Plan, refused: Iterable[tuple[DesiredTemplate, str]]) -> dict[str, tuple[str, ...]]:
+def problem_messages(found: Plan, refused: Iterable[tuple[DesiredTemplate, str]]) -> dict[str, tuple[str, ...]]:
     """Return messages for the status of each policy, by name. refused: templates that could not be written, and why."""
-    sayings = [
-        *((one, "is somebody else's and stays; rename one of the two, or delete it") for one in found.taken),
-        *((one, f"is that of ClaimPolicy {first}, which comes first") for one, first in found.yielding),
+    messages = [
+        *((one, "is somebody else's and stays; rename one of the two, or delete it") for one in found.conflicting),
+        *((one, f"is that of ClaimPolicy {first}, which comes first") for one, first in found.overridden),
         *((one, f"is not written: {why}") for one, why in refused),
     ]
-    places: dict[tuple[str, str, str], list[str]] = {}
-    for one, said in sayings:
-        places.setdefault((one.policy.name, one.name, said), []).append(one.namespace)
+    namespaces_by_message: dict[tuple[str, str, str], list[str]] = {}
+    for one, message in messages:
+        namespaces_by_message.setdefault((one.policy.name, one.name, message), []).append(one.namespace)
     notes: dict[str, tuple[str, ...]] = {}
-    for (policy, name, said), where in sorted(places.items()):
-        notes[policy] = (*notes.get(policy, ()), f"in {_named(where)}, template {name} {said}")
+    for (policy, name, message), namespaces_of_message in sorted(namespaces_by_message.items()):
+        notes[policy] = (*notes.get(policy, ()), f"in {_named(namespaces_of_message)}, template {name} {message}")
     return notes
 
 
-def _wanted(
-    policies: Policies, snapshot: Snapshot, spared: frozenset[str]
+def _required(
+    policies: Policies, snapshot: Snapshot, excluded: frozenset[str]
 ) -> tuple[dict[str, DesiredTemplate], list[tuple[DesiredTemplate, str]]]:
     """Return the templates that must exist, by key, and those that an earlier policy's template overrides."""
-    found: dict[str, DesiredTemplate] = {}
-    yielding: list[tuple[DesiredTemplate, str]] = []
-    for one in _listed(policies, snapshot, spared):
-        first = found.setdefault(one.key, one)
-        if first is not one:
-            yielding.append((one, first.policy.name))
-    for one in _converted(policies, snapshot, spared) if policies.convert else ():
-        found.setdefault(one.key, one)
-    return found, yielding
+    templates_by_key: dict[str, DesiredTemplate] = {}
+    overridden: list[tuple[DesiredTemplate, str]] = []
+    for template in _listed(policies, snapshot, excluded):
+        first = templates_by_key.setdefault(template.key, template)
+        if first is not template:
+            overridden.append((template, first.policy.name))
+    for template in _converted(policies, snapshot, excluded) if policies.convert else ():
+        templates_by_key.setdefault(template.key, template)
+    return templates_by_key, overridden
 
 
-def _listed(policies: Policies, snapshot: Snapshot, spared: frozenset[str]) -> Iterator[DesiredTemplate]:
-    for compiled in policies.whole:
+def _listed(policies: Policies, snapshot: Snapshot, excluded: frozenset[str]) -> Iterator[DesiredTemplate]:
+    for compiled in policies.active:
         policy = compiled.policy
         if not policy.templates:
             continue
         for name, namespace in snapshot.namespaces.items():
-            if name in spared or namespace.meta.deleted is not None or not _selects(policy, namespace, snapshot):
+            if name in excluded or namespace.meta.deleted is not None or not _selects(policy, namespace, snapshot):
                 continue
             for template in policy.templates:
                 yield DesiredTemplate(policy=policy, namespace=name, name=template.name, spec=template.spec)
@@ -214,17 +225,17 @@ def _selects(policy: ClaimPolicy, namespace: Namespace, snapshot: Snapshot) -> b
     )
 
 
-def _converted(policies: Policies, snapshot: Snapshot, spared: frozenset[str]) -> Iterator[DesiredTemplate]:
+def _converted(policies: Policies, snapshot: Snapshot, excluded: frozenset[str]) -> Iterator[DesiredTemplate]:
     """Yield the templates that pods with converted resources need."""
     for pod in snapshot.pods.values():
-        if names.CONVERTED not in pod.meta.annotations or pod.finished or pod.meta.namespace in spared:
+        if names.CONVERTED not in pod.meta.annotations or pod.finished or pod.meta.namespace in excluded:
             continue
         namespace = snapshot.namespaces.get(pod.meta.namespace)
         if namespace is None or namespace.meta.deleted is not None:
             continue
         referred = _referred(pod)
         for recipe in extended_resources.recipes(pod.meta.annotations):
-            one = of_recipe(recipe, policies, namespace, pod.queue) if recipe.template in referred else None
+            one = template_for_recipe(recipe, policies, namespace, pod.queue) if recipe.template in referred else None
             if one is not None:
                 yield one
 
@@ -253,11 +264,12 @@ def _is_surplus(found: ClaimTemplate, policies: Policies) -> bool:
 
 def _owner(found: ClaimTemplate, policies: Policies) -> ClaimPolicy | None:
     """Return the policy that a template was made for; None if Muster did not make it."""
-    said = found.meta.labels.get(names.POLICY)
-    if said is None:
+    label_value = found.meta.labels.get(names.POLICY)
+    if label_value is None:
         return None
-    compiled = policies.compiled.get(said) or next(
-        (one for name, one in policies.compiled.items() if len(name) > LONGEST_LABEL and label(name) == said), None
+    compiled = policies.compiled.get(label_value) or next(
+        (one for name, one in policies.compiled.items() if len(name) > LONGEST_LABEL and label(name) == label_value),
+        None,
     )
     if compiled is None:
         return None

@@ -17,7 +17,7 @@ from admission.cycle.state.pending_pods import PendingPods
 from admission.dra.metering import device_meters
 from admission.errors import ConflictError
 from admission.lifecycle import reconciliation
-from admission.lifecycle.reconciliation import Author, Difference, What
+from admission.lifecycle.reconciliation import Author, Difference, DifferenceKind
 from admission.lifecycle.transitions import ObservedAllocations
 
 ATTEMPTS = 10
@@ -91,7 +91,7 @@ async def repair(
         refresh = await _observe(ledger, cluster)
         due = _among(wanted, refresh.differences)
         try:
-            if any(one.what is What.BALANCE for one in due) and not posted:
+            if any(one.kind is DifferenceKind.BALANCE for one in due) and not posted:
                 note = reconciliation.note(refresh.book, author(refresh.book))
                 posted.append((note, await ledger.rebuild(note)))
                 continue

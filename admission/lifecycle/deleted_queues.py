@@ -40,16 +40,16 @@ class Refusal:
         )
 
 
-def after(snapshot: Snapshot, *, seen: Queues, gone: Queues) -> dict[QueueName, Queue]:
+def gone_queues(snapshot: Snapshot, *, seen: Queues, gone: Queues) -> dict[QueueName, Queue]:
     """Return the queues that are gone now. seen: those of the snapshot before; gone: those that were gone even then.
 
     A deleted queue has no quota any more; a malformed one keeps its quota, as it does in the ledger.
     """
-    left = {name: queue for name, queue in {**gone, **seen}.items() if name not in snapshot.queues}
-    return {name: _without_nominations(queue, snapshot) for name, queue in left.items()}
+    missing = {name: queue for name, queue in {**gone, **seen}.items() if name not in snapshot.queues}
+    return {name: _without_nominations(queue, snapshot) for name, queue in missing.items()}
 
 
-def unkept(snapshot: Snapshot) -> list[Meta]:
+def without_finalizer(snapshot: Snapshot) -> list[Meta]:
     """Return the queues without the finalizer; a queue that is being deleted cannot get it any more."""
     return [
         queue.meta
@@ -58,7 +58,7 @@ def unkept(snapshot: Snapshot) -> list[Meta]:
     ]
 
 
-def unused(snapshot: Snapshot, queues: Queues, placements: Iterable[Placement]) -> list[Meta]:
+def removable(snapshot: Snapshot, queues: Queues, placements: Iterable[Placement]) -> list[Meta]:
     """Return the deleted queues whose finalizer Muster may remove. queues: as in `users`.
 
     A malformed queue is deleted like any other.
@@ -67,30 +67,30 @@ def unused(snapshot: Snapshot, queues: Queues, placements: Iterable[Placement]) 
     waiting = [meta for meta in metas if meta.deleted is not None and names.IN_USE in meta.finalizers]
     if not waiting:
         return []
-    used = users(queues, placements)
-    return [meta for meta in waiting if meta.name not in used]
+    in_use = users(queues, placements)
+    return [meta for meta in waiting if meta.name not in in_use]
 
 
 def users(queues: Queues, placements: Iterable[Placement]) -> dict[QueueName, list[str]]:
     """Return the gangs with open entries in or below each queue. queues: those that exist or keep a place."""
     found: dict[QueueName, list[str]] = {}
     for placement in placements:
-        for name in _upwards(placement.queue, queues):
+        for name in _ancestors(placement.queue, queues):
             found.setdefault(name, []).append(placement.gang)
     return found
 
 
-def _upwards(queue: QueueName, queues: Queues) -> Iterator[QueueName]:
+def _ancestors(queue: QueueName, queues: Queues) -> Iterator[QueueName]:
     """Yield a queue and its declared ancestors, which need not have a place in the tree."""
     seen: set[QueueName] = set()
-    above: QueueName | None = queue
-    while above is not None and above not in seen:
-        seen.add(above)
-        yield above
-        declared = queues.get(above)
-        above = declared.parent if declared is not None else None
+    ancestor: QueueName | None = queue
+    while ancestor is not None and ancestor not in seen:
+        seen.add(ancestor)
+        yield ancestor
+        declared = queues.get(ancestor)
+        ancestor = declared.parent if declared is not None else None
 
 
 def _without_nominations(queue: Queue, snapshot: Snapshot) -> Queue:
-    unread = ("Queue", queue.name) in snapshot.malformed
-    return replace(queue, quotas=queue.quotas if unread else (), budgets=(), fair_sharing=None)
+    is_malformed = ("Queue", queue.name) in snapshot.malformed
+    return replace(queue, quotas=queue.quotas if is_malformed else (), budgets=(), fair_sharing=None)

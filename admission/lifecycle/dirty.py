@@ -26,78 +26,82 @@ class DirtyGangs:
     _snapshot: Snapshot = field(default_factory=Snapshot)
     _meters: Meters | None = None
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
-    _open: set[GangUid] = field(default_factory=set)
+    _dirty: set[GangUid] = field(default_factory=set)
     _followed: set[GangUid] = field(default_factory=set)
     """Gangs with an entry in this cycle; posting it may fail, so they stay dirty."""
 
     def refresh(self, book: Book, observed: ObservedAllocations, users: Mapping[Uid, Collection[Uid]]) -> None:
         """Mark the gangs whose inputs changed. users: by the UID of a claim, the pods with a seat that use it."""
-        before, snapshot = self._snapshot, observed.snapshot
-        rules = (before.malformed == snapshot.malformed, before.classes == snapshot.classes)
-        if self._meters is not observed.meters or not all(rules):
-            self._open = set(book.placements)
+        previous, snapshot = self._snapshot, observed.snapshot
+        unchanged = (previous.malformed == snapshot.malformed, previous.classes == snapshot.classes)
+        if self._meters is not observed.meters or not all(unchanged):
+            self._dirty = set(book.placements)
         else:
-            self._open |= set(changed(self._placements, book.placements))
-            self._open |= set(_by_pods(before, snapshot, book))
-            self._open |= set(_by_claims(before, snapshot, book, users))
-            self._open |= set(_by_slices(before, snapshot, book))
-            self._open |= {gang for uid in self._open for gang in _sharing(uid, book, self._placements)}
-        self._open &= book.placements.keys()
+            self._dirty |= set(changed(self._placements, book.placements))
+            self._dirty |= set(_by_pods(previous, snapshot, book))
+            self._dirty |= set(_by_claims(previous, snapshot, book, users))
+            self._dirty |= set(_by_slices(previous, snapshot, book))
+            self._dirty |= {gang for uid in self._dirty for gang in _payers(uid, book, self._placements)}
+        self._dirty &= book.placements.keys()
         self._snapshot, self._meters, self._placements = snapshot, observed.meters, book.placements
 
     def placements(self, book: Book) -> Iterator[Placement]:
         """Yield the placements of dirty gangs."""
-        return (placement for uid, placement in book.placements.items() if uid in self._open)
+        return (placement for uid, placement in book.placements.items() if uid in self._dirty)
 
-    def follows(self, uid: GangUid) -> None:
+    def mark_followed(self, uid: GangUid) -> None:
         """Record that an entry for a gang was derived."""
         self._followed.add(uid)
 
-    def rest(self) -> None:
+    def mark_clean(self) -> None:
         """Mark all gangs clean but those with an entry in this cycle."""
-        self._open, self._followed = self._followed, set()
+        self._dirty, self._followed = self._followed, set()
 
 
-def _by_pods(before: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[GangUid]:
-    for uid in changed(before.pods, snapshot.pods):
+def _by_pods(previous: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[GangUid]:
+    for uid in changed(previous.pods, snapshot.pods):
         gang = book.owners.get(uid)
         if gang is not None:
             yield gang
 
 
 def _by_claims(
-    before: Snapshot, snapshot: Snapshot, book: Book, users: Mapping[Uid, Collection[Uid]]
+    previous: Snapshot, snapshot: Snapshot, book: Book, users: Mapping[Uid, Collection[Uid]]
 ) -> Iterator[GangUid]:
     """Yield the gangs charged for a changed claim, and those with a pod that uses it."""
-    keys = changed(before.claims, snapshot.claims)
-    found = (claims.get(key) for key in keys for claims in (before.claims, snapshot.claims))
-    known = [claim for claim in found if claim is not None]
-    if not known:
+    keys = changed(previous.claims, snapshot.claims)
+    found = (claims.get(key) for key in keys for claims in (previous.claims, snapshot.claims))
+    found_claims = [claim for claim in found if claim is not None]
+    if not found_claims:
         return
     # The ledger keys a claim that kube-scheduler made for extended resources by its pod.
-    pods = {Uid(uid) for claim in known for uid in (*claim.reserved_for, *(owner.uid for owner in claim.meta.owners))}
+    pods = {
+        Uid(uid) for claim in found_claims for uid in (*claim.reserved_for, *(owner.uid for owner in claim.meta.owners))
+    }
     yield from (book.owners[uid] for uid in pods if uid in book.owners)
-    uids = {claim.meta.uid for claim in known}
+    uids = {claim.meta.uid for claim in found_claims}
     using = {pod for uid in uids for pod in users.get(uid, ())}
     yield from (book.owners[uid] for uid in uids | using if uid in book.owners)
 
 
-def _by_slices(before: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[GangUid]:
+def _by_slices(previous: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[GangUid]:
     """Yield the gangs that hold a device of a pool with a changed slice."""
-    keys = changed(before.slices, snapshot.slices)
-    known = (slices.get(key) for key in keys for slices in (before.slices, snapshot.slices))
-    pools = {(piece.driver, piece.pool) for piece in known if piece is not None}
+    keys = changed(previous.slices, snapshot.slices)
+    known = (slices.get(key) for key in keys for slices in (previous.slices, snapshot.slices))
+    pools = {(slice_.driver, slice_.pool) for slice_ in known if slice_ is not None}
     if not pools:
         return
     for gang, placement in book.placements.items():
-        given = (one.device for holding in placement.holdings.values() for one in holding.devices)
-        if any((device.driver, device.pool) in pools for device in given):
+        devices = (
+            request_device.device for holding in placement.holdings.values() for request_device in holding.devices
+        )
+        if any((device.driver, device.pool) in pools for device in devices):
             yield gang
 
 
-def _sharing(gang: GangUid, book: Book, before: Mapping[GangUid, Placement]) -> Iterator[GangUid]:
+def _payers(gang: GangUid, book: Book, previous: Mapping[GangUid, Placement]) -> Iterator[GangUid]:
     """Yield the gangs charged for claims that the pods of another gang use, or used before."""
-    for placement in (book.placements.get(gang), before.get(gang)):
+    for placement in (book.placements.get(gang), previous.get(gang)):
         for seat in placement.seats.values() if placement is not None else ():
             for uid in seat.claims:
                 payer = book.owners.get(Uid(uid))

@@ -14,27 +14,27 @@ from admission.quota import budget_periods
 
 HOUR = timedelta(hours=1)
 
-NOTABLE = timedelta(seconds=5)
+MIN_REPORTED_LAG = timedelta(seconds=5)
 """How far behind a clock must be to be reported."""
 
 
-MOMENT = timedelta(microseconds=1)
+RESOLUTION = timedelta(microseconds=1)
 """The resolution of the ledger's times."""
 
 
-def onward(now: datetime, book: Book) -> datetime:
+def entry_time(now: datetime, book: Book) -> datetime:
     """Return the time for a new entry: now, or a moment after the latest entry if the clock is behind it.
 
     The same time would not do: the keys of entries distinguish reservations by their times, so a gang that is evicted
     and granted again at one time would seem to be posted twice.
     """
-    return now if book.at is None or now >= book.at else book.at + MOMENT
+    return now if book.at is None or now >= book.at else book.at + RESOLUTION
 
 
-def behind(now: datetime, time: datetime) -> timedelta:
+def lag(now: datetime, time: datetime) -> timedelta:
     """Return how far the clock is behind the ledger's time; zero if it is not worth a report."""
-    late = time - now
-    return late if late >= NOTABLE else timedelta(0)
+    difference = time - now
+    return difference if difference >= MIN_REPORTED_LAG else timedelta(0)
 
 
 def marks(book: Book, budgets: Iterable[Budget], now: datetime) -> list[datetime]:
@@ -46,8 +46,8 @@ def marks(book: Book, budgets: Iterable[Budget], now: datetime) -> list[datetime
     since = book.marked or book.at
     if since is None or book.at is None:
         return []
-    edges = budget_periods.boundaries(budgets, after=since, until=now)
-    return sorted(time for time in {*edges, _hour(now)} if since < time <= now and time >= book.at)
+    boundaries = budget_periods.boundaries(budgets, after=since, until=now)
+    return sorted(time for time in {*boundaries, _hour(now)} if since < time <= now and time >= book.at)
 
 
 def next_mark(budgets: Iterable[Budget], now: datetime) -> datetime:

@@ -13,13 +13,13 @@ from admission.api.muster.queues import Queue, StopPolicy
 from admission.api.values import durations
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import EvictionReason
-from admission.lifecycle.requeue_backoff import LONGEST
+from admission.lifecycle.requeue_backoff import MAX_WAIT
 from admission.lifecycle.transitions import Eviction
 from admission.quota.tree import Tree
 from admission.workloads.gangs import Group
 
 
-def limiting(tree: Tree) -> frozenset[QueueName]:
+def limited_queues(tree: Tree) -> frozenset[QueueName]:
     """Return the queues whose gangs may have to end; the gangs of all others need not be examined."""
     found = {name for name, queue in tree.queues.items() if queue.stop_policy is StopPolicy.HOLD_AND_DRAIN}
     for name in tree.order if found else ():
@@ -28,27 +28,27 @@ def limiting(tree: Tree) -> frozenset[QueueName]:
     return frozenset(found).union(name for name, queue in tree.queues.items() if queue.max_runtime is not None)
 
 
-def due(group: Group, tree: Tree, now: datetime) -> Eviction | None:
+def due_eviction(group: Group, tree: Tree, now: datetime) -> Eviction | None:
     """Return the eviction that a queue's limits require, if any."""
     placement = group.placement
     if placement is None or not placement.seats:
         return None
-    drained = _drained(placement, tree)
+    drained = _drained_queue(placement, tree)
     if drained is not None:
-        return evicted(group, EvictionReason.QUEUE_DRAINED, f"queue {drained.name} is stopped by HoldAndDrain")
-    end, queue = at_latest(placement, tree), tree.queues.get(placement.queue)
-    if end is None or queue is None or queue.max_runtime is None or now < end:
+        return build_eviction(group, EvictionReason.QUEUE_DRAINED, f"queue {drained.name} is stopped by HoldAndDrain")
+    deadline, queue = runtime_deadline(placement, tree), tree.queues.get(placement.queue)
+    if deadline is None or queue is None or queue.max_runtime is None or now < deadline:
         return None
-    said = f"it ran for longer than {durations.render(queue.max_runtime)}, the maxRuntime of queue {queue.name}"
-    return evicted(group, EvictionReason.RUNTIME_EXCEEDED, said)
+    message = f"it ran for longer than {durations.render(queue.max_runtime)}, the maxRuntime of queue {queue.name}"
+    return build_eviction(group, EvictionReason.RUNTIME_EXCEEDED, message)
 
 
-def begun(group: Group, record: Evicted) -> Eviction | None:
+def resumed_eviction(group: Group, record: Evicted) -> Eviction | None:
     """Return the eviction that was decided before and is not complete yet."""
-    return evicted(group, record.reason, record.message, made_room_for=record.made_room_for)
+    return build_eviction(group, record.reason, record.message, made_room_for=record.made_room_for)
 
 
-def evicted(group: Group, cause: EvictionReason, reason: str, *, made_room_for: str = "") -> Eviction | None:
+def build_eviction(group: Group, cause: EvictionReason, reason: str, *, made_room_for: str = "") -> Eviction | None:
     """Return the eviction of a whole gang; None if no pod of it has a place any more."""
     seats = group.placement.seats if group.placement is not None else {}
     seated = [pod for pod in group.pods if pod.meta.uid in seats]
@@ -64,7 +64,7 @@ def evicted(group: Group, cause: EvictionReason, reason: str, *, made_room_for: 
     )
 
 
-def at_latest(placement: Placement, tree: Tree) -> datetime | None:
+def runtime_deadline(placement: Placement, tree: Tree) -> datetime | None:
     """Return when a gang must end, counted from its first reservation; None for no limit.
 
     Pods that join later, as replacements or additions, do not extend it.
@@ -72,17 +72,19 @@ def at_latest(placement: Placement, tree: Tree) -> datetime | None:
     queue = tree.queues.get(placement.queue)
     if queue is None or queue.max_runtime is None or not placement.seats:
         return None
-    return placement.begun + min(queue.max_runtime, LONGEST)
+    return placement.begun + min(queue.max_runtime, MAX_WAIT)
 
 
-def limits(placements: Iterable[Placement], tree: Tree) -> list[datetime]:
+def runtime_deadlines(placements: Iterable[Placement], tree: Tree) -> list[datetime]:
     """Return when gangs must end, for those whose queue has a limit."""
     limited = {name for name, queue in tree.queues.items() if queue.max_runtime is not None}
-    ends = (at_latest(placement, tree) for placement in placements if limited and placement.queue in limited)
-    return [end for end in ends if end is not None]
+    deadlines = (
+        runtime_deadline(placement, tree) for placement in placements if limited and placement.queue in limited
+    )
+    return [deadline for deadline in deadlines if deadline is not None]
 
 
-def _drained(placement: Placement, tree: Tree) -> Queue | None:
+def _drained_queue(placement: Placement, tree: Tree) -> Queue | None:
     """Return the gang's queue, or the ancestor, that is drained."""
     path = (tree.queues.get(name) for name in tree.path(placement.queue))
     return next((queue for queue in path if queue and queue.stop_policy is StopPolicy.HOLD_AND_DRAIN), None)

@@ -22,7 +22,7 @@ from admission.workloads.gangs import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fitting:
+class SimulationInputs:
     """The inputs of the simulation: the cluster state in which the gang is planned, and the bound of each search."""
 
     cluster: ClusterState
@@ -30,41 +30,45 @@ class Fitting:
     steps: int
 
 
-def holds(group: Group, gates: Iterable[tuple[Pod, NodeName]], missing: Iterable[Missing], fitting: Fitting) -> bool:
+def matches_ledger(
+    group: Group, gates: Iterable[tuple[Pod, NodeName]], missing: Iterable[Missing], inputs: SimulationInputs
+) -> bool:
     """Return whether each claim of a gang without devices would get those that the ledger has for it.
 
     Pods whose gates are open already precede it. A search that reaches its bound counts as no. Claims for extended
     resources need no check: they were planned as kube-scheduler allocates them.
     """
-    booked = {one.claim.meta.uid: (one.claim, one.devices) for one in missing}
+    planned_devices = {one.claim.meta.uid: (one.claim, one.devices) for one in missing}
     seats = group.placement.seats if group.placement is not None else {}
     if any(names.is_extended_claim(uid) for seat in seats.values() for uid in seat.claims):
         return True
-    lanes: dict[NodeName, list[PendingAllocation]] = {}
+    pending_by_node: dict[NodeName, list[PendingAllocation]] = {}
     for pod, node in gates:
-        mine = [*_taken(seats[pod.meta.uid].claims, booked)]
-        if mine:
-            claims, devices = (tuple(part) for part in zip(*mine, strict=True))
-            lanes.setdefault(node, []).append(PendingAllocation(claims=claims, devices=devices, gang=group.key))
-    return not booked and all(_hold(node, pods, fitting) for node, pods in lanes.items())
+        planned = [*_take_planned(seats[pod.meta.uid].claims, planned_devices)]
+        if planned:
+            claims, devices = (tuple(part) for part in zip(*planned, strict=True))
+            pending_by_node.setdefault(node, []).append(
+                PendingAllocation(claims=claims, devices=devices, gang=group.key)
+            )
+    return not planned_devices and all(_node_matches(node, pods, inputs) for node, pods in pending_by_node.items())
 
 
-def _taken(
-    wanted: Iterable[Uid], booked: dict[Uid, tuple[Claim, tuple[RequestDevice, ...]]]
+def _take_planned(
+    claim_uids: Iterable[Uid], planned_devices: dict[Uid, tuple[Claim, tuple[RequestDevice, ...]]]
 ) -> Iterator[tuple[Claim, tuple[RequestDevice, ...]]]:
     """Yield the devices in the ledger for a pod's claims; a shared claim counts for the first of its pods."""
-    for uid in wanted:
-        if uid in booked:
-            yield booked.pop(uid)
+    for uid in claim_uids:
+        if uid in planned_devices:
+            yield planned_devices.pop(uid)
 
 
-def _hold(node: NodeName, pods: list[PendingAllocation], fitting: Fitting) -> bool:
-    cluster = fitting.cluster
-    before = cluster.pending.get(node, ())
+def _node_matches(node: NodeName, pods: list[PendingAllocation], inputs: SimulationInputs) -> bool:
+    cluster = inputs.cluster
+    pending = cluster.pending.get(node, ())
     try:
         predictions = nominated.replayed(
-            node, [*before, *pods], cluster, selectors=fitting.selectors, steps=fitting.steps
+            node, [*pending, *pods], cluster, selectors=inputs.selectors, steps=inputs.steps
         )
     except StepsEndedError:
         return False
-    return all(one.holds for one in predictions[len(before) :])
+    return all(one.holds for one in predictions[len(pending) :])

@@ -30,8 +30,8 @@ class Missing:
 def holdings(group: Group, book: Book) -> list[Holding]:
     """Return the open holdings for the claims of a gang's seats, whichever gang is charged for them."""
     placement = group.placement
-    wanted = {uid for seat in placement.seats.values() for uid in seat.claims} if placement is not None else set()
-    return [holding for uid in sorted(wanted) if (holding := _holding(uid, book)) is not None]
+    claim_uids = {uid for seat in placement.seats.values() for uid in seat.claims} if placement is not None else set()
+    return [holding for uid in sorted(claim_uids) if (holding := _holding(uid, book)) is not None]
 
 
 def missing(group: Group, book: Book, observed: ObservedAllocations) -> list[Missing]:
@@ -41,14 +41,14 @@ def missing(group: Group, book: Book, observed: ObservedAllocations) -> list[Mis
     """
     found: dict[Uid, Missing] = {}
     for _, seat in _unbound(group):
-        for uid in _named(seat):
+        for uid in _named_claims(seat):
             claim, holding = observed.claims.get(uid), _holding(uid, book)
             if claim is not None and claim.allocation is None and holding is not None and uid not in found:
                 found[uid] = Missing(claim=claim, devices=holding.devices, node=seat.node)
     return list(found.values())
 
 
-def unread(group: Group, book: Book, observed: ObservedAllocations) -> str | None:
+def malformed_claim(group: Group, book: Book, observed: ObservedAllocations) -> str | None:
     """Return a malformed claim of a gang, which keeps the gang from being placed."""
     for holding in holdings(group, book):
         if holding.claim_uid not in observed.claims and observed.is_unreadable("ResourceClaim", holding.claim):
@@ -56,7 +56,7 @@ def unread(group: Group, book: Book, observed: ObservedAllocations) -> str | Non
     return None
 
 
-def trouble(group: Group, book: Book, observed: ObservedAllocations) -> str | None:
+def start_problem(group: Group, book: Book, observed: ObservedAllocations) -> str | None:
     """Return why a gang cannot start as planned: its nodes, claims or devices have changed."""
     for pod, seat in _unbound(group):
         if seat.node and seat.node not in observed.snapshot.nodes:
@@ -64,25 +64,27 @@ def trouble(group: Group, book: Book, observed: ObservedAllocations) -> str | No
         recreated = _recreated(pod, seat, observed)
         if recreated is not None:
             return f"claim {recreated.meta.key} of pod {pod.meta.key} was made anew"
-        for uid in _named(seat):
-            found = _trouble_of(uid, pod, book, observed)
-            if found is not None:
-                return found
+        for uid in _named_claims(seat):
+            problem = _claim_problem(uid, pod, book, observed)
+            if problem is not None:
+                return problem
     return None
 
 
-def _trouble_of(uid: Uid, pod: Pod, book: Book, observed: ObservedAllocations) -> str | None:
+def _claim_problem(uid: Uid, pod: Pod, book: Book, observed: ObservedAllocations) -> str | None:
     claim, holding = observed.claims.get(uid), _holding(uid, book)
     if claim is None:
-        named = f"claim {holding.claim}" if holding is not None else f"a claim (UID {uid})"
-        return f"{named} of pod {pod.meta.key} is gone"
+        claim_text = f"claim {holding.claim}" if holding is not None else f"a claim (UID {uid})"
+        return f"{claim_text} of pod {pod.meta.key} is gone"
     if claim.meta.deleted is not None:
         return f"claim {claim.meta.key} of pod {pod.meta.key} is being deleted"
     if claim.allocation is None:
         return None if holding is not None else f"claim {claim.meta.key} of pod {pod.meta.key} has lost its devices"
-    lost = next((given.device for given in claim.allocation.devices if given.device not in observed.devices), None)
-    if lost is not None and not claim.reserved_for:
-        return f"device {lost} of claim {claim.meta.key} is gone"
+    lost_device = next(
+        (result.device for result in claim.allocation.devices if result.device not in observed.devices), None
+    )
+    if lost_device is not None and not claim.reserved_for:
+        return f"device {lost_device} of claim {claim.meta.key} is gone"
     return None
 
 
@@ -94,7 +96,7 @@ def _unbound(group: Group) -> Iterator[tuple[Pod, Seat]]:
             yield pod, seats[pod.meta.uid]
 
 
-def _named(seat: Seat) -> Iterator[Uid]:
+def _named_claims(seat: Seat) -> Iterator[Uid]:
     """Yield the claims that a pod names."""
     for uid in seat.claims:
         if not names.is_extended_claim(uid) and names.pod_of_plugin_claim(uid) is None:
@@ -103,8 +105,8 @@ def _named(seat: Seat) -> Iterator[Uid]:
 
 def _recreated(pod: Pod, seat: Seat, observed: ObservedAllocations) -> Claim | None:
     """Return a claim that the pod names and that is not the one in its seat."""
-    for named in pod.claims:
-        claim = observed.snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(named)}")
+    for pod_claim in pod.claims:
+        claim = observed.snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(pod_claim)}")
         if claim is not None and claim.meta.uid not in seat.claims:
             return claim
     return None

@@ -29,7 +29,7 @@ from admission.workloads import gangs
 from admission.workloads.gangs import Group
 
 
-class What(StrEnum):
+class DifferenceKind(StrEnum):
     """The kinds of difference between the ledger and the cluster."""
 
     CLAIM_GONE = "ClaimGone"
@@ -54,17 +54,17 @@ class What(StrEnum):
     """A queue's balance differs from the charges of its open holdings: its rows were edited by hand."""
 
 
-MENDS: Mapping[What, str] = {
-    What.CLAIM_GONE: "release what is held for it",
-    What.CLAIM_FREE: "release what is held for it",
-    What.POD_GONE: "release its seat",
-    What.NOT_SETTLED: "settle it",
-    What.NOT_BOOKED: "charge it to the pod's queue",
-    What.NO_PRICE: "nothing: mend the Meter or publish the device's slice first",
-    What.DEVICES: "adjust the books to the devices it has",
-    What.CHARGE: "adjust the charge",
-    What.QUOTA: "grant the difference",
-    What.BALANCE: "make balances and holdings anew from the chain of transactions",
+FIXES: Mapping[DifferenceKind, str] = {
+    DifferenceKind.CLAIM_GONE: "release what is held for it",
+    DifferenceKind.CLAIM_FREE: "release what is held for it",
+    DifferenceKind.POD_GONE: "release its seat",
+    DifferenceKind.NOT_SETTLED: "settle it",
+    DifferenceKind.NOT_BOOKED: "charge it to the pod's queue",
+    DifferenceKind.NO_PRICE: "nothing: mend the Meter or publish the device's slice first",
+    DifferenceKind.DEVICES: "adjust the books to the devices it has",
+    DifferenceKind.CHARGE: "adjust the charge",
+    DifferenceKind.QUOTA: "grant the difference",
+    DifferenceKind.BALANCE: "make balances and holdings anew from the chain of transactions",
 }
 """The correction for each kind."""
 
@@ -77,7 +77,7 @@ class Difference:
     cluster: what each of the two has.
     """
 
-    what: What
+    kind: DifferenceKind
     subject: str
     books: str
     cluster: str
@@ -89,12 +89,12 @@ class Difference:
     @property
     def fix(self) -> str:
         """Return the correction that would be posted."""
-        return MENDS[self.what]
+        return FIXES[self.kind]
 
     @property
     def fixable(self) -> bool:
         """Whether an entry, or rebuilding the balances, can correct it."""
-        return self.what is not What.NO_PRICE
+        return self.kind is not DifferenceKind.NO_PRICE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,34 +108,36 @@ class Author:
 
 def differences(book: Book, observed: ObservedAllocations) -> list[Difference]:
     """Return all differences between the ledger and the cluster, in a stable order."""
-    wanted = transitions.wanted_claims(book.placements.values(), observed)
-    found = [*_balances(book), *_quotas(book, observed.snapshot), *_missing(book, observed)]
+    in_use = transitions.claims_in_use(book.placements.values(), observed)
+    found = [*_balances(book), *_quotas(book, observed.snapshot), *_missing_holdings(book, observed)]
     for placement in book.placements.values():
-        found += _gone(placement, observed, wanted)
+        found += _released(placement, observed, in_use)
         found += _unsettled(placement, observed)
-        found += _given_otherwise(placement, observed)
-    return sorted(found, key=lambda one: (one.queue, one.gang, one.what, one.subject, one.uid, one.meter))
+        found += _changed_allocations(placement, observed)
+    return sorted(found, key=lambda one: (one.queue, one.gang, one.kind, one.subject, one.uid, one.meter))
 
 
 def corrections(
-    book: Book, observed: ObservedAllocations, wanted: Collection[Difference], author: Author
+    book: Book, observed: ObservedAllocations, selected: Collection[Difference], author: Author
 ) -> list[Entry]:
     """Return the entries that correct the wanted ones of the differences between the ledger and the cluster.
 
     No entry corrects balances: the chain of transactions is right, but the sums derived from it are not.
     """
-    chosen: defaultdict[What, set[Uid]] = defaultdict(set)
-    for one in wanted:
-        chosen[one.what].add(one.uid)
-    quotas = {(one.queue, one.meter) for one in wanted if one.what is What.QUOTA}
+    uids_by_kind: defaultdict[DifferenceKind, set[Uid]] = defaultdict(set)
+    for difference in selected:
+        uids_by_kind[difference.kind].add(difference.uid)
+    quotas = {
+        (difference.queue, difference.meter) for difference in selected if difference.kind is DifferenceKind.QUOTA
+    }
     entries: list[Entry | None] = [
         books.grant(queue, meter, delta, at=author.at, actor=author.actor, after=book.sequence)
         for (queue, meter), delta in _quota_changes(book, observed.snapshot).items()
         if (queue, meter) in quotas
     ]
     for placement in book.placements.values():
-        entries += _of_placement(placement, observed, chosen, author)
-    entries += _entries(book, observed, chosen[What.NOT_BOOKED], author)
+        entries += _placement_corrections(placement, observed, uids_by_kind, author)
+    entries += _missing_entries(book, observed, uids_by_kind[DifferenceKind.NOT_BOOKED], author)
     return [replace(entry, reason=author.reason) for entry in entries if entry is not None]
 
 
@@ -151,68 +153,85 @@ def note(book: Book, author: Author) -> Entry:
     )
 
 
-def _of_placement(
-    placement: Placement, observed: ObservedAllocations, chosen: Mapping[What, Collection[Uid]], author: Author
+def _placement_corrections(
+    placement: Placement,
+    observed: ObservedAllocations,
+    uids_by_kind: Mapping[DifferenceKind, Collection[Uid]],
+    author: Author,
 ) -> Iterator[Entry | None]:
     at, actor = author.at, author.actor
     planned = transitions.allocated(placement, observed, settled=False)
-    yield books.settle(placement, _among(planned, chosen[What.NOT_SETTLED]), at=at, actor=actor)
-    given = transitions.allocated(placement, observed, settled=True)
-    changed = {*chosen[What.DEVICES], *chosen[What.CHARGE]}
-    yield books.readjust(placement, _among(given, changed), at=at, actor=actor)
-    claims = {*chosen[What.CLAIM_GONE], *chosen[What.CLAIM_FREE]}
-    pods = chosen[What.POD_GONE]
+    yield books.settle(placement, _only(planned, uids_by_kind[DifferenceKind.NOT_SETTLED]), at=at, actor=actor)
+    allocated = transitions.allocated(placement, observed, settled=True)
+    changed = {*uids_by_kind[DifferenceKind.DEVICES], *uids_by_kind[DifferenceKind.CHARGE]}
+    yield books.readjust(placement, _only(allocated, changed), at=at, actor=actor)
+    claims = {*uids_by_kind[DifferenceKind.CLAIM_GONE], *uids_by_kind[DifferenceKind.CLAIM_FREE]}
+    pods = uids_by_kind[DifferenceKind.POD_GONE]
     yield books.release(placement, pods=pods, claims=claims, at=at, actor=actor, reason=author.reason)
 
 
-def _among(given: Mapping[Uid, books.Allocated], uids: Collection[Uid]) -> dict[Uid, books.Allocated]:
-    return {uid: one for uid, one in given.items() if uid in uids}
+def _only(allocated: Mapping[Uid, books.Allocated], uids: Collection[Uid]) -> dict[Uid, books.Allocated]:
+    return {uid: one for uid, one in allocated.items() if uid in uids}
 
 
 # Open holdings that differ from the cluster.
 
 
-def _gone(placement: Placement, observed: ObservedAllocations, wanted: frozenset[Uid]) -> Iterator[Difference]:
-    entry = transitions.release(placement, observed, wanted, at=placement.reserved_at, actor="")
+def _released(placement: Placement, observed: ObservedAllocations, in_use: frozenset[Uid]) -> Iterator[Difference]:
+    entry = transitions.release(placement, observed, in_use, at=placement.reserved_at, actor="")
     for uid in entry.closes if entry else ():
         seat = placement.seats.get(uid)
         if seat is not None:
             ended = "it has ended" if uid in observed.snapshot.pods else "it does not exist"
-            yield _of(placement, What.POD_GONE, uid, f"Pod {seat.pod}", f"a seat on {seat.node}", ended)
+            yield _difference(
+                placement, DifferenceKind.POD_GONE, uid, f"Pod {seat.pod}", f"a seat on {seat.node}", ended
+            )
             continue
         holding = placement.holdings[uid]
-        there = uid in observed.claims
-        what = What.CLAIM_FREE if there else What.CLAIM_GONE
-        state = "it is not allocated, and its pods have ended" if there else "it does not exist"
-        yield _of(placement, what, uid, _subject(uid, holding.claim), _held(holding), state)
+        exists = uid in observed.claims
+        kind = DifferenceKind.CLAIM_FREE if exists else DifferenceKind.CLAIM_GONE
+        state = "it is not allocated, and its pods have ended" if exists else "it does not exist"
+        yield _difference(placement, kind, uid, _subject(uid, holding.claim), _format_holding(holding), state)
 
 
 def _unsettled(placement: Placement, observed: ObservedAllocations) -> Iterator[Difference]:
-    for uid, given in transitions.allocated(placement, observed, settled=False).items():
+    for uid, allocated in transitions.allocated(placement, observed, settled=False).items():
         holding = placement.holdings[uid]
-        planned = f"a plan: {_held(holding)}"
-        yield _of(
-            placement, What.NOT_SETTLED, uid, _subject(uid, holding.claim), planned, _given(given.devices, given.charge)
+        planned = f"a plan: {_format_holding(holding)}"
+        yield _difference(
+            placement,
+            DifferenceKind.NOT_SETTLED,
+            uid,
+            _subject(uid, holding.claim),
+            planned,
+            _format_devices(allocated.devices, allocated.charge),
         )
 
 
-def _given_otherwise(placement: Placement, observed: ObservedAllocations) -> Iterator[Difference]:
-    for uid, given in transitions.allocated(placement, observed, settled=True).items():
+def _changed_allocations(placement: Placement, observed: ObservedAllocations) -> Iterator[Difference]:
+    for uid, allocated in transitions.allocated(placement, observed, settled=True).items():
         holding = placement.holdings[uid]
-        moved = sorted(holding.devices) != sorted(given.devices)
-        if moved or _spelled(holding.charge) != _spelled(given.charge):
-            what = What.DEVICES if moved else What.CHARGE
-            yield _of(
-                placement, what, uid, _subject(uid, holding.claim), _held(holding), _given(given.devices, given.charge)
+        devices_differ = sorted(holding.devices) != sorted(allocated.devices)
+        if devices_differ or _format_charge(holding.charge) != _format_charge(allocated.charge):
+            kind = DifferenceKind.DEVICES if devices_differ else DifferenceKind.CHARGE
+            yield _difference(
+                placement,
+                kind,
+                uid,
+                _subject(uid, holding.claim),
+                _format_holding(holding),
+                _format_devices(allocated.devices, allocated.charge),
             )
 
 
-def _of(placement: Placement, what: What, uid: Uid, subject: str, booked: str, shown: str) -> Difference:  # noqa: PLR0917 - a line of the report
+def _difference(  # noqa: PLR0917 - a line of the report
+    placement: Placement, kind: DifferenceKind, uid: Uid, subject: str, booked: str, description: str
+) -> Difference:
     return Difference(
-        what=what,
+        kind=kind,
         subject=subject,
         books=booked,
-        cluster=shown,
+        cluster=description,
         queue=placement.queue,
         uid=uid,
         gang=placement.gang,
@@ -223,96 +242,98 @@ def _of(placement: Placement, what: What, uid: Uid, subject: str, booked: str, s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Unbooked:
+class _MissingHolding:
     """An allocation of a bound pod that the ledger lacks. holding: the missing one; None without a price."""
 
     uid: Uid
     subject: str
     pod: Pod
-    shown: str
+    description: str
     holding: Holding | None
 
 
-def _missing(book: Book, observed: ObservedAllocations) -> Iterator[Difference]:
+def _missing_holdings(book: Book, observed: ObservedAllocations) -> Iterator[Difference]:
     for group in gangs.groups(observed.snapshot, book.placements):
-        for one in _unbooked(group, book, observed):
+        for one in _missing_of(group, book, observed):
             yield Difference(
-                what=What.NO_PRICE if one.holding is None else What.NOT_BOOKED,
+                kind=DifferenceKind.NO_PRICE if one.holding is None else DifferenceKind.NOT_BOOKED,
                 subject=one.subject,
                 books="nothing",
-                cluster=f"{one.shown}, for pod {one.pod.meta.key}",
+                cluster=f"{one.description}, for pod {one.pod.meta.key}",
                 queue=_queue_of(group),
                 uid=one.uid,
                 gang=_gang_of(group),
             )
 
 
-def _entries(book: Book, observed: ObservedAllocations, only: Collection[Uid], author: Author) -> Iterator[Entry]:
+def _missing_entries(
+    book: Book, observed: ObservedAllocations, only: Collection[Uid], author: Author
+) -> Iterator[Entry]:
     """Yield an entry for each gang that adds missing holdings, with the seats of pods that have none."""
     entered: set[Uid] = set()
     for group in gangs.groups(observed.snapshot, book.placements):
-        wanted = [one for one in _unbooked(group, book, observed) if one.uid in only and one.uid not in entered]
-        entered.update(one.uid for one in wanted)
-        if wanted:
-            yield _entered(group, wanted, book, observed, author)
+        missing = [one for one in _missing_of(group, book, observed) if one.uid in only and one.uid not in entered]
+        entered.update(one.uid for one in missing)
+        if missing:
+            yield _entry_for_missing(group, missing, book, observed, author)
 
 
-def _unbooked(group: Group, book: Book, observed: ObservedAllocations) -> Iterator[_Unbooked]:
+def _missing_of(group: Group, book: Book, observed: ObservedAllocations) -> Iterator[_MissingHolding]:
     """Yield the allocated claims and device-plugin resources of a gang's bound pods that the ledger lacks."""
     seen: set[Uid] = set()
     for pod in group.pods if any(pod.node for pod in group.pods) else ():
-        for one in (*_of_claims(pod, observed), *_of_plugins(pod, observed)) if pod.node else ():
+        for one in (*_missing_claims(pod, observed), *_missing_plugin_resources(pod, observed)) if pod.node else ():
             if one.uid not in book.owners and one.uid not in seen:
                 seen.add(one.uid)
                 yield one
 
 
-def _of_claims(pod: Pod, observed: ObservedAllocations) -> Iterator[_Unbooked]:
+def _missing_claims(pod: Pod, observed: ObservedAllocations) -> Iterator[_MissingHolding]:
     for uid, claim in _claims_of(pod, observed).items():
         if claim.allocation is None:
             continue
         charge = transitions.price(claim, observed)
         devices = tuple(result.given for result in claim.allocation.devices)
-        given = ((result.given, result.admin_access) for result in claim.allocation.devices)
+        results = ((result.given, result.admin_access) for result in claim.allocation.devices)
         holding = Holding(
             claim_uid=uid,
             claim=claim.meta.key,
             devices=devices,
             charge=charge or {},
-            classes=holdings.classes(observed.meters, claim.spec, given),
+            classes=holdings.classes(observed.meters, claim.spec, results),
         )
-        shown = _given(devices, charge or {})
-        yield _Unbooked(
+        description = _format_devices(devices, charge or {})
+        yield _MissingHolding(
             uid=uid,
             subject=_subject(uid, claim.meta.key),
             pod=pod,
-            shown=shown,
+            description=description,
             holding=None if charge is None else holding,
         )
 
 
-def _of_plugins(pod: Pod, observed: ObservedAllocations) -> Iterator[_Unbooked]:
-    made = names.extended_claim(pod.meta.uid) in observed.claims
-    by_devices = extended_resources.resources_of(pod.containers, observed.snapshot.classes) if made else ()
+def _missing_plugin_resources(pod: Pod, observed: ObservedAllocations) -> Iterator[_MissingHolding]:
+    has_claim = names.extended_claim(pod.meta.uid) in observed.claims
+    by_devices = extended_resources.resources_of(pod.containers, observed.snapshot.classes) if has_claim else ()
     holding = holdings.of_pod(
         observed.meters, pod.meta.uid, pod.meta.key, holdings.by_plugins(pod.requests, by_devices)
     )
     if holding is not None:
-        yield _Unbooked(
+        yield _MissingHolding(
             uid=holding.claim_uid,
             subject=f"Pod {pod.meta.key}",
             pod=pod,
-            shown=_held(holding),
+            description=_format_holding(holding),
             holding=holding,
         )
 
 
 def _claims_of(pod: Pod, observed: ObservedAllocations) -> dict[Uid, Claim]:
     """Return the claims that the pod names, and the claim that kube-scheduler made for its extended resources."""
-    keys = (f"{pod.meta.namespace}/{pod.claim_name(named)}" for named in pod.claims)
+    keys = (f"{pod.meta.namespace}/{pod.claim_name(pod_claim)}" for pod_claim in pod.claims)
     found = {claim.meta.uid: claim for key in keys if (claim := observed.snapshot.claims.get(key)) is not None}
-    made = names.extended_claim(pod.meta.uid)
-    return found | ({made: observed.claims[made]} if made in observed.claims else {})
+    extended_uid = names.extended_claim(pod.meta.uid)
+    return found | ({extended_uid: observed.claims[extended_uid]} if extended_uid in observed.claims else {})
 
 
 def _queue_of(group: Group) -> QueueName:
@@ -324,23 +345,23 @@ def _gang_of(group: Group) -> str:
     return group.placement.gang if group.placement else group.key
 
 
-def _entered(
-    group: Group, wanted: Iterable[_Unbooked], book: Book, observed: ObservedAllocations, author: Author
+def _entry_for_missing(
+    group: Group, missing: Iterable[_MissingHolding], book: Book, observed: ObservedAllocations, author: Author
 ) -> Entry:
     workload = group.identity.workload
-    listed = [one for one in wanted if one.holding is not None]
-    unseated = {one.pod.meta.uid: one.pod for one in listed if one.pod.meta.uid not in book.owners}
+    priced = [one for one in missing if one.holding is not None]
+    unseated = {one.pod.meta.uid: one.pod for one in priced if one.pod.meta.uid not in book.owners}
     reservation = books.reserve(
         gang_uid=group.uid,
         gang=_gang_of(group),
         queue=_queue_of(group),
         seats=[_seat(pod, observed) for pod in unseated.values()],
-        holdings=[one.holding for one in listed if one.holding is not None],
+        holdings=[one.holding for one in priced if one.holding is not None],
         at=author.at,
         actor=author.actor,
         reason=author.reason,
         on_behalf_of=f"{workload.kind} {group.identity.namespace}/{workload.name}" if workload else group.key,
-        user=group.placement.user if group.placement else listed[0].pod.user,
+        user=group.placement.user if group.placement else priced[0].pod.user,
     )
     return books.adjust(reservation)
 
@@ -354,12 +375,12 @@ def _seat(pod: Pod, observed: ObservedAllocations) -> Seat:
 
 def _quotas(book: Book, snapshot: Snapshot) -> Iterator[Difference]:
     for (queue, meter), delta in _quota_changes(book, snapshot).items():
-        known = book.nominal(queue, meter)
+        nominal = book.nominal(queue, meter)
         yield Difference(
-            what=What.QUOTA,
+            kind=DifferenceKind.QUOTA,
             subject=f"Queue {queue}",
-            books=f"nominal {meter} {quantities.render(known)}",
-            cluster=f"nominal {meter} {quantities.render(known + delta)}",
+            books=f"nominal {meter} {quantities.render(nominal)}",
+            cluster=f"nominal {meter} {quantities.render(nominal + delta)}",
             queue=queue,
             meter=meter,
         )
@@ -367,27 +388,27 @@ def _quotas(book: Book, snapshot: Snapshot) -> Iterator[Difference]:
 
 def _quota_changes(book: Book, snapshot: Snapshot) -> dict[tuple[QueueName, MeterName], int]:
     """Return the difference of each nominal quota from the ledger's; the whole quota for a Queue that is gone."""
-    wanted = {(name, quota.meter): quota.nominal for name, queue in snapshot.queues.items() for quota in queue.quotas}
-    known = {(account.queue, account.meter) for account in book.balances}
-    found = {key: wanted.get(key, 0) - book.nominal(*key) for key in sorted({*wanted, *known})}
-    return {key: delta for key, delta in found.items() if delta and ("Queue", key[0]) not in snapshot.malformed}
+    nominal = {(name, quota.meter): quota.nominal for name, queue in snapshot.queues.items() for quota in queue.quotas}
+    accounts = {(account.queue, account.meter) for account in book.balances}
+    deltas = {key: nominal.get(key, 0) - book.nominal(*key) for key in sorted({*nominal, *accounts})}
+    return {key: delta for key, delta in deltas.items() if delta and ("Queue", key[0]) not in snapshot.malformed}
 
 
 def _balances(book: Book) -> Iterator[Difference]:
     """Yield the accounts whose balance differs from the charges of open holdings."""
-    due: defaultdict[tuple[QueueName, MeterName, Bucket], int] = defaultdict(int)
+    expected: defaultdict[tuple[QueueName, MeterName, Bucket], int] = defaultdict(int)
     for placement in book.placements.values():
         for holding in placement.holdings.values():
             for meter, amount in holding.charge.items():
-                due[placement.queue, meter, Bucket.USED if holding.settled else Bucket.RESERVED] += amount
+                expected[placement.queue, meter, Bucket.USED if holding.settled else Bucket.RESERVED] += amount
     accounts = {(account.queue, account.meter) for account in book.balances} | {
-        (queue, meter) for queue, meter, _ in due
+        (queue, meter) for queue, meter, _ in expected
     }
     for queue, meter in sorted(accounts):
         for bucket in (Bucket.RESERVED, Bucket.USED):
-            stands, right = book.balance(queue, meter, bucket), due[queue, meter, bucket]
-            if stands != right:
-                yield _balance(queue, meter, f"{bucket} {meter} {stands}", f"its open holdings cost {right}")
+            actual, charged = book.balance(queue, meter, bucket), expected[queue, meter, bucket]
+            if actual != charged:
+                yield _balance(queue, meter, f"{bucket} {meter} {actual}", f"its open holdings cost {charged}")
         total = sum(book.balance(queue, meter, bucket) for bucket in _OF_QUOTA)
         if total:
             yield _balance(queue, meter, f"accounts of {meter} that sum to {total}", "they sum to 0 by their making")
@@ -396,9 +417,9 @@ def _balances(book: Book) -> Iterator[Difference]:
 _OF_QUOTA = (Bucket.ENTITLEMENT, Bucket.FREE, Bucket.RESERVED, Bucket.USED)
 
 
-def _balance(queue: QueueName, meter: MeterName, stands: str, right: str) -> Difference:
+def _balance(queue: QueueName, meter: MeterName, actual: str, expected: str) -> Difference:
     return Difference(
-        what=What.BALANCE, subject=f"Queue {queue}", books=stands, cluster=right, queue=queue, meter=meter
+        kind=DifferenceKind.BALANCE, subject=f"Queue {queue}", books=actual, cluster=expected, queue=queue, meter=meter
     )
 
 
@@ -410,14 +431,14 @@ def _subject(uid: Uid, key: str) -> str:
     return f"Pod {key}" if names.pod_of_plugin_claim(uid) else f"ResourceClaim {key}"
 
 
-def _held(holding: Holding) -> str:
-    return _given(holding.devices, holding.charge)
+def _format_holding(holding: Holding) -> str:
+    return _format_devices(holding.devices, holding.charge)
 
 
-def _given(devices: Iterable[RequestDevice], charge: Charge) -> str:
+def _format_devices(devices: Iterable[RequestDevice], charge: Charge) -> str:
     listed = ", ".join(str(one.device) for one in sorted(devices))
-    return f"{listed or 'no device'} for {_spelled(charge) or 'nothing'}"
+    return f"{listed or 'no device'} for {_format_charge(charge) or 'nothing'}"
 
 
-def _spelled(charge: Charge) -> str:
+def _format_charge(charge: Charge) -> str:
     return ", ".join(f"{meter} {quantities.render(amount)}" for meter, amount in sorted(charge.items()) if amount)

@@ -1,7 +1,7 @@
 """The back-off of an evicted gang before it is requeued.
 
 Back-offs end by the wall clock, not by the ledger's time, which stands still while the clock is behind it. If the clock
-was ahead and is corrected, `within` bounds the wait by the length of the back-off.
+was ahead and is corrected, `bounded` bounds the wait by the length of the back-off.
 """
 
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from admission.api.kubernetes.meta import EPOCH
 from admission.api.muster.queues import Queue
 from admission.api.values.reasons import Detail, Hold, HoldReason
 
-LONGEST = timedelta(days=3650)
+MAX_WAIT = timedelta(days=3650)
 """A bound on what queues declare, so that times stay within the calendar."""
 
 
@@ -19,21 +19,21 @@ LONGEST = timedelta(days=3650)
 class Backoff:
     """The evictions of a gang: how often, and when it may be tried again.
 
-    next_try: by the clock. wait: the length of the whole back-off; LONGEST if unknown. since: the ledger's time of the
+    next_try: by the clock. wait: the length of the whole back-off; MAX_WAIT if unknown. since: the ledger's time of the
     last eviction; EPOCH if an earlier leader decided it. failure: why the gang could not be placed; "" if it was only
     late, or if an earlier leader decided. overran: whether it ran for too long.
     """
 
     evictions: int
     next_try: datetime
-    wait: timedelta = LONGEST
+    wait: timedelta = MAX_WAIT
     since: datetime = EPOCH
     failure: str = ""
     overran: bool = False
 
 
-def following(
-    before: Backoff | None,
+def next_backoff(
+    previous: Backoff | None,
     queue: Queue,
     *,
     clock: datetime,
@@ -42,19 +42,19 @@ def following(
     overran: bool = False,
 ) -> Backoff:
     """Return the back-off after one more eviction."""
-    evictions = (before.evictions if before else 0) + 1
+    evictions = (previous.evictions if previous else 0) + 1
     wait = wait_after(evictions, queue)
     return Backoff(evictions=evictions, next_try=clock + wait, wait=wait, since=since, failure=failure, overran=overran)
 
 
 def wait_after(evictions: int, queue: Queue) -> timedelta:
     """Return how long a gang waits after its n-th eviction: base x 2^(n-1), at most the queue's `max`."""
-    longest = min(queue.requeue.max, LONGEST).total_seconds()
+    longest = min(queue.requeue.max, MAX_WAIT).total_seconds()
     doublings = min(max(evictions, 1) - 1, 62)
     return timedelta(seconds=min(queue.requeue.base.total_seconds() * 2**doublings, longest))
 
 
-def within(backoff: Backoff, clock: datetime) -> Backoff:
+def bounded(backoff: Backoff, clock: datetime) -> Backoff:
     """Return a back-off that ends no later than one that begins now, since the clock may have been set back."""
     latest = clock + backoff.wait
     return backoff if backoff.next_try <= latest else replace(backoff, next_try=latest)
@@ -62,11 +62,11 @@ def within(backoff: Backoff, clock: datetime) -> Backoff:
 
 def hold(backoff: Backoff, queue: Queue, clock: datetime) -> Hold | None:
     """Return the hold of an evicted gang: until its next try, or for good after its last."""
-    reason, said = _said(backoff)
+    reason, cause = _reason_and_cause(backoff)
     limit = queue.requeue.limit
     if limit is not None and backoff.evictions > limit:
         message = (
-            f"{said}; it was taken back {backoff.evictions} times, and the queue allows {limit} new tries: "
+            f"{cause}; it was taken back {backoff.evictions} times, and the queue allows {limit} new tries: "
             f"delete it, or raise spec.requeue.limit of queue {queue.name}"
         )
         return Hold(reason, message, {"evictions": backoff.evictions, "limit": limit})
@@ -74,10 +74,10 @@ def hold(backoff: Backoff, queue: Queue, clock: datetime) -> Hold | None:
         return None
     at = backoff.next_try.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     details: dict[str, Detail] = {"evictions": backoff.evictions, "nextTry": at}
-    return Hold(reason, f"{said} ({backoff.evictions} so far); it is tried again at {at}", details)
+    return Hold(reason, f"{cause} ({backoff.evictions} so far); it is tried again at {at}", details)
 
 
-def _said(backoff: Backoff) -> tuple[HoldReason, str]:
+def _reason_and_cause(backoff: Backoff) -> tuple[HoldReason, str]:
     if backoff.overran:
         return HoldReason.RUNTIME_EXCEEDED, "ran longer than its queue allows"
     if backoff.failure:

@@ -46,7 +46,7 @@ class Eviction:
     made_room_for: str = ""
 
     @property
-    def recorded_reason(self) -> str:
+    def ledger_reason(self) -> str:
         """Return the reason as the ledger records it."""
         return f"{self.cause}: {self.reason}" if self.cause is not None else self.reason
 
@@ -58,12 +58,12 @@ def index_devices(snapshot: Snapshot) -> dict[DeviceId, Device]:
 
 def _index(slices: Iterable[Slice]) -> dict[DeviceId, Device]:
     newest: dict[DeviceId, tuple[int, Device]] = {}
-    for piece in slices:
-        for device in piece.devices:
-            found = DeviceId(piece.driver, piece.pool, device.name)
-            if found not in newest or newest[found][0] < piece.generation:
-                newest[found] = (piece.generation, device)
-    return {found: device for found, (_, device) in newest.items()}
+    for slice_ in slices:
+        for device in slice_.devices:
+            device_id = DeviceId(slice_.driver, slice_.pool, device.name)
+            if device_id not in newest or newest[device_id][0] < slice_.generation:
+                newest[device_id] = (slice_.generation, device)
+    return {device_id: device for device_id, (_, device) in newest.items()}
 
 
 class Devices(Mapping[DeviceId, Device]):
@@ -75,16 +75,16 @@ class Devices(Mapping[DeviceId, Device]):
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._pools: dict[tuple[str, str], list[Slice]] = {}
-        for piece in snapshot.slices.values():
-            self._pools.setdefault((piece.driver, piece.pool), []).append(piece)
-        self._known: dict[tuple[str, str], Mapping[DeviceId, Device]] = {}
+        for slice_ in snapshot.slices.values():
+            self._pools.setdefault((slice_.driver, slice_.pool), []).append(slice_)
+        self._indexed: dict[tuple[str, str], Mapping[DeviceId, Device]] = {}
 
     def __getitem__(self, device: DeviceId) -> Device:
         pool = (device.driver, device.pool)
-        known = self._known.get(pool)
-        if known is None:
-            known = self._known[pool] = _index(self._pools.get(pool, ()))
-        return known[device]
+        devices = self._indexed.get(pool)
+        if devices is None:
+            devices = self._indexed[pool] = _index(self._pools.get(pool, ()))
+        return devices[device]
 
     def __iter__(self) -> Iterator[DeviceId]:
         return iter(index_devices(self._snapshot))
@@ -108,14 +108,14 @@ class ObservedAllocations:
         return self.index.claims
 
     @classmethod
-    def from_snapshot(cls, snapshot: Snapshot, meters: Meters, before: Self | None = None) -> Self:
-        """Index a snapshot. before: an earlier result; indices of unchanged objects are taken from it."""
-        known = before.snapshot if before is not None else None
-        same_slices = known is not None and known.slices is snapshot.slices
+    def from_snapshot(cls, snapshot: Snapshot, meters: Meters, previous: Self | None = None) -> Self:
+        """Index a snapshot. previous: an earlier result; indices of unchanged objects are taken from it."""
+        earlier = previous.snapshot if previous is not None else None
+        same_slices = earlier is not None and earlier.slices is snapshot.slices
         return cls(
             snapshot=snapshot,
-            index=extended_resources.Index.from_snapshot(snapshot, before.index if before is not None else None),
-            devices=before.devices if before is not None and same_slices else Devices(snapshot),
+            index=extended_resources.Index.from_snapshot(snapshot, previous.index if previous is not None else None),
+            devices=previous.devices if previous is not None and same_slices else Devices(snapshot),
             meters=meters,
         )
 
@@ -135,24 +135,24 @@ def adjustment(placement: Placement, observed: ObservedAllocations, *, at: datet
     Differently means other devices, or shares that consume other amounts. A claim whose price changed only because a
     meter was changed, added or removed keeps its charge.
     """
-    given = allocated(placement, observed, settled=True)
-    changed = {uid: new for uid, new in given.items() if _differs(placement.holdings[uid], new, observed)}
+    allocations = allocated(placement, observed, settled=True)
+    changed = {uid: new for uid, new in allocations.items() if _differs(placement.holdings[uid], new, observed)}
     return books.readjust(placement, changed, at=at, actor=actor)
 
 
-def wanted_claims(placements: Iterable[Placement], observed: ObservedAllocations) -> frozenset[Uid]:
+def claims_in_use(placements: Iterable[Placement], observed: ObservedAllocations) -> frozenset[Uid]:
     """Return the claims that unfinished pods with a seat use, in any gang: a shared claim ends with the last one."""
     return frozenset(
         claim
         for placement in placements
         for seat in placement.seats.values()
-        if not _is_over(seat, observed)
+        if not _has_ended(seat, observed)
         for claim in seat.claims
     )
 
 
 class ClaimsInUse(Container[Uid]):
-    """Equal to `wanted_claims` of all placements of a ledger, but faster when few claims are looked up."""
+    """Equal to `claims_in_use` of all placements of a ledger, but faster when few claims are looked up."""
 
     def __init__(self, users: Mapping[Uid, frozenset[Uid]], book: Book, observed: ObservedAllocations) -> None:
         """users: by claim, the pods with a seat that use it."""
@@ -163,23 +163,23 @@ class ClaimsInUse(Container[Uid]):
     def __contains__(self, claim: object) -> bool:
         """Return whether an unfinished pod uses a claim, by its UID."""
         pods = self._users.get(Uid(claim), frozenset()) if isinstance(claim, str) else ()
-        return any(not _is_over(self._seat(pod), self._observed) for pod in pods)
+        return any(not _has_ended(self._seat(pod), self._observed) for pod in pods)
 
     def _seat(self, pod: Uid) -> Seat:
         return self._book.placements[self._book.owners[pod]].seats[pod]
 
 
 def release(
-    placement: Placement, observed: ObservedAllocations, wanted: Container[Uid], *, at: datetime, actor: str
+    placement: Placement, observed: ObservedAllocations, in_use: Container[Uid], *, at: datetime, actor: str
 ) -> Entry | None:
-    """Return the entry that releases what is gone. wanted: `wanted_claims` of all placements.
+    """Return the entry that releases what is gone. in_use: `claims_in_use` of all placements.
 
     A seat ends with its pod. A holding ends when its claim is gone, or when the claim is not allocated and no pod that
     would use it is left; while such a pod exists, kube-scheduler may still allocate the claim, so it stays charged.
     Resources of device plugins end with their pod.
     """
-    pods = {uid for uid, seat in placement.seats.items() if _is_over(seat, observed)}
-    claims = {uid for uid, holding in placement.holdings.items() if _is_free(uid, holding, observed, wanted)}
+    pods = {uid for uid, seat in placement.seats.items() if _has_ended(seat, observed)}
+    claims = {uid for uid, holding in placement.holdings.items() if _is_free(uid, holding, observed, in_use)}
     reason = "the pods have ended and their claims are free" if claims else "the pods have ended"
     return books.release(placement, pods=pods, claims=claims, at=at, actor=actor, reason=reason)
 
@@ -194,14 +194,16 @@ def allocated(placement: Placement, observed: ObservedAllocations, *, settled: b
     for uid, holding in placement.holdings.items():
         if holding.settled is not settled:
             continue
-        given = _plugged(uid, holding, observed) or _given(uid, holding, observed)
-        if given is not None:
-            gone = {meter: amount for meter, amount in holding.charge.items() if meter not in observed.meters.meters}
-            found[uid] = given._replace(charge={**given.charge, **gone})
+        allocation = _plugin_resources(uid, holding, observed) or _allocation(uid, holding, observed)
+        if allocation is not None:
+            unmetered = {
+                meter: amount for meter, amount in holding.charge.items() if meter not in observed.meters.meters
+            }
+            found[uid] = allocation._replace(charge={**allocation.charge, **unmetered})
     return found
 
 
-def _plugged(uid: Uid, holding: Holding, observed: ObservedAllocations) -> books.Allocated | None:
+def _plugin_resources(uid: Uid, holding: Holding, observed: ObservedAllocations) -> books.Allocated | None:
     """Return a bound pod's resources from device plugins."""
     owner = names.pod_of_plugin_claim(uid)
     pod = observed.snapshot.pods.get(owner) if owner is not None else None
@@ -210,7 +212,7 @@ def _plugged(uid: Uid, holding: Holding, observed: ObservedAllocations) -> books
     return books.Allocated((), holdings.charge(observed.meters, holding.classes), holding.classes)
 
 
-def _given(uid: Uid, holding: Holding, observed: ObservedAllocations) -> books.Allocated | None:
+def _allocation(uid: Uid, holding: Holding, observed: ObservedAllocations) -> books.Allocated | None:
     claim = observed.claims.get(uid)
     if claim is None or claim.allocation is None:
         return None
@@ -225,17 +227,17 @@ def _given(uid: Uid, holding: Holding, observed: ObservedAllocations) -> books.A
 
 def price(claim: Claim, observed: ObservedAllocations) -> Charge | None:
     """Return the charge for a claim's allocation; None if a device has left its slice or has no price."""
-    given: list[device_meters.PricedDevice] = []
+    priced: list[device_meters.PricedDevice] = []
     for result in claim.allocation.devices if claim.allocation else ():
         device = observed.devices.get(result.device)
         if device is None:
             return None
-        given.append(device_meters.PricedDevice(result.given, device, result.admin_access, result.consumed or None))
-    charge = device_meters.charge(observed.meters, claim.spec, given)
+        priced.append(device_meters.PricedDevice(result.given, device, result.admin_access, result.consumed or None))
+    charge = device_meters.charge(observed.meters, claim.spec, priced)
     return None if isinstance(charge, ChargeError) else charge
 
 
-def unfinished(group: Group) -> list[tuple[Pod, NodeName]]:
+def pods_to_open(group: Group) -> list[tuple[Pod, NodeName]]:
     """Return the pods that were granted a node but whose gate is still closed."""
     if group.placement is None:
         return []
@@ -262,36 +264,36 @@ def eviction(
     if placement is None or not placement.seats:
         return None
     seated = [pod for pod in group.pods if pod.meta.uid in placement.seats]
-    let_in = tuple(pod for pod in seated if not pod.gated)
-    late = [pod.meta.name for pod in seated if pod.phase == "Pending"]
+    admitted = tuple(pod for pod in seated if not pod.gated)
+    pending = [pod.meta.name for pod in seated if pod.phase == "Pending"]
     lost = sorted(
-        seat.pod for seat in placement.seats.values() if _is_lost(seat, observed) or _is_leaving(seat, observed)
+        seat.pod for seat in placement.seats.values() if _is_lost(seat, observed) or _is_being_deleted(seat, observed)
     )
     needed = min(group.still_needed, previous_size)
-    if lost and seated and len(late) == len(seated) and len(seated) < needed:
+    if lost and seated and len(pending) == len(seated) and len(seated) < needed:
         reason = f"pod {lost[0]} went away before the whole gang ran"
-        return Eviction(group=group, pods=let_in, reason=reason, timed_out=False)
-    runs = len(seated) - len(late) >= needed
-    if late and not runs and now - placement.reserved_at >= start_timeout:
-        within = durations.render(start_timeout)
-        reason = f"{len(late)} of {len(seated)} pods did not run within {within}: {_some(late)}"
-        return Eviction(group=group, pods=let_in, reason=reason, timed_out=True)
-    return Eviction(group=group, pods=let_in, reason=begun, timed_out=False) if begun and seated else None
+        return Eviction(group=group, pods=admitted, reason=reason, timed_out=False)
+    runs = len(seated) - len(pending) >= needed
+    if pending and not runs and now - placement.reserved_at >= start_timeout:
+        timeout = durations.render(start_timeout)
+        reason = f"{len(pending)} of {len(seated)} pods did not run within {timeout}: {_first_names(pending)}"
+        return Eviction(group=group, pods=admitted, reason=reason, timed_out=True)
+    return Eviction(group=group, pods=admitted, reason=begun, timed_out=False) if begun and seated else None
 
 
-def _differs(holding: Holding, given: books.Allocated, observed: ObservedAllocations) -> bool:
+def _differs(holding: Holding, allocation: books.Allocated, observed: ObservedAllocations) -> bool:
     """Return whether a claim has other devices than the ledger, or shares that consume other amounts."""
-    if sorted(holding.devices) != sorted(given.devices):
+    if sorted(holding.devices) != sorted(allocation.devices):
         return True
     claim = observed.claims.get(holding.claim_uid)
     if claim is None or claim.allocation is None or not any(result.consumed for result in claim.allocation.devices):
         return False
     meters = observed.meters.meters
     measuring = {name for name in meters if any(one.measure is Measure.CAPACITY for one in meters[name].sources)}
-    return any(given.charge.get(name) != amount for name, amount in holding.charge.items() if name in measuring)
+    return any(allocation.charge.get(name) != amount for name, amount in holding.charge.items() if name in measuring)
 
 
-def _is_over(seat: Seat, observed: ObservedAllocations) -> bool:
+def _has_ended(seat: Seat, observed: ObservedAllocations) -> bool:
     pod = observed.snapshot.pods.get(seat.pod_uid)
     return _is_lost(seat, observed) if pod is None else pod.finished
 
@@ -301,25 +303,25 @@ def _is_lost(seat: Seat, observed: ObservedAllocations) -> bool:
     return seat.pod_uid not in observed.snapshot.pods and not observed.is_unreadable("Pod", seat.pod)
 
 
-def _is_leaving(seat: Seat, observed: ObservedAllocations) -> bool:
+def _is_being_deleted(seat: Seat, observed: ObservedAllocations) -> bool:
     """Whether the pod is being deleted: a finalizer may keep it for long, but it will never run."""
     pod = observed.snapshot.pods.get(seat.pod_uid)
     return pod is not None and pod.meta.deleted is not None and not pod.finished
 
 
-def _is_free(uid: Uid, holding: Holding, observed: ObservedAllocations, wanted: Container[Uid]) -> bool:
+def _is_free(uid: Uid, holding: Holding, observed: ObservedAllocations, in_use: Container[Uid]) -> bool:
     owner = names.pod_of_plugin_claim(uid)
     if owner is not None:
         pod = observed.snapshot.pods.get(owner)
         return not observed.is_unreadable("Pod", holding.claim) if pod is None else pod.finished
     claim = observed.claims.get(uid)
-    if claim is None and names.is_extended_claim(uid) and uid in wanted:
+    if claim is None and names.is_extended_claim(uid) and uid in in_use:
         return False
     if claim is None:
         return not observed.is_unreadable("ResourceClaim", holding.claim)
-    return claim.allocation is None and uid not in wanted
+    return claim.allocation is None and uid not in in_use
 
 
-def _some(names: Iterable[str]) -> str:
+def _first_names(names: Iterable[str]) -> str:
     listed = sorted(names)
     return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")

@@ -43,70 +43,72 @@ class ObjectContext:
 
 
 T = TypeVar("T")
-DeletionCheck = Callable[[ObjectView, ObjectContext], Iterable[ObjectFinding]]
+ObjectCheck = Callable[[ObjectView, ObjectContext], Iterable[ObjectFinding]]
 
 
-def judge(object_view: ObjectView, known: ObjectContext) -> Verdict:
+def judge(object_view: ObjectView, context: ObjectContext) -> Verdict:
     """Judge an object. Raises MalformedObjectError with every problem, or RetryError."""
     if object_view.obj is None:
-        return _on_deletion(object_view, known)
-    if _is_going(object_view.obj) or (
+        return _on_deletion(object_view, context)
+    if _is_being_deleted(object_view.obj) or (
         object_view.old is not None and object_view.obj.get("spec") == object_view.old.get("spec")
     ):
         return ALLOWED
-    return _verdict(WRITTEN[object_view.plural](object_view, known))
+    return _verdict(WRITE_CHECKS[object_view.plural](object_view, context))
 
 
-def _on_deletion(object_view: ObjectView, known: ObjectContext) -> Verdict:
-    check = DELETED.get(object_view.plural)
-    if check is None or object_view.old is None or _is_going(object_view.old):
+def _on_deletion(object_view: ObjectView, context: ObjectContext) -> Verdict:
+    check = DELETE_CHECKS.get(object_view.plural)
+    if check is None or object_view.old is None or _is_being_deleted(object_view.old):
         return ALLOWED
     try:
-        return _verdict(check(object_view, known))
+        return _verdict(check(object_view, context))
     except MalformedObjectError:
         # A malformed object was never used, so its deletion affects nothing.
         return ALLOWED
 
 
-def _verdict(concerns: Iterable[ObjectFinding]) -> Verdict:
-    found = list(dict.fromkeys(concerns))
-    warnings = tuple(f"muster: {concern}" for concern in found if concern.denied is None)
-    denying = [concern for concern in found if concern.denied is not None]
-    reasons = [concern.denied for concern in denying if concern.denied is not None]
+def _verdict(findings: Iterable[ObjectFinding]) -> Verdict:
+    unique = list(dict.fromkeys(findings))
+    warnings = tuple(f"muster: {finding}" for finding in unique if finding.denied is None)
+    denying = [finding for finding in unique if finding.denied is not None]
+    reasons = [finding.denied for finding in denying if finding.denied is not None]
     if not reasons:
         return Verdict(warnings=warnings) if warnings else ALLOWED
-    details: dict[str, Detail] = {"fields": [concern.field for concern in denying]}
+    details: dict[str, Detail] = {"fields": [finding.field for finding in denying]}
     return Verdict(denial=Denial(reasons[0], "; ".join(map(str, denying)), details), warnings=warnings)
 
 
-def _is_going(obj: Json) -> bool:
+def _is_being_deleted(obj: Json) -> bool:
     metadata = obj.get("metadata")
     return isinstance(metadata, dict) and metadata.get("deletionTimestamp") is not None
 
 
-def _queue(object_view: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
-    before = _read_if_whole(queues.decode, object_view.old)
-    return objectpolicy_queues.written(queues.decode(object_view.obj or {}), known.snapshot, before)
+def _queue(object_view: ObjectView, context: ObjectContext) -> Iterable[ObjectFinding]:
+    before = _decode_or_none(queues.decode, object_view.old)
+    return objectpolicy_queues.check_write(queues.decode(object_view.obj or {}), context.snapshot, before)
 
 
-def _meter(object_view: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
-    before = _read_if_whole(meters.decode, object_view.old)
-    return objectpolicy_meters.written(meters.decode(object_view.obj or {}), known.snapshot, before)
+def _meter(object_view: ObjectView, context: ObjectContext) -> Iterable[ObjectFinding]:
+    before = _decode_or_none(meters.decode, object_view.old)
+    return objectpolicy_meters.check_write(meters.decode(object_view.obj or {}), context.snapshot, before)
 
 
-def _policy(object_view: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
-    return objectpolicy_claim_policies.written(
-        claim_policies.decode(object_view.obj or {}), known.snapshot, known.policies
+def _policy(object_view: ObjectView, context: ObjectContext) -> Iterable[ObjectFinding]:
+    return objectpolicy_claim_policies.check_write(
+        claim_policies.decode(object_view.obj or {}), context.snapshot, context.policies
     )
 
 
-def _gang(object_view: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
+def _gang(object_view: ObjectView, context: ObjectContext) -> Iterable[ObjectFinding]:
     gang = gangs.decode(object_view.obj or {})
     # A gang stays in its queue, even if the labels of its namespace change later.
-    return objectpolicy_gangs.written(gang, known.snapshot, object_view.namespace) if object_view.old is None else ()
+    return (
+        objectpolicy_gangs.check_write(gang, context.snapshot, object_view.namespace) if object_view.old is None else ()
+    )
 
 
-def _read_if_whole(decode: Callable[[Json], T], old: Json | None) -> T | None:
+def _decode_or_none(decode: Callable[[Json], T], old: Json | None) -> T | None:
     """Read the object as it was; None if it is malformed."""
     try:
         return None if old is None else decode(old)
@@ -114,13 +116,13 @@ def _read_if_whole(decode: Callable[[Json], T], old: Json | None) -> T | None:
         return None
 
 
-def _deleted_queue(object_view: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
-    return objectpolicy_queues.deleted(queues.decode(object_view.old or {}), known.snapshot)
+def _queue_deletion(object_view: ObjectView, context: ObjectContext) -> Iterable[ObjectFinding]:
+    return objectpolicy_queues.check_delete(queues.decode(object_view.old or {}), context.snapshot)
 
 
-def _deleted_meter(object_view: ObjectView, known: ObjectContext) -> Iterable[ObjectFinding]:
-    return objectpolicy_meters.deleted(meters.decode(object_view.old or {}), known.snapshot)
+def _meter_deletion(object_view: ObjectView, context: ObjectContext) -> Iterable[ObjectFinding]:
+    return objectpolicy_meters.check_delete(meters.decode(object_view.old or {}), context.snapshot)
 
 
-WRITTEN: dict[str, DeletionCheck] = {"queues": _queue, "meters": _meter, "claimpolicies": _policy, "gangs": _gang}
-DELETED: dict[str, DeletionCheck] = {"queues": _deleted_queue, "meters": _deleted_meter}
+WRITE_CHECKS: dict[str, ObjectCheck] = {"queues": _queue, "meters": _meter, "claimpolicies": _policy, "gangs": _gang}
+DELETE_CHECKS: dict[str, ObjectCheck] = {"queues": _queue_deletion, "meters": _meter_deletion}

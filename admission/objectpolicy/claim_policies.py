@@ -12,37 +12,37 @@ from admission.api.values.decoding import Json, Reader
 from admission.cel import limits
 from admission.cel.lint import LintRule
 from admission.claimpolicy import match, status
-from admission.claimpolicy.match import Compiled, Policies
+from admission.claimpolicy.match import CompiledPolicy, Policies
 from admission.errors import Problem
 from admission.objectpolicy import findings
 from admission.objectpolicy.findings import ObjectFinding
 
 
-def written(policy: ClaimPolicy, snapshot: Snapshot, known: Policies) -> Iterator[ObjectFinding]:
+def check_write(policy: ClaimPolicy, snapshot: Snapshot, known: Policies) -> Iterator[ObjectFinding]:
     """Yield the findings about a policy as it will be stored. known: all policies as they are now."""
     compiled = match.compile_policy(policy)
-    yield from understood(compiled)
+    yield from cel_findings(compiled)
     for at, template in enumerate(policy.templates):
         yield from findings.refusals(_template_problems(template, f"spec.templates[{at}]"))
     for at, default in enumerate(policy.defaults):
-        yield from _trapped(default.selectors, f"spec.defaults[{at}]", ())
+        yield from _lint_selectors(default.selectors, f"spec.defaults[{at}]", ())
     for at, conversion in enumerate(policy.conversions):
-        of_class = snapshot.classes.get(conversion.device_class)
-        before = of_class.selectors if of_class is not None else None
-        yield from _trapped(conversion.selectors, f"spec.conversions[{at}]", before)
-    yield from strangers(policy, snapshot)
+        device_class = snapshot.classes.get(conversion.device_class)
+        before = device_class.selectors if device_class is not None else None
+        yield from _lint_selectors(conversion.selectors, f"spec.conversions[{at}]", before)
+    yield from unknown_queues(policy, snapshot)
     if not compiled.problems:
-        all_ = Policies({**known.compiled, policy.name: compiled}, snapshot.namespaces)
-        for notes in status.conflicts(all_, snapshot.namespaces).get(policy.name, ()):
+        policies = Policies({**known.compiled, policy.name: compiled}, snapshot.namespaces)
+        for notes in status.conflicts(policies, snapshot.namespaces).get(policy.name, ()):
             yield ObjectFinding(field="spec.order", message=notes)
 
 
-def understood(compiled: Compiled) -> list[ObjectFinding]:
+def cel_findings(compiled: CompiledPolicy) -> list[ObjectFinding]:
     """Return the findings about a policy's CEL."""
     return [*findings.refusals(compiled.problems), *findings.uncertain(compiled.uncertain)]
 
 
-def strangers(policy: ClaimPolicy, snapshot: Snapshot) -> Iterator[ObjectFinding]:
+def unknown_queues(policy: ClaimPolicy, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     """Yield queues that do not exist: a policy only for those applies to no claim."""
     for at, queue in enumerate(policy.queues):
         if queue not in snapshot.queues:
@@ -57,24 +57,24 @@ def _template_problems(template: Template, path: str) -> Iterator[Problem]:
         yield Problem(field, problem.message)
     reader = Reader(template.spec, f"{path}.spec")
     for request in reader.child("devices").children("requests"):
-        for asked in (request.child("exactly"), *request.children("firstAvailable")):
-            yield from _selector_problems(asked)
+        for device_request in (request.child("exactly"), *request.children("firstAvailable")):
+            yield from _selector_problems(device_request)
 
 
-def _selector_problems(asked: Reader) -> Iterator[Problem]:
-    for selector in asked.children("selectors"):
+def _selector_problems(device_request: Reader) -> Iterator[Problem]:
+    for selector in device_request.children("selectors"):
         text = selector.child("cel").raw("expression")
-        refused = limits.check(text, profile=findings.COMPILER) if isinstance(text, str) and text else None
-        if refused is not None:
-            yield Problem(f"{selector.path}.cel.expression", f"is not CEL that Kubernetes takes: {refused}")
+        refusal = limits.check(text, profile=findings.COMPILER) if isinstance(text, str) and text else None
+        if refusal is not None:
+            yield Problem(f"{selector.path}.cel.expression", f"is not CEL that Kubernetes takes: {refusal}")
 
 
-def _trapped(selectors: Sequence[Json], path: str, before: tuple[str, ...] | None) -> Iterator[ObjectFinding]:
+def _lint_selectors(selectors: Sequence[Json], path: str, before: tuple[str, ...] | None) -> Iterator[ObjectFinding]:
     """Yield the lint warnings of selectors. before: the selectors of their class; None if it is not known."""
     for at, selector in enumerate(selectors):
         text = str(selector["cel"]["expression"])
-        for trap in findings.lint_of(text, before or ()):
-            if trap.rule is not LintRule.UNGUARDED_LOOKUP or before:
-                yield findings.trapped(f"{path}.selectors[{at}].cel.expression", text, trap)
+        for lint_warning in findings.lint_of(text, before or ()):
+            if lint_warning.rule is not LintRule.UNGUARDED_LOOKUP or before:
+                yield findings.from_lint(f"{path}.selectors[{at}].cel.expression", text, lint_warning)
         if before is not None:
             before = (*before, text)

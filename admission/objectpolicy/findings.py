@@ -45,10 +45,14 @@ def uncertain(problems: Iterable[Problem]) -> list[ObjectFinding]:
     return [ObjectFinding(field=problem.field, message=problem.message) for problem in problems]
 
 
-def trapped(field: str, text: str, trap: LintWarning) -> ObjectFinding:
+def from_lint(field: str, text: str, lint_warning: LintWarning) -> ObjectFinding:
     """Return a lint warning of an expression, with its place in the text."""
-    place = f"column {trap.column}" if "\n" not in text else f"line {trap.line}, column {trap.column}"
-    return ObjectFinding(field=field, message=f"{place}: {trap.message}", instead=trap.instead)
+    place = (
+        f"column {lint_warning.column}"
+        if "\n" not in text
+        else f"line {lint_warning.line}, column {lint_warning.column}"
+    )
+    return ObjectFinding(field=field, message=f"{place}: {lint_warning.message}", instead=lint_warning.instead)
 
 
 @lru_cache(maxsize=1024)

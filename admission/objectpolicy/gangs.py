@@ -12,15 +12,15 @@ from admission.podpolicy.pod_view import PodView
 from admission.podpolicy.queue_selection import Defaults
 
 
-def written(gang: Gang, snapshot: Snapshot, namespace: str) -> Iterator[ObjectFinding]:
+def check_write(gang: Gang, snapshot: Snapshot, namespace: str) -> Iterator[ObjectFinding]:
     """Yield the findings about a new gang. Raises RetryError for a namespace that has not been seen yet."""
     if len(gang.meta.name) > annotations.LONGEST_GANG:
         message = (
             f"has more than {annotations.LONGEST_GANG} characters, so no pod can name it in the label {names.GANG}"
         )
         yield ObjectFinding(field="metadata.name", message=message, denied=DenyReason.MALFORMED_REQUEST)
-    object_view = PodView(namespace=namespace, labels={names.QUEUE: gang.queue})
-    selection = queue_selection.select_queue(object_view, snapshot, Defaults((), snapshot.namespaces))
+    pod_view = PodView(namespace=namespace, labels={names.QUEUE: gang.queue})
+    selection = queue_selection.select_queue(pod_view, snapshot, Defaults((), snapshot.namespaces))
     if selection.denial is not None:
         unknown = selection.denial.reason is DenyReason.UNKNOWN_QUEUE
         denied = None if unknown else selection.denial.reason

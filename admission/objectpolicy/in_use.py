@@ -17,9 +17,9 @@ def amounts(gangs: Iterable[Gang]) -> Amounts:
     """Return the charges of each queue."""
     found: dict[QueueName, dict[MeterName, int]] = {}
     for gang in gangs:
-        own = found.setdefault(gang.queue, {})
+        charges = found.setdefault(gang.queue, {})
         for meter, amount in gang.charges.items():
-            own[meter] = own.get(meter, 0) + amount
+            charges[meter] = charges.get(meter, 0) + amount
     return found
 
 
@@ -29,16 +29,16 @@ def charged(meter: MeterName, gangs: Iterable[Gang]) -> tuple[int, tuple[str, ..
     return sum(gang.charges[meter] for gang in holders), tuple(sorted(gang.meta.key for gang in holders))
 
 
-def alive(queues: Collection[QueueName], gangs: Iterable[Gang]) -> list[Gang]:
+def unfinished(queues: Collection[QueueName], gangs: Iterable[Gang]) -> list[Gang]:
     """Return the unfinished gangs of the queues, by name."""
     found = [gang for gang in gangs if gang.queue in queues and gang.phase is not Phase.FINISHED]
     return sorted(found, key=lambda gang: gang.meta.key)
 
 
-def let_in(gang: Gang) -> bool:
+def is_admitted(gang: Gang) -> bool:
     """Whether the gang was given its devices and has not returned all of them."""
     return gang.phase in (Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING) or bool(gang.charges)
 
 
-def said(amount: int, meter: MeterName) -> str:
+def format_amount(amount: int, meter: MeterName) -> str:
     return f"{quantities.render(amount)} {meter}"

@@ -10,21 +10,23 @@ from admission.objectpolicy import findings, in_use
 from admission.objectpolicy.findings import ObjectFinding
 
 
-def written(meter: Meter, snapshot: Snapshot, before: Meter | None = None) -> Iterator[ObjectFinding]:
+def check_write(meter: Meter, snapshot: Snapshot, before: Meter | None = None) -> Iterator[ObjectFinding]:
     """Yield the findings about a meter as it will be stored. before: the stored meter, for an update."""
     yield from unusable(meter)
     for at, source in enumerate(meter.sources):
         # The class has selected the devices already, so a look-up without a guard is usual here.
-        for trap in findings.lint_of(source.selector or "true"):
-            if trap.rule is not LintRule.UNGUARDED_LOOKUP:
-                yield findings.trapped(f"spec.sources[{at}].selector", source.selector or "", trap)
+        for lint_warning in findings.lint_of(source.selector or "true"):
+            if lint_warning.rule is not LintRule.UNGUARDED_LOOKUP:
+                yield findings.from_lint(f"spec.sources[{at}].selector", source.selector or "", lint_warning)
     missing = sorted(meter.classes - set(snapshot.classes))
     if missing and snapshot.classes:
         yield ObjectFinding(field="spec.sources", message=f"no DeviceClass is called {findings.listed(missing)} yet")
     if before is not None:
         amount, holders = in_use.charged(meter.name, snapshot.gangs.values())
         if amount:
-            message = f"{in_use.said(amount, meter.name)} stay charged as they are to {findings.listed(holders)}"
+            message = (
+                f"{in_use.format_amount(amount, meter.name)} stay charged as they are to {findings.listed(holders)}"
+            )
             yield ObjectFinding(
                 field="spec", message=f"{message}; only what is let in from now on is counted the new way"
             )
@@ -35,11 +37,14 @@ def unusable(meter: Meter) -> list[ObjectFinding]:
     return findings.refusals(device_meters.compile_meters([meter]).problems.get(meter.name, ()))
 
 
-def deleted(meter: Meter, snapshot: Snapshot) -> Iterator[ObjectFinding]:
+def check_delete(meter: Meter, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     """Yield the effects of a meter's deletion on gangs and queues."""
     amount, holders = in_use.charged(meter.name, snapshot.gangs.values())
     if amount:
-        message = f"{in_use.said(amount, meter.name)} stay charged to {findings.listed(holders)} until their claims go"
+        message = (
+            f"{in_use.format_amount(amount, meter.name)} stay charged to {findings.listed(holders)} until their"
+            " claims go"
+        )
         yield ObjectFinding(field=".", message=message)
     queues = sorted(
         queue.name

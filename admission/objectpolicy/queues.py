@@ -19,37 +19,39 @@ from admission.quota.headroom import QueueUsage
 from admission.quota.tree import Inactive, Tree
 
 
-def written(queue: Queue, snapshot: Snapshot, before: Queue | None = None) -> Iterator[ObjectFinding]:
+def check_write(queue: Queue, snapshot: Snapshot, before: Queue | None = None) -> Iterator[ObjectFinding]:
     """Yield the findings about a queue as it will be stored. before: the stored queue, for an update."""
     others = [other for name, other in snapshot.queues.items() if name != queue.name]
     old = Tree.build(others if before is None else [*others, before])
     new = Tree.build([*others, queue])
-    yield from _place(queue, new, snapshot, moved=before is None or before.parent != queue.parent)
-    yield from _sunken(queue, old, new)
+    yield from _parent(queue, new, snapshot, moved=before is None or before.parent != queue.parent)
+    yield from _too_deep(queue, old, new)
     yield from _meters(queue, snapshot)
     yield from _limits(queue, new)
-    yield from _rivals(queue, snapshot)
-    yield from _same_named(queue, snapshot)
+    yield from _competing_defaults(queue, snapshot)
+    yield from _duplicate_aliases(queue, snapshot)
     if before is not None:
-        yield from _overdrawn(queue, old, new, snapshot)
-        yield from _shut_out(queue, before, snapshot)
+        yield from _overcommitted(queue, old, new, snapshot)
+        yield from _excluded_gangs(queue, before, snapshot)
 
 
-def deleted(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
+def check_delete(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     """Yield the effects of a queue's deletion on gangs and other queues."""
     tree = Tree.build(snapshot.queues.values())
-    below = _below(queue.name, tree)
-    live = in_use.alive({queue.name, *below}, snapshot.gangs.values())
-    holders = [gang.meta.key for gang in live if in_use.let_in(gang)]
-    waiting = [gang.meta.key for gang in live if not in_use.let_in(gang)]
+    descendants = _descendants(queue.name, tree)
+    unfinished_gangs = in_use.unfinished({queue.name, *descendants}, snapshot.gangs.values())
+    holders = [gang.meta.key for gang in unfinished_gangs if in_use.is_admitted(gang)]
+    waiting = [gang.meta.key for gang in unfinished_gangs if not in_use.is_admitted(gang)]
     if holders:
-        stays = f"{findings.counted(len(holders), 'gang')} let in here or below ({findings.listed(holders)})"
-        yield _warning(".", f"the queue takes no new gangs from now on, and goes when {stays} gave the devices back")
+        admitted = f"{findings.counted(len(holders), 'gang')} let in here or below ({findings.listed(holders)})"
+        yield _warning(".", f"the queue takes no new gangs from now on, and goes when {admitted} gave the devices back")
     if waiting:
-        wait = f"{findings.counted(len(waiting), 'gang')} that wait here or below ({findings.listed(waiting)})"
-        yield _warning(".", f"{wait} will not start; delete their pods, and create them in another queue")
-    if below:
-        message = f"{findings.counted(len(below), 'queue')} below ({findings.listed(below)}) become inactive"
+        waiting_text = f"{findings.counted(len(waiting), 'gang')} that wait here or below ({findings.listed(waiting)})"
+        yield _warning(".", f"{waiting_text} will not start; delete their pods, and create them in another queue")
+    if descendants:
+        message = (
+            f"{findings.counted(len(descendants), 'queue')} below ({findings.listed(descendants)}) become inactive"
+        )
         yield _warning(".", f"{message}; give them another parent first")
 
 
@@ -57,7 +59,7 @@ def _warning(field: str, message: str) -> ObjectFinding:
     return ObjectFinding(field=field, message=message)
 
 
-def _below(queue: QueueName, tree: Tree) -> list[QueueName]:
+def _descendants(queue: QueueName, tree: Tree) -> list[QueueName]:
     found = list(tree.children.get(queue, ()))
     # The list grows during the loop: breadth first.
     for name in found:
@@ -65,7 +67,7 @@ def _below(queue: QueueName, tree: Tree) -> list[QueueName]:
     return sorted(found)
 
 
-def _place(queue: Queue, tree: Tree, snapshot: Snapshot, *, moved: bool) -> Iterator[ObjectFinding]:
+def _parent(queue: Queue, tree: Tree, snapshot: Snapshot, *, moved: bool) -> Iterator[ObjectFinding]:
     problem = tree.problems.get(queue.name)
     match problem.reason if problem else None:
         case Inactive.CYCLE | Inactive.TOO_DEEP if problem:
@@ -79,7 +81,7 @@ def _place(queue: Queue, tree: Tree, snapshot: Snapshot, *, moved: bool) -> Iter
             pass
 
 
-def _sunken(queue: Queue, old: Tree, new: Tree) -> Iterator[ObjectFinding]:
+def _too_deep(queue: Queue, old: Tree, new: Tree) -> Iterator[ObjectFinding]:
     """Yield the queues that become too deep because a queue above them moved."""
     deep = [
         name
@@ -119,58 +121,62 @@ def _lends_more_than_it_has(quota: Quota) -> bool:
     return quota.lending_limit is not None and quota.lending_limit > quota.nominal
 
 
-def _rivals(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
+def _competing_defaults(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     """Yield other queues that are the default of the same namespaces."""
     if not queue.default or queue.namespaces is None:
         return
     labels = {
-        name: known.labels for name, known in snapshot.namespaces.items() if queue.namespaces.matches(known.labels)
+        name: namespace.labels
+        for name, namespace in snapshot.namespaces.items()
+        if queue.namespaces.matches(namespace.labels)
     }
     for other in sorted(snapshot.queues.values(), key=lambda other: other.name):
         if other.name == queue.name or not other.default or other.namespaces is None or other.meta.deleted is not None:
             continue
-        shared = sorted(name for name, own in labels.items() if other.namespaces.matches(own))
+        shared = sorted(name for name, namespace_labels in labels.items() if other.namespaces.matches(namespace_labels))
         if shared:
-            places = f"{'namespace' if len(shared) == 1 else 'namespaces'} {findings.listed(shared)}"
-            message = f"queue {other.name} is the default of {places} as well; pods there that name no queue enter none"
+            where = f"{'namespace' if len(shared) == 1 else 'namespaces'} {findings.listed(shared)}"
+            message = f"queue {other.name} is the default of {where} as well; pods there that name no queue enter none"
             yield _warning("spec.default", message)
 
 
-def _same_named(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
+def _duplicate_aliases(queue: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     """Yield other queues with the same alias in the same namespaces."""
     if not queue.aliases or queue.namespaces is None:
         return
     labels = {
-        name: known.labels for name, known in snapshot.namespaces.items() if queue.namespaces.matches(known.labels)
+        name: namespace.labels
+        for name, namespace in snapshot.namespaces.items()
+        if queue.namespaces.matches(namespace.labels)
     }
     for other in sorted(snapshot.queues.values(), key=lambda other: other.name):
         same = sorted(queue.aliases & other.aliases)
         if other.name == queue.name or not same or other.namespaces is None or other.meta.deleted is not None:
             continue
-        shared = sorted(name for name, own in labels.items() if other.namespaces.matches(own))
+        shared = sorted(name for name, namespace_labels in labels.items() if other.namespaces.matches(namespace_labels))
         if shared:
-            places = f"{'namespace' if len(shared) == 1 else 'namespaces'} {findings.listed(shared)}"
+            where = f"{'namespace' if len(shared) == 1 else 'namespaces'} {findings.listed(shared)}"
             message = (
-                f"queue {other.name} is called {findings.listed(same)} in {places} as well; pods there that name it"
+                f"queue {other.name} is called {findings.listed(same)} in {where} as well; pods there that name it"
             )
             yield _warning("spec.aliases", f"{message} are refused")
 
 
-def _overdrawn(queue: Queue, old: Tree, new: Tree, snapshot: Snapshot) -> Iterator[ObjectFinding]:
+def _overcommitted(queue: Queue, old: Tree, new: Tree, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     """Yield queues that use more than they may have after the change, and the queue itself if it will be borrowing."""
     uses = in_use.amounts(snapshot.gangs.values())
     before, after = QueueUsage(old, uses), QueueUsage(new, uses)
-    for meter in sorted({meter for own in uses.values() for meter in own}):
-        over = [
+    for meter in sorted({meter for amounts in uses.values() for meter in amounts}):
+        exceeding = [
             name
             for name in new.order
-            if after.usage(name, meter) > after.potential(name, meter) and not _was_over(before, name, meter)
+            if after.usage(name, meter) > after.potential(name, meter) and not _exceeds_potential(before, name, meter)
         ]
-        if over:
+        if exceeding:
             notes = [
                 f"{name} uses {quantities.render(after.usage(name, meter))}"
                 f" of at most {quantities.render(after.potential(name, meter))}"
-                for name in over
+                for name in exceeding
             ]
             message = f"{meter}: more is in use than can be had from now on: queue {findings.listed(notes)}"
             yield _warning("spec.quotas", f"{message}; nothing is evicted, and nothing more starts until it is less")
@@ -178,27 +184,28 @@ def _overdrawn(queue: Queue, old: Tree, new: Tree, snapshot: Snapshot) -> Iterat
         used, nominal = after.usage(queue.name, meter), after.quota(queue.name, meter)
         if queue.name in new.placed and nominal < before.quota(queue.name, meter) and used > nominal:
             message = (
-                f"{in_use.said(used, meter)} are in use; all above {quantities.render(nominal)} is borrowed from now on"
+                f"{in_use.format_amount(used, meter)} are in use; all above {quantities.render(nominal)} is borrowed"
+                " from now on"
             )
             yield _warning("spec.quotas", message)
 
 
-def _was_over(queue_state: QueueUsage, queue: QueueName, meter: MeterName) -> bool:
+def _exceeds_potential(queue_state: QueueUsage, queue: QueueName, meter: MeterName) -> bool:
     return queue_state.usage(queue, meter) > queue_state.potential(queue, meter)
 
 
-def _shut_out(queue: Queue, before: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
+def _excluded_gangs(queue: Queue, before: Queue, snapshot: Snapshot) -> Iterator[ObjectFinding]:
     """Yield the gangs whose namespaces could enter the queue before, but not any more."""
     if before.namespaces is None or before.namespaces == queue.namespaces:
         return
-    kept = queue.namespaces
-    out = [
+    selector = queue.namespaces
+    excluded = [
         gang.meta
-        for gang in in_use.alive({queue.name}, snapshot.gangs.values())
-        if kept is None or not kept.matches(_labels(gang.meta, snapshot))
+        for gang in in_use.unfinished({queue.name}, snapshot.gangs.values())
+        if selector is None or not selector.matches(_labels(gang.meta, snapshot))
     ]
-    if out:
-        gangs = f"{findings.counted(len(out), 'gang')} ({findings.listed([meta.key for meta in out])})"
+    if excluded:
+        gangs = f"{findings.counted(len(excluded), 'gang')} ({findings.listed([meta.key for meta in excluded])})"
         message = (
             f"{gangs} of namespaces that may not enter any more keep what they have until they end, and start no pods"
         )

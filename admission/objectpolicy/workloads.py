@@ -14,7 +14,7 @@ from admission.workloads.kinds import registry
 from admission.workloads.suspendable import Holdable
 
 
-def written(
+def check_write(
     kind: Holdable, obj: Json, *, namespace: str, snapshot: Snapshot, defaults: Defaults
 ) -> Iterator[ObjectFinding]:
     """Yield the findings about a workload. Raises MalformedObjectError and RetryError."""
@@ -27,15 +27,15 @@ def written(
     may_suspend = workload_view.may_suspend
     if may_suspend and queue.hold_at is HoldAt.WORKLOAD:
         return
-    yield _clock_runs(kind, queue.name, may_suspend=may_suspend)
+    yield _deadline_runs_while_gated(kind, queue.name, may_suspend=may_suspend)
 
 
-def _clock_runs(kind: Holdable, queue: QueueName, *, may_suspend: bool) -> ObjectFinding:
+def _deadline_runs_while_gated(kind: Holdable, queue: QueueName, *, may_suspend: bool) -> ObjectFinding:
     """Return a warning: the workload's deadline counts while its pods are gated (`pkg/controller/job`, v1.37)."""
     field = ".".join(kind.deadline)
-    whole = f"have queue {queue} hold workloads as a whole (holdAt: Workload), or " if may_suspend else ""
+    alternative = f"have queue {queue} hold workloads as a whole (holdAt: Workload), or " if may_suspend else ""
     message = (
         f"counts from when the {kind.kind} starts, and after that its pods wait at their gates in queue {queue}:"
-        f" waiting alone may end it; {whole}write the deadline on the pods, where it counts from when they run"
+        f" waiting alone may end it; {alternative}write the deadline on the pods, where it counts from when they run"
     )
     return ObjectFinding(field=field, message=message)

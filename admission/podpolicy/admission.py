@@ -59,13 +59,13 @@ class Extended:
     claim: ClaimSpec | None = None
 
 
-NOTHING = Extended()
+NO_EXTENDED = Extended()
 
 Limits = Callable[[Queue, Sequence[KnownClaim], Extended], Denial | None]
 """Refuses claims that the queue could not hold even if nothing were in use (`queue_limits.Limits`)."""
 
 
-Passed = dict[tuple[str | int, ...], tuple[ClaimSpec, ...]]
+PassedClaims = dict[tuple[str | int, ...], tuple[ClaimSpec, ...]]
 """Claims that passed their checks, by queue and the ids of their specs. The specs are kept, so that no id is reused."""
 
 MOST_PASSED = 10_000
@@ -99,7 +99,7 @@ class Inputs:
     claims: tuple[KnownClaim, ...] = ()
     missing: tuple[str, ...] = ()
     limits: Limits = field(default=no_limits)
-    passed: Passed = field(default_factory=dict)
+    passed: PassedClaims = field(default_factory=dict)
     username: str = ""
 
 
@@ -139,14 +139,14 @@ def job_additions(job: JobView, username: str) -> Patch:
     only if it is an alias of a queue.
     """
     alias = foreign_queues.of_job(job.labels)
-    said = {names.USER: username} | ({names.QUEUE_ALIAS: alias} if alias else {})
-    return _annotated(job, said)
+    values = {names.USER: username} | ({names.QUEUE_ALIAS: alias} if alias else {})
+    return _annotate_template(job, values)
 
 
-def _annotated(job: JobView, said: dict[str, str]) -> Patch:
+def _annotate_template(job: JobView, values: dict[str, str]) -> Patch:
     if not job.has_meta:
-        return (json_patch.add("/spec/template/metadata", {"annotations": said}),)
-    return tuple(json_patch.set_pairs("/spec/template/metadata/annotations", job.annotations, said))
+        return (json_patch.add("/spec/template/metadata", {"annotations": values}),)
+    return tuple(json_patch.set_pairs("/spec/template/metadata/annotations", job.annotations, values))
 
 
 def job_restorations(old: JobView, new: JobView) -> Patch:
@@ -156,7 +156,7 @@ def job_restorations(old: JobView, new: JobView) -> Patch:
         return ()
     if before is None:
         return (json_patch.remove(json_patch.pointer("spec", "template", "metadata", "annotations", names.USER)),)
-    return _annotated(new, {names.USER: before})
+    return _annotate_template(new, {names.USER: before})
 
 
 def judge_creation(
@@ -166,7 +166,7 @@ def judge_creation(
     rules: Rules,
     defaults: Defaults,
     limits: Limits = no_limits,
-    passed: Passed | None = None,
+    passed: PassedClaims | None = None,
     username: str = "",
 ) -> Verdict:
     """Judge a new pod as it will be stored. username: its creator; empty if unknown. Raises RetryError.
@@ -179,7 +179,7 @@ def judge_creation(
     if selection.denial is not None:
         return Verdict(denial=selection.denial)
     if selection.queue is None:
-        return _outside(new_pod, selection.warning)
+        return _without_queue(new_pod, selection.warning)
     claims, missing = _look_up(new_pod, snapshot)
     inputs = Inputs(
         new_pod=new_pod,
@@ -205,7 +205,7 @@ def _gate(new_pod: PodView) -> Iterator[json_patch.Operation]:
         yield json_patch.add("/spec/schedulingGates/-", {"name": names.GATE})
 
 
-def _outside(new_pod: PodView, warning: str) -> Verdict:
+def _without_queue(new_pod: PodView, warning: str) -> Verdict:
     warnings = [warning] if warning else []
     if new_pod.gated:
         warnings.append(
@@ -245,7 +245,7 @@ def _gate_is_there(inputs: Inputs) -> Denial | None:
     return None
 
 
-def _job_makes_it(inputs: Inputs) -> Denial | None:
+def _job_creates_it(inputs: Inputs) -> Denial | None:
     """Refuse a pod that would count as a Job's pod, since its gang is identified by the Job's UID."""
     new_pod, username = inputs.new_pod, inputs.username
     if not new_pod.is_of_job or not username or username in JOB_CONTROLLERS:
@@ -260,26 +260,26 @@ def _job_makes_it(inputs: Inputs) -> Denial | None:
 
 
 def _maker_is_named(inputs: Inputs) -> Denial | None:
-    said = inputs.new_pod.annotations.get(names.USER)
-    if not inputs.username or said == maker(inputs.new_pod, inputs.username):
+    value = inputs.new_pod.annotations.get(names.USER)
+    if not inputs.username or value == maker(inputs.new_pod, inputs.username):
         return None
     return Denial(
         DenyReason.GATE_TAMPERING,
-        f"annotation {names.USER} is {said!r}, and the pod is made by {inputs.username}; {TRY_AGAIN}",
+        f"annotation {names.USER} is {value!r}, and the pod is made by {inputs.username}; {TRY_AGAIN}",
         {"user": inputs.username},
     )
 
 
-def _what_it_says_is_sound(inputs: Inputs) -> Denial | None:
+def _annotations_are_valid(inputs: Inputs) -> Denial | None:
     return annotations.judge(inputs.new_pod)
 
 
-def _gang_is_nobodys(inputs: Inputs) -> Denial | None:
+def _gang_name_is_free(inputs: Inputs) -> Denial | None:
     """Refuse the name of a gang that belongs to a workload: both gangs would have the same Gang object."""
     for where, text in inputs.new_pod.settings(names.GANG).items():
-        known = inputs.snapshot.gangs.get(f"{inputs.new_pod.namespace}/{text}")
-        if known is not None and known.workload is not None and not known.written_by_user:
-            owner = f"{known.workload.kind} {known.workload.name}"
+        gang = inputs.snapshot.gangs.get(f"{inputs.new_pod.namespace}/{text}")
+        if gang is not None and gang.workload is not None and not gang.written_by_user:
+            owner = f"{gang.workload.kind} {gang.workload.name}"
             return Denial(
                 DenyReason.POLICY_VIOLATION,
                 f"{where} {names.GANG} is {text}, the gang of {owner}, which no other pod can join; write another name",
@@ -288,7 +288,7 @@ def _gang_is_nobodys(inputs: Inputs) -> Denial | None:
     return None
 
 
-def _claims_will_do(inputs: Inputs) -> Denial | None:
+def _claims_are_admissible(inputs: Inputs) -> Denial | None:
     """Check the claims; cached, since the pods of a Job share their templates."""
     if inputs.new_pod.containers:
         return _first_denial(inputs)
@@ -318,7 +318,9 @@ def too_large(claim: KnownClaim) -> Denial | None:
     As in the allocator, a `firstAvailable` request counts as its smallest alternative, and `All`, whose count is not
     known before, as nothing (`dynamic-resource-allocation/structured`, AllocationResultsMaxSize, v0.37.1).
     """
-    count = sum(min((a.count for a in r.alternatives), default=0) for r in claim.spec.requests)
+    count = sum(
+        min((alternative.count for alternative in request.alternatives), default=0) for request in claim.spec.requests
+    )
     if count <= MAX_RESULTS:
         return None
     return Denial(
@@ -330,8 +332,8 @@ def too_large(claim: KnownClaim) -> Denial | None:
 
 
 def _classes_are_metered(inputs: Inputs) -> Denial | None:
-    found = (unmetered(claim, inputs.queue, inputs.snapshot) for claim in inputs.claims)
-    return next((denial for denial in found if denial is not None), None)
+    denials = (unmetered(claim, inputs.queue, inputs.snapshot) for claim in inputs.claims)
+    return next((denial for denial in denials if denial is not None), None)
 
 
 def unmetered(claim: KnownClaim, queue: Queue, snapshot: Snapshot) -> Denial | None:
@@ -346,30 +348,30 @@ def unmetered(claim: KnownClaim, queue: Queue, snapshot: Snapshot) -> Denial | N
     return None
 
 
-def _fits_one_day(inputs: Inputs) -> Denial | None:
+def _fits_queue_limits(inputs: Inputs) -> Denial | None:
     new_pod, classes = inputs.new_pod, inputs.snapshot.classes
     if not new_pod.containers:
-        return inputs.limits(inputs.queue, inputs.claims, NOTHING)
-    asked = Extended(
+        return inputs.limits(inputs.queue, inputs.claims, NO_EXTENDED)
+    extended = Extended(
         resources=holdings.by_plugins(new_pod.requests),
         offered=extended_resources.resources_of(new_pod.containers, classes),
         claim=extended_resources.spec_of(new_pod.containers, classes),
     )
-    return inputs.limits(inputs.queue, inputs.claims, asked)
+    return inputs.limits(inputs.queue, inputs.claims, extended)
 
 
 Check = Callable[[Inputs], Denial | None]
 
-CLAIM_CHECKS: tuple[Check, ...] = (_claims_are_small_enough, _classes_are_metered, _fits_one_day)
+CLAIM_CHECKS: tuple[Check, ...] = (_claims_are_small_enough, _classes_are_metered, _fits_queue_limits)
 
 CHECKS: tuple[Check, ...] = (
     _scheduler_is_not_bypassed,
     _gate_is_there,
-    _job_makes_it,
+    _job_creates_it,
     _maker_is_named,
-    _what_it_says_is_sound,
-    _gang_is_nobodys,
-    _claims_will_do,
+    _annotations_are_valid,
+    _gang_name_is_free,
+    _claims_are_admissible,
 )
 """Checks of a new pod that enters a queue, in order; the first denial is the answer."""
 

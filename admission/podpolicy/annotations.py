@@ -24,17 +24,17 @@ def judge(new_pod: PodView) -> Denial | None:
 
 def _gang_is_a_name(new_pod: PodView) -> Denial | None:
     """Refuse a gang name for which no Gang object can be created."""
-    said = new_pod.settings(names.GANG)
-    for where, text in said.items():
+    values = new_pod.settings(names.GANG)
+    for where, text in values.items():
         if len(text) > LONGEST_GANG or not OBJECT_NAME.fullmatch(text):
             return _malformed(
                 names.GANG,
-                f"{where} {names.GANG} is {labels.shown(text)!r}, which no Gang can be called; write at most"
+                f"{where} {names.GANG} is {labels.shortened(text)!r}, which no Gang can be called; write at most"
                 f" {LONGEST_GANG} lower-case letters, digits, '-' and '.', with a letter or digit at both ends of every"
                 " part",
             )
-    if len(set(said.values())) > 1:
-        label, annotation = said.values()
+    if len(set(values.values())) > 1:
+        label, annotation = values.values()
         return _malformed(names.GANG, f"{names.GANG} is {label} as a label and {annotation} as an annotation; keep one")
     return None
 
@@ -56,37 +56,37 @@ def _sizes_are_numbers(new_pod: PodView) -> Denial | None:
     return None
 
 
-def _groups_of_others_have_sizes(new_pod: PodView) -> Denial | None:
+def _foreign_group_sizes_are_numbers(new_pod: PodView) -> Denial | None:
     """Refuse a size in another system's annotation that is not a whole number, which that system would refuse too."""
     for key in pod_labels.NUMBERS:
         text = new_pod.annotations.get(key)
         if text and not labels.number(text):
-            return _malformed(key, f"annotation {key} is {labels.shown(text)!r}; write a whole number from 1")
+            return _malformed(key, f"annotation {key} is {labels.shortened(text)!r}; write a whole number from 1")
     return None
 
 
 def _topology_is_a_label(new_pod: PodView) -> Denial | None:
     for key in topology.KEYS:
-        said = set[str]()
+        values = set[str]()
         for where, text in new_pod.settings(key).items():
-            wrong = formats.key(text)
-            if wrong is not None:
-                return _malformed(key, f"{where} {key}: {wrong}; write the key of a label of nodes")
-            said.add(text)
-        if len(said) > 1:
+            problem = formats.key(text)
+            if problem is not None:
+                return _malformed(key, f"{where} {key}: {problem}; write the key of a label of nodes")
+            values.add(text)
+        if len(values) > 1:
             label, annotation = new_pod.settings(key).values()
             return _malformed(key, f"{key} is {label} as a label and {annotation} as an annotation; keep one")
     return None
 
 
 def _subgroup_is_a_name(new_pod: PodView) -> Denial | None:
-    said = new_pod.settings(names.SUBGROUP)
-    for where, text in said.items():
-        wrong = formats.value(text)
-        if wrong is not None:
-            return _malformed(names.SUBGROUP, f"{where} {names.SUBGROUP}: {wrong}")
-    if len(set(said.values())) > 1:
-        label, annotation = said.values()
+    values = new_pod.settings(names.SUBGROUP)
+    for where, text in values.items():
+        problem = formats.value(text)
+        if problem is not None:
+            return _malformed(names.SUBGROUP, f"{where} {names.SUBGROUP}: {problem}")
+    if len(set(values.values())) > 1:
+        label, annotation = values.values()
         return _malformed(
             names.SUBGROUP, f"{names.SUBGROUP} is {label} as a label and {annotation} as an annotation; keep one"
         )
@@ -118,7 +118,7 @@ def _malformed(key: str, message: str) -> Denial:
 _CHECKS: tuple[Callable[[PodView], Denial | None], ...] = (
     _gang_is_a_name,
     _sizes_are_numbers,
-    _groups_of_others_have_sizes,
+    _foreign_group_sizes_are_numbers,
     _topology_is_a_label,
     _subgroup_is_a_name,
     _runtime_is_a_duration,

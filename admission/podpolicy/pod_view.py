@@ -188,7 +188,7 @@ def read(head: PodHead, namespace: str) -> PodView:
     """Read a pod whose fields have the right types. Raises MalformedObjectError for a wrong value."""
     labels, spec = head["metadata"].get("labels"), head["spec"]
     gates = spec.get("schedulingGates")
-    requests, containers = pods.decode_asks(Reader(spec)) if _asks_for_devices(spec) else ({}, ())
+    requests, containers = pods.decode_asks(Reader(spec)) if _requests_devices(spec) else ({}, ())
     return PodView(
         namespace=namespace,
         labels=labels,
@@ -209,15 +209,15 @@ def decode_job(obj: Json | None) -> JobView:
         job = msgspec.convert(obj, JobHead)
     except msgspec.ValidationError as error:
         raise MalformedObjectError("Job", meta.name_in(obj), (_problem(error),)) from error
-    known = (job["spec"].get("template") or {}).get("metadata")
+    template_meta = (job["spec"].get("template") or {}).get("metadata")
     return JobView(
-        has_meta=known is not None,
-        annotations=known.get("annotations") if known else None,
+        has_meta=template_meta is not None,
+        annotations=template_meta.get("annotations") if template_meta else None,
         labels=job["metadata"].get("labels") or {},
     )
 
 
-def _asks_for_devices(spec: SpecHead) -> bool:
+def _requests_devices(spec: SpecHead) -> bool:
     """Return whether a container requests a resource with a domain in its name; in most pods none does."""
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         resources = container.get("resources") or {}

@@ -17,7 +17,7 @@ from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import Denial, DenyReason
 from admission.dra.metering import device_meters, holdings
 from admission.dra.metering.device_meters import Meters
-from admission.podpolicy.admission import NOTHING, Extended, KnownClaim
+from admission.podpolicy.admission import NO_EXTENDED, Extended, KnownClaim
 from admission.quota.headroom import QueueUsage
 from admission.quota.tree import Tree
 
@@ -43,7 +43,7 @@ class Limits:
         return cls(meters=device_meters.compile_meters(meters), queue_state=QueueUsage(Tree.build(queues), {}))
 
     def __call__(
-        self, queue: Queue, claims: Sequence[KnownClaim], extended: Extended = NOTHING, *, noun: str = "the pod"
+        self, queue: Queue, claims: Sequence[KnownClaim], extended: Extended = NO_EXTENDED, *, noun: str = "the pod"
     ) -> Denial | None:
         """Refuse claims that together exceed what the queue could ever hold. An inactive queue holds its gangs instead.
 
@@ -66,13 +66,13 @@ class Limits:
 
     def _bound(self, spec: ClaimSpec) -> Charge:
         """Return the least charge of a claim. Cached, since the pods of a gang share their templates."""
-        known = self._bounds.get(id(spec))
-        if known is None:
+        cached = self._bounds.get(id(spec))
+        if cached is None:
             if len(self._bounds) >= MOST_BOUNDS:
                 self._bounds.clear()
             # The spec is kept with its bound, so that no other spec gets its id.
-            known = self._bounds[id(spec)] = spec, device_meters.lower_bound(self.meters, spec)
-        return known[1]
+            cached = self._bounds[id(spec)] = spec, device_meters.lower_bound(self.meters, spec)
+        return cached[1]
 
     def _potential(self, queue: QueueName, meter: MeterName) -> int:
         key = queue, meter

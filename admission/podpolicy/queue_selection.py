@@ -17,7 +17,7 @@ from admission.api.values.selectors import LabelSelector, Requirement
 from admission.errors import RetryError
 from admission.podpolicy.pod_view import PodView
 from admission.workloads.kinds import foreign_queues, labels
-from admission.workloads.kinds.foreign_queues import Said
+from admission.workloads.kinds.foreign_queues import NamedQueue
 
 MOST_NAMED = 10
 """The most aliases in a message."""
@@ -44,36 +44,40 @@ class Defaults:
     """
 
     def __init__(self, queues: Iterable[Queue], namespaces: Mapping[str, Namespace]) -> None:
-        self._candidates = [(q, q.namespaces) for q in queues if q.default and q.namespaces is not None]
-        self._aliased = [(q, q.namespaces) for q in queues if q.aliases and q.namespaces is not None]
+        self._candidates = [
+            (queue, queue.namespaces) for queue in queues if queue.default and queue.namespaces is not None
+        ]
+        self._aliased = [
+            (queue, queue.namespaces) for queue in queues if queue.aliases and queue.namespaces is not None
+        ]
         self._namespaces = namespaces
-        self._found: dict[str, tuple[Queue, ...]] = {}
-        self._called: dict[str, dict[str, tuple[Queue, ...]]] = {}
+        self._defaults_by_namespace: dict[str, tuple[Queue, ...]] = {}
+        self._aliases_by_namespace: dict[str, dict[str, tuple[Queue, ...]]] = {}
 
     def open_to(self, namespace: str) -> tuple[Queue, ...]:
         """Return the default queues that are open to a namespace; more than one is a configuration error."""
-        found = self._found.get(namespace)
+        found = self._defaults_by_namespace.get(namespace)
         if found is None:
             if not self._candidates:
                 return ()
             labels = _labels(namespace, self._namespaces)
-            every = tuple(queue for queue, selector in self._candidates if selector.matches(labels))
-            found = tuple(queue for queue in every if queue.meta.deleted is None) or every
-            self._found[namespace] = found
+            matching = tuple(queue for queue, selector in self._candidates if selector.matches(labels))
+            found = tuple(queue for queue in matching if queue.meta.deleted is None) or matching
+            self._defaults_by_namespace[namespace] = found
         return found
 
-    def called(self, namespace: str) -> Mapping[str, tuple[Queue, ...]]:
+    def by_alias(self, namespace: str) -> Mapping[str, tuple[Queue, ...]]:
         """Return the queues open to a namespace, by alias; more than one for an alias is a configuration error."""
         if not self._aliased:
             return {}
-        found = self._called.get(namespace)
+        found = self._aliases_by_namespace.get(namespace)
         if found is None:
             labels = _labels(namespace, self._namespaces)
             found = {}
             for queue, selector in self._aliased:
                 if selector.matches(labels) and queue.meta.deleted is None:
                     found |= {alias: (*found.get(alias, ()), queue) for alias in queue.aliases}
-            self._called[namespace] = found
+            self._aliases_by_namespace[namespace] = found
         return found
 
 
@@ -81,31 +85,35 @@ def select_queue(new_pod: PodView, snapshot: Snapshot, defaults: Defaults) -> Qu
     """Return the pod's queue. Raises RetryError if that depends on a namespace which has not been seen yet."""
     if new_pod.queue:
         return _named(QueueName(new_pod.queue), new_pod.namespace, snapshot)
-    called = defaults.called(new_pod.namespace)
-    said = foreign_queues.said(new_pod.labels or {}, new_pod.annotations) if called else None
-    return _default(new_pod.namespace, defaults) if said is None else _aliased(said, called, new_pod.namespace)
+    by_alias = defaults.by_alias(new_pod.namespace)
+    named_queue = foreign_queues.named_queue(new_pod.labels or {}, new_pod.annotations) if by_alias else None
+    return (
+        _default(new_pod.namespace, defaults)
+        if named_queue is None
+        else _aliased(named_queue, by_alias, new_pod.namespace)
+    )
 
 
-def _aliased(said: Said, called: Mapping[str, tuple[Queue, ...]], namespace: str) -> QueueSelection:
+def _aliased(named_queue: NamedQueue, by_alias: Mapping[str, tuple[Queue, ...]], namespace: str) -> QueueSelection:
     """Return the queue with this alias. An unknown name is refused, so that no pod enters a queue by a typing error."""
-    found = called.get(said.name, ())
+    found = by_alias.get(named_queue.name, ())
     if len(found) == 1:
         return QueueSelection(queue=found[0])
-    shown = labels.shown(said.name)
+    name = labels.shortened(named_queue.name)
     if found:
         names_: list[str] = sorted(queue.name for queue in found)
         message = (
-            f"{said.where} names queue {shown}, and so {' and '.join(names_)} are called in namespace {namespace}; take"
-            f" it out of spec.aliases of all but one, or name the queue in label {names.QUEUE}"
+            f"{named_queue.where} names queue {name}, and so {' and '.join(names_)} are called in namespace"
+            f" {namespace}; take it out of spec.aliases of all but one, or name the queue in label {names.QUEUE}"
         )
-        return QueueSelection(denial=Denial(DenyReason.UNKNOWN_QUEUE, message, {"queue": shown, "queues": names_}))
-    near = difflib.get_close_matches(said.name, called, n=3)
-    known = f"nearest: {', '.join(near)}" if near else f"known are {', '.join(sorted(called)[:MOST_NAMED])}"
+        return QueueSelection(denial=Denial(DenyReason.UNKNOWN_QUEUE, message, {"queue": name, "queues": names_}))
+    nearest = difflib.get_close_matches(named_queue.name, by_alias, n=3)
+    hint = f"nearest: {', '.join(nearest)}" if nearest else f"known are {', '.join(sorted(by_alias)[:MOST_NAMED])}"
     message = (
-        f"{said.where} names queue {shown}, and no queue that is open to namespace {namespace} is called so in its"
-        f" spec.aliases ({known}); add it there, or name the queue in label {names.QUEUE}"
+        f"{named_queue.where} names queue {name}, and no queue that is open to namespace {namespace} is called so in"
+        f" its spec.aliases ({hint}); add it there, or name the queue in label {names.QUEUE}"
     )
-    return QueueSelection(denial=Denial(DenyReason.UNKNOWN_QUEUE, message, {"queue": shown, "nearest": near}))
+    return QueueSelection(denial=Denial(DenyReason.UNKNOWN_QUEUE, message, {"queue": name, "nearest": nearest}))
 
 
 def _named(name: QueueName, namespace: str, snapshot: Snapshot) -> QueueSelection:
@@ -114,18 +122,18 @@ def _named(name: QueueName, namespace: str, snapshot: Snapshot) -> QueueSelectio
         return QueueSelection(denial=_unknown(name, namespace, snapshot))
     if queue.namespaces is not None:
         _labels(namespace, snapshot.namespaces)
-    denial = shut(queue, namespace, snapshot)
+    denial = refuse_namespace(queue, namespace, snapshot)
     return QueueSelection(queue=queue) if denial is None else QueueSelection(denial=denial)
 
 
-def shut(queue: Queue, namespace: str, snapshot: Snapshot) -> Denial | None:
+def refuse_namespace(queue: Queue, namespace: str, snapshot: Snapshot) -> Denial | None:
     """Refuse a namespace that the queue is not open to; a namespace that has not been seen yet is not refused."""
     if queue.namespaces is None:
-        return _is_parent(queue.name, namespace, snapshot)
+        return _parent_denial(queue.name, namespace, snapshot)
     known = snapshot.namespaces.get(namespace)
     if known is None or queue.namespaces.matches(known.labels):
         return None
-    return _not_open(queue.name, queue.namespaces, namespace, known.labels)
+    return _not_open_denial(queue.name, queue.namespaces, namespace, known.labels)
 
 
 def _default(namespace: str, defaults: Defaults) -> QueueSelection:
@@ -150,50 +158,50 @@ def _labels(namespace: str, namespaces: Mapping[str, Namespace]) -> Mapping[str,
 
 
 def _unknown(name: QueueName, namespace: str, snapshot: Snapshot) -> Denial:
-    broken = snapshot.malformed.get(("Queue", name))
-    if broken is not None:
+    malformed = snapshot.malformed.get(("Queue", name))
+    if malformed is not None:
         return Denial(
             DenyReason.UNKNOWN_QUEUE,
-            f"queue {name} exists but cannot be read: {broken}",
-            {"queue": name, "flaws": list(map(str, broken.problems))},
+            f"queue {name} exists but cannot be read: {malformed}",
+            {"queue": name, "flaws": list(map(str, malformed.problems))},
         )
-    near = difflib.get_close_matches(name, _open_to(namespace, snapshot), n=3)
+    nearest = difflib.get_close_matches(name, _open_to(namespace, snapshot), n=3)
     return Denial(
         DenyReason.UNKNOWN_QUEUE,
-        f"there is no queue {name}; {_suggestion(near, namespace, snapshot)}",
-        {"queue": name, "nearest": near},
+        f"there is no queue {name}; {_suggestion(nearest, namespace, snapshot)}",
+        {"queue": name, "nearest": nearest},
     )
 
 
-def _suggestion(near: list[str], namespace: str, snapshot: Snapshot) -> str:
-    if near:
-        return f"nearest by name: {', '.join(near)}; {HOW_TO_LIST}"
+def _suggestion(nearest: list[str], namespace: str, snapshot: Snapshot) -> str:
+    if nearest:
+        return f"nearest by name: {', '.join(nearest)}; {HOW_TO_LIST}"
     if not _open_to(namespace, snapshot):
         return f"no queue at all is open to namespace {namespace}; {HOW_TO_LIST}"
     return HOW_TO_LIST
 
 
-def _is_parent(name: QueueName, namespace: str, snapshot: Snapshot) -> Denial:
-    below = sorted(
+def _parent_denial(name: QueueName, namespace: str, snapshot: Snapshot) -> Denial:
+    children = sorted(
         other
         for other in _open_to(namespace, snapshot)
         if (parent := snapshot.queues[QueueName(other)].parent) is not None and parent == name
     )
-    fix = f"name one below it: {', '.join(below)}" if below else HOW_TO_LIST
+    fix = f"name one below it: {', '.join(children)}" if children else HOW_TO_LIST
     return Denial(
         DenyReason.QUEUE_NOT_OPEN,
         f"queue {name} has no namespaceSelector: it is a parent and nobody enters it; {fix}",
-        {"queue": name, "children": below},
+        {"queue": name, "children": children},
     )
 
 
-def _not_open(name: QueueName, selector: LabelSelector, namespace: str, labels: Mapping[str, str]) -> Denial:
-    wanted = describe(selector)
-    has = ", ".join(f"{key}={value}" for key, value in sorted(labels.items())) or "no labels"
+def _not_open_denial(name: QueueName, selector: LabelSelector, namespace: str, labels: Mapping[str, str]) -> Denial:
+    selector_text = describe(selector)
+    labels_text = ", ".join(f"{key}={value}" for key, value in sorted(labels.items())) or "no labels"
     return Denial(
         DenyReason.QUEUE_NOT_OPEN,
-        f"queue {name} is open to namespaces with {wanted}; namespace {namespace} has {has}",
-        {"queue": name, "namespace": namespace, "selector": wanted, "labels": has},
+        f"queue {name} is open to namespaces with {selector_text}; namespace {namespace} has {labels_text}",
+        {"queue": name, "namespace": namespace, "selector": selector_text, "labels": labels_text},
     )
 
 

@@ -13,7 +13,7 @@ from admission.podpolicy.pod_view import PodView
 from admission.workloads import topology
 from admission.workloads.kinds import catalog
 
-FIXED = (
+IMMUTABLE_KEYS = (
     names.QUEUE,
     names.GANG,
     names.GANG_SIZE,
@@ -25,7 +25,7 @@ FIXED = (
 )
 """Labels and annotations that keep the value from the pod's creation."""
 
-KEEPERS = JOB_CONTROLLERS | {"system:serviceaccount:kube-system:generic-garbage-collector"}
+JOB_CHANGERS = JOB_CONTROLLERS | {"system:serviceaccount:kube-system:generic-garbage-collector"}
 """Users that change which Job owns a pod: the Job controller adopts and releases pods, the garbage collector orphans
 them."""
 
@@ -43,28 +43,28 @@ def judge(old: PodView, new: PodView, *, username: str, rules: Rules) -> Denial 
         )
     if not old.queue and not new.queue:
         return None
-    denial = _of_keys(old, new)
+    denial = _key_denial(old, new)
     if denial is not None:
         return denial
-    before_user, after_user = (pod.annotations.get(names.USER) for pod in (old, new))
-    if before_user != after_user:
-        return _renamed(before_user, after_user)
-    return None if old.job == new.job or username in KEEPERS else _moved(old, new, username)
+    old_user, new_user = (pod.annotations.get(names.USER) for pod in (old, new))
+    if old_user != new_user:
+        return _creator_changed(old_user, new_user)
+    return None if old.job == new.job or username in JOB_CHANGERS else _job_changed(old, new, username)
 
 
-def _of_keys(old: PodView, new: PodView) -> Denial | None:
+def _key_denial(old: PodView, new: PodView) -> Denial | None:
     """Refuse a changed value of a fixed key.
 
     Under other systems' keys, their controllers may add a value where there was none.
     """
-    for key in dict.fromkeys((*FIXED, *catalog.FIXED, *catalog.SUBGROUP_KEYS)):
+    for key in dict.fromkeys((*IMMUTABLE_KEYS, *catalog.IMMUTABLE_KEYS, *catalog.SUBGROUP_KEYS)):
         before, after = old.settings(key), new.settings(key)
-        if before != after and (before or key in FIXED):
-            return _changed(key, _said(before), _said(after))
+        if before != after and (before or key in IMMUTABLE_KEYS):
+            return _key_changed(key, _format(before), _format(after))
     return None
 
 
-def _changed(key: str, before: str, after: str) -> Denial:
+def _key_changed(key: str, before: str, after: str) -> Denial:
     return Denial(
         DenyReason.GATE_TAMPERING,
         f"{key} of a pod in a queue is changed from {before} to {after}; queue, gang and claims are fixed when the pod"
@@ -73,7 +73,7 @@ def _changed(key: str, before: str, after: str) -> Denial:
     )
 
 
-def _renamed(before: str | None, after: str | None) -> Denial:
+def _creator_changed(before: str | None, after: str | None) -> Denial:
     return Denial(
         DenyReason.GATE_TAMPERING,
         f"annotation {names.USER} of a pod in a queue is changed from {before!r} to {after!r}; it says who made the"
@@ -82,7 +82,7 @@ def _renamed(before: str | None, after: str | None) -> Denial:
     )
 
 
-def _moved(old: PodView, new: PodView, username: str) -> Denial:
+def _job_changed(old: PodView, new: PodView, username: str) -> Denial:
     before, after = (_job(pod) for pod in (old, new))
     return Denial(
         DenyReason.GATE_TAMPERING,
@@ -96,5 +96,5 @@ def _job(pod: PodView) -> str:
     return f"{pod.controller.name} (UID {pod.job})" if pod.controller is not None and pod.job is not None else "none"
 
 
-def _said(settings: Mapping[str, str]) -> str:
+def _format(settings: Mapping[str, str]) -> str:
     return " and ".join(f"{where} {text!r}" for where, text in settings.items()) or "nothing"

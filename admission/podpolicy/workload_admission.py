@@ -56,13 +56,13 @@ class WorkloadView:
 def decode(kind: Holdable, obj: Json | None, namespace: str) -> WorkloadView:
     """Read a workload. Raises MalformedObjectError."""
     reader = Reader(obj)
-    known = meta.decode(reader)
+    workload_meta = meta.decode(reader)
     suspended, may_suspend = registry.is_suspended(reader, kind.suspend), kind.may_suspend(reader)
-    reader.finish(kind.kind, known.key)
+    reader.finish(kind.kind, workload_meta.key)
     return WorkloadView(
         kind=kind,
         obj=obj or {},
-        meta=known,
+        meta=workload_meta,
         namespace=namespace,
         suspended=suspended,
         templates=kind.templates(obj or {}),
@@ -86,19 +86,19 @@ def additions(
         return ()
     queue = queue_of(workload_view, snapshot, defaults)
     if before is not None:
-        resumes = before.suspended and not workload_view.suspended and not before.is_waiting
-        held_again = resumes and _is_held(workload_view, queue, snapshot)
-        return (*_suspended(workload_view), *_said(workload_view, _HELD)) if held_again else ()
+        is_resumed = before.suspended and not workload_view.suspended and not before.is_waiting
+        held_again = is_resumed and _is_held(workload_view, queue, snapshot)
+        return (*_suspend(workload_view), *_annotate(workload_view, _HELD)) if held_again else ()
     if queue is None or not _is_held(workload_view, queue, snapshot):
-        return tuple(_unmarked(workload_view))
+        return tuple(_remove_mark(workload_view))
     # The template of a batch Job has its maker already.
     maker = {names.USER: username} if username and workload_view.kind is not suspendable.JOB else {}
-    labels = tuple(_labelled(workload_view, queue))
+    labels = tuple(_add_labels(workload_view, queue))
     if workload_view.is_waiting:
-        return (*labels, *_said(workload_view, maker))  # marked already, by an earlier call of the webhook
+        return (*labels, *_annotate(workload_view, maker))  # marked already, by an earlier call of the webhook
     if workload_view.suspended:
-        return (*labels, *_said(workload_view, maker), *_unmarked(workload_view))
-    return (*labels, *_suspended(workload_view), *_said(workload_view, {**maker, **_HELD}))
+        return (*labels, *_annotate(workload_view, maker), *_remove_mark(workload_view))
+    return (*labels, *_suspend(workload_view), *_annotate(workload_view, {**maker, **_HELD}))
 
 
 def judge(
@@ -117,12 +117,12 @@ def judge(
         missed = not workload_view.suspended and _is_held(
             workload_view, queue_of(workload_view, snapshot, defaults), snapshot
         )
-        return _missed(workload_view) if missed else None
+        return _not_suspended(workload_view) if missed else None
     if before.is_waiting and not workload_view.suspended and _is_seen(workload_view, snapshot):
         return _resumed(workload_view, username)
     is_held_again = workload_view.is_waiting and not before.is_waiting
     if before.meta.annotations.get(names.HELD) != workload_view.meta.annotations.get(names.HELD) and not is_held_again:
-        return _marked(workload_view, username)
+        return _mark_changed(workload_view, username)
     return None
 
 
@@ -154,29 +154,29 @@ def _label(template: PodTemplate) -> str:
 _HELD = {names.HELD: Held.WAITING.value}
 
 
-def _said(workload_view: WorkloadView, wanted: Mapping[str, str]) -> Iterable[Operation]:
+def _annotate(workload_view: WorkloadView, annotations: Mapping[str, str]) -> Iterable[Operation]:
     """Return the operations that annotate a workload."""
-    return json_patch.set_pairs("/metadata/annotations", workload_view.meta.annotations or None, wanted)
+    return json_patch.set_pairs("/metadata/annotations", workload_view.meta.annotations or None, annotations)
 
 
-def _suspended(workload_view: WorkloadView) -> Iterator[Operation]:
+def _suspend(workload_view: WorkloadView) -> Iterator[Operation]:
     """Yield the operations that suspend a workload."""
-    *above, _ = way = workload_view.kind.suspend
+    *parents, _ = path = workload_view.kind.suspend
     reader = Reader(workload_view.obj)
-    for depth, name in enumerate(above, 1):
+    for depth, name in enumerate(parents, 1):
         if name not in reader:
-            yield json_patch.add(json_patch.pointer(*way[:depth]), {})
+            yield json_patch.add(json_patch.pointer(*path[:depth]), {})
         reader = reader.child(name)
-    yield json_patch.add(json_patch.pointer(*way), value=True)
+    yield json_patch.add(json_patch.pointer(*path), value=True)
 
 
-def _unmarked(workload_view: WorkloadView) -> Iterator[Operation]:
+def _remove_mark(workload_view: WorkloadView) -> Iterator[Operation]:
     """Yield the operation that removes a mark written by the author."""
     if names.HELD in workload_view.meta.annotations:
         yield json_patch.remove(json_patch.pointer("metadata", "annotations", names.HELD))
 
 
-def _labelled(workload_view: WorkloadView, queue: Queue) -> Iterator[Operation]:
+def _add_labels(workload_view: WorkloadView, queue: Queue) -> Iterator[Operation]:
     """Yield the operations that write the queue into the templates, since a pod's queue is fixed at its creation."""
     for template in workload_view.templates:
         if _label(template):
@@ -192,7 +192,7 @@ def _labelled(workload_view: WorkloadView, queue: Queue) -> Iterator[Operation]:
 # Denials.
 
 
-def _missed(workload_view: WorkloadView) -> Denial:
+def _not_suspended(workload_view: WorkloadView) -> Denial:
     where = ".".join(workload_view.kind.suspend)
     return Denial(
         DenyReason.GATE_TAMPERING,
@@ -211,7 +211,7 @@ def _resumed(workload_view: WorkloadView, username: str) -> Denial:
     )
 
 
-def _marked(workload_view: WorkloadView, username: str) -> Denial:
+def _mark_changed(workload_view: WorkloadView, username: str) -> Denial:
     return Denial(
         DenyReason.GATE_TAMPERING,
         f"annotation {names.HELD} of {workload_view.kind.kind} {workload_view.meta.name} is changed by"

@@ -4,7 +4,7 @@ from admission.api.snapshot import Snapshot
 from admission.claimpolicy.match import Policies
 from admission.claimpolicy.pods.pod_rules import Rulings
 from admission.incremental import Memo
-from admission.podpolicy.admission import Passed
+from admission.podpolicy.admission import PassedClaims
 from admission.podpolicy.queue_limits import Limits
 from admission.podpolicy.queue_selection import Defaults
 
@@ -16,7 +16,7 @@ class ReviewCaches:
         self.rulings = Rulings()
         self._defaults = Memo[None, Defaults]()
         self._limits = Memo[None, Limits]()
-        self._passed = Memo[None, Passed]()
+        self._passed = Memo[None, PassedClaims]()
         self._policies = Memo[None, Policies]()
         self._compiled: Policies | None = None
 
@@ -30,7 +30,7 @@ class ReviewCaches:
         queues, meters = snapshot.queues, snapshot.meters
         return self._limits.get(None, (queues, meters), lambda: Limits.build(queues.values(), meters.values()))
 
-    def passed(self, snapshot: Snapshot) -> Passed:
+    def passed(self, snapshot: Snapshot) -> PassedClaims:
         """Return the claims that passed their checks under the present queues and meters; reviews add to it."""
         return self._passed.get(None, (snapshot.queues, snapshot.meters), dict)
 

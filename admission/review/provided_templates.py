@@ -13,19 +13,23 @@ def with_provided(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot with the templates that Muster would create for ClaimPolicies."""
     if not snapshot.policies:
         return snapshot
-    known = claim_context(snapshot)
-    plan = templates.plan(known.policies, snapshot)
-    wanted = (*plan.missing, *(one for one, _ in plan.outdated))
-    made = {one.key: template for one in wanted if (template := pending_templates.made(one, known)) is not None}
-    return replace(snapshot, templates={**snapshot.templates, **made}) if made else snapshot
+    context = claim_context(snapshot)
+    plan = templates.plan(context.policies, snapshot)
+    desired = (*plan.missing, *(desired_template for desired_template, _ in plan.outdated))
+    stored = {
+        desired_template.key: template
+        for desired_template in desired
+        if (template := pending_templates.as_stored(desired_template, context)) is not None
+    }
+    return replace(snapshot, templates={**snapshot.templates, **stored}) if stored else snapshot
 
 
 def claim_context(snapshot: Snapshot) -> ClaimContext:
     """Return the context in which claims of this cluster are admitted, its ClaimPolicies compiled."""
-    memory = ReviewCaches()
+    caches = ReviewCaches()
     return ClaimContext(
         snapshot=snapshot,
-        defaults=memory.defaults(snapshot),
-        limits=memory.limits(snapshot),
-        policies=memory.policies(snapshot),
+        defaults=caches.defaults(snapshot),
+        limits=caches.limits(snapshot),
+        policies=caches.policies(snapshot),
     )

@@ -20,7 +20,7 @@ from admission.claimpolicy import admission
 from admission.claimpolicy.admission import ClaimContext, ClaimView
 from admission.claimpolicy.cel_subject import User
 from admission.claimpolicy.draft import Draft
-from admission.claimpolicy.match import Owned
+from admission.claimpolicy.match import OwnedConversion
 from admission.claimpolicy.pods import claims_annotation, extended_resources, pending_templates, required_claims
 from admission.errors import MalformedObjectError, RetryError
 from admission.objectpolicy import admission as objectpolicy_admission
@@ -38,14 +38,14 @@ from admission.workloads.suspendable import Holdable
 def prepared(snapshot: Snapshot) -> ReviewCaches:
     """Return caches filled for the first reviews. The time is mostly that of compiling all policies."""
     parser.prepare()
-    memory = ReviewCaches()
-    memory.defaults(snapshot)
-    memory.limits(snapshot)
-    memory.policies(snapshot)
-    return memory
+    caches = ReviewCaches()
+    caches.defaults(snapshot)
+    caches.limits(snapshot)
+    caches.policies(snapshot)
+    return caches
 
 
-def mutate(review: Review, view: View, *, memory: ReviewCaches) -> Verdict:
+def mutate(review: Review, view: View, *, caches: ReviewCaches) -> Verdict:
     """Answer the mutating webhook: what a new pod lacks, or who made a Job. Raises RetryError while not synced.
 
     Mistakes in Muster's own annotation of claims are refused here, since no patch can follow them.
@@ -53,38 +53,38 @@ def mutate(review: Review, view: View, *, memory: ReviewCaches) -> Verdict:
     The answer for a Job does not depend on the cluster's objects.
     """
     if _is_job(review):
-        return _stamped(review)
+        return _set_maker(review)
     _ensure_synced(view)
     if _is_subresource_of_pod(review):
         return ALLOWED
     if _is_claim(review):
-        return _of_claim(admission.complete, review, view, memory)
+        return _answer_claim(admission.complete, review, view, caches)
     if not _is_pod(review) or review.operation != "CREATE":
         return _misdirected(review, "CREATE")
     try:
-        new_pod = _arrival(review)
+        new_pod = _decode_pod(review)
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
-    return _completed(new_pod, review, view.snapshot(), memory)
+    return _complete_pod(new_pod, review, view.snapshot(), caches)
 
 
-def _arrival(review: Review) -> PodView:
+def _decode_pod(review: Review) -> PodView:
     """Read a new pod. The fast codec has checked the types of its fields already."""
     if review.sent:
         return pod_view.read(cast("PodHead", review.obj), review.namespace)
     return pod_view.decode(review.obj, review.namespace)
 
 
-def _completed(new_pod: PodView, review: Review, snapshot: Snapshot, memory: ReviewCaches) -> Verdict:
+def _complete_pod(new_pod: PodView, review: Review, snapshot: Snapshot, caches: ReviewCaches) -> Verdict:
     """Return what a new pod lacks, with the claims of its annotation and those for its extended resources.
 
     The pod's queue is selected once, so that additions and conversions agree on it.
     """
     if new_pod.node:
         return ALLOWED
-    queue = queue_selection.select_queue(new_pod, snapshot, memory.defaults(snapshot)).queue
+    queue = queue_selection.select_queue(new_pod, snapshot, caches.defaults(snapshot)).queue
     patch = podpolicy_admission.additions(new_pod, queue, username=review.username, trace=review.trace)
-    text, conversions = new_pod.annotations.get(names.CLAIMS), _conversions(new_pod, queue, snapshot, memory)
+    text, conversions = new_pod.annotations.get(names.CLAIMS), _conversions(new_pod, queue, snapshot, caches)
     if not (text or conversions):
         return Verdict(patch=patch) if patch else ALLOWED
     draft = Draft(json_patch.apply(review.whole(), patch))
@@ -94,20 +94,20 @@ def _completed(new_pod: PodView, review: Review, snapshot: Snapshot, memory: Rev
 
 
 def _conversions(
-    new_pod: PodView, queue: Queue | None, snapshot: Snapshot, memory: ReviewCaches
-) -> Mapping[str, Owned]:
+    new_pod: PodView, queue: Queue | None, snapshot: Snapshot, caches: ReviewCaches
+) -> Mapping[str, OwnedConversion]:
     """Return the conversions of the pod's extended resources to claims. Most pods request none and return at once."""
     if not new_pod.containers or not snapshot.policies:
         return {}
-    policies = memory.policies(snapshot)
+    policies = caches.policies(snapshot)
     if not policies.convert:
         return {}
-    known = policies.choose(new_pod.namespace, queue.name if queue is not None else "").conversions
-    asked = {resource for container in new_pod.containers for resource, _ in container.requests}
-    return {resource: known[resource] for resource in asked if resource in known}
+    conversions = policies.choose(new_pod.namespace, queue.name if queue is not None else "").conversions
+    requested = {resource for container in new_pod.containers for resource, _ in container.requests}
+    return {resource: conversions[resource] for resource in requested if resource in conversions}
 
 
-def _stamped(review: Review) -> Verdict:
+def _set_maker(review: Review) -> Verdict:
     """Answer for a Job that is created or changed: its template names the Job's maker and no other user."""
     try:
         job = pod_view.decode_job(review.obj)
@@ -118,7 +118,7 @@ def _stamped(review: Review) -> Verdict:
         return admission_review.refuse_malformed(error)
 
 
-def hold(review: Review, view: View, *, memory: ReviewCaches) -> Verdict:
+def hold(review: Review, view: View, *, caches: ReviewCaches) -> Verdict:
     """Answer the webhook for workloads that their queue holds as a whole. Raises RetryError while not synced."""
     _ensure_synced(view)
     kind = _holdable(review)
@@ -128,18 +128,18 @@ def hold(review: Review, view: View, *, memory: ReviewCaches) -> Verdict:
     try:
         old, new = _workloads(review, kind)
         patch = workload_admission.additions(
-            new, snapshot, memory.defaults(snapshot), username=review.username, before=old
+            new, snapshot, caches.defaults(snapshot), username=review.username, before=old
         )
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
     return Verdict(patch=patch) if patch else ALLOWED
 
 
-def _of_workload(review: Review, kind: Holdable, snapshot: Snapshot, rules: Rules, memory: ReviewCaches) -> Verdict:
+def _judge_workload(review: Review, kind: Holdable, snapshot: Snapshot, rules: Rules, caches: ReviewCaches) -> Verdict:
     try:
         old, new = _workloads(review, kind)
         denial = workload_admission.judge(
-            new, snapshot, memory.defaults(snapshot), rules=rules, username=review.username, before=old
+            new, snapshot, caches.defaults(snapshot), rules=rules, username=review.username, before=old
         )
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
@@ -161,41 +161,41 @@ def _holdable(review: Review) -> Holdable | None:
     return suspendable.BY_RESOURCE.get((review.group, review.resource))
 
 
-def validate(review: Review, view: View, *, rules: Rules, memory: ReviewCaches) -> Verdict:
+def validate(review: Review, view: View, *, rules: Rules, caches: ReviewCaches) -> Verdict:
     """Answer the validating webhook. Raises RetryError while the view is not synced."""
     _ensure_synced(view)
     if _is_subresource_of_pod(review) and not _is_change_by_status(review):
         return ALLOWED
     if _is_claim(review):
         # The API server refuses every change of a claim's spec.
-        return _of_claim(admission.judge, review, view, memory) if review.operation == "CREATE" else ALLOWED
-    if _is_own(review):
-        return _of_own(review, view, memory)
+        return _answer_claim(admission.judge, review, view, caches) if review.operation == "CREATE" else ALLOWED
+    if _is_muster_object(review):
+        return _judge_object(review, view, caches)
     kind = _holdable(review)
     if kind is not None:
-        return _of_workload(review, kind, view.snapshot(), rules, memory)
+        return _judge_workload(review, kind, view.snapshot(), rules, caches)
     if not _is_pod(review) or review.operation not in ("CREATE", "UPDATE"):
         return _misdirected(review, "CREATE and UPDATE")
-    return _of_pod(review, view, rules, memory)
+    return _judge_pod(review, view, rules, caches)
 
 
-def _of_pod(review: Review, view: View, rules: Rules, memory: ReviewCaches) -> Verdict:
+def _judge_pod(review: Review, view: View, rules: Rules, caches: ReviewCaches) -> Verdict:
     try:
         if review.operation == "CREATE":
-            new_pod = _arrival(review)
-            snapshot = _fulfilled(new_pod, view, memory)
+            new_pod = _decode_pod(review)
+            snapshot = _with_pending_templates(new_pod, view, caches)
             verdict = podpolicy_admission.judge_creation(
                 new_pod,
                 snapshot,
                 rules=rules,
-                defaults=memory.defaults(snapshot),
-                limits=memory.limits(snapshot),
-                passed=memory.passed(snapshot),
+                defaults=caches.defaults(snapshot),
+                limits=caches.limits(snapshot),
+                passed=caches.passed(snapshot),
                 username=review.username,
             )
             if verdict.denial is None and required_claims.may_matter(new_pod):
                 verdict = replace(verdict, denial=required_claims.denial(new_pod, review.whole()))
-            return _ruled(verdict, new_pod, review, snapshot, memory)
+            return _judge_rules(verdict, new_pod, review, snapshot, caches)
         old, new = (pod_view.decode(obj, review.namespace) for obj in (review.old, review.obj))
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
@@ -203,27 +203,29 @@ def _of_pod(review: Review, view: View, rules: Rules, memory: ReviewCaches) -> V
     return ALLOWED if denial is None else Verdict(denial=denial)
 
 
-def _ruled(verdict: Verdict, new_pod: PodView, review: Review, snapshot: Snapshot, memory: ReviewCaches) -> Verdict:
+def _judge_rules(
+    verdict: Verdict, new_pod: PodView, review: Review, snapshot: Snapshot, caches: ReviewCaches
+) -> Verdict:
     """Return the verdict on a new pod, with the ruling of the ClaimPolicies on its claims."""
     if verdict.denial is not None or not new_pod.claims or not snapshot.policies:
         return verdict
-    policies = memory.policies(snapshot)
-    ruled = memory.rulings.evaluate(new_pod, snapshot, policies, pod=review.whole, user=_user(review))
-    if not ruled.findings:
+    policies = caches.policies(snapshot)
+    ruling = caches.rulings.evaluate(new_pod, snapshot, policies, pod=review.whole, user=_user(review))
+    if not ruling.findings:
         return verdict
     return Verdict(
-        denial=ruled.denial,
-        warnings=(*verdict.warnings, *ruled.warnings),
-        annotations={**verdict.annotations, **ruled.annotations},
+        denial=ruling.denial,
+        warnings=(*verdict.warnings, *ruling.warnings),
+        annotations={**verdict.annotations, **ruling.annotations},
     )
 
 
-def _fulfilled(new_pod: PodView, view: View, memory: ReviewCaches) -> Snapshot:
+def _with_pending_templates(new_pod: PodView, view: View, caches: ReviewCaches) -> Snapshot:
     """Return the snapshot, with the pod's missing templates that policies will provide."""
     snapshot = view.snapshot()
-    if not new_pod.claims or not snapshot.policies or not memory.policies(snapshot).provide:
+    if not new_pod.claims or not snapshot.policies or not caches.policies(snapshot).provide:
         return snapshot
-    return pending_templates.fulfilled(new_pod, _known(view, memory))
+    return pending_templates.with_pending(new_pod, _claim_context(view, caches))
 
 
 def _ensure_synced(view: View) -> None:
@@ -244,11 +246,11 @@ def _is_claim(review: Review) -> bool:
     return kind == ("resource.k8s.io", "") and review.resource in CLAIMS and review.operation in ("CREATE", "UPDATE")
 
 
-def _of_claim(
-    answer: Callable[[ClaimView, ClaimContext], Verdict], review: Review, view: View, memory: ReviewCaches
+def _answer_claim(
+    answer: Callable[[ClaimView, ClaimContext], Verdict], review: Review, view: View, caches: ReviewCaches
 ) -> Verdict:
     try:
-        return answer(_claim(review), _known(view, memory))
+        return answer(_claim(review), _claim_context(view, caches))
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
 
@@ -266,27 +268,31 @@ def _user(review: Review) -> User:
     return User(username=review.username, uid=review.user_uid, groups=review.groups, extra=review.extra)
 
 
-def _known(view: View, memory: ReviewCaches) -> ClaimContext:
+def _claim_context(view: View, caches: ReviewCaches) -> ClaimContext:
     snapshot = view.snapshot()
     return ClaimContext(
         snapshot=snapshot,
-        defaults=memory.defaults(snapshot),
-        limits=memory.limits(snapshot),
-        policies=memory.policies(snapshot),
+        defaults=caches.defaults(snapshot),
+        limits=caches.limits(snapshot),
+        policies=caches.policies(snapshot),
     )
 
 
-def _is_own(review: Review) -> bool:
+def _is_muster_object(review: Review) -> bool:
     """Whether this creates, updates or deletes one of Muster's own objects."""
     kind = (review.group, review.version, review.subresource)
-    known = review.resource in objectpolicy_admission.WRITTEN and review.operation in ("CREATE", "UPDATE", "DELETE")
-    return known and kind == (names.GROUP, names.VERSION, "")
+    is_watched = review.resource in objectpolicy_admission.WRITE_CHECKS and review.operation in (
+        "CREATE",
+        "UPDATE",
+        "DELETE",
+    )
+    return is_watched and kind == (names.GROUP, names.VERSION, "")
 
 
-def _of_own(review: Review, view: View, memory: ReviewCaches) -> Verdict:
+def _judge_object(review: Review, view: View, caches: ReviewCaches) -> Verdict:
     snapshot = view.snapshot()
     deleted = review.operation == "DELETE"
-    new_pod = ObjectView(
+    object_view = ObjectView(
         plural=review.resource,
         namespace=review.namespace,
         obj=None if deleted else review.obj or {},
@@ -294,7 +300,7 @@ def _of_own(review: Review, view: View, memory: ReviewCaches) -> Verdict:
     )
     try:
         return objectpolicy_admission.judge(
-            new_pod, objectpolicy_admission.ObjectContext(snapshot=snapshot, policies=memory.policies(snapshot))
+            object_view, objectpolicy_admission.ObjectContext(snapshot=snapshot, policies=caches.policies(snapshot))
         )
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)

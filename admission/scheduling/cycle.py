@@ -108,7 +108,7 @@ def rehearse(groups: tuple[Group, ...], rules: Rules, cluster: ClusterState, usa
             continue
         inputs = chain.asked(Inputs(rules=rules, group=group, queue=queue, cluster=cluster, queue_usage=queue_usage))
         equivalent = equivalence.build(
-            inputs.demands, mode.asked(group.record, queue), cluster, topology.question(group)
+            inputs.demands, mode.asked(group.record, queue), cluster, topology.request(group)
         )
         if equivalent is not None and equivalent.key not in kinds:
             chain.decide(inputs)

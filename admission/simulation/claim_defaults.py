@@ -75,7 +75,7 @@ def differing(snapshot: Snapshot) -> tuple[str, ...]:
     if not snapshot.policies:
         return ()
     plan = templates.plan(provided_templates.claim_context(snapshot).policies, snapshot)
-    reported = templates.troubles(plan, ())
+    reported = templates.problem_messages(plan, ())
     return tuple(f"ClaimPolicy {policy}: {said}" for policy in sorted(reported) for said in reported[policy])
 
 

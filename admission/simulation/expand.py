@@ -91,7 +91,7 @@ def expand(
     entered = [pod for pod in candidates if webhook.lets_in(pod)]
 
     classes = store.of_kind("PriorityClass")
-    found = [owner_chain.prioritized(pods.decode(pod.body), pod.body, classes) for pod in entered]
+    found = [owner_chain.with_priority(pods.decode(pod.body), pod.body, classes) for pod in entered]
     filled = provided_templates.with_provided(replace(bare, pods={pod.meta.uid: pod for pod in found}))
     return Expanded(
         snapshot=_with_claims(filled),
@@ -124,13 +124,13 @@ class _Webhook:
         if _is_in(pod):
             return True
         source = pod.maker or f"Pod {meta.name_in(pod.body)}"
-        verdict = reviewer.mutate(_review(pod.body), self._view, memory=self._memory)
+        verdict = reviewer.mutate(_review(pod.body), self._view, caches=self._memory)
         if verdict.denial is None:
             pod.body = json_patch.apply(pod.body, verdict.patch)
             if not _is_gated(pod):
                 # A pod without a queue is in no gang of the result, so its additions are listed here.
                 self.effects += claim_defaults.given(source, verdict.patch)
-            verdict = reviewer.validate(_review(pod.body), self._view, rules=RULES, memory=self._memory)
+            verdict = reviewer.validate(_review(pod.body), self._view, rules=RULES, caches=self._memory)
         self.warnings += [f"{source}: {text.removeprefix('muster: ')}" for text in verdict.warnings]
         self.effects += claim_defaults.noted(source, verdict.annotations)
         if verdict.denial is not None:

@@ -22,7 +22,7 @@ from admission.cel.lint import LintRule, LintWarning, Name, Types
 from admission.claimpolicy import admission, cel_subject, defaults, match, rules
 from admission.claimpolicy.admission import ClaimContext, ClaimView
 from admission.claimpolicy.cel_subject import Subject, User
-from admission.claimpolicy.defaults import Asker
+from admission.claimpolicy.defaults import Requester
 from admission.claimpolicy.rules import Finding
 from admission.cycle import profile
 from admission.dra.compatibility import SchedulerProfile
@@ -161,7 +161,7 @@ class _Linter:
                         yield from self._text(index, source, "selector", (), unguarded=False)
                 case "Queue":
                     queue = self._snapshot.queues[QueueName(meta.name_in(obj))]
-                    yield from _concerned(index, queues.written(queue, self._snapshot))
+                    yield from _concerned(index, queues.check_write(queue, self._snapshot))
                 case "Gang":
                     yield from self._gang(index, obj)
                 case _:
@@ -176,13 +176,13 @@ class _Linter:
         namespace = self._key(obj).rpartition("/")[0] or self._namespace
         # Malformed workloads, and those in an unknown queue, have other remarks already.
         with contextlib.suppress(MalformedObjectError, RetryError):
-            own = workloads.written(kind, obj, namespace=namespace, snapshot=self._snapshot, defaults=self._queues)
+            own = workloads.check_write(kind, obj, namespace=namespace, snapshot=self._snapshot, defaults=self._queues)
             yield from _concerned(index, [*own], Code.DEADLINE_WHILE_HELD)
 
     def _gang(self, index: int, obj: Json) -> Iterator[Remark]:
         gang = self._snapshot.gangs[self._key(obj)]
         if gang.written_by_user and gang.meta.namespace in self._snapshot.namespaces:
-            yield from _concerned(index, gangs.written(gang, self._snapshot, gang.meta.namespace))
+            yield from _concerned(index, gangs.check_write(gang, self._snapshot, gang.meta.namespace))
 
     # CEL.
 
@@ -267,16 +267,18 @@ class _Linter:
             "namespace": {"metadata": {"name": place, "labels": dict(known.labels)}},
             "queue": queues[0].name if queues else "",
         }
-        whole = defaults.complete(chosen.defaults, obj, Asker(**surroundings), template=template).obj
-        claim = cel_subject.of_template(whole.get("metadata") or {}, whole.get("spec") or {}) if template else whole
+        whole = defaults.complete(chosen.defaults, obj, Requester(**surroundings), template=template).obj
+        claim = (
+            cel_subject.claim_from_template(whole.get("metadata") or {}, whole.get("spec") or {}) if template else whole
+        )
         for finding in rules.judge(chosen.rules, [Subject(claim, **surroundings)]).findings:
             yield from _found(index, finding, "spec.spec.devices.requests" if template else "spec.devices.requests")
 
     def _policy(self, index: int, reader: Reader) -> Iterator[Remark]:
         policy = self._snapshot.policies[str(reader.child("metadata").raw("name"))]
         compiled = match.compile_policy(policy)
-        yield from _concerned(index, claim_policies.understood(compiled), Code.DOUBTFUL)
-        yield from _concerned(index, claim_policies.strangers(policy, self._snapshot))
+        yield from _concerned(index, claim_policies.cel_findings(compiled), Code.DOUBTFUL)
+        yield from _concerned(index, claim_policies.unknown_queues(policy, self._snapshot))
         spec = reader.child("spec")
         for template in spec.children("templates"):
             yield from self._template(index, template)

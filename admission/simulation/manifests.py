@@ -118,15 +118,15 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
             if version not in kind.versions:
                 raise _version_error(obj, kind)
             body = _completed(claims.upgraded(obj), index, kind, store)
-            family = catalog.BY_GROUP.get((group, name))
+            workload_kind = catalog.BY_GROUP.get((group, name))
             value = _vetted(name, body, kind, profile)
-            store.keep(family.key if family else name, value, index)
+            store.keep(workload_kind.key if workload_kind else name, value, index)
         except MalformedObjectError as error:
             store.problems.append((index, error))
             continue
-        if family is not None and family.suspend:
-            store.bodies[family.key, value.meta.key] = body
-        elif family is not None and family.makes_pods:
+        if workload_kind is not None and workload_kind.suspend:
+            store.bodies[workload_kind.key, value.meta.key] = body
+        elif workload_kind is not None and workload_kind.makes_pods:
             store.notes.append(
                 f"{name} {meta.name_in(body)} makes no pods here; those that the input shows are simulated"
             )
@@ -159,7 +159,7 @@ def snapshot(store: Store) -> Snapshot:
         claims=store.of_kind("ResourceClaim"),
         templates=store.of_kind("ResourceClaimTemplate"),
         jobs={job.meta.uid: job for job in store.of_kind("Job").values()},
-        parents={family.key: _parents(store, family) for family in catalog.ALL},
+        parents={workload_kind.key: _parents(store, workload_kind) for workload_kind in catalog.ALL},
         queues={queue.name: queue for queue in store.of_kind("Queue").values()},
         meters={meter.name: meter for meter in store.of_kind("Meter").values()},
         gangs=store.of_kind("Gang"),
@@ -168,9 +168,9 @@ def snapshot(store: Store) -> Snapshot:
     )
 
 
-def _parents(store: Store, family: WorkloadKind) -> dict[str, Parent]:
-    found: dict[str, Parent] = store.of_kind(family.key)
-    return found if family.named else {parent.meta.uid: parent for parent in found.values()}
+def _parents(store: Store, workload_kind: WorkloadKind) -> dict[str, Parent]:
+    found: dict[str, Parent] = store.of_kind(workload_kind.key)
+    return found if workload_kind.named else {parent.meta.uid: parent for parent in found.values()}
 
 
 def _namespace(name: str) -> Namespace:

@@ -50,7 +50,7 @@ def _of_job(job: Job, store: Store) -> Iterator[Candidate]:
         store=store,
         indexed=job.indexed,
     )
-    yield from maker.pods(suspendable.of_job(job))
+    yield from maker.pods(suspendable.job_templates(job))
 
 
 def _of_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candidate]:
@@ -120,7 +120,7 @@ class _Maker:
 
     def _pod(self, template: PodTemplate, number: int, place: int) -> Json:
         """Return a template's pod of this number. place: its number among all pods of the object."""
-        return suspendable.body(
+        return suspendable.pod_body(
             template,
             number,
             owner=self.kind.owner(self.meta),

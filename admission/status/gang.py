@@ -34,18 +34,18 @@ from admission.workloads import gang_key, topology
 from admission.workloads.gangs import Group
 
 
-class Placed(NamedTuple):
+class ReportedPlacement(NamedTuple):
     """Which side chose a gang's devices, and why."""
 
     mode: str
     reason: str
 
 
-NOT_PLACED = Placed("", "")
-PINNED = Placed(PlacementMode.PIN, "")
+NOT_PLACED = ReportedPlacement("", "")
+PINNED = ReportedPlacement(PlacementMode.PIN, "")
 """The mode reported for a placed gang without any record of its mode."""
 
-KEPT = timedelta(hours=1)
+PREEMPTED_RETENTION = timedelta(hours=1)
 """How long the Gang object of a preempted gang outlives its pods, if only these name it."""
 
 
@@ -80,16 +80,16 @@ class StatusInputs:
     now: datetime = EPOCH
 
 
-def gang(group: Group, facts: StatusInputs) -> GangReport:
+def gang(group: Group, inputs: StatusInputs) -> GangReport:
     """Return the status of one gang."""
-    decision = facts.decisions.get(group.uid)
-    placement = facts.book.placements.get(group.uid)
-    backoff = facts.backoffs.get(group.uid)
+    decision = inputs.decisions.get(group.uid)
+    placement = inputs.book.placements.get(group.uid)
+    backoff = inputs.backoffs.get(group.uid)
     phase = phase_of(group, placement)
-    waits = decision is not None and not isinstance(decision.outcome, Grant)
+    is_waiting = decision is not None and not isinstance(decision.outcome, Grant)
     expected = sum(names.is_expected(pod.meta.uid) for pod in group.pods)
-    placed = _placed(group, facts) if placement is not None and not expected else NOT_PLACED
-    estimate = facts.estimates.get(group.uid) if waits else None
+    placed = _placed(group, inputs) if placement is not None and not expected else NOT_PLACED
+    estimate = inputs.estimates.get(group.uid) if is_waiting else None
     return GangReport(
         uid=group.uid,
         namespace=group.identity.namespace,
@@ -101,21 +101,21 @@ def gang(group: Group, facts: StatusInputs) -> GangReport:
         phase=phase,
         pods=len(group.pods) - expected,
         expected=expected,
-        hold=as_reported(_hold(decision), facts.snapshot)
-        or (facts.placement_holds.get(group.uid) if phase is Phase.RESERVED else None),
-        position=decision.position if waits and decision is not None else None,
+        hold=as_reported(_hold(decision), inputs.snapshot)
+        or (inputs.placement_holds.get(group.uid) if phase is Phase.RESERVED else None),
+        position=decision.position if is_waiting and decision is not None else None,
         plan=_plan(placement),
         charges=charge_of(placement),
         placement=placed.mode,
         placement_reason=placed.reason,
-        topology=topology.report(group, facts.snapshot.nodes),
+        topology=topology.report(group, inputs.snapshot.nodes),
         evictions=backoff.evictions if backoff else 0,
-        evicted=facts.evicted.get(group.uid),
+        evicted=inputs.evicted.get(group.uid),
         start_estimate=estimate.at if estimate is not None else None,
         start_reason=estimate.message if estimate is not None else "",
         queued_since=group.first_queued,
         next_try=backoff.next_try if backoff else None,
-        line=group.identity.line,
+        line=group.identity.position_key,
     )
 
 
@@ -141,16 +141,16 @@ def charge_of(placement: Placement | None) -> Charge:
     return total
 
 
-def conditions(facts: StatusInputs) -> list[ConditionReport]:
+def conditions(inputs: StatusInputs) -> list[ConditionReport]:
     """Return the conditions of every meter and claim policy."""
     meters = [
         ConditionReport(
             plural="meters",
             name=name,
             generation=meter.meta.generation,
-            conditions=(_ready(name, meter.classes, facts),),
+            conditions=(_ready(name, meter.classes, inputs),),
         )
-        for name, meter in sorted(facts.snapshot.meters.items())
+        for name, meter in sorted(inputs.snapshot.meters.items())
     ]
     meters += [
         ConditionReport(
@@ -159,10 +159,10 @@ def conditions(facts: StatusInputs) -> list[ConditionReport]:
             generation=0,
             conditions=(condition("Ready", "Malformed", str(error), holds=False),),
         )
-        for (kind, name), error in sorted(facts.snapshot.malformed.items())
+        for (kind, name), error in sorted(inputs.snapshot.malformed.items())
         if kind == "Meter"
     ]
-    return [*meters, *status.conditions(facts.policies, facts.snapshot, facts.templates)]
+    return [*meters, *status.conditions(inputs.policies, inputs.snapshot, inputs.templates)]
 
 
 def condition(kind: str, reason: str, message: str, *, holds: bool) -> Condition:
@@ -176,9 +176,9 @@ def idle(
 ) -> GangReport:
     """Return the status of a Gang object without pods: not created yet, being created again, or finished."""
     uid = GangUid(record.workload.uid if record.workload else record.meta.key)
-    begun = record.phase is not Phase.PENDING
-    backoff, taken_back = backoffs.get(uid), evicted.get(uid, record.evicted)
-    made_again = (backoff is not None or taken_back is not None) and record.phase is not Phase.FINISHED
+    has_started = record.phase is not Phase.PENDING
+    backoff, eviction = backoffs.get(uid), evicted.get(uid, record.evicted)
+    is_recreated = (backoff is not None or eviction is not None) and record.phase is not Phase.FINISHED
     pods = "pod exists" if record.size == 1 else f"{record.size} pods exists"
     hold = Hold(HoldReason.GANG_INCOMPLETE, f"none of its {pods}", {"pods": 0, "size": record.size})
     return GangReport(
@@ -189,10 +189,10 @@ def idle(
         size=record.size,
         priority=record.priority,
         workload=record.workload,
-        phase=Phase.EVICTED if made_again else Phase.FINISHED if begun else Phase.PENDING,
-        hold=None if begun else hold,
+        phase=Phase.EVICTED if is_recreated else Phase.FINISHED if has_started else Phase.PENDING,
+        hold=None if has_started else hold,
         evictions=backoff.evictions if backoff else record.evictions,
-        evicted=taken_back,
+        evicted=eviction,
         queued_since=record.queued_since,
         next_try=backoff.next_try if backoff else record.next_try,
     )
@@ -213,28 +213,30 @@ def is_superseded(record: Gang, others: Collection[Uid]) -> bool:
     return uid in others and record.meta.name == gang_key.unique_name(record.workload.name, gang_key.gang_uid(uid))
 
 
-def kept_until(record: Gang, report: GangReport, lines: Collection[str]) -> datetime | None:
+def kept_until(record: Gang, report: GangReport, position_keys: Collection[str]) -> datetime | None:
     """Return how long the object of a gang without pods is kept; None for no limit.
 
     The object of a workload's gang is deleted with the workload, or when its controller has made another gang in its
     place: a workload that is restarted again and again would accumulate objects otherwise. An object that Muster made
     for pods that name their gang is deleted after these. But an evicted gang's object stays until the gang may be tried
-    again, for whatever recreates its pods. lines: of all gangs that have pods.
+    again, for whatever recreates its pods. position_keys: of all gangs that have pods.
     """
-    if record.written_by_user or (record.workload is not None and record.line not in lines):
+    if record.written_by_user or (record.workload is not None and record.line not in position_keys):
         return None
     if report.phase is not Phase.EVICTED:
         return report.next_try or EPOCH
-    return report.next_try or ((report.evicted.at if report.evicted is not None else EPOCH) + KEPT)
+    return report.next_try or ((report.evicted.at if report.evicted is not None else EPOCH) + PREEMPTED_RETENTION)
 
 
-def _placed(group: Group, facts: StatusInputs) -> Placed:
+def _placed(group: Group, inputs: StatusInputs) -> ReportedPlacement:
     """Return the placement of a gang: from this leader, or from the status that its predecessor wrote."""
-    chosen = facts.chosen.get(group.uid)
+    chosen = inputs.chosen.get(group.uid)
     if chosen is not None:
-        return Placed(chosen.mode, chosen.reason)
+        return ReportedPlacement(chosen.mode, chosen.reason)
     record = group.record
-    return Placed(record.placed or PlacementMode.PIN, record.placed_because) if record is not None else PINNED
+    return (
+        ReportedPlacement(record.placed or PlacementMode.PIN, record.placed_because) if record is not None else PINNED
+    )
 
 
 def _hold(decision: Decision | None) -> Hold | Denial | None:
@@ -259,22 +261,22 @@ def _plan(placement: Placement | None) -> tuple[PlannedPod, ...]:
     )
 
 
-def _ready(name: MeterName, classes: Iterable[str], facts: StatusInputs) -> Condition:
-    problems = facts.meters.problems.get(name)
+def _ready(name: MeterName, classes: Iterable[str], inputs: StatusInputs) -> Condition:
+    problems = inputs.meters.problems.get(name)
     if problems:
         return condition("Ready", "Malformed", f"meter {name}: {'; '.join(map(str, problems))}", holds=False)
-    failure = facts.health.failures.get(name)
+    failure = inputs.health.failures.get(name)
     if failure is not None:
         return condition("Ready", "FailsOnDevices", failure.message, holds=False)
-    missing = sorted(set(classes) - set(facts.snapshot.classes))
+    missing = sorted(set(classes) - set(inputs.snapshot.classes))
     if missing:
         message = f"counts; no DeviceClass is called {', '.join(missing)} yet"
         return condition("Ready", "ClassMissing", message, holds=True)
     return condition("Ready", "Counting", "every source is understood", holds=True)
 
 
-LACKING = frozenset({HoldReason.NO_FEASIBLE_PLACEMENT, HoldReason.DEVICES_BUSY, HoldReason.POOL_INCOMPLETE})
-HARDWARE = ("ResourceSlice", "Node", "DeviceClass")
+SHORTAGE_REASONS = frozenset({HoldReason.NO_FEASIBLE_PLACEMENT, HoldReason.DEVICES_BUSY, HoldReason.POOL_INCOMPLETE})
+HARDWARE_KINDS = ("ResourceSlice", "Node", "DeviceClass")
 
 
 def as_reported(hold: Hold | Denial | None, snapshot: Snapshot) -> Hold | Denial | None:
@@ -283,11 +285,11 @@ def as_reported(hold: Hold | Denial | None, snapshot: Snapshot) -> Hold | Denial
     Malformed objects take no part in decisions. Without this, a gang that waits would be reported as if no device
     existed.
     """
-    if not isinstance(hold, Hold) or hold.reason not in LACKING or not snapshot.malformed:
+    if not isinstance(hold, Hold) or hold.reason not in SHORTAGE_REASONS or not snapshot.malformed:
         return hold
-    unread = sorted(key for key in snapshot.malformed if key[0] in HARDWARE)
-    if not unread:
+    malformed = sorted(key for key in snapshot.malformed if key[0] in HARDWARE_KINDS)
+    if not malformed:
         return hold
-    more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
-    said = f"{hold.message}; not counted, since it cannot be read: {snapshot.malformed[unread[0]]}{more}; mend it"
-    return replace(hold, message=said)
+    more = f" and {len(malformed) - 1} more" if len(malformed) > 1 else ""
+    message = f"{hold.message}; not counted, since it cannot be read: {snapshot.malformed[malformed[0]]}{more}; mend it"
+    return replace(hold, message=message)

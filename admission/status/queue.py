@@ -54,39 +54,39 @@ def _count(counter: Counter[K], amounts: Mapping[K, int], times: int) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sums:
+class _SharedInputs:
     """The shared inputs of all queues' statuses."""
 
-    facts: StatusInputs
+    inputs: StatusInputs
     uses: Mapping[QueueName, Mapping[MeterName, Use]]
     pending: Amounts
     queue_usage: QueueUsage
-    open: Mapping[QueueName, Sequence[str]]
+    open_gangs: Mapping[QueueName, Sequence[str]]
     """By queue, the gangs that delay its deletion."""
 
 
-def queues(tally: Tally, facts: StatusInputs) -> list[QueueReport]:
+def queues(tally: Tally, inputs: StatusInputs) -> list[QueueReport]:
     """Return the status of every queue."""
-    uses = facts.book.usage()
+    uses = inputs.book.usage()
     totals = {name: {meter: sum(use) for meter, use in meters.items()} for name, meters in uses.items()}
-    deleted = any(queue.meta.deleted is not None for queue in facts.snapshot.queues.values())
-    sums = _Sums(
-        facts=facts,
+    deleted = any(queue.meta.deleted is not None for queue in inputs.snapshot.queues.values())
+    shared = _SharedInputs(
+        inputs=inputs,
         uses=uses,
         pending=tally.pending,
-        queue_usage=QueueUsage(facts.tree, totals),
-        open=deleted_queues.users(facts.tree.queues, facts.book.placements.values()) if deleted else {},
+        queue_usage=QueueUsage(inputs.tree, totals),
+        open_gangs=deleted_queues.users(inputs.tree.queues, inputs.book.placements.values()) if deleted else {},
     )
     return [
         QueueReport(
             name=name,
             generation=queue.meta.generation,
-            conditions=tuple(_conditions(queue, sums)),
-            meters=_uses(queue, sums),
-            budgets=facts.budgets.get(name, ()),
+            conditions=tuple(_conditions(queue, shared)),
+            meters=_uses(queue, shared),
+            budgets=inputs.budgets.get(name, ()),
             gangs=dict(tally.phases.get(name, {})),
         )
-        for name, queue in sorted(facts.snapshot.queues.items())
+        for name, queue in sorted(inputs.snapshot.queues.items())
     ]
 
 
@@ -96,93 +96,94 @@ def malformed(name: str, message: str) -> QueueReport:
     return QueueReport(name=QueueName(name), conditions=(active,))
 
 
-def _uses(queue: Queue, sums: _Sums) -> dict[MeterName, MeterUse]:
+def _uses(queue: Queue, shared: _SharedInputs) -> dict[MeterName, MeterUse]:
     quotas = {quota.meter: quota.nominal for quota in queue.quotas}
-    own, pending = sums.uses.get(queue.name, {}), sums.pending.get(queue.name, {})
+    usage, pending = shared.uses.get(queue.name, {}), shared.pending.get(queue.name, {})
     found: dict[MeterName, MeterUse] = {}
-    for meter in sorted({*quotas, *own, *pending}):
-        reserved, used = own.get(meter, (0, 0))
+    for meter in sorted({*quotas, *usage, *pending}):
+        reserved, used = usage.get(meter, (0, 0))
         found[meter] = MeterUse(
             nominal=quotas.get(meter, 0),
             reserved=reserved,
             used=used,
-            borrowed=sums.queue_usage.borrowed(queue.name, meter),
-            lent=sums.queue_usage.lent(queue.name, meter),
+            borrowed=shared.queue_usage.borrowed(queue.name, meter),
+            lent=shared.queue_usage.lent(queue.name, meter),
             pending=pending.get(meter, 0),
         )
     return found
 
 
-def _conditions(queue: Queue, sums: _Sums) -> Iterator[Condition]:
-    problem = sums.facts.tree.problems.get(queue.name)
+def _conditions(queue: Queue, shared: _SharedInputs) -> Iterator[Condition]:
+    problem = shared.inputs.tree.problems.get(queue.name)
     if queue.meta.deleted is not None:
-        yield gang.condition("Active", Inactive.TERMINATING, _ending(queue, sums), holds=False)
+        yield gang.condition("Active", Inactive.TERMINATING, _deletion_message(queue, shared), holds=False)
     elif problem is not None:
         yield gang.condition("Active", problem.reason, problem.message, holds=False)
     else:
         yield gang.condition("Active", "Ready", "the queue admits gangs", holds=True)
     if queue.quotas:
-        yield _quota_within(queue, sums)
+        yield _quota_within(queue, shared)
     if queue.quotas or queue.budgets:
-        yield _meters_known(queue, sums)
+        yield _meters_known(queue, shared)
     if queue.budgets:
-        yield _budget_left(queue, sums.facts.budgets.get(queue.name))
-    protected = protection_conditions.condition(queue, sums.facts.protections)
+        yield _budget_left(queue, shared.inputs.budgets.get(queue.name))
+    protected = protection_conditions.condition(queue, shared.inputs.protections)
     if protected is not None:
         yield protected
 
 
-def _ending(queue: Queue, sums: _Sums) -> str:
+def _deletion_message(queue: Queue, shared: _SharedInputs) -> str:
     """Return what delays the deletion of a queue."""
-    says = "the queue is being deleted and takes no new gangs"
-    gangs = sorted(sums.open.get(queue.name, ()))
+    prefix = "the queue is being deleted and takes no new gangs"
+    gangs = sorted(shared.open_gangs.get(queue.name, ()))
     if gangs:
         more = len(gangs) - MOST_NAMED
         named = ", ".join(gangs[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-        return f"{says}; it goes when all that was let in here or below it has given its devices back: {named}"
-    refused = sums.facts.refused.get(queue.name)
-    if refused is not None:
-        return f"{says}; nothing runs in it any more, but {refused}"
+        return f"{prefix}; it goes when all that was let in here or below it has given its devices back: {named}"
+    refusal = shared.inputs.refused.get(queue.name)
+    if refusal is not None:
+        return f"{prefix}; nothing runs in it any more, but {refusal}"
     others = [name for name in queue.meta.finalizers if name != names.IN_USE]
     if others:
-        return f"{says}; nothing runs in it any more, but others keep it by the finalizers {', '.join(others)}"
-    return f"{says}; nothing runs in it any more"
+        return f"{prefix}; nothing runs in it any more, but others keep it by the finalizers {', '.join(others)}"
+    return f"{prefix}; nothing runs in it any more"
 
 
-def _quota_within(queue: Queue, sums: _Sums) -> Condition:
+def _quota_within(queue: Queue, shared: _SharedInputs) -> Condition:
     """Return whether more is used under the queue than it may have, as after a quota was lowered."""
-    over = [quota.meter for quota in queue.quotas if _is_over(queue.name, quota.meter, sums)]
-    if not over:
+    exceeding = [quota.meter for quota in queue.quotas if _exceeds_potential(queue.name, quota.meter, shared)]
+    if not exceeding:
         return gang.condition("QuotaWithin", "Within", "no more is used than the quotas allow", holds=True)
-    meter = min(over)
-    used, most = sums.queue_usage.usage(queue.name, meter), sums.queue_usage.potential(queue.name, meter)
+    meter = min(exceeding)
+    used, potential = shared.queue_usage.usage(queue.name, meter), shared.queue_usage.potential(queue.name, meter)
     message = (
-        f"{quantities.render(used)} {meter} are used, more than the {quantities.render(most)} that the queue can have;"
-        " nothing is evicted for it, and nothing that needs more starts until enough has ended or the quota is raised"
+        f"{quantities.render(used)} {meter} are used, more than the {quantities.render(potential)} that the queue"
+        " can have; nothing is evicted for it, and nothing that needs more starts until enough has ended or the"
+        " quota is raised"
     )
     return gang.condition("QuotaWithin", "OverNominal", message, holds=False)
 
 
-def _is_over(name: QueueName, meter: MeterName, sums: _Sums) -> bool:
-    return sums.queue_usage.usage(name, meter) > sums.queue_usage.potential(name, meter) and sums.facts.tree.active(
-        name
-    )
+def _exceeds_potential(name: QueueName, meter: MeterName, shared: _SharedInputs) -> bool:
+    return shared.queue_usage.usage(name, meter) > shared.queue_usage.potential(
+        name, meter
+    ) and shared.inputs.tree.active(name)
 
 
-def _meters_known(queue: Queue, sums: _Sums) -> Condition:
-    named = {quota.meter: "quotas" for quota in queue.quotas} | {b.meter: "budgets" for b in queue.budgets}
-    missing = sorted(meter for meter in named if meter not in sums.facts.snapshot.meters)
+def _meters_known(queue: Queue, shared: _SharedInputs) -> Condition:
+    named = {quota.meter: "quotas" for quota in queue.quotas} | {budget.meter: "budgets" for budget in queue.budgets}
+    missing = sorted(meter for meter in named if meter not in shared.inputs.snapshot.meters)
     if not missing:
         return gang.condition("MetersKnown", "Known", "every meter that the queue names exists", holds=True)
     meter = missing[0]
-    charged = sum(sums.uses.get(queue.name, {}).get(meter, Use(0, 0)))
-    stays = (
+    charged = sum(shared.uses.get(queue.name, {}).get(meter, Use(0, 0)))
+    suffix = (
         f"; the {quantities.render(charged)} that are charged stay so until their claims are gone" if charged else ""
     )
-    unread = sums.facts.snapshot.malformed.get(("Meter", meter))
-    why = f"Meter {meter} cannot be read ({unread})" if unread else f"there is no Meter {', '.join(missing)}"
+    malformed = shared.inputs.snapshot.malformed.get(("Meter", meter))
+    why = f"Meter {meter} cannot be read ({malformed})" if malformed else f"there is no Meter {', '.join(missing)}"
     message = (
-        f"{why}: create it, or take it from spec.{named[meter]}; no gang that needs devices starts here before{stays}"
+        f"{why}: create it, or take it from spec.{named[meter]}; no gang that needs devices starts here before{suffix}"
     )
     return gang.condition("MetersKnown", "MeterMissing", message, holds=False)
 
@@ -197,12 +198,12 @@ def _budget_left(queue: Queue, budgets: Iterable[BudgetUse] | None) -> Condition
         return gang.condition("BudgetLeft", "Left", "something is left of every budget", holds=True)
     # A budget that holds gangs is more important than one that only warns.
     budget = min(spent, key=lambda budget: (budget.on_exhausted != OnExhausted.HOLD, budget.meter))
-    then = (
+    consequence = (
         "gangs are admitted nevertheless" if budget.on_exhausted == OnExhausted.WARN else "nothing that needs it starts"
     )
     end = budget.end.isoformat().replace("+00:00", "Z") if budget.end else ""
     message = (
         f"the {budgets_.hours(budget.limit)} {budget.meter}-hours of queue {queue.name} until {end} are spent or"
-        f" promised to gangs that run; {then}; wait for the end of the period, or raise spec.budgets"
+        f" promised to gangs that run; {consequence}; wait for the end of the period, or raise spec.budgets"
     )
     return gang.condition("BudgetLeft", "BudgetExhausted", message, holds=False)

@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 MAX_BODY = 8 * 1024 * 1024
 """Bytes. The API server stores objects of at most 1.5 MiB (etcd's limit); a review carries two of them."""
 
-AGAIN = {"Retry-After": "1"}
+RETRY_AFTER = {"Retry-After": "1"}
 """With this header the API server retries after a 429 or a 5xx, up to ten times within the webhook's timeout. Without
 it, one such answer is a failure (client-go, rest/with_retry.go, v0.37). It must be whole seconds."""
 
@@ -93,7 +93,7 @@ class Handlers:
     trace: Trace | None = None
     """Traces reviews: given the endpoint, the header `traceparent` and the judge, yields the judge to call. None: no
     traces."""
-    elsewhere: Callable[[str], Awaitable[Page]] | None = None
+    shared_page: Callable[[str], Awaitable[Page]] | None = None
     """If several processes share the port: gets `READYZ` and `METRICS` for all of them from the first process. Raises
     RetryError if that does not answer."""
 
@@ -107,7 +107,7 @@ class Server:
         self.port = 0
         self.plain_port: int | None = None
         self.draining = False
-        self.under_way = 0
+        self.in_flight = 0
         """Reviews that are being read or answered."""
         self._idle = asyncio.Event()
         self._expiries = _expiries(certificate) if certificate is not None else {}
@@ -121,13 +121,13 @@ class Server:
 
     def end_review(self) -> None:
         """Count a review as finished."""
-        self.under_way -= 1
-        if self.draining and not self.under_way:
+        self.in_flight -= 1
+        if self.draining and not self.in_flight:
             self._idle.set()
 
     async def drained(self) -> None:
         """Wait until no review is in progress, at most as long as the settings say."""
-        if self.under_way:
+        if self.in_flight:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.settings.drain.total_seconds()):
                     await self._idle.wait()
@@ -155,7 +155,7 @@ class Server:
 
     async def page_of_all(self, path: str) -> Page:
         """Return the page at a path for all processes that share the port."""
-        page_request = self.handlers.elsewhere
+        page_request = self.handlers.shared_page
         if page_request is None or (path == READYZ and self.waiting_for()):
             return self.page(path)
         try:
@@ -185,7 +185,7 @@ async def serving(settings: Settings, handlers: Handlers, certificate: Certifica
     if settings.plain_port is not None:
         runners.append(_runner(_probes(server)))
     try:
-        await _listen_everywhere(server, runners, context)
+        await _listen_all(server, runners, context)
         log.info("webhook serves", port=server.port, plain_port=server.plain_port)
         try:
             yield server
@@ -198,7 +198,7 @@ async def serving(settings: Settings, handlers: Handlers, certificate: Certifica
 
 
 @asynccontextmanager
-async def probed(settings: Settings, handlers: Handlers) -> AsyncIterator[None]:
+async def serving_probes(settings: Settings, handlers: Handlers) -> AsyncIterator[None]:
     """Serve only probes and metrics, over plain HTTP; nothing if the settings have no `plain_port`.
 
     Raises FixError if it cannot listen where the settings say.
@@ -207,10 +207,10 @@ async def probed(settings: Settings, handlers: Handlers) -> AsyncIterator[None]:
         yield
         return
     runner = _runner(_probes(Server(handlers, settings)))
-    at = settings.plain_host, settings.plain_port
+    address = settings.plain_host, settings.plain_port
     try:
         await runner.setup()
-        port = await _listen(web.TCPSite(runner, *at), runner, at=at, setting="metrics")
+        port = await _listen(web.TCPSite(runner, *address), runner, at=address, setting="metrics")
         log.info("probes and metrics are served", port=port)
         yield
     finally:
@@ -222,20 +222,22 @@ async def ensure_free(host: str, port: int) -> None:
     try:
         probe = await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port, start_serving=False)
     except OSError as error:
-        raise FixError(_unheard(host, port, error, "webhook")) from error
+        raise FixError(_listen_error(host, port, error, "webhook")) from error
     probe.close()
 
 
-async def _listen_everywhere(server: Server, runners: Sequence[web.AppRunner], context: ssl.SSLContext) -> None:
+async def _listen_all(server: Server, runners: Sequence[web.AppRunner], context: ssl.SSLContext) -> None:
     settings = server.settings
     for runner in runners:
         await runner.setup()
-    at = settings.host, settings.port
-    reviews = web.TCPSite(runners[0], *at, ssl_context=context, backlog=BACKLOG, reuse_port=settings.shared or None)
-    server.port = await _listen(reviews, runners[0], at=at, setting="webhook")
+    address = settings.host, settings.port
+    reviews = web.TCPSite(
+        runners[0], *address, ssl_context=context, backlog=BACKLOG, reuse_port=settings.shared or None
+    )
+    server.port = await _listen(reviews, runners[0], at=address, setting="webhook")
     if settings.plain_port is not None:
-        at = settings.plain_host, settings.plain_port
-        server.plain_port = await _listen(web.TCPSite(runners[1], *at), runners[1], at=at, setting="metrics")
+        address = settings.plain_host, settings.plain_port
+        server.plain_port = await _listen(web.TCPSite(runners[1], *address), runners[1], at=address, setting="metrics")
 
 
 async def _stop(server: Server, runners: Sequence[web.AppRunner]) -> None:
@@ -261,11 +263,11 @@ async def _listen(site: web.TCPSite, runner: web.AppRunner, *, at: tuple[str, in
     try:
         await site.start()
     except OSError as error:
-        raise FixError(_unheard(*at, error, setting)) from error
+        raise FixError(_listen_error(*at, error, setting)) from error
     return int(runner.addresses[0][1])
 
 
-def _unheard(host: str, port: int, error: OSError, setting: str) -> str:
+def _listen_error(host: str, port: int, error: OSError, setting: str) -> str:
     """Return why the server cannot listen at this address, and the remedy."""
     match error.errno:
         case errno.EADDRINUSE:
@@ -296,7 +298,7 @@ def _reviews(server: Server) -> web.Application:
     _add_probes(app)
     if server.settings.plain_port is None:
         _route(app, "GET", METRICS, _page)
-    app.router.add_route("*", "/{path:.*}", _nowhere)
+    app.router.add_route("*", "/{path:.*}", _not_found)
     return app
 
 
@@ -305,7 +307,7 @@ def _probes(server: Server) -> web.Application:
     app[SERVER] = server
     _add_probes(app)
     _route(app, "GET", METRICS, _page)
-    app.router.add_route("*", "/{path:.*}", _nowhere)
+    app.router.add_route("*", "/{path:.*}", _not_found)
     return app
 
 
@@ -321,11 +323,11 @@ def _route(app: web.Application, method: str, path: str, handler: Handler) -> No
         body = webhook_handler.status(405, f"{path} takes {method}")
         return web.Response(status=405, body=body, content_type="application/json", headers={"Allow": method})
 
-    app.router.add_route(method, path, _explained(handler))
+    app.router.add_route(method, path, _with_status(handler))
     app.router.add_route("*", path, refuse)
 
 
-async def _nowhere(_request: web.Request) -> web.Response:
+async def _not_found(_request: web.Request) -> web.Response:
     body = webhook_handler.status(404, "there is nothing at this path")
     return web.Response(status=404, body=body, content_type="application/json")
 
@@ -334,13 +336,13 @@ def _endpoint(name: str, server: Server, judge: Judge) -> Handler:
     observe, trace = server.handlers.observe, server.handlers.trace
     read_timeout = server.settings.read_timeout.total_seconds()
 
-    most = server.settings.reviews
+    max_reviews = server.settings.reviews
 
     async def review(request: web.Request) -> web.Response:
-        if server.under_way >= most:
+        if server.in_flight >= max_reviews:
             observe(name, Outcome.SHED, 0.0, "")
-            return _busy(most)
-        server.under_way += 1
+            return _busy(max_reviews)
+        server.in_flight += 1
         try:
             began = perf_counter()
             body = await _body(request, read_timeout)
@@ -352,7 +354,7 @@ def _endpoint(name: str, server: Server, judge: Judge) -> Handler:
             observe(name, answer.outcome, perf_counter() - began, answer.reason)
             response = web.Response(status=answer.code, body=answer.body, content_type="application/json")
             if answer.outcome is Outcome.UNREADY:
-                response.headers.update(AGAIN)
+                response.headers.update(RETRY_AFTER)
             if server.draining:
                 response.force_close()
             return response
@@ -362,10 +364,10 @@ def _endpoint(name: str, server: Server, judge: Judge) -> Handler:
     return review
 
 
-def _busy(most: int) -> web.Response:
+def _busy(max_reviews: int) -> web.Response:
     """Answer 429, so that the API server retries. The rest of the body is not read, so the connection is closed."""
-    body = webhook_handler.status(429, f"{most} reviews are under way, which is all that is let in; come again")
-    response = web.Response(status=429, body=body, content_type="application/json", headers=AGAIN)
+    body = webhook_handler.status(429, f"{max_reviews} reviews are under way, which is all that is let in; come again")
+    response = web.Response(status=429, body=body, content_type="application/json", headers=RETRY_AFTER)
     response.force_close()
     return response
 
@@ -393,13 +395,13 @@ async def _body(request: web.Request, read_timeout: float) -> bytes:
         raise web.HTTPBadRequest(reason="the body is not what its headers say") from error
 
 
-def _explained(handler: Handler) -> Handler:
+def _with_status(handler: Handler) -> Handler:
     """Answer every failure with a Status, never with a stack trace.
 
     This is not an aiohttp middleware, which would cost every review more, since it wraps the handler again each time.
     """
 
-    async def explained(request: web.Request) -> web.StreamResponse:
+    async def answer(request: web.Request) -> web.StreamResponse:
         try:
             return await handler(request)
         except web.HTTPException as error:
@@ -412,7 +414,7 @@ def _explained(handler: Handler) -> Handler:
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not reach the caller
             return web.Response(status=500, body=_failure(error), content_type="application/json")
 
-    return explained
+    return answer
 
 
 def _failure(error: Exception) -> bytes:

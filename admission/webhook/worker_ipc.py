@@ -20,7 +20,7 @@ REPORT_SECONDS = 1.0
 ANSWER_SECONDS = 5.0
 """How long a worker waits for a page from the first process."""
 
-LONGEST_LINE = 2**26
+MAX_LINE_BYTES = 2**26
 """Bytes. A page of metrics has several lines for each queue."""
 
 Tally = tuple[str, str, str, list[int], float]
@@ -62,7 +62,7 @@ _decoder = msgspec.json.Decoder(Message)
 _encoder = msgspec.json.Encoder()
 
 
-class Line:
+class Channel:
     """One end of the connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -71,8 +71,8 @@ class Line:
 
     @classmethod
     async def from_socket(cls, end: socket.socket) -> Self:
-        """Return a line over a connected socket."""
-        return cls(*await asyncio.open_connection(sock=end, limit=LONGEST_LINE))
+        """Return a channel over a connected socket."""
+        return cls(*await asyncio.open_connection(sock=end, limit=MAX_LINE_BYTES))
 
     async def send(self, message: Message) -> None:
         """Send a message. Raises OSError if the other process has ended."""
@@ -82,64 +82,64 @@ class Line:
     async def receive(self) -> Message | None:
         """Return the next message; None if the other process has ended, even amid a message."""
         try:
-            line = await self._reader.readline()
+            data = await self._reader.readline()
         except ConnectionError:
             return None
-        return _decoder.decode(line) if line.endswith(b"\n") else None
+        return _decoder.decode(data) if data.endswith(b"\n") else None
 
     def close(self) -> None:
         """Close this end, which the other process reads as the end of the stream."""
         self._writer.close()
 
 
-class Link:
+class WorkerChannel:
     """A worker's end of the connection, once it has its task."""
 
-    def __init__(self, line: Line, task: Task) -> None:
+    def __init__(self, channel: Channel, task: Task) -> None:
         self.task = task
-        self._line = line
-        self._asked: list[asyncio.Future[Page]] = []
+        self._channel = channel
+        self._pending_pages: list[asyncio.Future[Page]] = []
 
     @classmethod
     async def from_socket(cls, end: socket.socket) -> Self:
         """Wait for the task. Raises FixError if none is sent."""
-        line = await Line.from_socket(end)
-        task = await line.receive()
+        channel = await Channel.from_socket(end)
+        task = await channel.receive()
         if not isinstance(task, Task):
-            line.close()
+            channel.close()
             raise FixError("a worker is started by `muster serve --workers N` alone, which tells it what to do")
-        return cls(line, task)
+        return cls(channel, task)
 
     def close(self) -> None:
         """Close this end, which the first process reads as the end of the stream."""
-        self._line.close()
+        self._channel.close()
 
-    async def listen(self, changed: Callable[[Task], object]) -> None:
-        """Receive messages until the first process ends. changed: called with each new task."""
-        while isinstance(message := await self._line.receive(), Page | Task):
+    async def listen(self, on_task: Callable[[Task], object]) -> None:
+        """Receive messages until the first process ends. on_task: called with each new task."""
+        while isinstance(message := await self._channel.receive(), Page | Task):
             if isinstance(message, Task):
-                changed(message)
+                on_task(message)
                 continue
-            asked = self._asked.pop(0)
-            if not asked.done():
-                asked.set_result(message)
+            pending = self._pending_pages.pop(0)
+            if not pending.done():
+                pending.set_result(message)
 
     async def report(self, waiting: Callable[[], Sequence[str]], tallies: Callable[[], list[Tally]]) -> None:
         """Send reports until cancelled. If the first process has ended, `listen` returns; here it is no error."""
         while True:
             try:
-                await self._line.send(Report(waiting=list(waiting()), tallies=tallies()))
+                await self._channel.send(Report(waiting=list(waiting()), tallies=tallies()))
             except OSError:
                 return
             await asyncio.sleep(REPORT_SECONDS)
 
     async def page_request(self, path: str) -> Page:
         """Return the first process's page at a path. Raises RetryError if it does not answer in time."""
-        asked: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
-        self._asked.append(asked)
+        pending: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
+        self._pending_pages.append(pending)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                await self._line.send(PageRequest(path=path))
-                return await asked
+                await self._channel.send(PageRequest(path=path))
+                return await pending
         except (TimeoutError, OSError) as error:
             raise RetryError("the first of the workers does not answer") from error

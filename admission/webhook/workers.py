@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 import structlog
 
-from admission.webhook.worker_ipc import Line, Page, PageRequest, Report, Tally, Task
+from admission.webhook.worker_ipc import Channel, Page, PageRequest, Report, Tally, Task
 
 log = structlog.get_logger(__name__)
 
 FIRST = 1
 """The number of the process that starts the others."""
 
-STEADY_SECONDS = 60.0
+STABLE_SECONDS = 60.0
 """A worker that ran this long did not fail at its start, so the pause before its restart is short again."""
 
 SILENT_SECONDS = 60.0
@@ -30,7 +30,7 @@ SILENT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class RestartPolicy:
     """Seconds. pause: before a worker is restarted, doubled each time up to `longest`.
 
     grace: how long workers may take to end after the signal.
@@ -42,34 +42,34 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Orders:
+class WorkerCallbacks:
     """What the workers are told, and what their messages cause.
 
-    task: returns the task of a worker's number. pages: returns the first process's page at a path. heard: called with
-    every report; lost: called for every worker that ended by itself.
+    task: returns the task of a worker's number. page: returns the first process's page at a path. on_report: called
+    with every report; on_exit: called for every worker that ended by itself.
     """
 
     task: Callable[[int], Task]
-    pages: Callable[[str], Page]
-    heard: Callable[[int, list[Tally]], None]
-    lost: Callable[[], None]
+    page: Callable[[str], Page]
+    on_report: Callable[[int, list[Tally]], None]
+    on_exit: Callable[[], None]
 
 
 class WorkerPool:
     """All workers but the first, by number."""
 
-    def __init__(self, workers: int, command: Sequence[str], pace: Pace) -> None:
+    def __init__(self, workers: int, command: Sequence[str], restart_policy: RestartPolicy) -> None:
         """command: starts a worker with its end of the socket pair as standard input."""
         self._command = command
         self._numbers = range(FIRST + 1, workers + 1)
-        self._pace = pace
+        self._restart_policy = restart_policy
         self._reports: dict[int, Report] = {}
         """The latest report of each running worker."""
-        self._begun: set[int] = set()
+        self._was_ready: set[int] = set()
         """Workers that have been ready."""
         self._processes: dict[int, Process] = {}
-        self._lines: dict[int, Line] = {}
-        self._early: set[int] = set()
+        self._channels: dict[int, Channel] = {}
+        self._prestarted: set[int] = set()
         """Workers that were started before there was a task for them."""
 
     @property
@@ -82,10 +82,10 @@ class WorkerPool:
 
         A worker that was ready once does not count again after it ends: the others answer its share of the reviews.
         """
-        late = [number for number in self._numbers if number not in self._begun]
-        return [f"worker {number}: {self._lacking(number)}" for number in late]
+        not_ready = [number for number in self._numbers if number not in self._was_ready]
+        return [f"worker {number}: {self._missing(number)}" for number in not_ready]
 
-    def _lacking(self, number: int) -> str:
+    def _missing(self, number: int) -> str:
         report = self._reports.get(number)
         return ", ".join(report.waiting) if report is not None else "starts"
 
@@ -96,52 +96,52 @@ class WorkerPool:
         """
         for number in self._numbers:
             await self._start(number)
-            self._early.add(number)
+            self._prestarted.add(number)
 
-    async def run(self, orders: Orders) -> None:
+    async def run(self, callbacks: WorkerCallbacks) -> None:
         """Keep the workers running. On cancellation they are signalled to end, but not awaited."""
         async with asyncio.TaskGroup() as tasks:
             for number in self._numbers:
-                tasks.create_task(self._keep(number, orders), name=f"worker {number}")
+                tasks.create_task(self._supervise(number, callbacks), name=f"worker {number}")
 
-    async def retell(self, orders: Orders) -> None:
+    async def send_tasks(self, callbacks: WorkerCallbacks) -> None:
         """Send the workers their present tasks. A worker that has ended gets its task when it is restarted."""
-        for number, line in list(self._lines.items()):
+        for number, channel in list(self._channels.items()):
             with contextlib.suppress(OSError):
-                await line.send(orders.task(number))
+                await channel.send(callbacks.task(number))
 
-    async def _keep(self, number: int, orders: Orders) -> None:
+    async def _supervise(self, number: int, callbacks: WorkerCallbacks) -> None:
         clock = asyncio.get_running_loop().time
         failed = 0
         while True:
-            began = clock()
+            started_at = clock()
             try:
-                code = await self._once(number, orders)
+                code = await self._run_once(number, callbacks)
             except OSError as error:  # no process could be started
                 code = error.errno or 0
-            failed = 1 if clock() - began > STEADY_SECONDS else failed + 1
-            pause = min(self._pace.longest, self._pace.pause * 2.0 ** min(failed - 1, 30))
-            orders.lost()
+            failed = 1 if clock() - started_at > STABLE_SECONDS else failed + 1
+            pause = min(self._restart_policy.longest, self._restart_policy.pause * 2.0 ** min(failed - 1, 30))
+            callbacks.on_exit()
             log.warning("a worker has ended, and is started again", worker=number, code=code, pause=pause)
             await asyncio.sleep(pause)
 
-    async def _once(self, number: int, orders: Orders) -> int:
+    async def _run_once(self, number: int, callbacks: WorkerCallbacks) -> int:
         """Run a worker until it ends; return its exit code, or minus the signal that ended it."""
-        if number in self._early:
-            self._early.discard(number)
+        if number in self._prestarted:
+            self._prestarted.discard(number)
         else:
             await self._start(number)
-        process, line = self._processes[number], self._lines[number]
+        process, channel = self._processes[number], self._channels[number]
         try:
-            await self._hear(line, number, orders)
+            await self._serve_messages(channel, number, callbacks)
         except asyncio.CancelledError:
-            _ask_to_end(process)
+            _terminate(process)
             raise
         finally:
             self._reports.pop(number, None)
-        # It has ended, or it hangs; closing its line makes it end, too.
-        line.close()
-        return await _ended(process, self._pace.grace)
+        # It has ended, or it hangs; closing its channel makes it end, too.
+        channel.close()
+        return await _wait_or_kill(process, self._restart_policy.grace)
 
     async def _start(self, number: int) -> None:
         ours, theirs = socket.socketpair()
@@ -149,46 +149,48 @@ class WorkerPool:
             stack.enter_context(ours)
             with theirs:
                 self._processes[number] = await asyncio.create_subprocess_exec(*self._command, stdin=theirs.fileno())
-            self._lines[number] = await Line.from_socket(ours)
+            self._channels[number] = await Channel.from_socket(ours)
             stack.pop_all()
 
-    async def _hear(self, line: Line, number: int, orders: Orders) -> None:
+    async def _serve_messages(self, channel: Channel, number: int, callbacks: WorkerCallbacks) -> None:
         """Give a worker its task and receive its messages until it ends, is silent too long, or sends garbage."""
         with contextlib.suppress(OSError, TimeoutError, ValueError):
-            await line.send(orders.task(number))
+            await channel.send(callbacks.task(number))
             while True:
                 async with asyncio.timeout(SILENT_SECONDS):
-                    message = await line.receive()
+                    message = await channel.receive()
                 match message:
                     case Report():
                         self._receive(number, message)
-                        orders.heard(number, message.tallies)
+                        callbacks.on_report(number, message.tallies)
                     case PageRequest():
-                        await line.send(orders.pages(message.path))
+                        await channel.send(callbacks.page(message.path))
                     case _:
                         return
 
     def _receive(self, number: int, report: Report) -> None:
         if not report.waiting and (number not in self._reports or self._reports[number].waiting):
             log.info("a worker is ready", worker=number)
-            self._begun.add(number)
+            self._was_ready.add(number)
         self._reports[number] = report
 
-    async def ended(self) -> None:
+    async def wait_ended(self) -> None:
         """Wait until all workers have ended; kill those that take too long."""
-        for number in self._early:
-            _ask_to_end(self._processes[number])
-        await asyncio.gather(*(_ended(process, self._pace.grace) for process in self._processes.values()))
-        for line in self._lines.values():
-            line.close()
+        for number in self._prestarted:
+            _terminate(self._processes[number])
+        await asyncio.gather(
+            *(_wait_or_kill(process, self._restart_policy.grace) for process in self._processes.values())
+        )
+        for channel in self._channels.values():
+            channel.close()
 
 
-def _ask_to_end(process: Process) -> None:
+def _terminate(process: Process) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)
 
 
-async def _ended(process: Process, grace: float) -> int:
+async def _wait_or_kill(process: Process, grace: float) -> int:
     """Wait until a process has ended, killing it if that takes too long, and return its exit code."""
     try:
         async with asyncio.timeout(grace):
@@ -200,11 +202,13 @@ async def _ended(process: Process, grace: float) -> int:
 
 
 @asynccontextmanager
-async def started(workers: int, command: Sequence[str], pace: Pace | None = None) -> AsyncIterator[WorkerPool]:
+async def started(
+    workers: int, command: Sequence[str], restart_policy: RestartPolicy | None = None
+) -> AsyncIterator[WorkerPool]:
     """Run this many workers, the first process included; when the block is left, all others have ended."""
-    pool = WorkerPool(workers, command, pace or Pace())
+    pool = WorkerPool(workers, command, restart_policy or RestartPolicy())
     try:
         await pool.start()
         yield pool
     finally:
-        await pool.ended()
+        await pool.wait_ended()

@@ -20,18 +20,18 @@ from admission.workloads import gang_key, gangs
 from admission.workloads.gangs import Group
 
 
-class Place(NamedTuple):
-    """A retained place in the queue order. since: when its gang began to wait. noted: when the gang was evicted."""
+class QueuePosition(NamedTuple):
+    """A retained place in the queue order. since: when its gang began to wait. evicted_at: when it was evicted."""
 
     since: datetime
-    noted: datetime
+    evicted_at: datetime
 
 
 @dataclass(slots=True)
 class GangCache:
     """The gangs of the last snapshot. One per leader."""
 
-    places: dict[str, Place] = field(default_factory=dict)
+    positions: dict[str, QueuePosition] = field(default_factory=dict)
     """The places of evicted gangs whose controllers create them again as other gangs, by `Identity.line`."""
     _snapshot: Snapshot = field(default_factory=Snapshot)
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
@@ -46,9 +46,9 @@ class GangCache:
     _seated: dict[Uid, GangUid] = field(default_factory=dict)
     """The gang in which each pod was granted a place."""
     _groups: dict[GangUid, Group] = field(default_factory=dict)
-    _recorded: dict[str, set[GangUid]] = field(default_factory=dict)
+    _by_record: dict[str, set[GangUid]] = field(default_factory=dict)
     """By the name of a Gang object, `namespace/name`, the gangs that have it."""
-    _counted: tuple[Group, ...] = ()
+    _all_groups: tuple[Group, ...] = ()
 
     def __contains__(self, gang: GangUid) -> bool:
         """Return whether the gang was there at the last call of `groups`."""
@@ -58,38 +58,40 @@ class GangCache:
         self, snapshot: Snapshot, placements: Mapping[GangUid, Placement], leaving: Collection[Uid] = ()
     ) -> tuple[Group, ...]:
         """Return every gang, as `gangs.groups` does."""
-        stirred = self._stirred(snapshot, placements, frozenset(leaving))
+        changed_gangs = self._changed_gangs(snapshot, placements, frozenset(leaving))
         self._snapshot, self._placements, self._leaving = snapshot, placements, frozenset(leaving)
-        for uid in stirred:
-            self._count(uid)
-        if stirred:
-            self._counted = tuple(self._groups.values())
-        return self._counted
+        for uid in changed_gangs:
+            self._rebuild(uid)
+        if changed_gangs:
+            self._all_groups = tuple(self._groups.values())
+        return self._all_groups
 
-    def _stirred(
+    def _changed_gangs(
         self, snapshot: Snapshot, placements: Mapping[GangUid, Placement], leaving: frozenset[Uid]
     ) -> set[GangUid]:
         """Return the gangs to build again, and record which pods they have now."""
-        before, found = self._snapshot, set[GangUid]()
+        before, changed_gangs = self._snapshot, set[GangUid]()
         pods = changed(before.pods, snapshot.pods)
-        moved = dict.fromkeys((*pods, *self._unsettled(pods, snapshot), *self._reseated(placements)))
+        regrouped = dict.fromkeys(
+            (*pods, *self._pods_with_changed_owners(pods, snapshot), *self._pods_with_changed_seats(placements))
+        )
         for uid in pods:
-            found |= self._leave(uid)
-        concerned = set[GangUid]()
+            changed_gangs |= self._remove_pod(uid)
+        record_changed = set[GangUid]()
         for key in changed(before.gangs, snapshot.gangs):
-            concerned |= {GangUid(key), *self._recorded.get(key, ())}
-        for gang in concerned & self._members.keys():
-            found.add(gang)
-            moved |= self._members[gang]
-        for uid in moved:
+            record_changed |= {GangUid(key), *self._by_record.get(key, ())}
+        for gang in record_changed & self._members.keys():
+            changed_gangs.add(gang)
+            regrouped |= self._members[gang]
+        for uid in regrouped:
             pod = snapshot.pods.get(uid)
             if pod is not None:
-                found |= self._join(pod, snapshot)
-        found |= set(changed(self._placements, placements)) & self._members.keys()
-        found |= {self._gangs[uid] for uid in leaving ^ self._leaving if uid in self._gangs}
-        return found
+                changed_gangs |= self._add_pod(pod, snapshot)
+        changed_gangs |= set(changed(self._placements, placements)) & self._members.keys()
+        changed_gangs |= {self._gangs[uid] for uid in leaving ^ self._leaving if uid in self._gangs}
+        return changed_gangs
 
-    def _unsettled(self, pods: Iterable[Uid], snapshot: Snapshot) -> Iterator[Uid]:
+    def _pods_with_changed_owners(self, pods: Iterable[Uid], snapshot: Snapshot) -> Iterator[Uid]:
         """Yield the pods whose gang or its size may differ because an object above them changed.
 
         They are identified again. pods: the changed pods, which may be owners themselves.
@@ -98,14 +100,14 @@ class GangCache:
         if before.unwatched != snapshot.unwatched or before.malformed != snapshot.malformed:
             yield from self._gangs
             return
-        stirred: list[str] = [*pods, *changed(before.jobs, snapshot.jobs)]
+        input_keys: list[str] = [*pods, *changed(before.jobs, snapshot.jobs)]
         for kind, objects in snapshot.parents.items():
             for key in changed(before.parents.get(kind, {}), objects):
-                stirred += (key, gang_key.ground(kind, key))
-        for ground in stirred:
-            yield from self._dependent.get(ground, ())
+                input_keys += (key, gang_key.input_key(kind, key))
+        for input_key in input_keys:
+            yield from self._dependent.get(input_key, ())
 
-    def _reseated(self, placements: Mapping[GangUid, Placement]) -> Iterator[Uid]:
+    def _pods_with_changed_seats(self, placements: Mapping[GangUid, Placement]) -> Iterator[Uid]:
         """Record granted and released places, and yield the pods concerned."""
         for uid in changed(self._placements, placements):
             before, after = self._placements.get(uid), placements.get(uid)
@@ -120,32 +122,32 @@ class GangCache:
                 self._seated[pod] = uid
                 yield pod
 
-    def _leave(self, uid: Uid) -> set[GangUid]:
+    def _remove_pod(self, uid: Uid) -> set[GangUid]:
         gang = self._gangs.pop(uid, None)
         if gang is None:
             return set()
         del self._members[gang][uid]
-        for ground in self._inputs.pop(uid, ()):
-            self._dependent[ground].pop(uid, None)
-            if not self._dependent[ground]:
-                del self._dependent[ground]
+        for input_key in self._inputs.pop(uid, ()):
+            self._dependent[input_key].pop(uid, None)
+            if not self._dependent[input_key]:
+                del self._dependent[input_key]
         return {gang}
 
-    def _join(self, pod: Pod, snapshot: Snapshot) -> set[GangUid]:
+    def _add_pod(self, pod: Pod, snapshot: Snapshot) -> set[GangUid]:
         if not pod.queue or pod.mirror:
             return set()
-        left = self._leave(pod.meta.uid)
+        previous = self._remove_pod(pod.meta.uid)
         identity = gang_key.identify(pod, snapshot)
         gang = self._seated.get(pod.meta.uid, identity.uid)
         if identity.inputs:
             self._inputs[pod.meta.uid] = identity.inputs
-            for ground in identity.inputs:
-                self._dependent.setdefault(ground, {})[pod.meta.uid] = None
+            for input_key in identity.inputs:
+                self._dependent.setdefault(input_key, {})[pod.meta.uid] = None
         self._gangs[pod.meta.uid] = gang
         self._members.setdefault(gang, {})[pod.meta.uid] = None
-        return {gang, *left}
+        return {gang, *previous}
 
-    def _count(self, uid: GangUid) -> None:
+    def _rebuild(self, uid: GangUid) -> None:
         """Build one gang again."""
         before = self._groups.pop(uid, None)
         if before is not None:
@@ -156,20 +158,20 @@ class GangCache:
             return
         pods = (self._snapshot.pods[pod] for pod in members)
         for group in gangs.groups_of(pods, self._snapshot, self._placements, self._leaving, self._seated):
-            self._groups[uid] = self._in_its_place(group)
-            self._recorded.setdefault(group.key, set()).add(uid)
+            self._groups[uid] = self._in_position(group)
+            self._by_record.setdefault(group.key, set()).add(uid)
 
-    def _in_its_place(self, group: Group) -> Group:
+    def _in_position(self, group: Group) -> Group:
         """Return a gang in the place of its predecessor, until its own Gang object has a place."""
-        place = self.places.get(group.identity.line)
-        if place is None or (group.record is not None and group.record.queued_since is not None):
+        position = self.positions.get(group.identity.position_key)
+        if position is None or (group.record is not None and group.record.queued_since is not None):
             return group
-        since = min(place.since, group.first_queued)
-        joined = group.runs and group.waiting
-        return replace(group, first_queued=since, queued_since=group.queued_since if joined else since)
+        since = min(position.since, group.first_queued)
+        is_joining = group.runs and group.waiting
+        return replace(group, first_queued=since, queued_since=group.queued_since if is_joining else since)
 
     def _forget_record(self, key: str, uid: GangUid) -> None:
-        recorded = self._recorded[key]
-        recorded.discard(uid)
-        if not recorded:
-            del self._recorded[key]
+        gangs_of_record = self._by_record[key]
+        gangs_of_record.discard(uid)
+        if not gangs_of_record:
+            del self._by_record[key]

@@ -45,13 +45,13 @@ class Identity:
     """A gang's identity: its UID, its name, and the object that makes its pods.
 
     size: its number of pods; 0 while unknown. needed: how many must exist before any starts; less than size near a
-    Job's end, and for an elastic gang, which is declared to start with fewer. said: the field, and its object, that
-    states the size. unknown: why the size cannot be known. counts_ended: whether succeeded pods count among the needed
-    ones. parts: the Jobs of the gang, if an object reports how many of them have succeeded. grouping: the other system
-    whose group it is. inputs: the keys of all objects, besides the pod, on which this depends. line: the key shared by
-    the gangs that a controller makes one after the other in the same place; "" if there are none. named_by: the key
-    under which pods name it, if names alone form it and its size is the whole gang's. deadline: the longest that its
-    owners let it run; None for no limit.
+    Job's end, and for an elastic gang, which is declared to start with fewer. size_source: the field, and its object,
+    that states the size. unknown: why the size cannot be known. counts_ended: whether succeeded pods count among the
+    needed ones. parts: the Jobs of the gang, if an object reports how many of them have succeeded. grouping: the other
+    system whose group it is. inputs: the keys of all objects, besides the pod, on which this depends. position_key: the
+    key shared by the gangs that a controller makes one after the other in the same place; "" if there are none.
+    named_by: the key under which pods name it, if names alone form it and its size is the whole gang's. deadline: the
+    longest that its owners let it run; None for no limit.
     """
 
     uid: GangUid
@@ -60,14 +60,14 @@ class Identity:
     size: int
     needed: int
     workload: Owner | None = None
-    said: str = ""
+    size_source: str = ""
     unknown: str = ""
     counts_ended: bool = False
     parts: Mapping[str, Part] = field(default_factory=dict)
     grouping: Grouping | None = None
     elastic: bool = False
     inputs: tuple[str, ...] = ()
-    line: str = ""
+    position_key: str = ""
     named_by: str = ""
     deadline: timedelta | None = None
 
@@ -78,21 +78,21 @@ class Identity:
 
 def identify(pod: Pod, snapshot: Snapshot) -> Identity:
     """Return the gang of a pod: one that it names, one of its owners, or itself."""
-    ancestry = owner_chain.build(pod, snapshot)
-    found = _starting_with(_identified(pod, ancestry, snapshot), declared_least(pod), f"{names.GANG_MIN} of its pods")
-    if found.inputs is ancestry.inputs or not ancestry.links:
-        return found if ancestry.deadline is None else replace(found, deadline=ancestry.deadline)
+    chain = owner_chain.build(pod, snapshot)
+    identity = _with_min(_identity(pod, chain, snapshot), declared_min(pod), f"{names.GANG_MIN} of its pods")
+    if identity.inputs is chain.inputs or not chain.links:
+        return identity if chain.deadline is None else replace(identity, deadline=chain.deadline)
     # A gang named by other means than its owners still depends on them: they limit how long it may run.
-    return replace(found, deadline=ancestry.deadline, inputs=tuple(dict.fromkeys((*found.inputs, *ancestry.inputs))))
+    return replace(identity, deadline=chain.deadline, inputs=tuple(dict.fromkeys((*identity.inputs, *chain.inputs))))
 
 
-def _identified(pod: Pod, ancestry: OwnerChain, snapshot: Snapshot) -> Identity:
+def _identity(pod: Pod, chain: OwnerChain, snapshot: Snapshot) -> Identity:
     named = labels.setting(pod, names.GANG)
     if named:
-        return _named(pod, named, snapshot)
+        return _from_name(pod, named, snapshot)
     if pod.group:
-        return _of_pod_group(pod, podgroup.GANGS, pod.group, snapshot)
-    return _of_ancestry(pod, ancestry, snapshot) or _of_others(pod, snapshot) or _of_itself(pod, ancestry)
+        return _from_pod_group(pod, podgroup.GANGS, pod.group, snapshot)
+    return _from_owners(pod, chain, snapshot) or _from_foreign_keys(pod, snapshot) or _from_job_or_pod(pod, chain)
 
 
 def declared_size(pod: Pod) -> int | None:
@@ -100,7 +100,7 @@ def declared_size(pod: Pod) -> int | None:
     return size_in(labels.setting(pod, names.GANG_SIZE)) or None
 
 
-def declared_least(pod: Pod) -> int | None:
+def declared_min(pod: Pod) -> int | None:
     """Return `muster.dev/gang-min`, or None if it is absent or not a size."""
     return size_in(labels.setting(pod, names.GANG_MIN)) or None
 
@@ -144,7 +144,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
-def ground(kind: str, key: str) -> str:
+def input_key(kind: str, key: str) -> str:
     """Return the key in `Identity.inputs` of an object that pods name; a UID is its own key."""
     return f"{kind} {key}"
 
@@ -152,66 +152,66 @@ def ground(kind: str, key: str) -> str:
 # By names.
 
 
-def _named(pod: Pod, named: str, snapshot: Snapshot) -> Identity:
-    uid = f"{pod.meta.namespace}/{named}"
+def _from_name(pod: Pod, name: str, snapshot: Snapshot) -> Identity:
+    uid = f"{pod.meta.namespace}/{name}"
     record = snapshot.gangs.get(uid)
-    written = record if record is not None and record.written_by_user else None
-    size = (written.size if written is not None else 0) or declared_size(pod) or 0
-    found = Identity(
+    user_record = record if record is not None and record.written_by_user else None
+    size = (user_record.size if user_record is not None else 0) or declared_size(pod) or 0
+    identity = Identity(
         uid=GangUid(uid),
         namespace=pod.meta.namespace,
-        name=named,
+        name=name,
         size=size,
         needed=size or UNKNOWN_SIZE,
         named_by=names.GANG,
     )
-    if written is None or declared_least(pod) is not None:
-        return found
-    return _starting_with(found, written.min_count, f"spec.minCount of Gang {uid}")
+    if user_record is None or declared_min(pod) is not None:
+        return identity
+    return _with_min(identity, user_record.min_count, f"spec.minCount of Gang {uid}")
 
 
-def _starting_with(found: Identity, least: int | None, said: str) -> Identity:
+def _with_min(identity: Identity, least: int | None, size_source: str) -> Identity:
     """Return the gang with a declared least number of pods to start; the same gang if its size is unknown."""
-    if least is None or found.needed == UNKNOWN_SIZE:
-        return found
+    if least is None or identity.needed == UNKNOWN_SIZE:
+        return identity
     # A Job needs fewer pods near its end. For other kinds, succeeded pods are subtracted later.
-    needed = min(least, found.size if found.counts_ended else found.needed)
-    if needed >= found.size:
-        return replace(found, needed=needed, elastic=False)
-    return replace(found, needed=needed, elastic=True, said=said)
+    needed = min(least, identity.size if identity.counts_ended else identity.needed)
+    if needed >= identity.size:
+        return replace(identity, needed=needed, elastic=False)
+    return replace(identity, needed=needed, elastic=True, size_source=size_source)
 
 
-def _grouped(pod: Pod, grouping: Grouping, name: str) -> Identity:
+def _from_grouping(pod: Pod, grouping: Grouping, name: str) -> Identity:
     """Return the gang of another system's group, whose annotations declare its size."""
     declared = declared_size(pod)
     size = declared or grouping.size(pod)
     uid = gang_uid(pod.meta.namespace, grouping.name_key, name)
-    said = names.GANG_SIZE if declared else grouping.size_key
+    size_source = names.GANG_SIZE if declared else grouping.size_key
     return Identity(
         uid=uid,
         namespace=pod.meta.namespace,
         name=unique_name(name, uid),
         size=size,
         needed=size or UNKNOWN_SIZE,
-        said=f"{said} of its pods",
+        size_source=f"{size_source} of its pods",
         unknown=""
         if size
-        else f"nobody can say how large group {labels.shown(name)} of {grouping.system} is: pod {pod.meta.name} has no"
-        f" {grouping.size_key} that can be read; write it, or {names.GANG_SIZE}",
+        else f"nobody can say how large group {labels.shortened(name)} of {grouping.system} is: pod {pod.meta.name}"
+        f" has no {grouping.size_key} that can be read; write it, or {names.GANG_SIZE}",
         grouping=None if declared else grouping,
         named_by=grouping.name_key if declared or grouping.is_total else "",
     )
 
 
-def _of_pod_group(pod: Pod, family: WorkloadKind, name: str, snapshot: Snapshot) -> Identity:
+def _from_pod_group(pod: Pod, workload_kind: WorkloadKind, name: str, snapshot: Snapshot) -> Identity:
     namespace = pod.meta.namespace
     key = f"{namespace}/{name}"
-    found = snapshot.parents.get(family.key, {}).get(key)
-    uid = gang_uid(found.meta.uid) if found is not None else gang_uid(family.key, key)
+    pod_group = snapshot.parents.get(workload_kind.key, {}).get(key)
+    uid = gang_uid(pod_group.meta.uid) if pod_group is not None else gang_uid(workload_kind.key, key)
     declared = declared_size(pod)
-    wave = found.waves[""] if found is not None else None
-    unknown = "" if declared or wave is not None else _unseen(family, name, namespace, snapshot)
-    version = family.versions[0]
+    wave = pod_group.waves[""] if pod_group is not None else None
+    unknown = "" if declared or wave is not None else _why_unseen(workload_kind, name, namespace, snapshot)
+    version = workload_kind.versions[0]
     return Identity(
         uid=uid,
         namespace=namespace,
@@ -219,65 +219,71 @@ def _of_pod_group(pod: Pod, family: WorkloadKind, name: str, snapshot: Snapshot)
         size=declared or (wave.pods if wave is not None else 0),
         needed=declared or (wave.needed if wave is not None else UNKNOWN_SIZE),
         workload=None
-        if found is None
-        else Owner(api_version=f"{family.group}/{version}", kind=family.kind, name=name, uid=found.meta.uid),
-        said=f"{names.GANG_SIZE} of its pods" if declared else f"{family.fields} of PodGroup {labels.shown(name)}",
+        if pod_group is None
+        else Owner(
+            api_version=f"{workload_kind.group}/{version}", kind=workload_kind.kind, name=name, uid=pod_group.meta.uid
+        ),
+        size_source=f"{names.GANG_SIZE} of its pods"
+        if declared
+        else f"{workload_kind.fields} of PodGroup {labels.shortened(name)}",
         unknown=unknown,
         counts_ended=True,
-        inputs=(ground(family.key, key),),
+        inputs=(input_key(workload_kind.key, key),),
     )
 
 
-def _of_others(pod: Pod, snapshot: Snapshot) -> Identity | None:
+def _from_foreign_keys(pod: Pod, snapshot: Snapshot) -> Identity | None:
     """Return the gang that a pod is in by another system's labels and annotations.
 
     If that system's kind of PodGroup is not served, its key in a manifest is ignored.
     """
-    for family, name_of in podgroup.NAMED:
+    for workload_kind, name_of in podgroup.NAMED:
         name = name_of(pod)
-        if name and (snapshot.unwatched.get(family.key) != UNSERVED or declared_size(pod)):
-            return _of_pod_group(pod, family, name, snapshot)
-    grouped = pod_labels.grouping_of(pod)
-    return None if grouped is None else _grouped(pod, *grouped)
+        if name and (snapshot.unwatched.get(workload_kind.key) != UNSERVED or declared_size(pod)):
+            return _from_pod_group(pod, workload_kind, name, snapshot)
+    grouping = pod_labels.grouping_of(pod)
+    return None if grouping is None else _from_grouping(pod, *grouping)
 
 
 # By owners.
 
 
-def _of_ancestry(pod: Pod, ancestry: OwnerChain, snapshot: Snapshot) -> Identity | None:
+def _from_owners(pod: Pod, chain: OwnerChain, snapshot: Snapshot) -> Identity | None:
     """Return the gang of a pod's owners; None if no owner decides more than a batch Job does."""
-    if ancestry.endless:
-        return _held(pod, ancestry, _circle(ancestry))
-    if ancestry.family is not None:
-        last = ancestry.links[-1]
-        if isinstance(last.found, Parent):
-            return _of_parent(pod, last.found, ancestry.family, ancestry)
-        return _held(pod, ancestry, _unseen(ancestry.family, last.owner.name, pod.meta.namespace, snapshot))
-    maker = ancestry.links[-1].found if ancestry.links else None
+    if chain.endless:
+        return _with_unknown_size(pod, chain, _owner_cycle(chain))
+    if chain.workload_kind is not None:
+        last = chain.links[-1]
+        if isinstance(last.obj, Parent):
+            return _from_parent(pod, last.obj, chain.workload_kind, chain)
+        return _with_unknown_size(
+            pod, chain, _why_unseen(chain.workload_kind, last.owner.name, pod.meta.namespace, snapshot)
+        )
+    maker = chain.links[-1].obj if chain.links else None
     if isinstance(maker, Pod) and spark.is_driver(maker):
-        return _of_driver(pod, maker, ancestry)
-    return _of_lost(pod, ancestry, snapshot) if ancestry.lost else None
+        return _from_driver(pod, maker, chain)
+    return _from_missing_owner(pod, chain, snapshot) if chain.owner_missing else None
 
 
-def _of_itself(pod: Pod, ancestry: OwnerChain) -> Identity:
+def _from_job_or_pod(pod: Pod, chain: OwnerChain) -> Identity:
     """Return the gang of a pod in no larger group: its batch Job's, or its own."""
-    job = ancestry.links[0].found if ancestry.links else None
+    job = chain.links[0].obj if chain.links else None
     if isinstance(job, Job):
-        return _of_job(pod, job, ancestry)
+        return _from_job(pod, job, chain)
     owner = pod.meta.controller
     # A StatefulSet gives the next pod the same name again; pods of other controllers get new names.
-    in_line = owner is not None and kind_of(owner) == owner_chain.STATEFUL_SET
-    line = gang_uid(owner.uid, pod.meta.name) if owner is not None and in_line else ""
-    return replace(_alone(pod, ancestry.inputs), line=line)
+    has_stable_name = owner is not None and kind_of(owner) == owner_chain.STATEFUL_SET
+    position_key = gang_uid(owner.uid, pod.meta.name) if owner is not None and has_stable_name else ""
+    return replace(_single_pod(pod, chain.inputs), position_key=position_key)
 
 
-def _of_parent(pod: Pod, parent: Parent, family: WorkloadKind, ancestry: OwnerChain) -> Identity:
+def _from_parent(pod: Pod, parent: Parent, workload_kind: WorkloadKind, chain: OwnerChain) -> Identity:
     """Return the gang of the pods that an object's controller makes together with this one."""
-    member = family.join(pod, ancestry.links[:-1], parent)
+    member = workload_kind.join(pod, chain.links[:-1], parent)
     wave_name = parent.wave_of(member.role)
     wave = parent.waves.get(wave_name)
-    owner = ancestry.links[-1].owner
-    where = f"{owner.kind} {owner.name}"
+    owner = chain.links[-1].owner
+    source = f"{owner.kind} {owner.name}"
     declared = declared_size(pod)
     attempt = f"restart-{member.attempt}" if member.attempt else ""
     uid = gang_uid(member.uid, wave_name, attempt)
@@ -290,13 +296,13 @@ def _of_parent(pod: Pod, parent: Parent, family: WorkloadKind, ancestry: OwnerCh
         size=size,
         needed=needed,
         workload=owner,
-        said=f"{names.GANG_SIZE} of its pods" if declared else f"{family.fields} of {where}",
-        unknown="" if wave is not None else f"{where} says nothing of pods as {pod.meta.name}",
+        size_source=f"{names.GANG_SIZE} of its pods" if declared else f"{workload_kind.fields} of {source}",
+        unknown="" if wave is not None else f"{source} says nothing of pods as {pod.meta.name}",
         counts_ended=True,
         parts=wave.parts if wave is not None else {},
         elastic=needed < size,
-        inputs=ancestry.inputs,
-        line=gang_uid(parent.meta.uid, member.name, wave_name),
+        inputs=chain.inputs,
+        position_key=gang_uid(parent.meta.uid, member.name, wave_name),
     )
 
 
@@ -306,9 +312,9 @@ def _needed(member: Member, wave: Wave | None) -> int:
     return wave.needed if member.size is None else member.size
 
 
-def _of_driver(pod: Pod, driver: Pod, ancestry: OwnerChain) -> Identity:
+def _from_driver(pod: Pod, driver: Pod, chain: OwnerChain) -> Identity:
     """Return the gang of a Spark driver's executors, without a SparkApplication above: they start one by one."""
-    member = spark.of_driver(driver)
+    member = spark.executors_of(driver)
     uid = gang_uid(member.uid, member.role)
     return Identity(
         uid=uid,
@@ -316,26 +322,26 @@ def _of_driver(pod: Pod, driver: Pod, ancestry: OwnerChain) -> Identity:
         name=unique_name(f"{member.name}-{member.role}", uid),
         size=declared_size(pod) or 0,
         needed=declared_size(pod) or 1,
-        workload=ancestry.links[-1].owner,
-        inputs=ancestry.inputs,
+        workload=chain.links[-1].owner,
+        inputs=chain.inputs,
     )
 
 
-def _of_lost(pod: Pod, ancestry: OwnerChain, snapshot: Snapshot) -> Identity | None:
+def _from_missing_owner(pod: Pod, chain: OwnerChain, snapshot: Snapshot) -> Identity | None:
     """Return a gang that waits for its pod's missing owner; None if that owner decides nothing, as a StatefulSet."""
-    last = ancestry.links[-1].owner
+    last = chain.links[-1].owner
     if kind_of(last) == owner_chain.BATCH_JOB:
-        return _of_job(pod, None, ancestry)
+        return _from_job(pod, None, chain)
     is_group = leaderworkerset.SIZE in pod.meta.annotations
     if not is_group and not (kind_of(last) == owner_chain.POD and spark.ROLE in pod.meta.labels):
         return None
     why = snapshot.unwatched.get(kind_of(last))
-    return _held(pod, ancestry, _blind(last.kind, why) if why else _missing(last.kind, last.name))
+    return _with_unknown_size(pod, chain, _unwatched(last.kind, why) if why else _missing(last.kind, last.name))
 
 
-def _held(pod: Pod, ancestry: OwnerChain, why: str) -> Identity:
+def _with_unknown_size(pod: Pod, chain: OwnerChain, why: str) -> Identity:
     """Return a gang that cannot start because its members cannot be known."""
-    last, uid = ancestry.links[-1].owner, gang_uid(ancestry.links[-1].owner.uid)
+    last, uid = chain.links[-1].owner, gang_uid(chain.links[-1].owner.uid)
     declared = declared_size(pod)
     return Identity(
         uid=uid,
@@ -345,18 +351,18 @@ def _held(pod: Pod, ancestry: OwnerChain, why: str) -> Identity:
         needed=UNKNOWN_SIZE,
         workload=last,
         unknown=why,
-        inputs=ancestry.inputs,
+        inputs=chain.inputs,
     )
 
 
-def _of_job(pod: Pod, job: Job | None, ancestry: OwnerChain) -> Identity:
+def _from_job(pod: Pod, job: Job | None, chain: OwnerChain) -> Identity:
     """Return the gang of a Job; while the Job itself is not seen yet, its size is unknown and it cannot start."""
-    owner, uid = ancestry.links[0].owner, gang_uid(ancestry.links[0].owner.uid)
+    owner, uid = chain.links[0].owner, gang_uid(chain.links[0].owner.uid)
     declared = declared_size(pod)
     size = declared or (0 if job is None else job.together)
     needed = declared or UNKNOWN_SIZE
     if job is not None and not (declared and job.left >= job.together):
-        needed = min(needed, left_of(job))
+        needed = min(needed, remaining_pods(job))
     return Identity(
         uid=uid,
         namespace=pod.meta.namespace,
@@ -364,24 +370,24 @@ def _of_job(pod: Pod, job: Job | None, ancestry: OwnerChain) -> Identity:
         size=size,
         needed=needed,
         workload=owner,
-        inputs=ancestry.inputs,
+        inputs=chain.inputs,
     )
 
 
-def _alone(pod: Pod, inputs: tuple[str, ...]) -> Identity:
-    alone = Owner(api_version="v1", kind="Pod", name=pod.meta.name, uid=pod.meta.uid)
+def _single_pod(pod: Pod, inputs: tuple[str, ...]) -> Identity:
+    owner = Owner(api_version="v1", kind="Pod", name=pod.meta.name, uid=pod.meta.uid)
     return Identity(
         uid=GangUid(pod.meta.uid),
         namespace=pod.meta.namespace,
         name=unique_name(pod.meta.name, pod.meta.uid),
         size=1,
         needed=1,
-        workload=alone,
+        workload=owner,
         inputs=inputs,
     )
 
 
-def left_of(job: Job) -> int:
+def remaining_pods(job: Job) -> int:
     """Return how many pods the Job still runs at a time, at least one."""
     return max(job.left, 1)
 
@@ -389,23 +395,23 @@ def left_of(job: Job) -> int:
 # Reasons of an unknown size.
 
 
-def _unseen(family: WorkloadKind, name: str, namespace: str, snapshot: Snapshot) -> str:
+def _why_unseen(workload_kind: WorkloadKind, name: str, namespace: str, snapshot: Snapshot) -> str:
     """Return why an object that determines a gang is not seen."""
-    unread = snapshot.malformed.get((family.kind, f"{namespace}/{name}"))
-    if unread is not None:
-        return f"nobody can say how large the gang is: {unread}; mend it"
-    why = snapshot.unwatched.get(family.key)
+    malformed = snapshot.malformed.get((workload_kind.kind, f"{namespace}/{name}"))
+    if malformed is not None:
+        return f"nobody can say how large the gang is: {malformed}; mend it"
+    why = snapshot.unwatched.get(workload_kind.key)
     if why:
-        return _blind(family.key, why)
-    if family.named:
+        return _unwatched(workload_kind.key, why)
+    if workload_kind.named:
         return (
-            f"PodGroup {labels.shown(name)} ({family.group}), which the pods name, is not there; create it, or"
-            f" annotate the pods with {names.GANG_SIZE}"
+            f"PodGroup {labels.shortened(name)} ({workload_kind.group}), which the pods name, is not there; create"
+            f" it, or annotate the pods with {names.GANG_SIZE}"
         )
-    return _missing(family.kind, name)
+    return _missing(workload_kind.kind, name)
 
 
-def _blind(kind: str, why: str) -> str:
+def _unwatched(kind: str, why: str) -> str:
     return f"nobody can say how large the gang is: Muster cannot see objects of kind {kind}: {why}"
 
 
@@ -416,9 +422,9 @@ def _missing(kind: str, name: str) -> str:
     )
 
 
-def _circle(ancestry: OwnerChain) -> str:
-    way: Sequence[str] = [f"{link.owner.kind} {link.owner.name}" for link in ancestry.links]
+def _owner_cycle(chain: OwnerChain) -> str:
+    path: Sequence[str] = [f"{link.owner.kind} {link.owner.name}" for link in chain.links]
     return (
-        f"nobody can say who makes the pods: their owners go round in a circle or on and on ({' → '.join(way)}); mend"
+        f"nobody can say who makes the pods: their owners go round in a circle or on and on ({' → '.join(path)}); mend"
         " metadata.ownerReferences"
     )

@@ -93,7 +93,7 @@ class Group:
         return self.placement is not None and pod.meta.uid in self.placement.seats
 
 
-NOBODY: Mapping[Uid, GangUid] = {}
+NO_SEATS: Mapping[Uid, GangUid] = {}
 
 
 @dataclass(slots=True)
@@ -122,34 +122,34 @@ def groups_of(
     snapshot: Snapshot,
     placements: Mapping[GangUid, Placement],
     leaving: Collection[Uid] = (),
-    seated: Mapping[Uid, GangUid] = NOBODY,
+    seated: Mapping[Uid, GangUid] = NO_SEATS,
 ) -> list[Group]:
     """Return the gangs of some pods, ignoring all others. The first pod of a gang determines its identity.
 
     seated: the gang of every pod that has a place.
     """
-    members: dict[GangUid, _Members] = {}
+    members_by_gang: dict[GangUid, _Members] = {}
     for pod in sorted(pods, key=_order):
         if not pod.queue or pod.mirror:
             continue
         identity = gang_key.identify(pod, snapshot)
-        granted = seated.get(pod.meta.uid, identity.uid)
-        is_own = granted == identity.uid
-        found = members.get(granted)
-        if found is None:
-            known = identity if is_own else _granted(identity, placements[granted], snapshot)
-            found = members[granted] = _Members(known, is_own=is_own)
-        elif is_own and not found.is_own:
-            found.identity, found.is_own = identity, True
+        gang = seated.get(pod.meta.uid, identity.uid)
+        is_own = gang == identity.uid
+        members = members_by_gang.get(gang)
+        if members is None:
+            own_identity = identity if is_own else _granted(identity, placements[gang], snapshot)
+            members = members_by_gang[gang] = _Members(own_identity, is_own=is_own)
+        elif is_own and not members.is_own:
+            members.identity, members.is_own = identity, True
         if pod.finished:
-            found.ended.append(pod)
+            members.ended.append(pod)
         elif pod.meta.deleted is None and pod.meta.uid not in leaving:
-            found.alive.append(pod)
-            found.deadlines.append(min(filter(None, (pod.deadline, identity.deadline)), default=None))
+            members.alive.append(pod)
+            members.deadlines.append(min(filter(None, (pod.deadline, identity.deadline)), default=None))
     return [
-        _group(found, placements.get(uid), snapshot)
-        for uid, found in members.items()
-        if found.alive or (found.ended and found.identity.needed != UNKNOWN_SIZE)
+        _group(members, placements.get(uid), snapshot)
+        for uid, members in members_by_gang.items()
+        if members.alive or (members.ended and members.identity.needed != UNKNOWN_SIZE)
     ]
 
 
@@ -170,23 +170,23 @@ def _granted(identity: Identity, placement: Placement, snapshot: Snapshot) -> Id
     )
 
 
-def _group(found: _Members, placement: Placement | None, snapshot: Snapshot) -> Group:
-    record = snapshot.gangs.get(found.identity.key)
-    alive = tuple(found.alive)
-    everyone = alive or tuple(found.ended)
-    since = record.queued_since if record is not None and record.queued_since else min(p.meta.created for p in everyone)
+def _group(members: _Members, placement: Placement | None, snapshot: Snapshot) -> Group:
+    record = snapshot.gangs.get(members.identity.key)
+    alive = tuple(members.alive)
+    pods = alive or tuple(members.ended)
+    since = record.queued_since if record is not None and record.queued_since else min(pod.meta.created for pod in pods)
     group = Group(
-        identity=found.identity,
-        queue=QueueName(everyone[0].queue),
-        priority=max(pod.priority for pod in everyone),
+        identity=members.identity,
+        queue=QueueName(pods[0].queue),
+        priority=max(pod.priority for pod in pods),
         first_queued=since,
         queued_since=since,
         pods=alive,
-        ended=tuple(found.ended),
+        ended=tuple(members.ended),
         placement=placement,
         record=record,
-        deadline=registry.latest(found.deadlines),
-        over=succeeded.over(found.identity, found.alive, found.ended, snapshot.jobs),
+        deadline=registry.latest(members.deadlines),
+        over=succeeded.done_count(members.identity, members.alive, members.ended, snapshot.jobs),
     )
     if not group.runs or not group.waiting:
         return group
@@ -202,11 +202,11 @@ def _order(pod: Pod) -> tuple[datetime, str, str]:
     return pod.meta.created, pod.meta.name, pod.meta.uid
 
 
-def recognize(pod: Pod) -> str:
+def subgroup_of(pod: Pod) -> str:
     """Return the name of a pod's subgroup; "" if it has none.
 
     It comes from the pod's own annotation, or else from its kind's name for its parts. A subgroup is only a name inside
     one gang, so the pod's word suffices: it gains no gang, quota or device by it. It matters only in gangs whose
     subgroups have a topology.
     """
-    return next((name for said in catalog.SUBGROUPS if (name := said(pod))), "")
+    return next((name for read_subgroup in catalog.SUBGROUPS if (name := read_subgroup(pod))), "")

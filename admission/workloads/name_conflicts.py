@@ -20,7 +20,7 @@ REPLICA_SET = "ReplicaSet.apps"
 HASH = "pod-template-hash"
 """The suffix that a Deployment's controller gives a ReplicaSet's name; also a label of its pods."""
 
-MOST = 4
+MOST_MAKERS = 4
 """The most makers in a message."""
 
 
@@ -31,7 +31,7 @@ class Maker(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        return f"{self.kind} {labels.shown(self.name)}" if self.kind else "no controller"
+        return f"{self.kind} {labels.shortened(self.name)}" if self.kind else "no controller"
 
 
 def denial(group: Group, snapshot: Snapshot) -> Denial | None:
@@ -43,21 +43,21 @@ def denial(group: Group, snapshot: Snapshot) -> Denial | None:
     total = expected.total()
     if len(expected) < 2 or total <= size:
         return None
-    if group.started and not _strangers(group):
+    if group.started and not _has_unplaced_maker(group):
         return None
-    made = sorted(expected.items(), key=lambda item: (-item[1], item[0]))
-    reported = ", ".join(f"{count} of {maker}" for maker, count in made[:MOST])
-    more = f" and {len(made) - MOST} more" if len(made) > MOST else ""
+    makers = sorted(expected.items(), key=lambda item: (-item[1], item[0]))
+    reported = ", ".join(f"{count} of {maker}" for maker, count in makers[:MOST_MAKERS])
+    more = f" and {len(makers) - MOST_MAKERS} more" if len(makers) > MOST_MAKERS else ""
     message = (
-        f"{total} pods name the gang {labels.shown(group.identity.name)} ({reported}{more}), which has {size} by"
-        f" {_where(group)}: if these are several gangs, give each a {key} of its own; if they are one, say that it has"
-        f" {total} pods"
+        f"{total} pods name the gang {labels.shortened(group.identity.name)} ({reported}{more}), which has {size} by"
+        f" {_size_source(group)}: if these are several gangs, give each a {key} of its own; if they are one, say"
+        f" that it has {total} pods"
     )
-    details: dict[str, Detail] = {"pods": total, "size": size, "makers": [str(maker) for maker, _ in made]}
+    details: dict[str, Detail] = {"pods": total, "size": size, "makers": [str(maker) for maker, _ in makers]}
     return Denial(DenyReason.POLICY_VIOLATION, message, details)
 
 
-def _where(group: Group) -> str:
+def _size_source(group: Group) -> str:
     """Return the field that states the gang's size."""
     record, grouping = group.record, group.identity.grouping
     if grouping is not None:
@@ -75,11 +75,11 @@ def _expected(group: Group, snapshot: Snapshot) -> Counter[Maker]:
         found[maker] += 1
         job = snapshot.jobs.get(pod.meta.controller.uid) if pod.meta.controller is not None else None
         if job is not None and job.meta.namespace == pod.meta.namespace:
-            jobs[maker] = gang_key.left_of(job)
+            jobs[maker] = gang_key.remaining_pods(job)
     return found | Counter(jobs)
 
 
-def _strangers(group: Group) -> bool:
+def _has_unplaced_maker(group: Group) -> bool:
     """Whether a pod waits whose maker has no placed pod."""
     waiting = {pod.meta.uid for pod in group.waiting}
     placed = {_maker(pod) for pod in group.pods if pod.meta.uid not in waiting}

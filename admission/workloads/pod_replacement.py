@@ -23,7 +23,7 @@ from admission.workloads import gangs
 from admission.workloads.gangs import Group
 from admission.workloads.kinds import catalog
 
-FEWER = "how many pods it still makes, since some of a Job have succeeded,"
+FEWER_PODS = "how many pods it still makes, since some of a Job have succeeded,"
 """The difference if some pods of a Job have succeeded, which its template does not show."""
 
 
@@ -32,13 +32,13 @@ class Mismatch:
     """A pod that differs from the plan."""
 
     pod: str
-    differs: str
+    difference: str
 
     @property
     def message(self) -> str:
         return (
-            f"pod {self.pod} is not what the template of its workload said when it was planned: {self.differs} differs,"
-            " by another webhook or a default of the namespace; it is planned anew with the pods as they are"
+            f"pod {self.pod} is not what the template of its workload said when it was planned: {self.difference}"
+            " differs, by another webhook or a default of the namespace; it is planned anew with the pods as they are"
         )
 
 
@@ -51,28 +51,28 @@ def expected(group: Group) -> list[Pod]:
     return sorted(found, key=lambda pod: pod_groups.natural(pod.meta.name))
 
 
-def succession(group: Group, snapshot: Snapshot, *, at: datetime, actor: str) -> Entry | Mismatch | None:
+def replacement_entry(group: Group, snapshot: Snapshot, *, at: datetime, actor: str) -> Entry | Mismatch | None:
     """Return the entry by which pods take the granted places; None while some pods or claims are missing."""
-    placement, before = group.placement, expected(group)
-    came = [pod for pod in group.waiting if not names.is_expected(pod.meta.uid)]
-    if placement is None or not before or not came or not _have_claims(came, snapshot):
+    placement, expected_pods = group.placement, expected(group)
+    arrived = [pod for pod in group.waiting if not names.is_expected(pod.meta.uid)]
+    if placement is None or not expected_pods or not arrived or not _have_claims(arrived, snapshot):
         return None
-    if len(came) < len(before):
-        return Mismatch(pod=came[0].meta.name, differs=FEWER) if _are_what_is_left(came, group) else None
-    came.sort(key=lambda pod: pod_groups.natural(pod.meta.name))
+    if len(arrived) < len(expected_pods):
+        return Mismatch(pod=arrived[0].meta.name, difference=FEWER_PODS) if _are_all_remaining(arrived, group) else None
+    arrived.sort(key=lambda pod: pod_groups.natural(pod.meta.name))
     pairs: list[tuple[Pod, Pod]] = []
-    left, parts = [(pod, gangs.recognize(pod)) for pod in came], _Parts()
-    for pod in before:
-        part = gangs.recognize(pod)
-        found = (at for at, (one, own) in enumerate(left) if parts.agree(part, own))
-        heir = next((at for at in found if _differs(pod, left[at][0], snapshot) is None), None)
-        if heir is None and len(came) < group.identity.size - group.over:
+    unmatched, subgroups = [(pod, gangs.subgroup_of(pod)) for pod in arrived], _SubgroupMapping()
+    for pod in expected_pods:
+        subgroup = gangs.subgroup_of(pod)
+        found = (at for at, (one, own_subgroup) in enumerate(unmatched) if subgroups.allows(subgroup, own_subgroup))
+        replacement = next((at for at in found if _difference(pod, unmatched[at][0], snapshot) is None), None)
+        if replacement is None and len(arrived) < group.identity.size - group.over:
             return None  # elastic: enough pods have come, and the one for this place may come last
-        if heir is None:
-            first, _ = left[0]
-            return Mismatch(pod=first.meta.name, differs=_differs(pod, first, snapshot) or "the part of its gang")
-        one, own = left.pop(heir)
-        parts.join(part, own)
+        if replacement is None:
+            first, _ = unmatched[0]
+            return Mismatch(pod=first.meta.name, difference=_difference(pod, first, snapshot) or "the part of its gang")
+        one, own_subgroup = unmatched.pop(replacement)
+        subgroups.add(subgroup, own_subgroup)
         pairs.append((pod, one))
     return _entry(placement, pairs, snapshot, at=at, actor=actor)
 
@@ -82,72 +82,75 @@ def mismatched(awaiting: Sequence[Group], groups: Iterable[Group]) -> dict[GangU
 
     They will never take those places. awaiting: gangs with expected pods. groups: all gangs.
     """
-    kept = {names.workload_of(pod.meta.uid): group for group in awaiting for pod in expected(group)}
+    waiting_for = {names.workload_of(pod.meta.uid): group for group in awaiting for pod in expected(group)}
     found: dict[GangUid, list[Pod]] = {}
-    for group in groups if kept else ():
+    for group in groups if waiting_for else ():
         # The last one is the latest: without this test, thousands of gangs with only expected pods would be searched.
-        is_there = group.waiting and not names.is_expected(group.waiting[-1].meta.uid)
-        for pod in group.waiting if is_there else ():
-            own = kept.get(pod.meta.controller.uid) if pod.meta.controller is not None else None
-            if own is None or own.uid == group.uid or names.is_expected(pod.meta.uid):
+        has_real_pods = group.waiting and not names.is_expected(group.waiting[-1].meta.uid)
+        for pod in group.waiting if has_real_pods else ():
+            expecting = waiting_for.get(pod.meta.controller.uid) if pod.meta.controller is not None else None
+            if expecting is None or expecting.uid == group.uid or names.is_expected(pod.meta.uid):
                 continue
-            if pod.meta.namespace == own.identity.namespace:
-                found.setdefault(own.uid, []).append(pod)
+            if pod.meta.namespace == expecting.identity.namespace:
+                found.setdefault(expecting.uid, []).append(pod)
     return found
 
 
-def _are_what_is_left(came: Sequence[Pod], group: Group) -> bool:
+def _are_all_remaining(arrived: Sequence[Pod], group: Group) -> bool:
     """Whether no more pods come, since all others have succeeded. Ended pods that are being deleted prove nothing."""
     kept_place = all(pod.meta.deleted is None for pod in group.ended)
-    return kept_place and group.over > 0 and len(came) >= group.identity.size - group.over
+    return kept_place and group.over > 0 and len(arrived) >= group.identity.size - group.over
 
 
-class _Parts:
+class _SubgroupMapping:
     """A mapping of planned subgroups to actual ones, so that pods planned together stay together.
 
     A controller may name a subgroup otherwise than expected, or not at all; a pod without a subgroup fits any place.
     """
 
     def __init__(self) -> None:
-        self._heirs: dict[str, str] = {}
-        self._taken: dict[str, str] = {}
+        self._replacements: dict[str, str] = {}
+        self._expected: dict[str, str] = {}
 
-    def agree(self, part: str, heir: str) -> bool:
-        if not part or not heir:
+    def allows(self, subgroup: str, replacement: str) -> bool:
+        if not subgroup or not replacement:
             return True
-        return self._heirs.get(part, heir) == heir and self._taken.get(heir, part) == part
+        return (
+            self._replacements.get(subgroup, replacement) == replacement
+            and self._expected.get(replacement, subgroup) == subgroup
+        )
 
-    def join(self, part: str, heir: str) -> None:
-        if part and heir:
-            self._heirs[part], self._taken[heir] = heir, part
+    def add(self, subgroup: str, replacement: str) -> None:
+        if subgroup and replacement:
+            self._replacements[subgroup], self._expected[replacement] = replacement, subgroup
 
 
-def _have_claims(came: Sequence[Pod], snapshot: Snapshot) -> bool:
+def _have_claims(arrived: Sequence[Pod], snapshot: Snapshot) -> bool:
     """Whether the claims of all pods exist."""
-    named = ((pod, pod.claim_name(claim)) for pod in came for claim in pod.claims)
+    named = ((pod, pod.claim_name(claim)) for pod in arrived for claim in pod.claims)
     return all(name is not None and f"{pod.meta.namespace}/{name}" in snapshot.claims for pod, name in named)
 
 
-def _differs(pod: Pod, heir: Pod, snapshot: Snapshot) -> str | None:
+def _difference(pod: Pod, replacement: Pod, snapshot: Snapshot) -> str | None:
     """Return how a pod differs from the plan; None if it fits the place.
 
     Additional tolerations do not count: the API server adds some to every pod, and they exclude no node.
     """
     for key in catalog.TEMPLATES:
-        planned, own = pod.meta.labels.get(key, "").lower(), heir.meta.labels.get(key, "").lower()
-        if planned and own and planned != own:
+        planned, actual = pod.meta.labels.get(key, "").lower(), replacement.meta.labels.get(key, "").lower()
+        if planned and actual and planned != actual:
             return f"the template that it is made of ({key})"
-    asked, requested = _requested(pod), _requested(heir)
-    wrong = next((what for what, value in asked.items() if requested[what] != value), None)
-    if wrong is not None:
-        return wrong
-    if not set(pod.tolerations) <= set(heir.tolerations):
+    planned_fields, actual_fields = _compared_fields(pod), _compared_fields(replacement)
+    differing = next((what for what, value in planned_fields.items() if actual_fields[what] != value), None)
+    if differing is not None:
+        return differing
+    if not set(pod.tolerations) <= set(replacement.tolerations):
         return "spec.tolerations"
-    specs = zip(_specs(pod, snapshot), _specs(heir, snapshot), strict=True)
+    specs = zip(_specs(pod, snapshot), _specs(replacement, snapshot), strict=True)
     return None if all(one == other for one, other in specs) else "the spec of a claim"
 
 
-def _requested(pod: Pod) -> dict[str, Hashable]:
+def _compared_fields(pod: Pod) -> dict[str, Hashable]:
     return {
         names.QUEUE: pod.queue,
         "spec.resourceClaims": tuple((one.name, one.claim, one.template) for one in pod.claims),
@@ -159,8 +162,8 @@ def _requested(pod: Pod) -> dict[str, Hashable]:
 
 def _specs(pod: Pod, snapshot: Snapshot) -> Iterator[object]:
     for claim in pod.claims:
-        known = snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(claim)}")
-        yield known.spec if known is not None else None
+        found = snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(claim)}")
+        yield found.spec if found is not None else None
 
 
 def _entry(
@@ -168,12 +171,12 @@ def _entry(
 ) -> Entry:
     seats: list[Seat] = []
     holdings: list[Holding] = []
-    for pod, heir in pairs:
-        heirs = _heirs(pod, heir, snapshot)
-        before = placement.seats[pod.meta.uid]
-        claims = tuple(heirs[uid][0] if uid in heirs else uid for uid in before.claims)
-        seats.append(Seat(pod_uid=heir.meta.uid, pod=heir.meta.key, node=before.node, claims=claims))
-        for uid, (other, key) in heirs.items():
+    for pod, replacement in pairs:
+        replacements = _replacements(pod, replacement, snapshot)
+        seat = placement.seats[pod.meta.uid]
+        claims = tuple(replacements[uid][0] if uid in replacements else uid for uid in seat.claims)
+        seats.append(Seat(pod_uid=replacement.meta.uid, pod=replacement.meta.key, node=seat.node, claims=claims))
+        for uid, (other, key) in replacements.items():
             held = placement.holdings.get(uid)
             if held is not None:
                 holdings.append(replace(held, claim_uid=other, claim=key))
@@ -181,18 +184,18 @@ def _entry(
     return seat_transfer.inherit(placement, gone=removed, seats=seats, holdings=holdings, at=at, actor=actor)
 
 
-def _heirs(pod: Pod, heir: Pod, snapshot: Snapshot) -> Mapping[Uid, tuple[Uid, str]]:
+def _replacements(pod: Pod, replacement: Pod, snapshot: Snapshot) -> Mapping[Uid, tuple[Uid, str]]:
     """Return the UID and name of the claim that replaces each claim of an expected pod."""
     found: dict[Uid, tuple[Uid, str]] = {}
-    for named in pod.claims:
-        old, new = _claim(pod, named.name, snapshot), _claim(heir, named.name, snapshot)
+    for pod_claim in pod.claims:
+        old, new = _claim(pod, pod_claim.name, snapshot), _claim(replacement, pod_claim.name, snapshot)
         if old is not None and new is not None and names.is_expected(old.meta.uid):
             found[old.meta.uid] = new.meta.uid, new.meta.key
-    for stand_in in (names.extended_claim, names.plugin_claim):
-        found[stand_in(pod.meta.uid)] = stand_in(heir.meta.uid), heir.meta.key
+    for synthetic_claim in (names.extended_claim, names.plugin_claim):
+        found[synthetic_claim(pod.meta.uid)] = synthetic_claim(replacement.meta.uid), replacement.meta.key
     return found
 
 
 def _claim(pod: Pod, name: str, snapshot: Snapshot) -> Claim | None:
-    named = next((claim for claim in pod.claims if claim.name == name), None)
-    return snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(named)}") if named is not None else None
+    pod_claim = next((claim for claim in pod.claims if claim.name == name), None)
+    return snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(pod_claim)}") if pod_claim is not None else None

@@ -17,7 +17,7 @@ from admission.workloads.gang_key import UNKNOWN_SIZE, Identity
 from admission.workloads.kinds import jobset
 
 
-def over(identity: Identity, alive: Sequence[Pod], ended: Sequence[Pod], jobs: Mapping[Uid, Job]) -> int:
+def done_count(identity: Identity, alive: Sequence[Pod], ended: Sequence[Pod], jobs: Mapping[Uid, Job]) -> int:
     """Return how many of the pods that a gang needs are done. alive: its unfinished pods.
 
     In a gang formed by names alone, Jobs without a living pod may belong to an earlier gang of that name, so they do
@@ -28,19 +28,23 @@ def over(identity: Identity, alive: Sequence[Pod], ended: Sequence[Pod], jobs: M
         return 0
     succeeded = Counter(_maker(pod) for pod in ended if pod.phase == "Succeeded")
     makers = dict.fromkeys(map(_maker, (*alive, *ended) if identity.counts_ended else alive))
-    known = {uid: job for uid in makers if (job := jobs.get(uid)) and job.meta.namespace == identity.namespace}
-    done = sum(_done(job, succeeded[uid], identity.parts.get(jobset.role(job))) for uid, job in known.items())
+    jobs_by_uid = {uid: job for uid in makers if (job := jobs.get(uid)) and job.meta.namespace == identity.namespace}
+    done = sum(
+        _done_of_job(job, succeeded[uid], identity.parts.get(jobset.role(job))) for uid, job in jobs_by_uid.items()
+    )
     if not identity.counts_ended:
         return done
-    lonely = sum(pod.phase == "Succeeded" and not pod.meta.deleted for pod in ended if _maker(pod) not in known)
-    return done + lonely + _unseen(identity, known.values())
+    without_job = sum(
+        pod.phase == "Succeeded" and not pod.meta.deleted for pod in ended if _maker(pod) not in jobs_by_uid
+    )
+    return done + without_job + _done_without_pods(identity, jobs_by_uid.values())
 
 
 def _maker(pod: Pod) -> Uid:
     return pod.meta.controller.uid if pod.meta.controller is not None else Uid("")
 
 
-def _done(job: Job, seen: int, part: Part | None) -> int:
+def _done_of_job(job: Job, seen: int, part: Part | None) -> int:
     """Return how many fewer pods a Job runs than at first. seen: its succeeded pods; its status may count fewer.
 
     Without completions, succeeded pods are not replaced, and the Job's remaining number is consistent with its own
@@ -54,10 +58,10 @@ def _done(job: Job, seen: int, part: Part | None) -> int:
     return job.together - max(replace(job, succeeded=max(job.succeeded, seen)).left, 0)
 
 
-def _unseen(identity: Identity, known: Iterable[Job]) -> int:
+def _done_without_pods(identity: Identity, seen_jobs: Iterable[Job]) -> int:
     """Return the number of pods of succeeded Jobs that have no pod left."""
     seen, done = Counter[str](), Counter[str]()
-    for job in known:
+    for job in seen_jobs:
         role = jobset.role(job)
         seen[role] += 1
         done[role] += job.finished

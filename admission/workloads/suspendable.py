@@ -63,37 +63,37 @@ class Workload:
     """A workload that Muster holds as a whole, or held and resumed."""
 
     kind: Holdable
-    found: Job | Parent
+    obj: Job | Parent
 
     @property
     def meta(self) -> Meta:
-        return self.found.meta
+        return self.obj.meta
 
     @property
     def is_waiting(self) -> bool:
         """Whether Muster holds it: it is suspended, and was so by Muster."""
-        return self.found.suspended and held(self.meta) is Held.WAITING
+        return self.obj.suspended and held(self.meta) is Held.WAITING
 
     @property
-    def is_loose(self) -> bool:
+    def is_resumed_externally(self) -> bool:
         """Whether another client has resumed it although Muster holds it, while the webhook was not called."""
-        return not self.found.suspended and held(self.meta) is Held.WAITING
+        return not self.obj.suspended and held(self.meta) is Held.WAITING
 
     @property
     def is_started(self) -> bool:
-        return not self.found.suspended and held(self.meta) is Held.STARTED
+        return not self.obj.suspended and held(self.meta) is Held.STARTED
 
     @property
     def over(self) -> bool:
         """Whether it makes no more pods."""
-        return self.meta.deleted is not None or self.found.finished
+        return self.meta.deleted is not None or self.obj.finished
 
     @property
     def templates(self) -> tuple[PodTemplate, ...]:
-        return of_job(self.found) if isinstance(self.found, Job) else self.found.templates
+        return job_templates(self.obj) if isinstance(self.obj, Job) else self.obj.templates
 
 
-def of_job(job: Job) -> tuple[PodTemplate, ...]:
+def job_templates(job: Job) -> tuple[PodTemplate, ...]:
     """Return the template of a Job, with the labels that `pkg/controller/job` (v1.37.1) adds."""
     labels = {
         "batch.kubernetes.io/job-name": job.meta.name,
@@ -106,13 +106,13 @@ def of_job(job: Job) -> tuple[PodTemplate, ...]:
     )
 
 
-def _of_family(family: WorkloadKind) -> Callable[[Json], tuple[PodTemplate, ...]]:
+def _template_reader(workload_kind: WorkloadKind) -> Callable[[Json], tuple[PodTemplate, ...]]:
     def read(obj: Json) -> tuple[PodTemplate, ...]:
         reader = Reader(obj)
-        known = meta.decode(reader)
-        found = tuple(family.templates(reader, known))
-        reader.finish(family.kind, known.key)
-        return found
+        object_meta = meta.decode(reader)
+        templates = tuple(workload_kind.templates(reader, object_meta))
+        reader.finish(workload_kind.kind, object_meta.key)
+        return templates
 
     return read
 
@@ -123,7 +123,7 @@ JOB = Holdable(
     versions=("v1",),
     plural="jobs",
     suspend=("spec", "suspend"),
-    templates=lambda obj: of_job(jobs.decode(obj)),
+    templates=lambda obj: job_templates(jobs.decode(obj)),
     deadline=("spec", active_deadline.FIELD),
 )
 
@@ -131,17 +131,17 @@ ALL: tuple[Holdable, ...] = (
     JOB,
     *(
         Holdable(
-            kind=family.kind,
-            group=family.group,
-            versions=family.versions,
-            plural=family.plural,
-            suspend=family.suspend,
-            templates=_of_family(family),
-            may_suspend=family.may_suspend,
-            deadline=family.deadline,
+            kind=workload_kind.kind,
+            group=workload_kind.group,
+            versions=workload_kind.versions,
+            plural=workload_kind.plural,
+            suspend=workload_kind.suspend,
+            templates=_template_reader(workload_kind),
+            may_suspend=workload_kind.may_suspend,
+            deadline=workload_kind.deadline,
         )
-        for family in catalog.ALL
-        if family.suspend
+        for workload_kind in catalog.ALL
+        if workload_kind.suspend
     ),
 )
 
@@ -162,22 +162,22 @@ def is_free(controller: Owner | None) -> bool:
     return controller is None or controller.kind in SCHEDULES
 
 
-def among(snapshot: Snapshot) -> Iterator[Workload]:
+def held_workloads(snapshot: Snapshot) -> Iterator[Workload]:
     """Yield the workloads that Muster holds as a whole, or held."""
-    yield from _kept(JOB, snapshot.jobs.values())
+    yield from _marked(JOB, snapshot.jobs.values())
     for key, parents in snapshot.parents.items():
         kind = BY_KEY.get(key)
         if kind is not None:
-            yield from _kept(kind, parents.values())
+            yield from _marked(kind, parents.values())
 
 
-def _kept(kind: Holdable, found: Iterable[Job | Parent]) -> Iterator[Workload]:
-    for one in found:
-        if names.HELD in one.meta.annotations and held(one.meta) is not None and is_free(one.meta.controller):
-            yield Workload(kind=kind, found=one)
+def _marked(kind: Holdable, objects: Iterable[Job | Parent]) -> Iterator[Workload]:
+    for obj in objects:
+        if names.HELD in obj.meta.annotations and held(obj.meta) is not None and is_free(obj.meta.controller):
+            yield Workload(kind=kind, obj=obj)
 
 
-def named(owner: Owner | None, snapshot: Snapshot) -> Workload | None:
+def workload_of(owner: Owner | None, snapshot: Snapshot) -> Workload | None:
     """Return the workload of an owner reference, if Muster holds it as a whole, or held it."""
     if owner is None:
         return None
@@ -185,19 +185,21 @@ def named(owner: Owner | None, snapshot: Snapshot) -> Workload | None:
     kind = BY_KEY.get(key)
     if kind is None:
         return None
-    every: Mapping[Any, Job | Parent] = snapshot.jobs if key == owner_chain.BATCH_JOB else snapshot.parents.get(key, {})
-    found = every.get(owner.uid)
-    return next(_kept(kind, (found,)), None) if found is not None else None
+    objects: Mapping[Any, Job | Parent] = (
+        snapshot.jobs if key == owner_chain.BATCH_JOB else snapshot.parents.get(key, {})
+    )
+    obj = objects.get(owner.uid)
+    return next(_marked(kind, (obj,)), None) if obj is not None else None
 
 
-def is_there(found: Job | Parent, snapshot: Snapshot) -> bool:
+def is_current(obj: Job | Parent, snapshot: Snapshot) -> bool:
     """Whether the snapshot still has exactly this version of a workload."""
-    if isinstance(found, Job):
-        return snapshot.jobs.get(found.meta.uid) is found
-    return any(parents.get(found.meta.uid) is found for parents in snapshot.parents.values())
+    if isinstance(obj, Job):
+        return snapshot.jobs.get(obj.meta.uid) is obj
+    return any(parents.get(obj.meta.uid) is obj for parents in snapshot.parents.values())
 
 
-def body(
+def pod_body(
     template: PodTemplate, number: int, *, owner: Owner, namespace: str, uid: Uid, created: str, indexed: bool = False
 ) -> dict[str, Any]:
     """Return the pod that a controller makes from a template, except for the random suffix of its name.

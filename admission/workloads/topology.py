@@ -27,148 +27,155 @@ KEYS = (*GANG_KEYS, *SUBGROUP_KEYS)
 """The keys of node labels that a pod may request; the first of each pair is required, the second preferred."""
 
 
-UNCOUNTED = "placement Count leaves the nodes to kube-scheduler, which does not look at domains"
+IGNORED_BY_COUNT = "placement Count leaves the nodes to kube-scheduler, which does not look at domains"
 
 
 def denial(group: Group) -> Denial | None:
     """Refuse a gang whose pods, or whose Gang, request different topologies."""
-    written = _written(group)
-    whole = _at_odds(group, group.pods, GANG_KEYS, "of the gang", None if written is None else _texts(written.gang))
-    if whole is not None or not _are_subgroups_wanted(group):
-        return whole
-    wanted = None if written is None else _texts(written.subgroups, SUBGROUP_KEYS)
+    declared = _declared(group)
+    gang_conflict = _conflict(
+        group, group.pods, GANG_KEYS, "of the gang", None if declared is None else _texts(declared.gang)
+    )
+    if gang_conflict is not None or not _has_subgroup_topology(group):
+        return gang_conflict
+    declared_texts = None if declared is None else _texts(declared.subgroups, SUBGROUP_KEYS)
     for pod in group.pods:
-        said = wanted or _said(pod, SUBGROUP_KEYS)
-        if said and not gangs.recognize(pod):
+        requested = declared_texts or _requested(pod, SUBGROUP_KEYS)
+        if requested and not gangs.subgroup_of(pod):
             message = (
-                f"pod {pod.meta.name} is to be where its subgroup is ({_shown(said)}), and nothing says which subgroup"
-                f" of the gang it is in; annotate it with {names.SUBGROUP}"
+                f"pod {pod.meta.name} is to be where its subgroup is ({_format(requested)}), and nothing says which"
+                f" subgroup of the gang it is in; annotate it with {names.SUBGROUP}"
             )
-            return _refused(pod, message)
-    denials = (_at_odds(group, pods, SUBGROUP_KEYS, f"of subgroup {name}", wanted) for name, pods in _parts(group.pods))
-    return next((found for found in denials if found is not None), None)
+            return _denial(pod, message)
+    denials = (
+        _conflict(group, pods, SUBGROUP_KEYS, f"of subgroup {name}", declared_texts)
+        for name, pods in _subgroups(group.pods)
+    )
+    return next((conflict for conflict in denials if conflict is not None), None)
 
 
-def _at_odds(
-    group: Group, pods: Sequence[Pod], keys: tuple[str, str], whose: str, written: dict[str, str] | None
+def _conflict(
+    group: Group, pods: Sequence[Pod], keys: tuple[str, str], whose: str, declared: dict[str, str] | None
 ) -> Denial | None:
-    """Refuse pods that request different topologies, or another one than their Gang, which is `written`."""
-    first = _said(pods[0], keys) if pods else {}
+    """Refuse pods that request different topologies, or another one than their Gang, which is `declared`."""
+    first = _requested(pods[0], keys) if pods else {}
     for pod in pods:
-        own = _said(pod, keys)
-        if written is not None:
-            if own and own != written:
+        requested = _requested(pod, keys)
+        if declared is not None:
+            if requested and requested != declared:
                 message = (
-                    f"pod {pod.meta.name} asks for {_shown(own, keys)}, and Gang {group.key} for"
-                    f" {_shown(written, keys)} by spec.topology; leave it out of the pods, or write the same"
+                    f"pod {pod.meta.name} asks for {_format(requested, keys)}, and Gang {group.key} for"
+                    f" {_format(declared, keys)} by spec.topology; leave it out of the pods, or write the same"
                 )
-                return _refused(pod, message)
-        elif own != first:
+                return _denial(pod, message)
+        elif requested != first:
             message = (
-                f"pod {pod.meta.name} asks for {_shown(own, keys)}, and pod {pods[0].meta.name} for"
-                f" {_shown(first, keys)}; give all pods {whose} the same {keys[0]}, or none"
+                f"pod {pod.meta.name} asks for {_format(requested, keys)}, and pod {pods[0].meta.name} for"
+                f" {_format(first, keys)}; give all pods {whose} the same {keys[0]}, or none"
             )
-            return _refused(pod, message)
+            return _denial(pod, message)
     return None
 
 
-def question(group: Group) -> Topology | None:
+def request(group: Group) -> Topology | None:
     """Return the topology of a gang that passes `denial`, with the nodes of its placed pods.
 
     None if its pods may go anywhere.
     """
-    whole, parts = _of_gang(group), _of_subgroups(group)
-    if not whole and not parts:
+    gang_wish, subgroups = _of_gang(group), _of_subgroups(group)
+    if not gang_wish and not subgroups:
         return None
     return Topology(
-        gang=_together(whole, _nodes(group, group.pods)),
-        subgroups=tuple((name, _together(wish, _nodes(group, pods))) for name, (wish, pods) in parts.items()),
+        gang=_colocation(gang_wish, _nodes(group, group.pods)),
+        subgroups=tuple((name, _colocation(wish, _nodes(group, pods))) for name, (wish, pods) in subgroups.items()),
     )
 
 
-def parted(demands: Iterable[PodDemand], topology: Topology | None) -> tuple[PodDemand, ...]:
+def with_subgroups(demands: Iterable[PodDemand], topology: Topology | None) -> tuple[PodDemand, ...]:
     """Return demands with their subgroups, for subgroups that have a topology."""
-    known = {name for name, _ in topology.subgroups} if topology is not None else set()
-    if not known:
+    names_ = {name for name, _ in topology.subgroups} if topology is not None else set()
+    if not names_:
         return tuple(demands)
-    named = ((one, gangs.recognize(one.pod)) for one in demands)
-    return tuple(replace(one, subgroup=name) if name in known else one for one, name in named)
+    pairs = ((one, gangs.subgroup_of(one.pod)) for one in demands)
+    return tuple(replace(one, subgroup=name) if name in names_ else one for one, name in pairs)
 
 
-def uncounted(topology: Topology) -> Hold:
+def hold_for_count(topology: Topology) -> Hold:
     """Hold a gang that requires a domain but has placement `Count`."""
     label = next(each.required for each in topology.each if each.required)
     return Hold(
         HoldReason.NOT_SIMULATED,
-        f"{UNCOUNTED} of {label}; ask for placement Auto or Pin, or for {names.TOPOLOGY_PREFERRED}",
+        f"{IGNORED_BY_COUNT} of {label}; ask for placement Auto or Pin, or for {names.TOPOLOGY_PREFERRED}",
         {"topology": label},
     )
 
 
 def report(group: Group, nodes: Mapping[NodeName, Node]) -> TopologyReport | None:
     """Return the domains that a gang with a topology is in."""
-    whole, parts = _of_gang(group), _of_subgroups(group)
-    if not whole and not parts:
+    gang_wish, subgroups = _of_gang(group), _of_subgroups(group)
+    if not gang_wish and not subgroups:
         return None
     return TopologyReport(
-        gang=_reported(whole, _nodes(group, group.pods), nodes) if whole else None,
-        subgroups=tuple((name, _reported(wish, _nodes(group, pods), nodes)) for name, (wish, pods) in parts.items()),
+        gang=_reported(gang_wish, _nodes(group, group.pods), nodes) if gang_wish else None,
+        subgroups=tuple(
+            (name, _reported(wish, _nodes(group, pods), nodes)) for name, (wish, pods) in subgroups.items()
+        ),
     )
 
 
 def _of_gang(group: Group) -> DomainWish:
-    written = _written(group)
-    if written is not None:
-        return written.gang
+    declared = _declared(group)
+    if declared is not None:
+        return declared.gang
     return _wish(group.pods[0], GANG_KEYS) if group.pods else DomainWish()
 
 
 def _of_subgroups(group: Group) -> dict[str, tuple[DomainWish, list[Pod]]]:
     """Return the topology and the pods of each subgroup, by name."""
-    if not _are_subgroups_wanted(group):
+    if not _has_subgroup_topology(group):
         return {}
-    written = _written(group)
+    declared = _declared(group)
     wished = (
-        (name, written.subgroups if written is not None else _wish(pods[0], SUBGROUP_KEYS), pods)
-        for name, pods in _parts(group.pods)
+        (name, declared.subgroups if declared is not None else _wish(pods[0], SUBGROUP_KEYS), pods)
+        for name, pods in _subgroups(group.pods)
     )
     return {name: (wish, pods) for name, wish, pods in wished if wish}
 
 
-def _are_subgroups_wanted(group: Group) -> bool:
-    written = _written(group)
-    if written is not None:
-        return bool(written.subgroups)
+def _has_subgroup_topology(group: Group) -> bool:
+    declared = _declared(group)
+    if declared is not None:
+        return bool(declared.subgroups)
     return any(labels.setting(pod, key) for pod in group.pods for key in SUBGROUP_KEYS)
 
 
-def _parts(pods: Iterable[Pod]) -> list[tuple[str, list[Pod]]]:
+def _subgroups(pods: Iterable[Pod]) -> list[tuple[str, list[Pod]]]:
     """Return the subgroups and their pods, by name; pods without a subgroup are left out."""
     found: dict[str, list[Pod]] = {}
     for pod in pods:
-        name = gangs.recognize(pod)
+        name = gangs.subgroup_of(pod)
         if name:
             found.setdefault(name, []).append(pod)
-    return sorted(found.items(), key=lambda part: pod_groups.natural(part[0]))
+    return sorted(found.items(), key=lambda item: pod_groups.natural(item[0]))
 
 
-def _together(wish: DomainWish, nodes: Iterable[NodeName]) -> Colocation:
+def _colocation(wish: DomainWish, nodes: Iterable[NodeName]) -> Colocation:
     return Colocation(
         required=wish.required, preferred=wish.preferred, colocated_with=frozenset(nodes) if wish else frozenset()
     )
 
 
-def _reported(wish: DomainWish, own: Iterable[NodeName], nodes: Mapping[NodeName, Node]) -> DomainReport:
-    labels = [nodes[name].meta.labels for name in own if name in nodes]
+def _reported(wish: DomainWish, own_nodes: Iterable[NodeName], nodes: Mapping[NodeName, Node]) -> DomainReport:
+    labels = [nodes[name].meta.labels for name in own_nodes if name in nodes]
 
     def values(label: str) -> tuple[str, ...]:
-        return tuple(sorted({each[label] for each in labels if label in each}))
+        return tuple(sorted({node_labels[label] for node_labels in labels if label in node_labels}))
 
-    rather = values(wish.preferred) if wish.required and wish.preferred else ()
-    return DomainReport(wish=wish, domains=values(wish.required or wish.preferred), preferred=rather)
+    preferred = values(wish.preferred) if wish.required and wish.preferred else ()
+    return DomainReport(wish=wish, domains=values(wish.required or wish.preferred), preferred=preferred)
 
 
-def _written(group: Group) -> TopologyWish | None:
+def _declared(group: Group) -> TopologyWish | None:
     record = group.record
     return record.topology if record is not None and record.written_by_user else None
 
@@ -178,7 +185,7 @@ def _wish(pod: Pod, keys: tuple[str, str]) -> DomainWish:
     return DomainWish(required=required, preferred=preferred)
 
 
-def _said(pod: Pod, keys: tuple[str, str]) -> dict[str, str]:
+def _requested(pod: Pod, keys: tuple[str, str]) -> dict[str, str]:
     return _texts(_wish(pod, keys), keys)
 
 
@@ -186,11 +193,11 @@ def _texts(wish: DomainWish, keys: tuple[str, str] = GANG_KEYS) -> dict[str, str
     return {key: label for key, label in zip(keys, (wish.required, wish.preferred), strict=True) if label}
 
 
-def _shown(said: Mapping[str, str], keys: tuple[str, str] = GANG_KEYS) -> str:
-    return " and ".join(f"{key} {label}" for key, label in said.items()) or f"no {keys[0]}"
+def _format(texts: Mapping[str, str], keys: tuple[str, str] = GANG_KEYS) -> str:
+    return " and ".join(f"{key} {label}" for key, label in texts.items()) or f"no {keys[0]}"
 
 
-def _refused(pod: Pod, message: str) -> Denial:
+def _denial(pod: Pod, message: str) -> Denial:
     return Denial(DenyReason.POLICY_VIOLATION, message, {"pod": pod.meta.name})
 
 

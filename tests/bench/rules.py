@@ -82,7 +82,7 @@ def table(result: dict[str, Any]) -> Table:
     return made
 
 
-def _claim_review(compiled: match.Compiled) -> None:
+def _claim_review(compiled: match.CompiledPolicy) -> None:
     subject = Subject(claim(), namespace={"metadata": _NAMESPACE}, user=USER, queue="research")
     assert not rules.judge([compiled.rules], [subject]).findings
 

@@ -34,10 +34,10 @@ Handler = Callable[[web.Request], Awaitable[web.Response]]
 def judges() -> dict[str, Judge]:
     """Wire the doors as `app` does, over a cluster that does not change."""
     view, rules = cluster.FrozenView(cluster.snapshot()), Rules(controller=cluster.CONTROLLER)
-    memory = reviewer.prepared(view.snapshot())
+    caches = reviewer.prepared(view.snapshot())
     return {
-        "mutate": lambda review: reviewer.mutate(review, view, memory=memory),
-        "validate": lambda review: reviewer.validate(review, view, rules=rules, memory=memory),
+        "mutate": lambda review: reviewer.mutate(review, view, caches=caches),
+        "validate": lambda review: reviewer.validate(review, view, rules=rules, caches=caches),
     }
 
 

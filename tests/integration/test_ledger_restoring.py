@@ -11,7 +11,7 @@ import pytest
 from admission.api.muster.ledger_entries import Kind
 from admission.cycle import cycle, reconcile
 from admission.ledger.sql_ledger import SqlLedger
-from admission.lifecycle.reconciliation import What
+from admission.lifecycle.reconciliation import DifferenceKind
 from tests.builders import a_cluster
 from tests.integration import ledgers
 from tests.integration.conftest import Fresh
@@ -81,7 +81,11 @@ async def test_older_books_say_what_a_newer_cluster_shows_once_they_are_reconcil
         found = await reconcile.compare(older, seen, no_pause)
         outcome = await reconcile.repair(older, seen, found, author)
 
-        assert Counter(one.what for one in found) == {What.POD_GONE: 2, What.CLAIM_GONE: 2, What.NOT_BOOKED: 3}
+        assert Counter(one.kind for one in found) == {
+            DifferenceKind.POD_GONE: 2,
+            DifferenceKind.CLAIM_GONE: 2,
+            DifferenceKind.NOT_BOOKED: 3,
+        }
         assert Counter(entry.kind for entry, _ in outcome.posted) == {Kind.RELEASE: 1, Kind.ADJUST: 1}
         assert outcome.left == ()
         assert (await older.load()).usage() == play.ledger.book.usage()

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from admission.webhook.tls.ca_rotation import Terms
+from admission.webhook.tls.ca_rotation import Lifetimes
 from tests.unit.webhook.test_ca_rotation import DAY, NOW, Fleet
 
 
@@ -13,7 +13,7 @@ async def test_for_a_year_each_leaf_is_trusted_by_the_bundle_of_its_moment(seed:
     """Processes look when they get to it: now and then one is silent for most of the time that authorities settle."""
     chance = random.Random(seed)  # noqa: S311 - it plans a test
     authority = days * DAY
-    terms = Terms(authority=authority, leaf=(authority / 3 - authority / 30) * part)
+    terms = Lifetimes(authority=authority, leaf=(authority / 3 - authority / 30) * part)
     fleet = Fleet(terms)
     for _ in range(3):
         await fleet.start()
@@ -27,7 +27,7 @@ async def test_for_a_year_each_leaf_is_trusted_by_the_bundle_of_its_moment(seed:
         renewed += fleet.shown[number].certificate != before
         most = max(most, fleet.check())
         steps = chance.choice([4, 4, 4, 7])
-        due[number] += terms.current * steps
+        due[number] += terms.check_interval * steps
 
     assert most == 2
     assert renewed >= 3 * (365 * DAY / terms.leaf - 1)

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from admission.api.muster import claim_policies
 from admission.claimpolicy import defaults as claimpolicy_defaults, match
-from admission.claimpolicy.defaults import Asker
+from admission.claimpolicy.defaults import Requester
 
 CLASSES = st.sampled_from(["a", "b", "c", "d"])
 KEYS = st.sampled_from(["x", "y", "example.com/z", "z~1"])
@@ -82,7 +82,7 @@ METADATA = st.fixed_dictionaries(
     {"name": st.just("c"), "namespace": st.just("ml")}, optional={"labels": st.one_of(st.none(), LABELS)}
 )
 
-ASKER = Asker(namespace={"metadata": {"name": "ml"}})
+ASKER = Requester(namespace={"metadata": {"name": "ml"}})
 
 
 def an_object(metadata: dict[str, Any], devices: dict[str, Any], *, template: bool) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from admission.api.muster.claim_policies import Conversion
 from admission.api.values import formats, json_patch, names
 from admission.api.values.decoding import Reader
 from admission.claimpolicy.draft import Draft
-from admission.claimpolicy.match import Owned
+from admission.claimpolicy.match import OwnedConversion
 from admission.claimpolicy.pods import claims_annotation, extended_resources
 
 GPU, NIC, SLASHED = "nvidia.com/gpu", "example.com/nic", "example.com/a~1b"
 CONVERSIONS = {
-    resource: Owned("p", Conversion(resource=resource, device_class=f"{at}.example.com"))
+    resource: OwnedConversion("p", Conversion(resource=resource, device_class=f"{at}.example.com"))
     for at, resource in enumerate((GPU, NIC, SLASHED))
 }
 AMOUNTS = st.dictionaries(

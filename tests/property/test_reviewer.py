@@ -68,10 +68,10 @@ def a_snapshot() -> Snapshot:
 
 
 VIEW = MemoryView(a_snapshot())
-MEMORY = ReviewCaches()
+CACHES = ReviewCaches()
 DOORS: dict[str, Judge] = {
-    "mutate": partial(reviewer.mutate, view=VIEW, memory=MEMORY),
-    "validate": partial(reviewer.validate, view=VIEW, rules=RULES, memory=MEMORY),
+    "mutate": partial(reviewer.mutate, view=VIEW, caches=CACHES),
+    "validate": partial(reviewer.validate, view=VIEW, rules=RULES, caches=CACHES),
 }
 
 

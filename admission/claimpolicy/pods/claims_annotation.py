@@ -18,7 +18,7 @@ from admission.claimpolicy.pods.container_paths import ContainerPath
 EXAMPLE = 'write NAME=TEMPLATE or CONTAINER/NAME=TEMPLATE, separated by commas, as in "gpu=h100x8, trainer/nic=rdma"'
 
 
-class ClaimWish(NamedTuple):
+class ClaimEntry(NamedTuple):
     """One entry. container: None for all containers."""
 
     container: str | None
@@ -33,53 +33,59 @@ class _RefusedError(Exception):
 def attach(draft: Draft, text: str) -> Denial | None:
     """Add the claims of the annotation to a pod; refuse an annotation that cannot be followed."""
     try:
-        wishes = list(_read(text))
-        _check(wishes, draft)
+        claim_entries = list(_read(text))
+        _check(claim_entries, draft)
     except _RefusedError as refused:
         return Denial(
             DenyReason.MALFORMED_REQUEST, f"annotation {names.CLAIMS}: {refused}", {"key": names.CLAIMS, "value": text}
         )
-    known = _referred(draft)
-    for wish in wishes:
-        if wish.name not in known:
-            known[wish.name] = wish.template
-            entry = {"name": wish.name, "resourceClaimTemplateName": wish.template}
+    known = _pod_claims(draft)
+    for claim_entry in claim_entries:
+        if claim_entry.name not in known:
+            known[claim_entry.name] = claim_entry.template
+            entry = {"name": claim_entry.name, "resourceClaimTemplateName": claim_entry.template}
             draft.put(("spec", "resourceClaims", claimpolicy_draft.END), entry)
-        for place in container_paths.container_paths(draft):
-            if wish.container in (None, place.name) and not _uses(draft, place, wish.name):
-                draft.put((*place.way, "resources", "claims", claimpolicy_draft.END), {"name": wish.name})
+        for container_path in container_paths.container_paths(draft):
+            if claim_entry.container in (None, container_path.name) and not _uses(
+                draft, container_path, claim_entry.name
+            ):
+                draft.put(
+                    (*container_path.path, "resources", "claims", claimpolicy_draft.END), {"name": claim_entry.name}
+                )
     return None
 
 
-def _read(text: str) -> Iterator[ClaimWish]:
+def _read(text: str) -> Iterator[ClaimEntry]:
     parts = [part.strip() for part in text.split(",")]
     for part in parts:
         target, equals, template = (piece.strip() for piece in part.partition("="))
         container, slash, name = (piece.strip() for piece in target.rpartition("/"))
         if not equals or (slash and not container):
             raise _RefusedError(f"{part!r} is no claim; {EXAMPLE}")
-        wrong = formats.label(name) or (formats.label(container) if slash else None) or formats.subdomain(template)
-        if wrong is not None:
-            raise _RefusedError(f"{part!r}: {wrong}; {EXAMPLE}")
-        yield ClaimWish(container if slash else None, name, template)
+        problem = formats.label(name) or (formats.label(container) if slash else None) or formats.subdomain(template)
+        if problem is not None:
+            raise _RefusedError(f"{part!r}: {problem}; {EXAMPLE}")
+        yield ClaimEntry(container if slash else None, name, template)
 
 
-def _check(wishes: list[ClaimWish], draft: Draft) -> None:
-    known = _referred(draft)
-    found = {place.name for place in container_paths.container_paths(draft)}
-    for wish in wishes:
-        template = known.setdefault(wish.name, wish.template)
-        if template != wish.template:
-            of = f"template {template}" if template else "another claim"
+def _check(claim_entries: list[ClaimEntry], draft: Draft) -> None:
+    known = _pod_claims(draft)
+    found = {container_path.name for container_path in container_paths.container_paths(draft)}
+    for claim_entry in claim_entries:
+        template = known.setdefault(claim_entry.name, claim_entry.template)
+        if template != claim_entry.template:
+            other = f"template {template}" if template else "another claim"
             raise _RefusedError(
-                f"{wish.name} shall be a claim from template {wish.template}, and is one of {of} already; give one of"
-                " them another name"
+                f"{claim_entry.name} shall be a claim from template {claim_entry.template}, and is one of"
+                f" {other} already; give one of them another name"
             )
-        if wish.container is not None and wish.container not in found:
-            raise _RefusedError(f"there is no container {wish.container}; the pod has {', '.join(sorted(found))}")
+        if claim_entry.container is not None and claim_entry.container not in found:
+            raise _RefusedError(
+                f"there is no container {claim_entry.container}; the pod has {', '.join(sorted(found))}"
+            )
 
 
-def _referred(draft: Draft) -> dict[str, str | None]:
+def _pod_claims(draft: Draft) -> dict[str, str | None]:
     """Return the pod's claims: the pod's own name → the template, None for a claim without one."""
     entries = draft.get("spec", "resourceClaims")
     return {
@@ -89,6 +95,6 @@ def _referred(draft: Draft) -> dict[str, str | None]:
     }
 
 
-def _uses(draft: Draft, place: ContainerPath, name: str) -> bool:
-    entries = draft.get(*place.way, "resources", "claims")
+def _uses(draft: Draft, container_path: ContainerPath, name: str) -> bool:
+    entries = draft.get(*container_path.path, "resources", "claims")
     return isinstance(entries, list) and any(isinstance(one, dict) and one.get("name") == name for one in entries)

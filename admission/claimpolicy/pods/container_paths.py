@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from admission.api.kubernetes.pods import Stage
-from admission.claimpolicy.draft import Draft, Way
+from admission.claimpolicy.draft import Draft, JsonPath
 
 
 class ContainerPath(NamedTuple):
@@ -11,7 +11,7 @@ class ContainerPath(NamedTuple):
 
     name: str
     stage: Stage
-    way: Way
+    path: JsonPath
 
 
 def container_paths(draft: Draft) -> tuple[ContainerPath, ...]:

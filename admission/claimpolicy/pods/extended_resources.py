@@ -25,7 +25,7 @@ from admission.api.values.decoding import Json
 from admission.api.values.reasons import Denial, DenyReason
 from admission.claimpolicy import draft as claimpolicy_draft
 from admission.claimpolicy.draft import Draft
-from admission.claimpolicy.match import Owned
+from admission.claimpolicy.match import OwnedConversion
 from admission.claimpolicy.pods import container_paths
 from admission.claimpolicy.pods.container_paths import ContainerPath
 from admission.dra.requests.extended_resources import IMPLICIT
@@ -57,7 +57,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shares:
+class DeviceSplit:
     """How devices are split. counts: of each request; of_containers: the requests that each container uses."""
 
     counts: tuple[int, ...]
@@ -93,7 +93,7 @@ def spec(recipe: Recipe, conversion: Conversion) -> Json:
     return {"devices": {"requests": requests}}
 
 
-def convert(draft: Draft, conversions: Mapping[str, Owned]) -> Denial | None:
+def convert(draft: Draft, conversions: Mapping[str, OwnedConversion]) -> Denial | None:
     """Turn a pod's extended resources into claims. Refuses a resource that exceeds the devices of one claim.
 
     A resource with an amount that is not a whole number is left to the API server, which refuses it.
@@ -102,94 +102,94 @@ def convert(draft: Draft, conversions: Mapping[str, Owned]) -> Denial | None:
         needs = _needs(draft, resource)
         if needs is None:
             continue
-        shares = split(needs)
-        recipe = Recipe(policy=conversions[resource].policy, resource=resource, counts=shares.counts)
-        if sum(shares.counts) > MAX_RESULTS:
+        device_split = split(needs)
+        recipe = Recipe(policy=conversions[resource].policy, resource=resource, counts=device_split.counts)
+        if sum(device_split.counts) > MAX_RESULTS:
             return _too_large(recipe)
         _remove(draft, resource)
-        if shares.counts:
-            _claim(draft, recipe, shares)
+        if device_split.counts:
+            _add_claim(draft, recipe, device_split)
     return None
 
 
 def is_kept(draft: Draft, recipe: Recipe) -> bool:
     """Return whether a pod still has a claim from the recipe's template, each request of which some container uses."""
     entries = draft.get("spec", "resourceClaims")
-    listed = [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
-    made = [one.get("name") for one in listed if one.get("resourceClaimTemplateName") == recipe.template]
+    pod_claims = [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
+    made = [one.get("name") for one in pod_claims if one.get("resourceClaimTemplateName") == recipe.template]
     used = {
         (one.get("name"), one.get("request"))
-        for place in container_paths.container_paths(draft)
-        for one in draft.get(*place.way, "resources", "claims") or ()
+        for container_path in container_paths.container_paths(draft)
+        for one in draft.get(*container_path.path, "resources", "claims") or ()
         if isinstance(one, dict)
     }
     requests = [_request(index) for index in range(len(recipe.counts))]
     return any(all((name, request) in used for request in requests) for name in made)
 
 
-def split(needs: Sequence[tuple[Stage, int]]) -> Shares:
+def split(needs: Sequence[tuple[Stage, int]]) -> DeviceSplit:
     """Split devices among containers, which are in the order in which they start. needs: stage and amount of each."""
-    lasting = [at for at, (stage, need) in enumerate(needs) if stage is not Stage.INIT and need]
-    counts = [needs[at][1] for at in lasting]
-    later = {at: [index for index, one in enumerate(lasting) if one > at] for at in range(len(needs))}
-    passing = [at for at, (stage, need) in enumerate(needs) if stage is Stage.INIT and need]
-    extra = max((needs[at][1] - sum(counts[index] for index in later[at]) for at in passing), default=0)
+    long_running = [at for at, (stage, need) in enumerate(needs) if stage is not Stage.INIT and need]
+    counts = [needs[at][1] for at in long_running]
+    later = {at: [index for index, one in enumerate(long_running) if one > at] for at in range(len(needs))}
+    init_only = [at for at, (stage, need) in enumerate(needs) if stage is Stage.INIT and need]
+    extra = max((needs[at][1] - sum(counts[index] for index in later[at]) for at in init_only), default=0)
     uses: list[tuple[int, ...]] = [()] * len(needs)
-    for index, at in enumerate(lasting):
+    for index, at in enumerate(long_running):
         uses[at] = (index,)
-    for at in passing:
+    for at in init_only:
         need = needs[at][1]
-        enough = [index for index in later[at] if counts[index] >= need]
-        if enough:
-            uses[at] = (min(enough, key=lambda index: (counts[index], index)),)
+        large_enough = [index for index in later[at] if counts[index] >= need]
+        if large_enough:
+            uses[at] = (min(large_enough, key=lambda index: (counts[index], index)),)
         else:
-            short = sum(counts[index] for index in later[at]) < need
-            uses[at] = (*later[at], *((len(counts),) if short else ()))
-    return Shares(counts=(*counts, *((extra,) if extra > 0 else ())), of_containers=tuple(uses))
+            is_short = sum(counts[index] for index in later[at]) < need
+            uses[at] = (*later[at], *((len(counts),) if is_short else ()))
+    return DeviceSplit(counts=(*counts, *((extra,) if extra > 0 else ())), of_containers=tuple(uses))
 
 
 def _needs(draft: Draft, resource: str) -> list[tuple[Stage, int]] | None:
     """Return each container's need; None if no container names the resource, or an amount is not a whole number."""
-    places = container_paths.container_paths(draft)
-    said = [_amount(draft, place, resource) for place in places]
-    if all(amount is None for amount in said):
+    paths = container_paths.container_paths(draft)
+    stated = [_amount(draft, container_path, resource) for container_path in paths]
+    if all(amount is None for amount in stated):
         return None
     try:
-        amounts = [Fraction(0) if amount is None else quantities.parse(str(amount)) for amount in said]
+        amounts = [Fraction(0) if amount is None else quantities.parse(str(amount)) for amount in stated]
     except AmountError:
         return None
     if any(amount < 0 or amount.denominator != 1 for amount in amounts):
         return None
     # The cap exceeds every claim's limit, so a larger amount is refused all the same.
-    whole = (min(amount.numerator, quantities.MOST) for amount in amounts)
-    return [(place.stage, amount) for place, amount in zip(places, whole, strict=True)]
+    capped = (min(amount.numerator, quantities.MOST) for amount in amounts)
+    return [(container_path.stage, amount) for container_path, amount in zip(paths, capped, strict=True)]
 
 
-def _amount(draft: Draft, place: ContainerPath, resource: str) -> Any:
+def _amount(draft: Draft, container_path: ContainerPath, resource: str) -> Any:
     """Return the limit, else the request: a lone limit is the request, too, and if both are set they are equal."""
-    found = (draft.get(*place.way, "resources", field, resource) for field in FIELDS)
+    found = (draft.get(*container_path.path, "resources", field, resource) for field in FIELDS)
     return next((amount for amount in found if amount is not None), None)
 
 
 def _remove(draft: Draft, resource: str) -> None:
-    for place in container_paths.container_paths(draft):
+    for container_path in container_paths.container_paths(draft):
         for field in FIELDS:
-            amounts = draft.get(*place.way, "resources", field)
+            amounts = draft.get(*container_path.path, "resources", field)
             if isinstance(amounts, dict) and resource in amounts:
-                draft.drop((*place.way, "resources", field, resource))
+                draft.drop((*container_path.path, "resources", field, resource))
 
 
-def _claim(draft: Draft, recipe: Recipe, shares: Shares) -> None:
+def _add_claim(draft: Draft, recipe: Recipe, device_split: DeviceSplit) -> None:
     name = _free_name(draft, _slug(recipe.resource))
     draft.put(
         ("spec", "resourceClaims", claimpolicy_draft.END), {"name": name, "resourceClaimTemplateName": recipe.template}
     )
-    for place, uses in zip(container_paths.container_paths(draft), shares.of_containers, strict=True):
+    for container_path, uses in zip(container_paths.container_paths(draft), device_split.of_containers, strict=True):
         for index in uses:
             entry = {"name": name, "request": _request(index)}
-            draft.put((*place.way, "resources", "claims", claimpolicy_draft.END), entry)
-    said = draft.get("metadata", "annotations", names.CONVERTED)
-    draft.put(("metadata", "annotations", names.CONVERTED), f"{said},{recipe}" if said else str(recipe))
+            draft.put((*container_path.path, "resources", "claims", claimpolicy_draft.END), entry)
+    annotation = draft.get("metadata", "annotations", names.CONVERTED)
+    draft.put(("metadata", "annotations", names.CONVERTED), f"{annotation},{recipe}" if annotation else str(recipe))
 
 
 def _free_name(draft: Draft, wanted: str) -> str:
@@ -212,10 +212,10 @@ def _slug(resource: str) -> str:
 
 def _too_large(recipe: Recipe) -> Denial:
     count = sum(recipe.counts)
-    asked = f"{quantities.MOST} or more" if count >= quantities.MOST else str(count)
+    count_text = f"{quantities.MOST} or more" if count >= quantities.MOST else str(count)
     return Denial(
         DenyReason.CLAIM_TOO_LARGE,
-        f"the pod asks for {asked} {recipe.resource}, which ClaimPolicy {recipe.policy} turns into one claim;"
+        f"the pod asks for {count_text} {recipe.resource}, which ClaimPolicy {recipe.policy} turns into one claim;"
         f" Kubernetes allocates at most {MAX_RESULTS} devices in one claim; spread them over several pods",
         {"count": count, "limit": MAX_RESULTS, "resource": recipe.resource},
     )

@@ -22,11 +22,11 @@ from admission.errors import MalformedObjectError
 from admission.podpolicy.pod_view import PodView
 
 
-def fulfilled(new_pod: PodView, known: ClaimContext) -> Snapshot:
+def with_pending(new_pod: PodView, context: ClaimContext) -> Snapshot:
     """Return the snapshot, with the missing templates of a pod that its policies are going to provide."""
-    if not known.policies.provide:
-        return known.snapshot
-    snapshot = known.snapshot
+    if not context.policies.provide:
+        return context.snapshot
+    snapshot = context.snapshot
     missing = {
         claim.template
         for claim in new_pod.claims
@@ -35,29 +35,29 @@ def fulfilled(new_pod: PodView, known: ClaimContext) -> Snapshot:
     if not missing:
         return snapshot
     provided: dict[str, ClaimTemplate] = {}
-    for wanted in _wanted(new_pod, missing, known):
-        template = made(wanted, known)
+    for desired in _desired(new_pod, missing, context):
+        template = as_stored(desired, context)
         if template is not None:
-            provided.setdefault(wanted.key, template)
+            provided.setdefault(desired.key, template)
     if not provided:
         return snapshot
     # Nothing writes to either mapping, and a copy of tens of thousands of templates would be most of the work.
     return replace(snapshot, templates=ChainMap(provided, cast("dict[str, ClaimTemplate]", snapshot.templates)))
 
 
-def made(wanted: DesiredTemplate, known: ClaimContext) -> ClaimTemplate | None:
+def as_stored(desired: DesiredTemplate, context: ClaimContext) -> ClaimTemplate | None:
     """Return a template as it will be stored; None if it cannot be decoded."""
     user = User(username=names.FIELD_MANAGER)
-    body = wanted.body()
-    new_pod = ClaimView(obj=body, namespace=wanted.namespace, user=user, template=True)
+    body = desired.body()
+    claim_view = ClaimView(obj=body, namespace=desired.namespace, user=user, template=True)
     try:
-        return claims.decode_template(admission.completion(new_pod, known).obj)
+        return claims.decode_template(admission.completion(claim_view, context).obj)
     except MalformedObjectError:
         return None
 
 
-def _wanted(new_pod: PodView, missing: set[str], known: ClaimContext) -> Iterator[DesiredTemplate]:
-    snapshot, policies = known.snapshot, known.policies
+def _desired(new_pod: PodView, missing: set[str], context: ClaimContext) -> Iterator[DesiredTemplate]:
+    snapshot, policies = context.snapshot, context.policies
     for name in missing:
         listed = templates.desired(policies, snapshot, new_pod.namespace, name)
         if listed is not None:
@@ -66,6 +66,6 @@ def _wanted(new_pod: PodView, missing: set[str], known: ClaimContext) -> Iterato
     if namespace is None:
         return
     for recipe in extended_resources.recipes(new_pod.annotations):
-        one = templates.of_recipe(recipe, policies, namespace, new_pod.queue)
-        if one is not None and one.name in missing:
-            yield one
+        template = templates.template_for_recipe(recipe, policies, namespace, new_pod.queue)
+        if template is not None and template.name in missing:
+            yield template

@@ -18,34 +18,36 @@ from admission.cel.expressions import Budget
 from admission.claimpolicy import cel_subject, claim_documents, rules
 from admission.claimpolicy.cel_subject import Subject, User
 from admission.claimpolicy.match import MatchedPolicies, Policies
-from admission.claimpolicy.rules import Compiled, Rulebook, Ruling
+from admission.claimpolicy.rules import CompiledRule, Rulebook, Ruling
 from admission.podpolicy.pod_view import PodView
 
-MOST = 4_096
+MAX_CACHED = 4_096
 """The most claims and templates with a cached ruling, for each namespace and queue."""
 
-_OF_POD = frozenset({"pod", "user"})
+_POD_VARIABLES = frozenset({"pod", "user"})
 
-Asked = Claim | ClaimTemplate
+ReferredObject = Claim | ClaimTemplate
 
 
 @dataclass(slots=True)
-class _Place:
+class _RuleCache:
     """The rules of a namespace and queue, and cached rulings on each claim.
 
-    settled: the rules that read neither pod nor user. others: all that do. of_pod: those of the others that need no
-    user. early: the rules that deny and could not be evaluated for a claim that is created after its pod. said: by
-    claim, the ruling of the settled rules.
+    pod_independent: the rules that read neither pod nor user. pod_dependent: all that do. user_independent: those of
+    these that need no user. claim_required: the rules that deny and could not be evaluated for a claim that is created
+    after its pod. rulings: by claim, the ruling of the pod-independent rules.
     """
 
-    chosen: MatchedPolicies
-    settled: tuple[Rulebook, ...]
-    of_pod: tuple[Rulebook, ...]
-    others: tuple[Rulebook, ...]
-    early: tuple[Rulebook, ...]
-    said: dict[str, tuple[Asked, Subject, Ruling]] = field(default_factory=dict)
-    together: dict[tuple[PodClaim, ...], tuple[tuple[Asked | None, ...], Ruling]] = field(default_factory=dict)
-    """By the claims of a pod: the objects that these were, and the settled rules' ruling on all of them."""
+    matched: MatchedPolicies
+    pod_independent: tuple[Rulebook, ...]
+    user_independent: tuple[Rulebook, ...]
+    pod_dependent: tuple[Rulebook, ...]
+    claim_required: tuple[Rulebook, ...]
+    rulings: dict[str, tuple[ReferredObject, Subject, Ruling]] = field(default_factory=dict)
+    rulings_by_pod: dict[tuple[PodClaim, ...], tuple[tuple[ReferredObject | None, ...], Ruling]] = field(
+        default_factory=dict
+    )
+    """By the claims of a pod: the objects that these were, and the pod-independent rules' ruling on all of them."""
 
 
 class Rulings:
@@ -53,95 +55,103 @@ class Rulings:
 
     def __init__(self) -> None:
         self._policies: Policies | None = None
-        self._places: dict[tuple[str, str], _Place] = {}
+        self._caches: dict[tuple[str, str], _RuleCache] = {}
 
     def evaluate(
         self, new_pod: PodView, snapshot: Snapshot, policies: Policies, *, pod: Callable[[], Json], user: User
     ) -> Ruling:
         """Return the ruling on the claims of a new pod; pod: its whole JSON. Raises RetryError."""
-        place = self._place(new_pod, policies)
-        if not place.chosen.rules:
-            return rules.NOTHING
-        person = cel_subject.person(user)
-        open_ = place.of_pod if person is None else place.others
-        if not open_ and not (place.early and any(_missing(new_pod, snapshot))):
-            return _together(place, new_pod, snapshot)
+        cache = self._cache_for(new_pod, policies)
+        if not cache.matched.rules:
+            return rules.NO_FINDINGS
+        requesting_user = cel_subject.requesting_user(user)
+        uncached = cache.user_independent if requesting_user is None else cache.pod_dependent
+        if not uncached and not (cache.claim_required and any(_missing(new_pod, snapshot))):
+            return _cached_pod_ruling(cache, new_pod, snapshot)
         budget = Budget(cost=rules.COST, steps=rules.STEPS)
         found = []
-        for label, asked in _asked(new_pod, snapshot):
-            subject, settled = _settled(place, asked, label, new_pod, snapshot, budget)
-            found.append(settled)
-            if open_:
-                found.append(rules.judge(open_, [subject.used(pod=pod, user=person)], budget=budget))
-        if place.early:
-            absent = ("user",) if person is None else ()
-            found += [rules.unasked(place.early, label, absent=absent) for label in _missing(new_pod, snapshot)]
+        for label, referred in _existing(new_pod, snapshot):
+            subject, ruling = _cached_ruling(cache, referred, label, new_pod, snapshot, budget)
+            found.append(ruling)
+            if uncached:
+                found.append(rules.judge(uncached, [subject.with_pod(pod=pod, user=requesting_user)], budget=budget))
+        if cache.claim_required:
+            absent = ("user",) if requesting_user is None else ()
+            found += [
+                rules.unevaluated(cache.claim_required, label, absent=absent) for label in _missing(new_pod, snapshot)
+            ]
         return rules.merged(found)
 
-    def _place(self, new_pod: PodView, policies: Policies) -> _Place:
+    def _cache_for(self, new_pod: PodView, policies: Policies) -> _RuleCache:
         if self._policies is not policies:
-            self._policies, self._places = policies, {}
+            self._policies, self._caches = policies, {}
         key = new_pod.namespace, new_pod.queue
-        place = self._places.get(key)
-        if place is None:
-            chosen = policies.choose(*key)
-            place = _Place(
-                chosen=chosen,
-                settled=_part(chosen, lambda rule: not rule.reads & _OF_POD),
-                of_pod=_part(chosen, lambda rule: bool(rule.reads & _OF_POD) and "user" not in rule.needs),
-                others=_part(chosen, lambda rule: bool(rule.reads & _OF_POD)),
-                early=_early(chosen),
+        cache = self._caches.get(key)
+        if cache is None:
+            matched = policies.choose(*key)
+            cache = _RuleCache(
+                matched=matched,
+                pod_independent=_filtered(matched, lambda rule: not rule.reads & _POD_VARIABLES),
+                user_independent=_filtered(
+                    matched, lambda rule: bool(rule.reads & _POD_VARIABLES) and "user" not in rule.needs
+                ),
+                pod_dependent=_filtered(matched, lambda rule: bool(rule.reads & _POD_VARIABLES)),
+                claim_required=_claim_required(matched),
             )
-            self._places[key] = place
-        return place
+            self._caches[key] = cache
+        return cache
 
 
-def _together(place: _Place, new_pod: PodView, snapshot: Snapshot) -> Ruling:
-    """Return the settled rules' ruling on all claims of a pod; cached while the claims are the same objects."""
-    asked = tuple([_look_up(claim, new_pod.namespace, snapshot) for claim in new_pod.claims])
-    known = place.together.get(new_pod.claims)
-    if known is not None and all(map(operator.is_, known[0], asked)):
+def _cached_pod_ruling(cache: _RuleCache, new_pod: PodView, snapshot: Snapshot) -> Ruling:
+    """Return the pod-independent rules' ruling on all claims of a pod; cached while the claims are the same objects."""
+    referred = tuple([_look_up(claim, new_pod.namespace, snapshot) for claim in new_pod.claims])
+    known = cache.rulings_by_pod.get(new_pod.claims)
+    if known is not None and all(map(operator.is_, known[0], referred)):
         return known[1]
     budget = Budget(cost=rules.COST, steps=rules.STEPS)
-    found = [_settled(place, one, label, new_pod, snapshot, budget)[1] for label, one in _asked(new_pod, snapshot)]
-    said = rules.merged(found)
+    found = [
+        _cached_ruling(cache, one, label, new_pod, snapshot, budget)[1] for label, one in _existing(new_pod, snapshot)
+    ]
+    ruling = rules.merged(found)
     if budget.cost > 0 and budget.steps > 0:
-        if len(place.together) >= MOST:
-            place.together.clear()
-        place.together[new_pod.claims] = asked, said
-    return said
+        if len(cache.rulings_by_pod) >= MAX_CACHED:
+            cache.rulings_by_pod.clear()
+        cache.rulings_by_pod[new_pod.claims] = referred, ruling
+    return ruling
 
 
-def _look_up(claim: PodClaim, namespace: str, snapshot: Snapshot) -> Asked | None:
+def _look_up(claim: PodClaim, namespace: str, snapshot: Snapshot) -> ReferredObject | None:
     if claim.template:
         return snapshot.templates.get(f"{namespace}/{claim.template}")
     return snapshot.claims.get(f"{namespace}/{claim.claim}")
 
 
-def _settled(  # noqa: PLR0917 - what an answer depends on
-    place: _Place, asked: Asked, label: str, new_pod: PodView, snapshot: Snapshot, budget: Budget
+def _cached_ruling(  # noqa: PLR0917 - what an answer depends on
+    cache: _RuleCache, referred: ReferredObject, label: str, new_pod: PodView, snapshot: Snapshot, budget: Budget
 ) -> tuple[Subject, Ruling]:
-    """Return a claim as a subject, and the settled rules' ruling on it; cached while the claim is the same object."""
-    key = f"{type(asked).__name__} {asked.meta.key}"
-    known = place.said.get(key)
-    if known is not None and known[0] is asked:
+    """Return a claim as a subject, and the cached ruling on it; cached while the claim is the same object."""
+    key = f"{type(referred).__name__} {referred.meta.key}"
+    known = cache.rulings.get(key)
+    if known is not None and known[0] is referred:
         return known[1], known[2]
     subject = Subject(
-        claim_documents.of_claim(asked) if isinstance(asked, Claim) else claim_documents.of_template(asked),
+        claim_documents.encode_claim(referred)
+        if isinstance(referred, Claim)
+        else claim_documents.encode_template(referred),
         namespace=cel_subject.namespace(new_pod.namespace, snapshot.namespaces.get(new_pod.namespace)),
         queue=new_pod.queue,
         label=label,
     )
-    said = rules.judge(place.settled, [subject], budget=budget)
+    ruling = rules.judge(cache.pod_independent, [subject], budget=budget)
     # A ruling that ran out of its budget may end differently in a review with more left.
     if budget.cost > 0 and budget.steps > 0:
-        if len(place.said) >= MOST:
-            place.said.clear()
-        place.said[key] = asked, subject, said
-    return subject, said
+        if len(cache.rulings) >= MAX_CACHED:
+            cache.rulings.clear()
+        cache.rulings[key] = referred, subject, ruling
+    return subject, ruling
 
 
-def _asked(new_pod: PodView, snapshot: Snapshot) -> Iterator[tuple[str, Asked]]:
+def _existing(new_pod: PodView, snapshot: Snapshot) -> Iterator[tuple[str, ReferredObject]]:
     """Yield the claims and templates that a pod refers to and that exist, with their names for messages."""
     for label, found in _referred(new_pod, snapshot):
         if found is not None:
@@ -153,7 +163,7 @@ def _missing(new_pod: PodView, snapshot: Snapshot) -> Iterator[str]:
     return (label for label, found in _referred(new_pod, snapshot) if found is None)
 
 
-def _referred(new_pod: PodView, snapshot: Snapshot) -> Iterator[tuple[str, Asked | None]]:
+def _referred(new_pod: PodView, snapshot: Snapshot) -> Iterator[tuple[str, ReferredObject | None]]:
     """Yield each claim and template that a pod refers to once."""
     for name in dict.fromkeys(claim.template for claim in new_pod.claims if claim.template):
         yield f"ResourceClaimTemplate {name}", snapshot.templates.get(f"{new_pod.namespace}/{name}")
@@ -161,14 +171,17 @@ def _referred(new_pod: PodView, snapshot: Snapshot) -> Iterator[tuple[str, Asked
         yield f"ResourceClaim {name}", snapshot.claims.get(f"{new_pod.namespace}/{name}")
 
 
-def _early(chosen: MatchedPolicies) -> tuple[Rulebook, ...]:
+def _claim_required(matched: MatchedPolicies) -> tuple[Rulebook, ...]:
     """Return the denying rules that read the pod, or are of a policy for some queues: a claim may name another."""
-    of_queues = {policy.name for policy in chosen.policies if policy.queues}
-    denying = _part(chosen, lambda rule: rule.rule.action is Action.DENY)
-    books = (book if book.policy in of_queues else book.only(lambda rule: "pod" in rule.needs) for book in denying)
-    return tuple(book for book in books if book.rules)
+    of_queues = {policy.name for policy in matched.policies if policy.queues}
+    denying = _filtered(matched, lambda rule: rule.rule.action is Action.DENY)
+    rulebooks = (
+        rulebook if rulebook.policy in of_queues else rulebook.filtered(lambda rule: "pod" in rule.needs)
+        for rulebook in denying
+    )
+    return tuple(rulebook for rulebook in rulebooks if rulebook.rules)
 
 
-def _part(chosen: MatchedPolicies, wanted: Callable[[Compiled], bool]) -> tuple[Rulebook, ...]:
-    books = (book.only(wanted) for book in chosen.rules)
-    return tuple(book for book in books if book.rules)
+def _filtered(matched: MatchedPolicies, wanted: Callable[[CompiledRule], bool]) -> tuple[Rulebook, ...]:
+    rulebooks = (rulebook.filtered(wanted) for rulebook in matched.rules)
+    return tuple(rulebook for rulebook in rulebooks if rulebook.rules)

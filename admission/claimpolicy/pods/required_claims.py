@@ -23,18 +23,18 @@ def denial(new_pod: PodView, pod: Json) -> Denial | None:
     draft = Draft(pod)
     for recipe in extended_resources.recipes(new_pod.annotations):
         if not extended_resources.is_kept(draft, recipe):
-            made = f"a claim from ResourceClaimTemplate {recipe.template} in place of {recipe.resource}"
-            return _lost(names.CONVERTED, made)
+            claim_text = f"a claim from ResourceClaimTemplate {recipe.template} in place of {recipe.resource}"
+            return _claims_removed(names.CONVERTED, claim_text)
     text = new_pod.annotations.get(names.CLAIMS)
     # The mutating webhook need not have been called for a pod without a queue, so its annotation need not have been
     # followed.
     if not text or not new_pod.queue:
         return None
-    refused = claims_annotation.attach(draft, text)
-    return refused or (_lost(names.CLAIMS, f"the claims {text!r}") if draft.patch else None)
+    refusal = claims_annotation.attach(draft, text)
+    return refusal or (_claims_removed(names.CLAIMS, f"the claims {text!r}") if draft.patch else None)
 
 
-def _lost(key: str, claims: str) -> Denial:
+def _claims_removed(key: str, claims: str) -> Denial:
     return Denial(
         DenyReason.GATE_TAMPERING,
         f"annotation {key} says that the pod has {claims}, and a container of it does not; {TRY_AGAIN}",

@@ -158,7 +158,7 @@ def _show(cluster: str, outcome: Outcome, *, fix: bool) -> None:
 
 def _row(one: Difference, left: Iterable[Difference], *, fix: bool) -> tuple[object, ...]:
     done = "not yet" if fix and one.fixable and one in left else one.fix
-    return (one.what, one.subject, one.gang or "-", one.books, one.cluster, done)
+    return (one.kind, one.subject, one.gang or "-", one.books, one.cluster, done)
 
 
 def _numbers(outcome: Outcome) -> str:
@@ -171,7 +171,7 @@ def _json(cluster: str, outcome: Outcome) -> dict[str, Any]:
         "cluster": cluster,
         "differences": [
             {
-                "what": one.what,
+                "what": one.kind,
                 "subject": one.subject,
                 "uid": one.uid,
                 "queue": one.queue,

@@ -56,13 +56,13 @@ async def find(pod: Pod, cluster: Cluster) -> Belonging:
     """Return the gang's name and the owners of a pod, from objects in the API server."""
     read, above = _ReadObjects(pods={pod.meta.uid: pod}), {pod.meta.uid}
     owner = pod.meta.controller
-    while owner is not None and owner.uid not in above and len(above) <= owner_chain.LONGEST:
+    while owner is not None and owner.uid not in above and len(above) <= owner_chain.MAX_LENGTH:
         above.add(owner.uid)
         owner = await _read_owner(owner, pod.meta.namespace, read, cluster)
-    named = [(podgroup.GANGS, pod.group), *((family, name_of(pod)) for family, name_of in podgroup.NAMED)]
-    for family, name in named:
+    named = [(podgroup.GANGS, pod.group), *((workload_kind, name_of(pod)) for workload_kind, name_of in podgroup.NAMED)]
+    for workload_kind, name in named:
         if name:
-            await _read_group(family, name, pod.meta.namespace, read, cluster)
+            await _read_group(workload_kind, name, pod.meta.namespace, read, cluster)
     return Belonging(pod=pod, gang=gang_key.identify(pod, read.snapshot).name, above=frozenset(above))
 
 
@@ -79,15 +79,17 @@ async def _read_owner(owner: Owner, namespace: str, read: _ReadObjects, cluster:
     return controller
 
 
-async def _read_group(family: WorkloadKind, name: str, namespace: str, read: _ReadObjects, cluster: Cluster) -> None:
+async def _read_group(
+    workload_kind: WorkloadKind, name: str, namespace: str, read: _ReadObjects, cluster: Cluster
+) -> None:
     """Read a PodGroup that a pod names."""
-    kind = _OWNERS[family.key]
+    kind = _OWNERS[workload_kind.key]
     for version in (kind.version, *kind.older):
         found = await _read(replace(kind, version=version), name, namespace, cluster)
         if found is not None:
             read.add(kind, found)
             return
-    read.unwatched[family.key] = UNSERVED
+    read.unwatched[workload_kind.key] = UNSERVED
 
 
 async def _read(kind: Kind, name: str, namespace: str, cluster: Cluster) -> Any | None:

@@ -21,7 +21,7 @@ from admission.lifecycle.requeue_backoff import Backoff
 from admission.lifecycle.transitions import Eviction
 from admission.scheduling.checks import replacement_slots
 from admission.scheduling.checks.replacement_slots import Vacancies
-from admission.workloads.gang_cache import GangCache, Place
+from admission.workloads.gang_cache import GangCache, QueuePosition
 from admission.workloads.gangs import Group
 
 FORGET_AFTER = timedelta(hours=1)
@@ -106,14 +106,16 @@ class EvictionState:
     def note(self, inputs: CycleInputs, eviction: Eviction) -> bool:
         """Record an eviction: its back-off, and its cause if the gang could have run on. Return whether it is new."""
         group, queue = eviction.group, inputs.snapshot.queues.get(eviction.group.queue)
-        if group.identity.line:
-            self._gangs.places[group.identity.line] = Place(since=group.first_queued, noted=inputs.now)
+        if group.identity.position_key:
+            self._gangs.positions[group.identity.position_key] = QueuePosition(
+                since=group.first_queued, evicted_at=inputs.now
+            )
         backs_off = eviction.timed_out and queue is not None and not self._is_repeated(eviction)
         if backs_off and queue is not None:
             overran = eviction.cause is EvictionReason.RUNTIME_EXCEEDED
             self._back_off(inputs, group, queue, eviction.failure, overran=overran)
-            if group.identity.line:
-                self._workload_backoffs[group.identity.line] = self._backoffs[group.uid]
+            if group.identity.position_key:
+                self._workload_backoffs[group.identity.position_key] = self._backoffs[group.uid]
         if eviction.cause is None or group.uid in self._ending:
             return backs_off
         self._evicted[group.uid] = Evicted(
@@ -141,7 +143,7 @@ class EvictionState:
     def _back_off(
         self, inputs: CycleInputs, group: Group, queue: Queue, failure: str, *, overran: bool = False
     ) -> None:
-        self._backoffs[group.uid] = requeue_backoff.following(
+        self._backoffs[group.uid] = requeue_backoff.next_backoff(
             self._backoffs.get(group.uid),
             queue,
             clock=inputs.clock,
@@ -175,8 +177,8 @@ class EvictionState:
 
         A gang that its controller recreates under another UID after an eviction continues the back-off of the old one.
         """
-        places = self._gangs.places
-        for line in [line for line, place in places.items() if inputs.now - place.noted > FORGET_AFTER]:
+        places = self._gangs.positions
+        for line in [line for line, place in places.items() if inputs.now - place.evicted_at > FORGET_AFTER]:
             del places[line]
         if inputs.groups is not self._recalled:
             self._read_records(inputs)
@@ -189,29 +191,29 @@ class EvictionState:
             if uid in self._backoffs and inputs.clock - self._backoffs[uid].next_try > FORGET_AFTER:
                 del self._backoffs[uid]
         clock = inputs.clock
-        self._backoffs = {uid: requeue_backoff.within(one, clock) for uid, one in self._backoffs.items()}
-        lines = ((line, requeue_backoff.within(one, clock)) for line, one in self._workload_backoffs.items())
+        self._backoffs = {uid: requeue_backoff.bounded(one, clock) for uid, one in self._backoffs.items()}
+        lines = ((line, requeue_backoff.bounded(one, clock)) for line, one in self._workload_backoffs.items())
         self._workload_backoffs = {line: one for line, one in lines if clock - one.next_try <= FORGET_AFTER}
 
     def _read_records(self, inputs: CycleInputs) -> None:
         noted = {*self._evicted, *self._backoffs, *self._requeues}
-        lines = {*self._workload_backoffs, *self._gangs.places}
+        lines = {*self._workload_backoffs, *self._gangs.positions}
         for group in [group for group in inputs.groups if not group.in_full or _is_noted(group, noted, lines)]:
             self._restore_eviction(inputs, group)
             started = len(group.pods) - len(group.waiting)
             if started and sum(pod.phase == "Running" for pod in group.pods) == started:
                 self._forget_running(group)
-            elif group.uid not in self._backoffs and group.identity.line in self._workload_backoffs:
-                self._backoffs[group.uid] = self._workload_backoffs[group.identity.line]
+            elif group.uid not in self._backoffs and group.identity.position_key in self._workload_backoffs:
+                self._backoffs[group.uid] = self._workload_backoffs[group.identity.position_key]
             elif group.uid not in self._backoffs and group.record is not None and group.record.evictions:
                 self._backoffs[group.uid] = self._written_backoff(inputs, group, group.record)
         self._requeues = {uid: times for uid, times in self._requeues.items() if uid in self._gangs}
 
     def _forget_running(self, group: Group) -> None:
         self._backoffs.pop(group.uid, None)
-        self._workload_backoffs.pop(group.identity.line, None)
+        self._workload_backoffs.pop(group.identity.position_key, None)
         if group.uid not in self._ending:
-            self._gangs.places.pop(group.identity.line, None)
+            self._gangs.positions.pop(group.identity.position_key, None)
         self._requeues.pop(group.uid, None)
 
     def _written_backoff(self, inputs: CycleInputs, group: Group, record: Gang) -> Backoff:
@@ -220,7 +222,7 @@ class EvictionState:
         return Backoff(
             evictions=record.evictions,
             next_try=record.next_try or EPOCH,
-            wait=requeue_backoff.wait_after(record.evictions, queue) if queue is not None else requeue_backoff.LONGEST,
+            wait=requeue_backoff.wait_after(record.evictions, queue) if queue is not None else requeue_backoff.MAX_WAIT,
             overran=evicted is not None and evicted.reason is EvictionReason.RUNTIME_EXCEEDED,
         )
 
@@ -239,6 +241,6 @@ class EvictionState:
 
 def _is_noted(group: Group, noted: Collection[GangUid], lines: Collection[str]) -> bool:
     """Return whether state is kept for a gang that has to be dropped once it runs. noted, lines: UIDs and lineages."""
-    if group.uid in noted or (lines and group.identity.line in lines):
+    if group.uid in noted or (lines and group.identity.position_key in lines):
         return True
     return group.record is not None and group.record.evicted is not None

@@ -89,7 +89,7 @@ class InFlight:
         self._opened = {uid for uid in self._opened if (pod := pods.get(uid)) is not None and pod.gated}
 
     def forget_seen_workloads(self, snapshot: Snapshot) -> None:
-        self._resumed = {uid: seen for uid, seen in self._resumed.items() if suspendable.is_there(seen, snapshot)}
+        self._resumed = {uid: seen for uid, seen in self._resumed.items() if suspendable.is_current(seen, snapshot)}
 
     def forget_released(self, placements: Mapping[GangUid, Placement]) -> None:
         """Drop the modes of gangs that are no longer in the ledger."""

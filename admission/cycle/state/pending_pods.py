@@ -113,8 +113,8 @@ class PendingPods:
 
         If nothing changed they are the same objects as before, since there may be tens of thousands of them.
         """
-        workloads = list(suspendable.among(snapshot))
-        self.loose = tuple(one for one in workloads if one.is_loose and not one.over)
+        workloads = list(suspendable.held_workloads(snapshot))
+        self.loose = tuple(one for one in workloads if one.is_resumed_externally and not one.over)
         parts = list(self._found(workloads, snapshot, book))
         self._yields = {names.workload_of(uid): found for found, _ in parts for uid in islice(found.pods, 1)}
         self._kept = {uid for _, kept in parts for uid in kept or ()}
@@ -156,7 +156,7 @@ class PendingPods:
     def _yielded(self, workload: Workload, snapshot: Snapshot, inputs: tuple[object, ...]) -> _Yield | None:
         """Return the pods of a workload; None while its namespace is not observed."""
         known = self._yields.get(workload.meta.uid)
-        if known is not None and known.found is workload.found and known.inputs is inputs:
+        if known is not None and known.found is workload.obj and known.inputs is inputs:
             return known
         try:
             made = _made(workload, snapshot, self._memory)
@@ -165,9 +165,9 @@ class PendingPods:
         except MalformedObjectError as error:
             made = f"nobody can say what pods would come of it: {error}"
         if isinstance(made, dict):
-            return _Yield(found=workload.found, inputs=inputs, pods=made)
+            return _Yield(found=workload.obj, inputs=inputs, pods=made)
         problem = Hold(HoldReason.NOT_HOLDABLE, made) if isinstance(made, str) else made
-        return _Yield(found=workload.found, inputs=inputs, pods=_sign(workload), problem=problem)
+        return _Yield(found=workload.obj, inputs=inputs, pods=_sign(workload), problem=problem)
 
     def _inputs(self, snapshot: Snapshot) -> tuple[object, ...]:
         """Return the objects by which the webhook completes pods."""
@@ -262,7 +262,7 @@ def _busy(snapshot: Snapshot, book: Book) -> set[Uid]:
         if owner is None or pod.finished or owner.uid in found:
             continue
         found.add(owner.uid)
-        maker = owner_chain.found(owner, snapshot)
+        maker = owner_chain.lookup(owner, snapshot)
         above = maker.meta.controller if maker is not None else None
         if above is not None:
             found.add(above.uid)
@@ -314,7 +314,7 @@ def _made(workload: Workload, snapshot: Snapshot, known: ReviewCaches) -> dict[U
 def _first(workload: Workload, template: PodTemplate, snapshot: Snapshot, known: ReviewCaches) -> Pod | Denial:
     """Return a pod of a template as the webhook would complete it, or why it would not be admitted."""
     of_job = workload.kind is suspendable.JOB
-    obj = suspendable.body(
+    obj = suspendable.pod_body(
         template,
         0,
         owner=workload.kind.owner(workload.meta),
@@ -325,11 +325,11 @@ def _first(workload: Workload, template: PodTemplate, snapshot: Snapshot, known:
     user = workload.meta.annotations.get(names.USER)
     if user and not of_job:
         obj["metadata"]["annotations"] |= {names.USER: user}
-    verdict = reviewer.mutate(_review(obj, MAKER if of_job else ""), ports.FrozenView(snapshot), memory=known)
+    verdict = reviewer.mutate(_review(obj, MAKER if of_job else ""), ports.FrozenView(snapshot), caches=known)
     if verdict.denial is not None:
         return verdict.denial
     obj = json_patch.apply(obj, verdict.patch)
-    pod = owner_chain.prioritized(pods.decode(obj), obj, snapshot.priorities)
+    pod = owner_chain.with_priority(pods.decode(obj), obj, snapshot.priorities)
     return pod if pod.gated else replace(pod, gates=(*pod.gates, names.GATE))
 
 

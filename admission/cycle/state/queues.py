@@ -42,7 +42,7 @@ class QueueRegistry:
 
     def tree(self, snapshot: Snapshot) -> Tree:
         """Return the tree of the existing queues and of deleted ones that still count."""
-        gone = deleted_queues.after(snapshot, seen=self._queues, gone=self._gone)
+        gone = deleted_queues.gone_queues(snapshot, seen=self._queues, gone=self._gone)
         if self._tree is None or self._queues is not snapshot.queues or self._gone != gone:
             self._tree = Tree.build(snapshot.queues.values(), gone.values())
         self._queues, self._gone = snapshot.queues, gone
@@ -51,7 +51,7 @@ class QueueRegistry:
     def without_finalizer(self, snapshot: Snapshot) -> dict[QueueName, Meta]:
         """Return the queues that lack the finalizer, without those already tried in this resource version."""
         self._tried = {name: version for name, version in self._tried.items() if name in snapshot.queues}
-        missing = {QueueName(meta.name): meta for meta in deleted_queues.unkept(snapshot)}
+        missing = {QueueName(meta.name): meta for meta in deleted_queues.without_finalizer(snapshot)}
         return {name: meta for name, meta in missing.items() if self._tried.get(name) != meta.resource_version}
 
     def note_finalizers(self, queues: Mapping[QueueName, Meta], *, failed: Collection[str]) -> None:

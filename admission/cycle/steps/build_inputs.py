@@ -42,7 +42,7 @@ class InputBuilder:
             observed=self.cache.observe(snapshot, meters),
             tree=tree,
             meters=meters,
-            now=ledger_clock.onward(clock, self.mirror.book),
+            now=ledger_clock.entry_time(clock, self.mirror.book),
             clock=clock,
             profile=profile,
         )

@@ -102,7 +102,7 @@ class Deallocation:
         ]
         if not given:
             return []
-        wanted = transitions.wanted_claims(self.mirror.book.placements.values(), observed)
+        wanted = transitions.claims_in_use(self.mirror.book.placements.values(), observed)
         return [claim for claim in given if claim.meta.uid not in wanted]
 
 

@@ -64,7 +64,7 @@ class GangEviction:
     async def take_back_due(self, inputs: CycleInputs) -> CycleInputs:
         """Take back every gang that has to be; return the inputs with these gangs, whether it succeeded or not."""
         concerned: set[GangUid] = set()
-        limiting = limits.limiting(inputs.tree)
+        limiting = limits.limited_queues(inputs.tree)
         self.evictions.note_sizes(inputs.groups, self.mirror.book.placements)
         unfinished = self.evictions.unfinished
         for group in [one for one in inputs.groups if not one.in_full or limiting or unfinished]:
@@ -87,10 +87,10 @@ class GangEviction:
         # The API server does not refuse a late eviction, and the pod may have started under a successor meanwhile.
         if placement is None or not await self.mirror.holds_epoch() or not await self._delete(inputs, eviction):
             return
-        keep = transitions.wanted_claims(self._others(group), inputs.observed)
+        keep = transitions.claims_in_use(self._others(group), inputs.observed)
         if not await self.deallocation.withdraw(inputs, placement, keep=keep):
             return
-        reason = eviction.recorded_reason
+        reason = eviction.ledger_reason
         entry = books.evict(placement, keep=keep, at=inputs.now, actor=self.mirror.actor, reason=reason)
         await self.mirror.record([entry])
         evicted = self.evictions.finish(group.uid)
@@ -115,7 +115,7 @@ class GangEviction:
             return
         removed = {pod.meta.uid for pod in gated}
         left = replace(placement, seats={uid: seat for uid, seat in placement.seats.items() if uid not in removed})
-        keep = transitions.wanted_claims([left, *self._others(group)], inputs.observed)
+        keep = transitions.claims_in_use([left, *self._others(group)], inputs.observed)
         if not await self.deallocation.withdraw(inputs, placement, keep=keep):
             return
         at, actor = inputs.now, self.mirror.actor
@@ -142,7 +142,7 @@ class GangEviction:
     def _due(self, inputs: CycleInputs, group: Group, limiting: Collection[QueueName]) -> Eviction | None:
         """Return why a gang has to be taken back: an eviction in progress, it cannot start, or it may not run on."""
         if group.uid in self.evictions.ending:
-            return limits.begun(group, self.evictions.evicted[group.uid])
+            return limits.resumed_eviction(group, self.evictions.evicted[group.uid])
         queue = inputs.snapshot.queues.get(group.queue)
         found = transitions.eviction(
             group,
@@ -153,7 +153,7 @@ class GangEviction:
             previous_size=self.evictions.size(group.uid),
         )
         if found is None and group.placement is not None and group.placement.queue in limiting:
-            return limits.due(group, inputs.tree, inputs.now)
+            return limits.due_eviction(group, inputs.tree, inputs.now)
         return found
 
     def _others(self, group: Group) -> list[Placement]:
@@ -225,8 +225,8 @@ class GangEviction:
 
     def _suspension(self, inputs: CycleInputs, owner: Owner | None) -> Suspend | None:
         """Return a call that suspends an object so that it deletes its pods; None if the pods have to be evicted."""
-        workload = suspendable.named(owner, inputs.snapshot)
-        if workload is not None and not workload.found.finished:
+        workload = suspendable.workload_of(owner, inputs.snapshot)
+        if workload is not None and not workload.obj.finished:
             return partial(self.workloads.hold, workload.kind.suspendable(workload.meta))
         job = inputs.snapshot.jobs.get(owner.uid) if owner is not None else None
         return partial(self.workloads.suspend, job) if job is not None and not job.finished else None

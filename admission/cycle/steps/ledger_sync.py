@@ -48,7 +48,7 @@ class LedgerSync:
         self._find_dirty(inputs)
         self._allocated(inputs)
         self._released(inputs)
-        self.cache.dirty.rest()
+        self.cache.dirty.mark_clean()
 
     async def release(self, inputs: CycleInputs) -> None:
         """Record releases of what is gone.
@@ -57,7 +57,7 @@ class LedgerSync:
         """
         self._find_dirty(inputs)
         entries = self._released(inputs)
-        self.cache.dirty.rest()
+        self.cache.dirty.mark_clean()
         secured = await self.deallocation.secured(inputs, entries)
         self.evictions.note_released(self.mirror.book.placements, secured)
         await self.mirror.record(secured)
@@ -85,7 +85,7 @@ class LedgerSync:
 
         def release(placement: Placement) -> Entry | None:
             if placement.gang_uid in inputs.taken_back and placement.seats:
-                self.cache.dirty.follows(placement.gang_uid)
+                self.cache.dirty.mark_followed(placement.gang_uid)
                 return None
             return transitions.release(placement, inputs.observed, wanted, at=at, actor=actor)
 
@@ -101,7 +101,7 @@ class LedgerSync:
             if found is not None:
                 entries.append(found)
             if found is not None or len(defects) > before:
-                self.cache.dirty.follows(placement.gang_uid)
+                self.cache.dirty.mark_followed(placement.gang_uid)
         return entries
 
     def _quota_changes(self, inputs: CycleInputs) -> Iterable[Entry]:

@@ -103,7 +103,7 @@ class GangPlacement:
     async def finish(self, inputs: CycleInputs) -> CycleInputs:
         """Place gangs granted in earlier cycles that are not placed yet; return the inputs with the requeued gangs."""
         begun = [
-            Start(group=group, gates=tuple(transitions.unfinished(group)), begun=True)
+            Start(group=group, gates=tuple(transitions.pods_to_open(group)), begun=True)
             for group in inputs.groups
             if not group.in_full
             and group.uid not in inputs.taken_back
@@ -151,7 +151,7 @@ class GangPlacement:
         """Return the work for a gang; if it is pinned or counted, kube-scheduler allocates the missing claims."""
         group, work = start.group, _Work(start=start)
         missing = placement_progress.missing(group, self.mirror.book, inputs.observed)
-        unread = placement_progress.unread(group, self.mirror.book, inputs.observed)
+        unread = placement_progress.malformed_claim(group, self.mirror.book, inputs.observed)
         if unread is not None:
             work.hold = _waits(f"claim {unread} cannot be read", unread)
             return work
@@ -174,7 +174,7 @@ class GangPlacement:
     ) -> None:
         if placement_mode is PlacementMode.ALLOCATE:
             work.missing = missing
-            trouble = placement_progress.trouble(work.group, self.mirror.book, inputs.observed)
+            trouble = placement_progress.start_problem(work.group, self.mirror.book, inputs.observed)
             if trouble is not None:
                 work.errors.append(ConflictError(trouble))
         elif missing and self._is_partly_allocated(inputs, work.group):
@@ -204,9 +204,13 @@ class GangPlacement:
         if not pinned:
             return
         cluster = await self.executor.run(self.cache.build_cluster, inputs, self.mirror.book)
-        tries = placement_check.Fitting(cluster=cluster, selectors=self.cache.selectors, steps=self.settings.steps)
+        tries = placement_check.SimulationInputs(
+            cluster=cluster, selectors=self.cache.selectors, steps=self.settings.steps
+        )
         for work, missing in pinned:
-            if not await self.executor.run(placement_check.holds, work.group, work.start.gates, missing, tries):
+            if not await self.executor.run(
+                placement_check.matches_ledger, work.group, work.start.gates, missing, tries
+            ):
                 work.errors.append(ConflictError("kube-scheduler would not take the devices that it was planned on"))
 
     def _is_pinned(self, group: Group) -> bool:

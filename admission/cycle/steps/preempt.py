@@ -91,7 +91,9 @@ class Preemption:
                 cause, reason = targets.cause(one.group, victim), targets.reason(one.group, victim)
                 group = groups.get(victim.uid)
                 eviction = (
-                    limits.evicted(group, cause, reason, made_room_for=one.group.key) if group is not None else None
+                    limits.build_eviction(group, cause, reason, made_room_for=one.group.key)
+                    if group is not None
+                    else None
                 )
                 if eviction is not None:
                     await self.eviction.take_back(inputs, eviction)

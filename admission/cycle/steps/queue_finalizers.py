@@ -52,7 +52,7 @@ class QueueFinalizers:
         if not self.mirror.is_current:
             return
         placements = self.mirror.book.placements.values()
-        unused = deleted_queues.unused(inputs.snapshot, inputs.tree.queues, placements)
+        unused = deleted_queues.removable(inputs.snapshot, inputs.tree.queues, placements)
         due = self.queues.removable(unused, inputs.now)
         failures = await self._each(self.port.let_go, due)
         for queue in due:

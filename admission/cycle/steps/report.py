@@ -90,7 +90,7 @@ class CycleReport:
                 decided.updated, gangs, self.log.evicted, statuses.groups, inputs.now
             ),
             next_try=inputs.clock if has_more else self._next_try(inputs),
-            behind=ledger_clock.behind(inputs.clock, inputs.now),
+            behind=ledger_clock.lag(inputs.clock, inputs.now),
             unposted=len(unposted),
             lag=max(timedelta(0), inputs.now - unposted[0].at) if unposted else timedelta(0),
             defects=tuple(self.log.defects),
@@ -162,8 +162,8 @@ class CycleReport:
         for placement in (group.placement for group in inputs.groups if not group.in_full):
             queue = inputs.snapshot.queues.get(QueueName(placement.queue)) if placement is not None else None
             if placement is not None and queue is not None and _is_starting(placement, inputs.snapshot):
-                ends.append(placement.reserved_at + min(queue.start_timeout, requeue_backoff.LONGEST))
-        ends += limits.limits(self.mirror.book.placements.values(), inputs.tree)
+                ends.append(placement.reserved_at + min(queue.start_timeout, requeue_backoff.MAX_WAIT))
+        ends += limits.runtime_deadlines(self.mirror.book.placements.values(), inputs.tree)
         return min((*soon, *(end for end in ends if end > inputs.now)), default=None)
 
 

@@ -57,11 +57,11 @@ class SuspendResume:
 
         async def start(pair: tuple[Group, Workload]) -> None:
             group, workload = pair
-            if workload.is_started or self.in_flight.is_resumed(workload.meta.uid, workload.found):
+            if workload.is_started or self.in_flight.is_resumed(workload.meta.uid, workload.obj):
                 return
             try:
                 await self.workloads.start(workload.kind.suspendable(workload.meta))
-                self.in_flight.assume_resumed(workload.meta.uid, workload.found)
+                self.in_flight.assume_resumed(workload.meta.uid, workload.obj)
             except GoneError:
                 return
             except (RetryError, FixError) as error:
@@ -99,11 +99,11 @@ class SuspendResume:
             if placement is None:
                 continue
             at, actor = inputs.now, self.mirror.actor
-            follow = partial(pod_replacement.succession, group, inputs.snapshot, at=at, actor=actor)
+            follow = partial(pod_replacement.replacement_entry, group, inputs.snapshot, at=at, actor=actor)
             found = faults.spared(During.FOLLOWING, group.key, follow, self.log.defects)
             came = mismatched.get(group.uid) or group.waiting
             if group.uid in mismatched:
-                found = Mismatch(pod=came[0].meta.name, differs="the gang that it names")
+                found = Mismatch(pod=came[0].meta.name, difference="the gang that it names")
             if isinstance(found, Mismatch):
                 why = found.message
                 expected = [uid for uid in (*placement.seats, *placement.holdings) if names.is_expected(uid)]
@@ -118,7 +118,7 @@ def _workloads(group: Group, snapshot: Snapshot) -> list[Workload]:
     makers = {
         pod.meta.controller.uid: pod.meta.controller for pod in pod_replacement.expected(group) if pod.meta.controller
     }
-    found = (suspendable.named(owner, snapshot) for owner in makers.values())
+    found = (suspendable.workload_of(owner, snapshot) for owner in makers.values())
     return [workload for workload in found if workload is not None]
 
 

@@ -74,18 +74,18 @@ def _resource(name: str, plural: str, field: str, decode: Callable[[Json], Any])
     return Kind(name=name, group="resource.k8s.io", version="v1", plural=plural, field=field, decode=decode)
 
 
-def _parent(family: WorkloadKind) -> Kind:
+def _parent(workload_kind: WorkloadKind) -> Kind:
     return Kind(
-        name=family.kind,
-        group=family.group,
-        version=family.versions[0],
-        plural=family.plural,
+        name=workload_kind.kind,
+        group=workload_kind.group,
+        version=workload_kind.versions[0],
+        plural=workload_kind.plural,
         field="parents",
-        decode=family.decode,
-        by_uid=not family.named,
-        older=family.versions[1:],
+        decode=workload_kind.decode,
+        by_uid=not workload_kind.named,
+        older=workload_kind.versions[1:],
         optional=True,
-        family=family.key,
+        family=workload_kind.key,
     )
 
 

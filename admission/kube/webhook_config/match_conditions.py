@@ -9,7 +9,7 @@ from admission.podpolicy.pod_view import MIRROR
 from admission.workloads.kinds import catalog
 from admission.workloads.suspendable import SCHEDULES
 
-FIXED = f"(k.startsWith('{names.GROUP}/') || k in {json.dumps(catalog.FIXED)})"
+FIXED = f"(k.startsWith('{names.GROUP}/') || k in {json.dumps(catalog.IMMUTABLE_KEYS)})"
 """CEL: a key is Muster's own, or another system's key that defines gangs."""
 
 

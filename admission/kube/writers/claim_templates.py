@@ -111,7 +111,7 @@ class TemplateKeeper:
         if not self._policies.compiled:
             self._refused, self._idle, self._troubles = {}, {}, {}
             return
-        plan = templates.plan(self._policies, snapshot, spared=self._spared)
+        plan = templates.plan(self._policies, snapshot, excluded=self._spared)
         self._forget(plan)
         left = {found.meta.uid for found in (*plan.surplus, *plan.idle)}
         self._kept = {uid: at for uid, at in self._kept.items() if uid in left}
@@ -119,12 +119,12 @@ class TemplateKeeper:
             await self._write(plan)
         finally:
             logged = ((one, why) for one, why, _ in self._refused.values() if one.recipe is None)
-            self._troubles = templates.troubles(plan, logged)
+            self._troubles = templates.problem_messages(plan, logged)
 
     def _forget(self, plan: Plan) -> None:
         """Forget refusals of templates that are no longer wanted, or are wanted with another content."""
-        marks = {one.key: one.mark for one in (*plan.missing, *(one for one, _ in plan.outdated))}
-        self._refused = {key: known for key, known in self._refused.items() if marks.get(key) == known[0].mark}
+        marks = {one.key: one.annotation for one in (*plan.missing, *(one for one, _ in plan.outdated))}
+        self._refused = {key: known for key, known in self._refused.items() if marks.get(key) == known[0].annotation}
 
     async def _write(self, plan: Plan) -> None:
         now = self._clock()

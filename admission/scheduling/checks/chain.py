@@ -208,7 +208,7 @@ def capacity_bound(inputs: Inputs) -> CapacityBound | None:
     """
     rules, wanted = inputs.rules, mode.asked(inputs.group.record, inputs.queue)
     planner = Planner(selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection)
-    is_free = workloads_topology.question(inputs.group) is None
+    is_free = workloads_topology.request(inputs.group) is None
     return planner.capacity_bound(inputs.demands, inputs.cluster, wanted) if is_free else None
 
 
@@ -398,8 +398,8 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
 def _planned(inputs: Inputs) -> Verdict:
     rules, group = inputs.rules, inputs.group
     wanted = mode.asked(group.record, inputs.queue)
-    topology = workloads_topology.question(group)
-    inputs = replace(inputs, demands=workloads_topology.parted(inputs.demands, topology))
+    topology = workloads_topology.request(group)
+    inputs = replace(inputs, demands=workloads_topology.with_subgroups(inputs.demands, topology))
     equivalent = _equivalent(inputs, wanted, topology)
     proof = rules.plans.proof(equivalent.key, inputs.cluster, rules.selectors) if equivalent is not None else None
     if equivalent is not None and proof is not None:

@@ -88,7 +88,7 @@ def _consistent(group: Group, key: str, what: str) -> Denial | None:
     for pod in group.pods:
         said = labels.setting(pod, key)
         if said and not gang_key.size_in(said):
-            shown = labels.shown(said, SHOWN)
+            shown = labels.shortened(said, SHOWN)
             message = f"pod {pod.meta.name}: {key} is {shown!r}; write a whole number from 1 to {LARGEST_SIZE}"
             return Denial(DenyReason.MALFORMED_REQUEST, message, {"pod": pod.meta.name})
     sizes = sorted({gang_key.size_in(labels.setting(pod, key)) for pod in group.pods})
@@ -128,8 +128,8 @@ def _unknown(group: Group, snapshot: Snapshot) -> str:
 def _where(group: Group) -> str:
     """Return which field of which object declares the gang's size; empty for a single pod."""
     identity, record = group.identity, group.record
-    if identity.said:
-        return identity.said if identity.needed > 1 else ""
+    if identity.size_source:
+        return identity.size_source if identity.needed > 1 else ""
     if identity.workload is None:
         if record is not None and record.written_by_user and record.size:
             return f"spec.size of Gang {group.key}"
@@ -149,7 +149,7 @@ def entered(group: Group, snapshot: Snapshot) -> Queue | Hold | Denial:
     if queue is None:
         return _no_queue(group.queue, snapshot)
     namespaces = dict.fromkeys(pod.meta.namespace for pod in group.waiting)
-    shut = (queue_selection.shut(queue, namespace, snapshot) for namespace in namespaces)
+    shut = (queue_selection.refuse_namespace(queue, namespace, snapshot) for namespace in namespaces)
     return next((denial for denial in shut if denial is not None), queue)
 
 

@@ -65,7 +65,7 @@ def blocks(group: Group, queue: Queue) -> bool:
 
 def in_order(group: Group) -> list[Pod]:
     """Return the pending pods, leaders first."""
-    return sorted(group.waiting, key=lambda pod: (not catalog.leads(pod), pod_groups.natural(pod.meta.name)))
+    return sorted(group.waiting, key=lambda pod: (not catalog.is_leader(pod), pod_groups.natural(pod.meta.name)))
 
 
 def is_too_large(found: Verdict) -> bool:

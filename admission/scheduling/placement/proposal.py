@@ -83,7 +83,7 @@ class Planner:
         """Return how a gang may start now, or why it may not. wanted: the requested placement."""
         if wanted is PlacementMode.COUNT:
             if topology is not None and topology.is_required:
-                return workloads_topology.uncounted(topology)
+                return workloads_topology.hold_for_count(topology)
             return self._counted(demands, cluster, affordable, topology)
         if mode.may_allocate(wanted, self.protection):
             found = self._planned(demands, cluster, wanted, affordable, Choice.FREE, topology)
@@ -118,7 +118,7 @@ class Planner:
         barred = count_only.barred(demands, cluster, self.protection, self.selectors)
         if barred is not None:
             return barred
-        plan = replace(plan, apart=workloads_topology.UNCOUNTED if topology is not None else "")
+        plan = replace(plan, apart=workloads_topology.IGNORED_BY_COUNT if topology is not None else "")
         chosen = mode.mode(PlacementMode.COUNT, plan.holdings, self.protection)
         return chosen if isinstance(chosen, Hold) else Proposal(plan=plan, chosen=chosen)
 

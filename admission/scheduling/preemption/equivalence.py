@@ -66,15 +66,15 @@ def what(group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> Hash
 
     A claim that a pod names counts by its UID; one made from a template counts by its content.
     """
-    topology = workloads_topology.question(group)
-    demands = workloads_topology.parted(demand.demands(group, snapshot), topology)
+    topology = workloads_topology.request(group)
+    demands = workloads_topology.with_subgroups(demand.demands(group, snapshot), topology)
     numbers = {uid: at for at, uid in enumerate(dict.fromkeys(c.meta.uid for one in demands for c in one.claims))}
     pods = tuple(
         (
             equivalence.asked_by(one.pod),
             one.pod.containers,
             one.subgroup,
-            catalog.leads(one.pod),
+            catalog.is_leader(one.pod),
             tuple((numbers[claim.meta.uid], _requested(claim, one.pod)) for claim in one.claims),
         )
         for one in sorted(demands, key=lambda one: pod_groups.natural(one.pod.meta.name))

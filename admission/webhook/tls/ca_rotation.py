@@ -28,7 +28,7 @@ Authorities = tuple[Authority, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Lifetimes:
     """Lifetimes. Leaves are renewed at half of theirs."""
 
     authority: timedelta = timedelta(days=90)
@@ -40,56 +40,58 @@ class Terms:
         return self.authority / 3
 
     @property
-    def settling(self) -> timedelta:
+    def publication_delay(self) -> timedelta:
         """How long a new authority is published before it signs. All processes must have read it by then."""
         return self.authority / 30
 
     @property
-    def current(self) -> timedelta:
+    def check_interval(self) -> timedelta:
         """How often each process reads the shared list and checks the age of its own leaf."""
-        return min(self.settling, self.leaf) / 8
+        return min(self.publication_delay, self.leaf) / 8
 
     def check(self) -> None:
         """Raise FixError if an authority could expire before the last leaf that it signs."""
-        if not timedelta(0) < self.leaf <= self.overlap - self.settling:
-            most = self.overlap - self.settling
+        if not timedelta(0) < self.leaf <= self.overlap - self.publication_delay:
+            most = self.overlap - self.publication_delay
             raise FixError(
                 f"settings: webhook: leaves that last {self.leaf} do not go with authorities that last"
                 f" {self.authority}; choose leaf_hours of at most {most / timedelta(hours=1):g}, or more authority_days"
             )
 
 
-def turned(known: Authorities, terms: Terms, *, now: datetime) -> Authorities:
+def rotate(authorities: Authorities, lifetimes: Lifetimes, *, now: datetime) -> Authorities:
     """Return the list for this time: without expired authorities, with a new one once the newest is near its end."""
-    living = tuple(one for one in known if now < one.expires)
-    if living and now < living[-1].expires - terms.overlap:
-        return living
-    return (*living, certificate.authority(now=now, validity=terms.authority))
+    valid = tuple(authority for authority in authorities if now < authority.expires)
+    if valid and now < valid[-1].expires - lifetimes.overlap:
+        return valid
+    return (*valid, certificate.authority(now=now, validity=lifetimes.authority))
 
 
-def signer(known: Authorities, terms: Terms, *, now: datetime) -> Authority:
+def signer(authorities: Authorities, lifetimes: Lifetimes, *, now: datetime) -> Authority:
     """Return the newest authority that has been published long enough to be trusted; if there is none, the oldest."""
-    settled = [one for one in known if now >= one.begins + terms.settling]
-    return settled[-1] if settled else known[0]
+    published = [authority for authority in authorities if now >= authority.begins + lifetimes.publication_delay]
+    return published[-1] if published else authorities[0]
 
 
-def bundle(known: Authorities) -> bytes:
+def bundle(authorities: Authorities) -> bytes:
     """Return all certificates as PEM: the caBundle."""
-    return b"".join(one.certificate for one in known)
+    return b"".join(authority.certificate for authority in authorities)
 
 
-def is_due(leaf: Certificate, known: Authorities, terms: Terms, *, now: datetime) -> bool:
+def needs_renewal(leaf: Certificate, authorities: Authorities, lifetimes: Lifetimes, *, now: datetime) -> bool:
     """Whether a leaf has to be replaced: half of its lifetime is over, or its authority is no longer in the list."""
-    return now >= leaf.expires - terms.leaf / 2 or leaf.authority not in [one.certificate for one in known]
+    return now >= leaf.expires - lifetimes.leaf / 2 or leaf.authority not in [
+        authority.certificate for authority in authorities
+    ]
 
 
-def written(known: Authorities) -> dict[str, bytes]:
+def encode(authorities: Authorities) -> dict[str, bytes]:
     """Return the entries of a Secret."""
-    return {CERTIFICATES: bundle(known), KEYS: b"".join(one.key for one in known)}
+    return {CERTIFICATES: bundle(authorities), KEYS: b"".join(authority.key for authority in authorities)}
 
 
 def read(data: Mapping[str, bytes]) -> Authorities:
-    """Read the entries of a Secret. Raises FixError if they are not a list as `written` makes it."""
+    """Read the entries of a Secret. Raises FixError if they are not a list as `encode` makes it."""
     keys = _KEY.findall(data.get(KEYS, b""))
     try:
         found = x509.load_pem_x509_certificates(data.get(CERTIFICATES, b""))
@@ -98,6 +100,6 @@ def read(data: Mapping[str, bytes]) -> Authorities:
     if len(keys) != len(found):
         raise FixError(f"webhook.secret: {len(found)} certificates in {CERTIFICATES}, {len(keys)} keys; {_HOW_TO_FIX}")
     return tuple(
-        certificate.checked(Authority(certificate=certificate.pem(one), key=key))
-        for one, key in zip(found, keys, strict=True)
+        certificate.checked(Authority(certificate=certificate.pem(loaded), key=key))
+        for loaded, key in zip(found, keys, strict=True)
     )

@@ -132,10 +132,10 @@ def _signers(certificate: Certificate) -> Iterator[x509.Certificate]:
     """Yield the bundle's certificates that signed the leaf: several, if the authority was renewed with the same key."""
     leaf = x509.load_pem_x509_certificate(certificate.certificate)
     with suppress(ValueError):  # no valid bundle: the API server's trust is configured elsewhere
-        for known in x509.load_pem_x509_certificates(certificate.authority):
+        for issuer in x509.load_pem_x509_certificates(certificate.authority):
             with suppress(InvalidSignature, UnsupportedAlgorithm, TypeError, ValueError):
-                leaf.verify_directly_issued_by(known)
-                yield known
+                leaf.verify_directly_issued_by(issuer)
+                yield issuer
 
 
 def pem(certificate: x509.Certificate) -> bytes:

@@ -15,7 +15,7 @@ import structlog
 
 from admission.errors import ConflictError, FixError, MusterError
 from admission.webhook.tls import ca_rotation, certificate
-from admission.webhook.tls.ca_rotation import Authorities, Terms
+from admission.webhook.tls.ca_rotation import Authorities, Lifetimes
 from admission.webhook.tls.certificate import Certificate
 
 log = structlog.get_logger(__name__)
@@ -30,7 +30,7 @@ FILES_SECONDS = 10.0
 """The time between two reads of the files. Kubernetes updates those of a mounted Secret within about a minute."""
 
 
-class Vault(Protocol):
+class SecretStore(Protocol):
     """The storage that all processes share: entries, and the version at which they were read."""
 
     async def read(self) -> tuple[Mapping[str, bytes], str] | None:
@@ -63,43 +63,49 @@ class Source(Protocol):
 class OwnAuthorities:
     """Leaves of authorities that all processes share; the key of a leaf never leaves the process."""
 
-    def __init__(self, vault: Vault, names: Sequence[str], terms: Terms, clock: Callable[[], datetime]) -> None:
-        terms.check()
-        self.every = min(CHECK_SECONDS, terms.current.total_seconds())
-        self._vault = vault
+    def __init__(
+        self, secret_store: SecretStore, names: Sequence[str], lifetimes: Lifetimes, clock: Callable[[], datetime]
+    ) -> None:
+        lifetimes.check()
+        self.every = min(CHECK_SECONDS, lifetimes.check_interval.total_seconds())
+        self._secret_store = secret_store
         self._names = names
-        self._terms = terms
+        self._lifetimes = lifetimes
         self._clock = clock
-        self._known: Authorities = ()
+        self._authorities: Authorities = ()
         self._leaf: Certificate | None = None
 
     async def current(self) -> ServingCertificate:
         """Renew the shared list and the leaf if they are due. Raises FixError if the list cannot be read."""
-        self._known = known = await self._settle()
+        self._authorities = authorities = await self._rotate()
         now = self._clock()
-        if self._leaf is None or ca_rotation.is_due(self._leaf, known, self._terms, now=now):
-            by = ca_rotation.signer(known, self._terms, now=now)
-            self._leaf = certificate.issue(by, self._names, now=now, validity=self._terms.leaf)
-        return ServingCertificate(certificate=self._leaf, bundle=ca_rotation.bundle(known))
+        if self._leaf is None or ca_rotation.needs_renewal(self._leaf, authorities, self._lifetimes, now=now):
+            signer = ca_rotation.signer(authorities, self._lifetimes, now=now)
+            self._leaf = certificate.issue(signer, self._names, now=now, validity=self._lifetimes.leaf)
+        return ServingCertificate(certificate=self._leaf, bundle=ca_rotation.bundle(authorities))
 
-    async def _settle(self) -> Authorities:
+    async def _rotate(self) -> Authorities:
         for attempt in range(1, TRIES + 1):
-            found = await self._vault.read()
+            stored = await self._secret_store.read()
             # If the list was deleted, it is written again from memory, so that its authorities stay trusted.
-            known, version = (self._known, None) if found is None else (ca_rotation.read(found[0]), found[1])
-            wanted = ca_rotation.turned(known, self._terms, now=self._clock())
-            if found is not None and wanted == known:
-                return known
+            authorities, version = (
+                (self._authorities, None) if stored is None else (ca_rotation.read(stored[0]), stored[1])
+            )
+            rotated = ca_rotation.rotate(authorities, self._lifetimes, now=self._clock())
+            if stored is not None and rotated == authorities:
+                return authorities
             try:
-                await self._vault.write(ca_rotation.written(wanted), version)
+                await self._secret_store.write(ca_rotation.encode(rotated), version)
             except ConflictError:
                 if attempt == TRIES:
                     raise
             else:
                 log.info(
-                    "the webhook's authorities are written", authorities=len(wanted), new=wanted[-1:] != known[-1:]
+                    "the webhook's authorities are written",
+                    authorities=len(rotated),
+                    new=rotated[-1:] != authorities[-1:],
                 )
-                return wanted
+                return rotated
         raise AssertionError("the last try returns or raises")
 
 
@@ -128,25 +134,25 @@ class Files:
 
 async def keep(
     source: Source,
-    shown: ServingCertificate,
+    served: ServingCertificate,
     *,
-    show: Callable[[Certificate], Awaitable[object]],
+    serve: Callable[[Certificate], Awaitable[object]],
     publish: Callable[[bytes | None], None],
 ) -> None:
-    """Serve and publish every change of the source, starting from `shown`, until cancelled. Failures are retried."""
+    """Serve and publish every change of the source, starting from `served`, until cancelled. Failures are retried."""
     while True:
         await asyncio.sleep(source.every)
         try:
-            fresh = await source.current()
-            if fresh.bundle != shown.bundle:
-                publish(fresh.bundle)
-            if fresh.certificate != shown.certificate:
-                await show(fresh.certificate)
-                log.info("the webhook shows a new certificate", expires=fresh.certificate.expires.isoformat())
+            current = await source.current()
+            if current.bundle != served.bundle:
+                publish(current.bundle)
+            if current.certificate != served.certificate:
+                await serve(current.certificate)
+                log.info("the webhook shows a new certificate", expires=current.certificate.expires.isoformat())
         except MusterError as error:
             log.warning("the webhook's certificate is not renewed", error=str(error))
         else:
-            shown = fresh
+            served = current
 
 
 def _read(path: Path, setting: str) -> bytes:

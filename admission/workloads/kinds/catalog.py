@@ -15,7 +15,7 @@ from admission.workloads.kinds import (
     spark,
     volcano,
 )
-from admission.workloads.kinds.labels import Said
+from admission.workloads.kinds.labels import PodText
 from admission.workloads.kinds.registry import WorkloadKind
 
 ALL: tuple[WorkloadKind, ...] = (
@@ -28,19 +28,19 @@ ALL: tuple[WorkloadKind, ...] = (
     *podgroup.KINDS,
 )
 
-OWNERS: Mapping[str, WorkloadKind] = {family.key: family for family in ALL if not family.named and not family.by_way_of}
+OWNERS: Mapping[str, WorkloadKind] = {kind.key: kind for kind in ALL if not kind.named and not kind.creates_kind}
 """Kinds that own their pods, by key."""
 
-HOLDERS: Mapping[str, WorkloadKind] = {family.by_way_of: family for family in ALL if family.by_way_of}
+HOLDERS: Mapping[str, WorkloadKind] = {kind.creates_kind: kind for kind in ALL if kind.creates_kind}
 """Kinds that stand for an object of another kind while they are held as a whole, by that other kind's key."""
 
-PLANNED: Mapping[str, WorkloadKind] = {family.key: family for family in HOLDERS.values()}
+PLANNED: Mapping[str, WorkloadKind] = {kind.key: kind for kind in HOLDERS.values()}
 """The same by their own key: planned and simulated pods have them as owners, before the object between exists."""
 
-BY_GROUP: Mapping[tuple[str, str], WorkloadKind] = {(family.group, family.kind): family for family in ALL}
+BY_GROUP: Mapping[tuple[str, str], WorkloadKind] = {(kind.group, kind.kind): kind for kind in ALL}
 """All kinds, by API group and kind."""
 
-FIXED: tuple[str, ...] = (
+IMMUTABLE_KEYS: tuple[str, ...] = (
     *(key for grouping in pod_labels.GROUPINGS for key in (grouping.name_key, grouping.size_key)),
     *podgroup.VOLCANO_KEYS,
     podgroup.COSCHEDULING_KEY,
@@ -71,7 +71,7 @@ SUBGROUP_KEYS: tuple[str, ...] = (
 TEMPLATES: tuple[str, ...] = (jobset.REPLICATED_JOB, ray.GROUP, kubeflow.REPLICA_TYPE)
 """Labels that name the template of a workload that a pod was made from, for kinds that are held as a whole."""
 
-SUBGROUPS: tuple[Said, ...] = (
+SUBGROUPS: tuple[PodText, ...] = (
     labels.either(SUBGROUP),
     labels.label(podgroup.KAI_SUBGROUP),
     jobset.job,
@@ -94,6 +94,6 @@ LEADERS: Mapping[str, frozenset[str]] = {
 """Labels, and their values, of pods without which the others of their gang can do nothing."""
 
 
-def leads(pod: Pod) -> bool:
+def is_leader(pod: Pod) -> bool:
     """Whether a pod's labels say that it leads its gang. It affects only the order of the pods in the gang."""
     return any(pod.meta.labels.get(key, "").lower() in values for key, values in LEADERS.items())

@@ -11,18 +11,18 @@ from admission.api.values import names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Naming:
-    """One key that names a queue. beside: other keys, one of which must be present too if the key is not specific."""
+class QueueKey:
+    """One key that names a queue. required_keys: if the key is not specific, one of them must be present too."""
 
     system: str
     key: str
     label: bool = True
     annotation: bool = False
-    beside: tuple[str, ...] = ()
+    required_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class NamedQueue:
     """A queue's name in a pod. where: the key, such as `label kueue.x-k8s.io/queue-name`."""
 
     where: str
@@ -32,33 +32,35 @@ class Said:
 YUNIKORN = "yunikorn.apache.org/queue"
 APPLICATIONS = ("applicationId", "yunikorn.apache.org/app-id")
 
-NAMINGS = (
-    Naming(system="Kueue", key="kueue.x-k8s.io/queue-name"),
-    Naming(system="Volcano", key="scheduling.volcano.sh/queue-name", label=False, annotation=True),
-    Naming(system="Volcano", key="volcano.sh/queue-name"),
-    Naming(system="YuniKorn", key=YUNIKORN, annotation=True),
-    Naming(system="YuniKorn", key="queue", beside=APPLICATIONS),
-    Naming(system="KAI", key="kai.scheduler/queue"),
-    Naming(system="a Job's own label", key=names.QUEUE_ALIAS, label=False, annotation=True),
+QUEUE_KEYS = (
+    QueueKey(system="Kueue", key="kueue.x-k8s.io/queue-name"),
+    QueueKey(system="Volcano", key="scheduling.volcano.sh/queue-name", label=False, annotation=True),
+    QueueKey(system="Volcano", key="volcano.sh/queue-name"),
+    QueueKey(system="YuniKorn", key=YUNIKORN, annotation=True),
+    QueueKey(system="YuniKorn", key="queue", required_keys=APPLICATIONS),
+    QueueKey(system="KAI", key="kai.scheduler/queue"),
+    QueueKey(system="a Job's own label", key=names.QUEUE_ALIAS, label=False, annotation=True),
 )
 """The first one that a pod has counts. `queue` alone does not mean YuniKorn: it is a common label."""
 
-OF_JOBS = ("kueue.x-k8s.io/queue-name", "kai.scheduler/queue")
+JOB_LABELS = ("kueue.x-k8s.io/queue-name", "kai.scheduler/queue")
 """Labels that these systems put on a Job and not on its pods."""
 
 
-def said(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Said | None:
+def named_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> NamedQueue | None:
     """Return the queue that a pod names in another system's key."""
-    for naming in NAMINGS:
-        name = labels.get(naming.key, "") if naming.label else ""
+    for queue_key in QUEUE_KEYS:
+        name = labels.get(queue_key.key, "") if queue_key.label else ""
         where = "label"
-        if not name and naming.annotation:
-            name, where = annotations.get(naming.key, ""), "annotation"
-        if name and (not naming.beside or any(key in labels or key in annotations for key in naming.beside)):
-            return Said(where=f"{where} {naming.key}", name=name)
+        if not name and queue_key.annotation:
+            name, where = annotations.get(queue_key.key, ""), "annotation"
+        if name and (
+            not queue_key.required_keys or any(key in labels or key in annotations for key in queue_key.required_keys)
+        ):
+            return NamedQueue(where=f"{where} {queue_key.key}", name=name)
     return None
 
 
 def of_job(labels: Mapping[str, str]) -> str:
     """Return the queue that a Job's labels name for its pods; "" for none."""
-    return next((labels[key] for key in OF_JOBS if labels.get(key)), "")
+    return next((labels[key] for key in JOB_LABELS if labels.get(key)), "")

@@ -19,7 +19,7 @@ from admission.api.kubernetes.owners import Parent, Part
 from admission.api.kubernetes.pods import Pod
 from admission.api.values import names
 from admission.api.values.decoding import Reader
-from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, at_a_time, wave, waves
+from admission.workloads.kinds.registry import Link, Member, Shape, WorkloadKind, parallel_pods, wave, waves
 
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 JOB_INDEX = "jobset.sigs.k8s.io/job-index"
@@ -45,30 +45,34 @@ def read(reader: Reader, meta: Meta) -> Shape:
 
 def _parts(reader: Reader, meta: Meta) -> Iterator[tuple[str, Hashable, Part]]:
     """Yield each role, what it waits for, and its Jobs."""
-    spec, done = reader.child("spec"), _done(reader)
+    spec, succeeded = reader.child("spec"), _succeeded_jobs(reader)
     in_order = spec.child("startupPolicy").text("startupPolicyOrder") == "InOrder"
     for number, job in enumerate(spec.children("replicatedJobs")):
         name, waits_for = job.required("name"), number if in_order else _waits_for(job)
-        first, at_once = _first(job, meta), at_a_time(_spec(job))
-        jobs, ended = job.integer("replicas", 1), done.get(name, 0)
-        yield name, waits_for, Part(jobs=jobs, pods=first, done=ended)
-        if first < at_once:
-            yield f"{name}{FOLLOWERS}", (waits_for, FOLLOWERS), Part(jobs=jobs, pods=at_once - first, done=ended)
+        first_pods, parallelism = _first_pods(job, meta), parallel_pods(_spec(job))
+        jobs, ended = job.integer("replicas", 1), succeeded.get(name, 0)
+        yield name, waits_for, Part(jobs=jobs, pods=first_pods, done=ended)
+        if first_pods < parallelism:
+            yield (
+                f"{name}{FOLLOWERS}",
+                (waits_for, FOLLOWERS),
+                Part(jobs=jobs, pods=parallelism - first_pods, done=ended),
+            )
 
 
-def _first(job: Reader, meta: Meta) -> int:
+def _first_pods(job: Reader, meta: Meta) -> int:
     """Return how many pods of a Job are created before any of it is scheduled."""
-    own = job.child("template").child("metadata").pairs("annotations")
-    exclusive = [annotations for annotations in (meta.annotations, own) if EXCLUSIVE in annotations]
+    job_annotations = job.child("template").child("metadata").pairs("annotations")
+    exclusive = [annotations for annotations in (meta.annotations, job_annotations) if EXCLUSIVE in annotations]
     by_leader = exclusive and not any(NODE_SELECTOR in annotations for annotations in exclusive)
-    at_once = at_a_time(_spec(job))
-    return min(at_once, 1) if by_leader else at_once
+    parallelism = parallel_pods(_spec(job))
+    return min(parallelism, 1) if by_leader else parallelism
 
 
-def _done(reader: Reader) -> dict[str, int]:
+def _succeeded_jobs(reader: Reader) -> dict[str, int]:
     """Return how many Jobs of each ReplicatedJob have succeeded in the present attempt."""
-    known = reader.child("status").children("replicatedJobsStatus")
-    return {one.text("name"): one.integer("succeeded") for one in known}
+    statuses = reader.child("status").children("replicatedJobsStatus")
+    return {one.text("name"): one.integer("succeeded") for one in statuses}
 
 
 def _waits_for(job: Reader) -> Hashable:
@@ -84,25 +88,25 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
 
     A suspended JobSet does not create its succeeded Jobs again when it is resumed, so they are left out.
     """
-    spec, done = reader.child("spec"), _done(reader)
+    spec, succeeded = reader.child("spec"), _succeeded_jobs(reader)
     restarts = reader.child("status").integer("restarts")
     _, roles = read(reader, meta)
-    left = [
+    unfinished = [
         (number, job, jobs)
         for number, job in enumerate(spec.children("replicatedJobs"))
-        if (jobs := job.integer("replicas", 1) - done.get(job.text("name"), 0)) > 0
+        if (jobs := job.integer("replicas", 1) - succeeded.get(job.text("name"), 0)) > 0
     ]
-    first = next((roles.get(job.text("name")) for _, job, _ in left), None)
-    for number, job, jobs in left:
-        name, at_once = job.text("name"), _first(job, meta)
+    first = next((roles.get(job.text("name")) for _, job, _ in unfinished), None)
+    for number, job, jobs in unfinished:
+        name, first_pods = job.text("name"), _first_pods(job, meta)
         if roles.get(name) == first:
             yield PodTemplate(
                 path=("spec", "replicatedJobs", number, "template", "spec", "template"),
                 body=_spec(job).object("template"),
-                pods=jobs * at_once,
+                pods=jobs * first_pods,
                 name=f"{meta.name}-{name}",
                 labels={REPLICATED_JOB: name, RESTARTS: str(restarts)},
-                counted={JOB_INDEX: max(at_once, 1)},
+                counted={JOB_INDEX: max(first_pods, 1)},
             )
 
 
@@ -111,16 +115,18 @@ def join(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
 
     Only expected pods, which do not exist yet, have no Job.
     """
-    job = links[-1].found if links else None
+    job = links[-1].obj if links else None
     labels = job.meta.labels if isinstance(job, Job) else {}
     if names.is_expected(pod.meta.uid):
         labels = pod.meta.labels
-    attempt, part = labels.get(RESTARTS, "0"), labels.get(REPLICATED_JOB, "")
-    follows = f"{part}{FOLLOWERS}" in parent.roles and not names.is_expected(pod.meta.uid)
+    attempt, replicated_job = labels.get(RESTARTS, "0"), labels.get(REPLICATED_JOB, "")
+    is_follower = f"{replicated_job}{FOLLOWERS}" in parent.roles and not names.is_expected(pod.meta.uid)
     return Member(
         uid=parent.meta.uid,
         name=parent.meta.name,
-        role=f"{part}{FOLLOWERS}" if follows and pod.meta.annotations.get(INDEX) != "0" else part,
+        role=f"{replicated_job}{FOLLOWERS}"
+        if is_follower and pod.meta.annotations.get(INDEX) != "0"
+        else replicated_job,
         attempt="" if attempt == "0" else attempt,
     )
 

@@ -56,9 +56,9 @@ def mpi_templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
     """Yield the templates of an MPIJob's first wave."""
     waits = reader.child("spec").text("launcherCreationPolicy") == "WaitForWorkersReady"
     found = list(templates("mpiReplicaSpecs")(reader, meta))
-    for one in found:
-        if not (waits and len(found) > 1 and one.labels[REPLICA_TYPE] == LAUNCHER):
-            yield one
+    for template in found:
+        if not (waits and len(found) > 1 and template.labels[REPLICA_TYPE] == LAUNCHER):
+            yield template
 
 
 def mpi(reader: Reader, _meta: Meta) -> Shape:
@@ -86,7 +86,7 @@ def _least(spec: Reader, pods: int) -> int:
     return min(elastic.integer("minReplicas"), pods) if "minReplicas" in elastic else pods
 
 
-def _family(kind: str, field: str) -> WorkloadKind:
+def _kind(kind: str, field: str) -> WorkloadKind:
     return WorkloadKind(
         kind=kind,
         group="kubeflow.org",
@@ -102,11 +102,11 @@ def _family(kind: str, field: str) -> WorkloadKind:
 
 
 KINDS = (
-    _family("PyTorchJob", "pytorchReplicaSpecs"),
-    _family("TFJob", "tfReplicaSpecs"),
-    _family("XGBoostJob", "xgbReplicaSpecs"),
-    _family("PaddleJob", "paddleReplicaSpecs"),
-    _family("JAXJob", "jaxReplicaSpecs"),
+    _kind("PyTorchJob", "pytorchReplicaSpecs"),
+    _kind("TFJob", "tfReplicaSpecs"),
+    _kind("XGBoostJob", "xgbReplicaSpecs"),
+    _kind("PaddleJob", "paddleReplicaSpecs"),
+    _kind("JAXJob", "jaxReplicaSpecs"),
     WorkloadKind(
         kind="MPIJob",
         group="kubeflow.org",

@@ -8,7 +8,7 @@ MOST_DIGITS = 6
 MOST_CHARACTERS = 63
 """The most characters of a foreign text in a message."""
 
-Said = Callable[[Pod], str]
+PodText = Callable[[Pod], str]
 """Reads a text of a pod; "" if it has none."""
 
 
@@ -17,17 +17,17 @@ def setting(pod: Pod, key: str) -> str:
     return pod.meta.labels.get(key) or pod.meta.annotations.get(key, "")
 
 
-def either(key: str) -> Said:
+def either(key: str) -> PodText:
     """Read a label, or else an annotation of the same key."""
     return lambda pod: setting(pod, key)
 
 
-def label(key: str) -> Said:
+def label(key: str) -> PodText:
     """Read a label."""
     return lambda pod: pod.meta.labels.get(key, "")
 
 
-def annotation(*keys: str) -> Said:
+def annotation(*keys: str) -> PodText:
     """Read the first of some annotations that is present."""
     return lambda pod: next((text for key in keys if (text := pod.meta.annotations.get(key, ""))), "")
 
@@ -41,6 +41,6 @@ def number(text: str, *, digits: int = MOST_DIGITS) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else 0
 
 
-def shown(text: str, longest: int = MOST_CHARACTERS) -> str:
+def shortened(text: str, longest: int = MOST_CHARACTERS) -> str:
     """Return a foreign text, cut to a length that fits a message."""
     return text if len(text) <= longest else f"{text[:longest]}…"

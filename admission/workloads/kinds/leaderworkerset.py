@@ -40,7 +40,7 @@ def join(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
     During the roll-out of a new revision, groups of the earlier one keep its size, which the set writes on their
     leaders.
     """
-    leader = next((link.found for link in reversed(links) if isinstance(link.found, Pod)), pod)
+    leader = next((link.obj for link in reversed(links) if isinstance(link.obj, Pod)), pod)
     is_split = WORKER in parent.waves
     size = labels.number(leader.meta.annotations.get(SIZE, ""))
     if is_split and size:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import GANG_SIZE
 from admission.workloads.kinds import labels
-from admission.workloads.kinds.labels import Said
+from admission.workloads.kinds.labels import PodText
 
 LONGEST_GROUPS = 16_384
 """The most characters of task groups that are parsed."""
@@ -30,7 +30,7 @@ class Grouping:
     system: str
     name_key: str
     size_key: str
-    name: Said
+    name: PodText
     count: Callable[[str], int]
     is_total: bool = False
 
@@ -53,11 +53,11 @@ def task_groups(text: str) -> int:
         counts = [group["minMember"] for group in groups]
     except (ValueError, TypeError, KeyError, RecursionError):
         return 0
-    whole = all(
+    valid = all(
         isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 10**labels.MOST_DIGITS
         for count in counts
     )
-    return sum(counts) if whole else 0
+    return sum(counts) if valid else 0
 
 
 APPLICATION = "yunikorn.apache.org/app-id"

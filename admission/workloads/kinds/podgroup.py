@@ -8,7 +8,7 @@ identifies the gang: a PodGroup that is deleted and created again is another gan
 from admission.api.kubernetes.meta import Meta
 from admission.api.values.decoding import Reader
 from admission.workloads.kinds import labels
-from admission.workloads.kinds.labels import Said
+from admission.workloads.kinds.labels import PodText
 from admission.workloads.kinds.registry import Shape, WorkloadKind, one_wave
 
 
@@ -59,7 +59,7 @@ COSCHEDULING_KEY = "scheduling.x-k8s.io/pod-group"
 KAI_KEY = "pod-group-name"
 KAI_SUBGROUP = "kai.scheduler/subgroup-name"
 
-NAMED: tuple[tuple[WorkloadKind, Said], ...] = (
+NAMED: tuple[tuple[WorkloadKind, PodText], ...] = (
     (VOLCANO, labels.annotation(*VOLCANO_KEYS)),
     (COSCHEDULING, labels.label(COSCHEDULING_KEY)),
     (KAI, labels.annotation(KAI_KEY)),

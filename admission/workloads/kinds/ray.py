@@ -59,9 +59,9 @@ def _cluster(reader: Reader) -> Reader:
 def _shape(spec: Reader) -> Shape:
     least = most = 0
     for group in spec.children("workerGroupSpecs"):
-        fewest, wanted, hosts = _replicas(group)
-        least += fewest * hosts
-        most += wanted * hosts
+        minimum, initial, hosts = _replicas(group)
+        least += minimum * hosts
+        most += initial * hosts
     scales = spec.flag("enableInTreeAutoscaling")
     return one_wave(1 + most, 1 + least if scales else None)
 
@@ -70,11 +70,11 @@ def _replicas(group: Reader) -> tuple[int, int, int]:
     """Return the least and the initial number of a worker group's replicas, and the hosts per replica."""
     if group.flag("suspend"):
         return 0, 0, 1
-    fewest = group.integer("minReplicas")
-    wanted = max(group.integer("replicas", fewest), fewest)
+    minimum = group.integer("minReplicas")
+    initial = max(group.integer("replicas", minimum), minimum)
     if "maxReplicas" in group:
-        wanted = min(wanted, group.integer("maxReplicas"))
-    return fewest, wanted, group.integer("numOfHosts", 1)
+        initial = min(initial, group.integer("maxReplicas"))
+    return minimum, initial, group.integer("numOfHosts", 1)
 
 
 def may_suspend(reader: Reader) -> bool:
@@ -94,7 +94,7 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
     head = spec.child("headGroupSpec").object("template")
     yield PodTemplate(
         path=(*CLUSTER, "headGroupSpec", "template"),
-        body=_with(head, "containers", _workers(reader.child("spec"), spec)),
+        body=_with_containers(head, "containers", _workers(reader.child("spec"), spec)),
         pods=1,
         name=f"{meta.name}-head",
         labels={NODE_TYPE: "head", GROUP: HEAD_GROUP},
@@ -104,7 +104,7 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
         name = group.text("groupName")
         yield PodTemplate(
             path=(*CLUSTER, "workerGroupSpecs", number, "template"),
-            body=_with(group.object("template"), "initContainers", [WAITS_FOR_HEAD]),
+            body=_with_containers(group.object("template"), "initContainers", [WAITS_FOR_HEAD]),
             pods=replicas * hosts,
             name=f"{meta.name}-{name}-worker",
             labels={NODE_TYPE: "worker", GROUP: name},
@@ -117,21 +117,21 @@ def _workers(job: Reader, cluster: Reader) -> list[Json]:
     found: list[Json] = [SUBMITTER] if job.text("submissionMode") == SIDECAR_MODE else []
     if cluster.flag("enableInTreeAutoscaling"):
         options = cluster.child("autoscalerOptions")
-        own = {"resources": options.object("resources")} if "resources" in options else {}
-        found.append({**AUTOSCALER, **own})
+        resources = {"resources": options.object("resources")} if "resources" in options else {}
+        found.append({**AUTOSCALER, **resources})
     return found
 
 
-def _with(template: Json, where: str, more: Sequence[Json]) -> Json:
+def _with_containers(template: Json, where: str, more: Sequence[Json]) -> Json:
     """Return a template with additional containers."""
     spec: Any = template.get("spec")
     if not more or not isinstance(spec, Mapping):
         return template
-    there = spec.get(where) or []
-    return {**template, "spec": {**spec, where: [*there, *more]}} if isinstance(there, list) else template
+    containers = spec.get(where) or []
+    return {**template, "spec": {**spec, where: [*containers, *more]}} if isinstance(containers, list) else template
 
 
-def retry(reader: Reader) -> str:
+def attempt(reader: Reader) -> str:
     """Return the attempt of a RayJob: its failed attempts, which the operator records before the next one begins."""
     failed = reader.child("status").integer("failed")
     return str(failed) if failed else ""
@@ -173,8 +173,8 @@ KINDS = (
         deadline=("spec", active_deadline.FIELD),
         may_suspend=may_suspend,
         templates=templates,
-        by_way_of=CLUSTERS.key,
-        attempt=retry,
+        creates_kind=CLUSTERS.key,
+        attempt=attempt,
         has_ended=has_ended,
     ),
 )

@@ -19,10 +19,10 @@ from admission.api.values.decoding import Json, Reader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """One owner on the way up from a pod. found: the object with its UID; None if it is not seen."""
+    """One owner on the way up from a pod. obj: the object with its UID; None if it is not seen."""
 
     owner: Owner
-    found: Job | Pod | Parent | None
+    obj: Job | Pod | Parent | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,19 +60,19 @@ def always(_reader: Reader) -> bool:
     return True
 
 
-def first_try(_reader: Reader) -> str:
+def no_attempt(_reader: Reader) -> str:
     """Return "", for kinds that do not tell one attempt from the next."""
     return ""
 
 
-OVER = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
+TERMINAL_CONDITIONS = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
 """Conditions of objects that make no more pods."""
 
 
 def has_ended(reader: Reader) -> bool:
     """Return whether the conditions of an object say that it makes no more pods."""
     conditions = reader.child("status").children("conditions")
-    return any(one.text("type") in OVER and one.text("status") == "True" for one in conditions)
+    return any(one.text("type") in TERMINAL_CONDITIONS and one.text("status") == "True" for one in conditions)
 
 
 def is_kind(_pod: Pod, _links: Sequence[Link], parent: Parent) -> Member:
@@ -89,7 +89,7 @@ class WorkloadKind:
     like a PodGroup, instead of having it as an owner. is_link: whether it only stands between pods and their workload.
     suspend: the field that makes its controller create no pods; empty if it has none, or if its future pods cannot be
     derived from the object. may_suspend: whether its controller supports suspending an object. templates: returns its
-    future pods, those of the first wave only. by_way_of: the key of the kind that its pods belong to, if the object
+    future pods, those of the first wave only. creates_kind: the key of the kind that its pods belong to, if the object
     only creates one object of that kind; while held as a whole, it stands for that object. attempt: returns the
     object's attempt. has_ended: whether a suspendable object makes no more pods, and its controller ignores `suspend`.
     deadline: the path of the field after which its controller ends all pods, counted from the object's start; through a
@@ -108,8 +108,8 @@ class WorkloadKind:
     suspend: tuple[str, ...] = ()
     may_suspend: Callable[[Reader], bool] = always
     templates: Callable[[Reader, Meta], Iterable[PodTemplate]] = no_templates
-    by_way_of: str = ""
-    attempt: Callable[[Reader], str] = first_try
+    creates_kind: str = ""
+    attempt: Callable[[Reader], str] = no_attempt
     has_ended: Callable[[Reader], bool] = has_ended
     deadline: tuple[str, ...] = ()
 
@@ -126,20 +126,20 @@ class WorkloadKind:
     def decode(self, obj: Json) -> Parent:
         """Read an object. Raises MalformedObjectError."""
         reader = Reader(obj)
-        known = meta.decode(reader)
-        waves, roles = self.read(reader, known)
-        is_held = bool(self.suspend) and names.HELD in known.annotations
-        templates = tuple(self.templates(reader, known)) if is_held else ()
+        object_meta = meta.decode(reader)
+        waves, roles = self.read(reader, object_meta)
+        is_held = bool(self.suspend) and names.HELD in object_meta.annotations
+        templates = tuple(self.templates(reader, object_meta)) if is_held else ()
         suspended = is_held and is_suspended(reader, self.suspend)
         finished = bool(self.suspend) and self.has_ended(reader)
-        attempt, ends = self.attempt(reader), deadlines_at(reader, self.deadline)
-        reader.finish(self.kind, known.key)
+        attempt, deadlines = self.attempt(reader), deadlines_at(reader, self.deadline)
+        reader.finish(self.kind, object_meta.key)
         return Parent(
-            meta=known,
+            meta=object_meta,
             waves=waves,
             roles=roles,
             attempt=attempt,
-            deadline=latest(ends),
+            deadline=latest(deadlines),
             finished=finished,
             suspended=suspended,
             templates=templates,
@@ -159,18 +159,18 @@ def deadlines_at(reader: Reader, path: tuple[str, ...]) -> list[timedelta | None
         return []
     readers = [reader]
     for name in path[:-1]:
-        readers = [part for one in readers for part in _parts(one, name)]
+        readers = [child for one in readers for child in _children(one, name)]
     return [active_deadline.read(one, path[-1]) for one in readers]
 
 
-def _parts(reader: Reader, name: str) -> list[Reader]:
+def _children(reader: Reader, name: str) -> list[Reader]:
     return [*reader.children(name)] if isinstance(reader.raw(name), list) else [reader.child(name)]
 
 
-def latest(ends: Sequence[timedelta | None]) -> timedelta | None:
+def latest(deadlines: Sequence[timedelta | None]) -> timedelta | None:
     """Return the time after which all parts have ended; None if one has no limit, or there is none."""
-    known = [end for end in ends if end is not None]
-    return max(known) if known and len(known) == len(ends) else None
+    limited = [deadline for deadline in deadlines if deadline is not None]
+    return max(limited) if limited and len(limited) == len(deadlines) else None
 
 
 def key(kind: str, group: str) -> str:
@@ -210,7 +210,7 @@ def waves(parts: Iterable[tuple[str, Hashable, int]]) -> tuple[dict[str, int], d
     return pods, roles
 
 
-def at_a_time(job: Reader) -> int:
+def parallel_pods(job: Reader) -> int:
     """Return how many pods a Job runs at a time, from its spec."""
     parallelism = job.integer("parallelism", 1)
     return min(parallelism, job.integer("completions")) if "completions" in job else parallelism

@@ -31,11 +31,11 @@ def read(reader: Reader, _meta: Meta) -> Shape:
 
 def join(pod: Pod, links: Sequence[Link], _parent: Parent) -> Member:
     """Return a pod's role: an executor of its driver, or the driver itself."""
-    driver = links[-1].found if links else None
-    return of_driver(driver) if isinstance(driver, Pod) else Member(uid=pod.meta.uid, name=pod.meta.name)
+    driver = links[-1].obj if links else None
+    return executors_of(driver) if isinstance(driver, Pod) else Member(uid=pod.meta.uid, name=pod.meta.name)
 
 
-def of_driver(driver: Pod) -> Member:
+def executors_of(driver: Pod) -> Member:
     """Return the role of an executor of this driver."""
     return Member(uid=driver.meta.uid, name=driver.meta.name, role=EXECUTORS)
 

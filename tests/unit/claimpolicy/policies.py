@@ -7,11 +7,11 @@ import jsonpatch
 from admission.api.muster import claim_policies
 from admission.claimpolicy import defaults as claimpolicy_defaults, match
 from admission.claimpolicy.cel_subject import User
-from admission.claimpolicy.defaults import Asker, Completed
+from admission.claimpolicy.defaults import Completed, Requester
 
 Json = dict[str, Any]
 
-ASKER = Asker(namespace={"metadata": {"name": "ml", "labels": {"team": "vision"}}}, user=User(username="alice"))
+ASKER = Requester(namespace={"metadata": {"name": "ml", "labels": {"team": "vision"}}}, user=User(username="alice"))
 
 
 def a_policy(name: str = "p", *, order: int = 0, **spec: Any) -> claim_policies.ClaimPolicy:
@@ -52,7 +52,7 @@ def a_template(*requests: Json, **meta: Any) -> Json:
     }
 
 
-def complete(obj: Json, *found: claim_policies.ClaimPolicy, asker: Asker = ASKER) -> Completed:
+def complete(obj: Json, *found: claim_policies.ClaimPolicy, asker: Requester = ASKER) -> Completed:
     """Give an object the defaults of policies, in this order; what comes out is what the patch makes of it."""
     compiled = [match.compile_policy(policy) for policy in found]
     assert [problem for one in compiled for problem in one.problems] == []

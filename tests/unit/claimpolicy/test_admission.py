@@ -39,12 +39,12 @@ def a_review(obj: dict[str, Any], **rest: Any) -> Review:
 
 
 def mutate(obj: dict[str, Any], *policies: ClaimPolicy, cluster: World | None = None, **rest: Any) -> Verdict:
-    return reviewer.mutate(a_review(obj, **rest), view(cluster or World(), policies), memory=ReviewCaches())
+    return reviewer.mutate(a_review(obj, **rest), view(cluster or World(), policies), caches=ReviewCaches())
 
 
 def validate(obj: dict[str, Any], *policies: ClaimPolicy, cluster: World | None = None, **rest: Any) -> Verdict:
     found = view(cluster or World(), policies)
-    return reviewer.validate(a_review(obj, **rest), found, rules=RULES, memory=ReviewCaches())
+    return reviewer.validate(a_review(obj, **rest), found, rules=RULES, caches=ReviewCaches())
 
 
 def view(cluster: World, policies: tuple[ClaimPolicy, ...]) -> MemoryView:

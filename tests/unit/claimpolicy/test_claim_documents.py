@@ -40,13 +40,13 @@ def at_the_door(pod: dict[str, Any], *policies: ClaimPolicy, cluster: World | No
     A second pass of the first half changes nothing.
     """
     snapshot = replace((cluster or a_cluster()).build(), policies={policy.name: policy for policy in policies})
-    view, memory = MemoryView(snapshot), ReviewCaches()
-    changed = reviewer.mutate(_review(pod), view, memory=memory)
+    view, caches = MemoryView(snapshot), ReviewCaches()
+    changed = reviewer.mutate(_review(pod), view, caches=caches)
     if changed.denial is not None:
         return pod, changed
     pod = jsonpatch.apply_patch(pod, list(changed.patch))
-    assert reviewer.mutate(_review(pod), view, memory=memory).patch == ()
-    return pod, reviewer.validate(_review(pod), view, rules=RULES, memory=memory)
+    assert reviewer.mutate(_review(pod), view, caches=caches).patch == ()
+    return pod, reviewer.validate(_review(pod), view, rules=RULES, caches=caches)
 
 
 def _review(pod: dict[str, Any]) -> Any:
@@ -171,7 +171,7 @@ def test_a_forged_note_is_refused_where_the_pod_has_no_such_claim() -> None:
 def judged(pod: Any, *policies: ClaimPolicy) -> Verdict:
     """Ask the second half alone, as after a webhook that came in between."""
     snapshot = replace(a_cluster().build(), policies={policy.name: policy for policy in policies})
-    return reviewer.validate(_review(pod), MemoryView(snapshot), rules=RULES, memory=ReviewCaches())
+    return reviewer.validate(_review(pod), MemoryView(snapshot), rules=RULES, caches=ReviewCaches())
 
 
 TAKEN: dict[str, list[dict[str, Any]]] = {

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from admission.claimpolicy import match
-from admission.claimpolicy.defaults import WRITTEN, Asker
+from admission.claimpolicy.defaults import LAST_APPLIED, Requester
 from tests.unit.claimpolicy.policies import (
     a_claim,
     a_policy,
@@ -211,9 +211,9 @@ def test_what_kubectl_noted_tells_whose_count_it_is() -> None:
     policy = defaults({"count": 4})
 
     for written, wanted in ((exactly(), 4), (exactly(count=1), 1)):
-        noted = {WRITTEN: json.dumps(a_claim(written))}
+        noted = {LAST_APPLIED: json.dumps(a_claim(written))}
         assert asked(a_claim(filled, annotations=noted), policy)["count"] == wanted
-    assert asked(a_claim(filled, annotations={WRITTEN: "no JSON"}), policy)["count"] == 1
+    assert asked(a_claim(filled, annotations={LAST_APPLIED: "no JSON"}), policy)["count"] == 1
 
 
 def test_a_condition_that_fails_gives_nothing_and_warns() -> None:
@@ -247,8 +247,8 @@ def test_the_queue_and_the_namespace_can_be_asked_for() -> None:
     )
     namespace = {"metadata": {"name": "ml", "labels": {"team": "vision"}}}
 
-    assert complete(a_claim(exactly()), policy, asker=Asker(namespace=namespace, queue="research")).patch
-    assert not complete(a_claim(exactly()), policy, asker=Asker(namespace=namespace)).patch
+    assert complete(a_claim(exactly()), policy, asker=Requester(namespace=namespace, queue="research")).patch
+    assert not complete(a_claim(exactly()), policy, asker=Requester(namespace=namespace)).patch
 
 
 def test_a_condition_on_a_template_sees_the_namespace_and_the_labels_of_its_claims() -> None:

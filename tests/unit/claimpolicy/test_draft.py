@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from admission.claimpolicy import draft
-from admission.claimpolicy.draft import Draft, Way
+from admission.claimpolicy.draft import Draft, JsonPath
 
 OBJECT = {"list": [{"x": 1}, None], "text": "abc", "object": {"0": "zero"}}
 
-FOUND: dict[str, tuple[Way, Any]] = {
+FOUND: dict[str, tuple[JsonPath, Any]] = {
     "in an element of a list": (("list", 0, "x"), 1),
     "in no element of a list": (("list", 2), None),
     "by a key in a list": (("list", "x"), None),
@@ -22,8 +22,8 @@ FOUND: dict[str, tuple[Way, Any]] = {
 
 
 @pytest.mark.parametrize(("way", "value"), FOUND.values(), ids=FOUND)
-def test_found(way: Way, value: Any) -> None:
-    assert draft.found(OBJECT, *way) == value
+def test_found(way: JsonPath, value: Any) -> None:
+    assert draft.value_at(OBJECT, *way) == value
 
 
 def test_what_was_put_is_found_and_what_was_sent_is_not_changed() -> None:

@@ -10,45 +10,45 @@ from admission.api.muster.claim_policies import Conversion
 from admission.api.values import formats, names, quantities
 from admission.api.values.reasons import DenyReason
 from admission.claimpolicy.draft import Draft
-from admission.claimpolicy.match import Owned
+from admission.claimpolicy.match import OwnedConversion
 from admission.claimpolicy.pods import extended_resources
-from admission.claimpolicy.pods.extended_resources import Recipe, Shares
+from admission.claimpolicy.pods.extended_resources import DeviceSplit, Recipe
 
 GPU = "nvidia.com/gpu"
 NIC = "example.com/nic"
 KNOWN = {
-    GPU: Owned("plugins", Conversion(resource=GPU, device_class="gpu.example.com")),
-    NIC: Owned("nics", Conversion(resource=NIC, device_class="nic.example.com")),
+    GPU: OwnedConversion("plugins", Conversion(resource=GPU, device_class="gpu.example.com")),
+    NIC: OwnedConversion("nics", Conversion(resource=NIC, device_class="nic.example.com")),
 }
 
 INIT, SIDECAR, MAIN = Stage.INIT, Stage.SIDECAR, Stage.MAIN
 
-SHARES: dict[str, tuple[list[tuple[Stage, int]], Shares]] = {
-    "one container": ([(MAIN, 8)], Shares(counts=(8,), of_containers=((0,),))),
-    "each container has its own": ([(MAIN, 2), (MAIN, 3)], Shares(counts=(2, 3), of_containers=((0,), (1,)))),
-    "none at all": ([(MAIN, 0)], Shares(counts=(), of_containers=((),))),
+SHARES: dict[str, tuple[list[tuple[Stage, int]], DeviceSplit]] = {
+    "one container": ([(MAIN, 8)], DeviceSplit(counts=(8,), of_containers=((0,),))),
+    "each container has its own": ([(MAIN, 2), (MAIN, 3)], DeviceSplit(counts=(2, 3), of_containers=((0,), (1,)))),
+    "none at all": ([(MAIN, 0)], DeviceSplit(counts=(), of_containers=((),))),
     "an init container uses what comes later": (
         [(INIT, 2), (MAIN, 8), (MAIN, 2)],
-        Shares(counts=(8, 2), of_containers=((1,), (0,), (1,))),
+        DeviceSplit(counts=(8, 2), of_containers=((1,), (0,), (1,))),
     ),
     "it uses all that come later where none has enough": (
         [(INIT, 4), (MAIN, 2), (MAIN, 2)],
-        Shares(counts=(2, 2), of_containers=((0, 1), (0,), (1,))),
+        DeviceSplit(counts=(2, 2), of_containers=((0, 1), (0,), (1,))),
     ),
     "and has more where all have not enough": (
         [(INIT, 5), (INIT, 6), (MAIN, 2), (MAIN, 2)],
-        Shares(counts=(2, 2, 2), of_containers=((0, 1, 2), (0, 1, 2), (0,), (1,))),
+        DeviceSplit(counts=(2, 2, 2), of_containers=((0, 1, 2), (0, 1, 2), (0,), (1,))),
     ),
     "a sidecar before it keeps its own": (
         [(SIDECAR, 4), (INIT, 2), (MAIN, 1)],
-        Shares(counts=(4, 1, 1), of_containers=((0,), (1, 2), (1,))),
+        DeviceSplit(counts=(4, 1, 1), of_containers=((0,), (1, 2), (1,))),
     ),
-    "only an init container": ([(INIT, 3), (MAIN, 0)], Shares(counts=(3,), of_containers=((0,), ()))),
+    "only an init container": ([(INIT, 3), (MAIN, 0)], DeviceSplit(counts=(3,), of_containers=((0,), ()))),
 }
 
 
 @pytest.mark.parametrize(("needs", "shares"), SHARES.values(), ids=SHARES)
-def test_devices_are_shared_as_with_a_device_plugin(needs: list[tuple[Stage, int]], shares: Shares) -> None:
+def test_devices_are_shared_as_with_a_device_plugin(needs: list[tuple[Stage, int]], shares: DeviceSplit) -> None:
     assert extended_resources.split(needs) == shares
 
 

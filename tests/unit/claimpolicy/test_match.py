@@ -7,7 +7,7 @@ import pytest
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Namespace
 from admission.api.muster.claim_policies import ClaimPolicy
-from admission.claimpolicy.match import NONE, Policies
+from admission.claimpolicy.match import NO_POLICIES, Policies
 from admission.errors import RetryError
 from tests.unit.claimpolicy.policies import a_policy
 
@@ -44,7 +44,7 @@ def test_a_policy_with_a_flaw_is_not_applied_in_part() -> None:
 
     found = Policies.build({"broken": broken}, NAMESPACES)
 
-    assert found.choose("ml", "") == NONE
+    assert found.choose("ml", "") == NO_POLICIES
     assert [problem.field for problem in found.compiled["broken"].problems] == ["spec.rules[1].cel"]
 
 

@@ -222,7 +222,7 @@ def test_a_spec_is_written_as_it_was_read(requests: Sequence[Any]) -> None:
     }
     read = claims.decode({"metadata": {"name": "one", "namespace": "vision", "uid": "u-1"}, "spec": spec})
 
-    assert claim_documents.of_claim(read) == {
+    assert claim_documents.encode_claim(read) == {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {"name": "one", "namespace": "vision", "uid": "u-1"},

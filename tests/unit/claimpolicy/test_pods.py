@@ -35,7 +35,7 @@ def answered(policy: ClaimPolicy, **spec: Any) -> dict[str, Any]:
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     answer = handler.answer(
         json.dumps(body).encode(),
-        lambda review: reviewer.validate(review, view, rules=RULES, memory=ReviewCaches()),
+        lambda review: reviewer.validate(review, view, rules=RULES, caches=ReviewCaches()),
     )
     assert answer.code == 200
     response: dict[str, Any] = json.loads(answer.body)["response"]

@@ -64,7 +64,7 @@ ALLOWED = {
 
 @pytest.mark.parametrize(("cel", "request_"), ALLOWED.values(), ids=ALLOWED)
 def test_allows(cel: str, request_: Mapping[str, Any]) -> None:
-    assert judged(cel, request_) == claimpolicy_rules.NOTHING
+    assert judged(cel, request_) == claimpolicy_rules.NO_FINDINGS
 
 
 def test_denies_with_policy_request_and_message() -> None:
@@ -198,7 +198,7 @@ def test_variables_read_those_before_them_and_the_request() -> None:
 def test_a_variable_that_nobody_reads_is_not_computed() -> None:
     strict = book(rule("request.exactly.count > 0"), variables=[Variable(name="bad", expression="1 / 0 == 0")])
 
-    assert claimpolicy_rules.judge([strict], [subject(claim(asked()))]) == claimpolicy_rules.NOTHING
+    assert claimpolicy_rules.judge([strict], [subject(claim(asked()))]) == claimpolicy_rules.NO_FINDINGS
 
 
 def test_a_variable_that_fails_fails_the_rules_that_read_it() -> None:
@@ -221,14 +221,14 @@ NEEDING = {
 @pytest.mark.parametrize(("cel", "there", "away"), NEEDING.values(), ids=NEEDING)
 def test_a_rule_is_asked_only_where_what_it_reads_is_there(cel: str, there: Any, away: Any) -> None:
     assert judged(cel, asked(), **there).denial is not None
-    assert judged(cel, asked(), **away) == claimpolicy_rules.NOTHING
+    assert judged(cel, asked(), **away) == claimpolicy_rules.NO_FINDINGS
 
 
 def test_a_rule_needs_what_its_variables_read() -> None:
     variables = [Variable(name="class", expression="pod.spec.priorityClassName")]
     strict = book(rule("variables.class == 'low'"), variables=variables)
 
-    assert claimpolicy_rules.judge([strict], [subject(claim(asked()))]) == claimpolicy_rules.NOTHING
+    assert claimpolicy_rules.judge([strict], [subject(claim(asked()))]) == claimpolicy_rules.NO_FINDINGS
     assert claimpolicy_rules.judge([strict], [subject(claim(asked()), pod=lambda: POD)]).denial is not None
 
 
@@ -237,7 +237,7 @@ def test_a_loop_over_something_called_pod_needs_no_pod() -> None:
 
 
 def test_what_a_pod_refers_to_is_named() -> None:
-    made = cel_subject.of_template({"namespace": "vision"}, {"spec": claim(asked(count=9))["spec"]})
+    made = cel_subject.claim_from_template({"namespace": "vision"}, {"spec": claim(asked(count=9))["spec"]})
 
     found = claimpolicy_rules.judge(
         [book(rule("request.exactly.count <= 8"))], [subject(made, label="ResourceClaimTemplate one", pod=lambda: POD)]

@@ -71,7 +71,7 @@ def wanted(policy: ClaimPolicy, namespace: str = "a") -> DesiredTemplate:
 
 
 def notes(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
-    return templates.troubles(planned(snapshot), ())
+    return templates.problem_messages(planned(snapshot), ())
 
 
 def test_a_template_is_missing_in_every_namespace_that_is_selected() -> None:
@@ -79,7 +79,7 @@ def test_a_template_is_missing_in_every_namespace_that_is_selected() -> None:
     found = a_cluster(a_policy(), a_namespace("a"), a_namespace("b"), a_namespace("c", "speech"), going)
 
     assert keys(planned(found).missing) == ["a/h100x8", "b/h100x8"]
-    assert keys(planned(found, spared=["b"]).missing) == ["a/h100x8"]
+    assert keys(planned(found, excluded=["b"]).missing) == ["a/h100x8"]
 
 
 def test_a_policy_of_queues_is_for_namespaces_to_which_one_of_them_is_open() -> None:
@@ -141,7 +141,7 @@ def test_templates_of_others_are_never_touched() -> None:
     for meta in of_others.values():
         theirs = foreign("a", "h100x8", **meta)
         found = a_cluster(policy, a_namespace("a"), theirs)
-        assert planned(found) == Plan(taken=(wanted(policy),))
+        assert planned(found) == Plan(conflicting=(wanted(policy),))
         assert planned(a_cluster(a_policy(templates=[]), a_namespace("a"), theirs)) == Plan()
     assert notes(found) == {
         "p": ("in namespace a, template h100x8 is somebody else's and stays; rename one of the two, or delete it",)
@@ -152,7 +152,7 @@ def test_one_that_cannot_be_read_is_somebody_elses() -> None:
     error = MalformedObjectError("ResourceClaimTemplate", "a/h100x8", (Problem(".", "is odd"),))
     found = a_cluster(a_policy(), a_namespace("a"), malformed={("ResourceClaimTemplate", "a/h100x8"): error})
 
-    assert keys(planned(found).taken) == ["a/h100x8"]
+    assert keys(planned(found).conflicting) == ["a/h100x8"]
 
 
 def test_the_first_policy_wins_and_the_other_is_told() -> None:
@@ -172,7 +172,7 @@ def test_the_first_policy_wins_and_the_other_is_told() -> None:
 def test_what_the_api_server_refuses_is_told() -> None:
     policy = a_policy()
 
-    assert templates.troubles(Plan(), [(wanted(policy), "{no}")]) == {
+    assert templates.problem_messages(Plan(), [(wanted(policy), "{no}")]) == {
         "p": ("in namespace a, template h100x8 is not written: {no}",)
     }
 

@@ -229,8 +229,8 @@ async def test_a_clock_that_goes_back_is_not_followed() -> None:
 
     result = await run(leader, NOON - HOUR)
 
-    assert result.behind == HOUR + ledger_clock.MOMENT
-    assert [entry.at for entry in ledger.entries if entry.kind is Kind.SETTLE] == [NOON + ledger_clock.MOMENT]
+    assert result.behind == HOUR + ledger_clock.RESOLUTION
+    assert [entry.at for entry in ledger.entries if entry.kind is Kind.SETTLE] == [NOON + ledger_clock.RESOLUTION]
     assert (await run(leader, NOON - timedelta(seconds=2))).behind == timedelta(0)
 
 

@@ -13,7 +13,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import QueueName
 from admission.cycle import reconcile
 from admission.errors import ConflictError
-from admission.lifecycle.reconciliation import Author, What
+from admission.lifecycle.reconciliation import Author, DifferenceKind
 from admission.simulation import in_memory
 from tests.builders import NOON
 from tests.unit.lifecycle.test_reconciliation import (
@@ -120,7 +120,7 @@ async def test_what_differs_twice_is_mended_once() -> None:
     outcome = await mended(cluster_state, ledger)
     again = await mended(cluster_state, ledger)
 
-    assert [one.what for one in outcome.differences] == [What.CLAIM_GONE]
+    assert [one.kind for one in outcome.differences] == [DifferenceKind.CLAIM_GONE]
     assert [(entry.kind, place.sequence) for entry, place in outcome.posted] == [
         (Kind.RELEASE, cluster_state.book.sequence + 1)
     ]

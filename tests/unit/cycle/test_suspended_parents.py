@@ -169,7 +169,7 @@ async def test_what_the_operator_adds_to_the_pods_of_ray_is_planned_for() -> Non
     found = {pod.meta.name: pod for pod in snapshot.pods.values()}
     assert found["ray-head-0"].requests["cpu"] == 1000 + 2000 + 500
     assert found["ray-w-worker-0"].requests["cpu"] == 200
-    assert [gangs.recognize(found[f"ray-w-worker-{number}"]) for number in range(4)] == ["0", "0", "1", "1"]
+    assert [gangs.subgroup_of(found[f"ray-w-worker-{number}"]) for number in range(4)] == ["0", "0", "1", "1"]
 
 
 async def test_a_ray_job_that_is_taken_back_is_suspended_and_its_next_cluster_takes_the_next_plan_over() -> None:
@@ -229,7 +229,7 @@ async def test_parts_that_were_planned_together_take_over_each_others_places_onl
     where: dict[str, set[str]] = {}
     for pod in cluster._pods.values():
         assert pod.phase == "Running"
-        where.setdefault(gangs.recognize(pod), set()).add(pod.node)
+        where.setdefault(gangs.subgroup_of(pod), set()).add(pod.node)
     assert len(where) == 3
     assert sorted(map(len, where.values())) == [1, 1, 1]
     assert len(set().union(*where.values())) == 3
@@ -240,7 +240,7 @@ async def test_every_job_of_a_jobset_is_a_part_before_it_exists() -> None:
 
     snapshot = play.leader.process.pending.over(cluster.snapshot(), play.ledger.book)
 
-    parts = sorted(gangs.recognize(pod) for pod in snapshot.pods.values())
+    parts = sorted(gangs.subgroup_of(pod) for pod in snapshot.pods.values())
     assert parts == ["driver-0", "workers-0", "workers-0", "workers-1", "workers-1"]
 
 

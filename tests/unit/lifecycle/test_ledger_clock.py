@@ -40,9 +40,9 @@ def test_marks(budgets: frozenset[Budget], now: datetime, due: list[datetime]) -
 def test_time_goes_on_by_a_moment_where_the_clock_is_behind_the_books() -> None:
     moment = timedelta(microseconds=1)
 
-    assert ledger_clock.onward(at(12), Book()) == at(12)
-    assert ledger_clock.onward(at(13), Book(at=at(13))) == at(13)
-    assert ledger_clock.onward(at(12), Book(at=at(13))) == at(13) + moment
+    assert ledger_clock.entry_time(at(12), Book()) == at(12)
+    assert ledger_clock.entry_time(at(13), Book(at=at(13))) == at(13)
+    assert ledger_clock.entry_time(at(12), Book(at=at(13))) == at(13) + moment
 
 
 def test_no_mark_is_earlier_than_the_latest_entry() -> None:

@@ -17,7 +17,7 @@ from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, 
 from admission.dra.metering import device_meters
 from admission.errors import MalformedObjectError
 from admission.lifecycle import reconciliation, transitions
-from admission.lifecycle.reconciliation import Author, Difference, What
+from admission.lifecycle.reconciliation import Author, Difference, DifferenceKind
 from tests.builders import CLASS, NOON, a_cluster, pod_of, running, with_pods
 
 GPUS, CLAIMS, Q = MeterName("gpus"), MeterName("claims"), QueueName("q")
@@ -159,68 +159,68 @@ def as_it_is(cluster_state: World) -> World:
     return cluster_state
 
 
-CASES: dict[str, tuple[Callable[[World], World], World, list[tuple[What, str]], list[Kind]]] = {
+CASES: dict[str, tuple[Callable[[World], World], World, list[tuple[DifferenceKind, str]], list[Kind]]] = {
     "books that say what the cluster shows": (as_it_is, a_settled_world(), [], []),
     "a claim deleted behind Muster's back": (
         claim_deleted,
         a_settled_world(),
-        [(What.CLAIM_GONE, f"ResourceClaim {CLAIM}")],
+        [(DifferenceKind.CLAIM_GONE, f"ResourceClaim {CLAIM}")],
         [Kind.RELEASE],
     ),
     "pods that are gone, one claim with them and one free": (
         pods_gone,
         a_settled_world(),
         [
-            (What.CLAIM_FREE, f"ResourceClaim {CLAIM}"),
-            (What.CLAIM_GONE, "ResourceClaim team/train-1-gpus"),
-            (What.POD_GONE, "Pod team/train-0"),
-            (What.POD_GONE, "Pod team/train-1"),
+            (DifferenceKind.CLAIM_FREE, f"ResourceClaim {CLAIM}"),
+            (DifferenceKind.CLAIM_GONE, "ResourceClaim team/train-1-gpus"),
+            (DifferenceKind.POD_GONE, "Pod team/train-0"),
+            (DifferenceKind.POD_GONE, "Pod team/train-1"),
         ],
         [Kind.RELEASE],
     ),
     "allocations of which the books have the plan": (
         as_it_is,
         booked_cluster(),
-        [(What.NOT_SETTLED, f"ResourceClaim team/train-{at}-gpus") for at in range(2)],
+        [(DifferenceKind.NOT_SETTLED, f"ResourceClaim team/train-{at}-gpus") for at in range(2)],
         [Kind.SETTLE],
     ),
     "a claim that was given another device": (
         other_device,
         a_settled_world(),
-        [(What.DEVICES, f"ResourceClaim {CLAIM}")],
+        [(DifferenceKind.DEVICES, f"ResourceClaim {CLAIM}")],
         [Kind.ADJUST],
     ),
     "a charge of yesterday's price": (
         other_price,
         a_settled_world(),
-        [(What.CHARGE, f"ResourceClaim {CLAIM}")],
+        [(DifferenceKind.CHARGE, f"ResourceClaim {CLAIM}")],
         [Kind.ADJUST],
     ),
     "a gang that runs and was never booked": (
         never_booked,
         a_settled_world(),
-        [(What.NOT_BOOKED, f"ResourceClaim team/train-{at}-gpus") for at in range(2)],
+        [(DifferenceKind.NOT_BOOKED, f"ResourceClaim team/train-{at}-gpus") for at in range(2)],
         [Kind.ADJUST],
     ),
     "a gang of which one pod was never booked": (
         half_booked,
         a_settled_world(),
         [
-            (What.NOT_BOOKED, "ResourceClaim team/train-1-gpus"),
-            (What.NOT_SETTLED, f"ResourceClaim {CLAIM}"),
+            (DifferenceKind.NOT_BOOKED, "ResourceClaim team/train-1-gpus"),
+            (DifferenceKind.NOT_SETTLED, f"ResourceClaim {CLAIM}"),
         ],
         [Kind.SETTLE, Kind.ADJUST],
     ),
     "a nominal quota that the books do not have": (
         other_quota,
         a_settled_world(),
-        [(What.QUOTA, "Queue q")],
+        [(DifferenceKind.QUOTA, "Queue q")],
         [Kind.GRANT],
     ),
     "a queue that is gone": (
         no_queue,
         a_settled_world(),
-        [(What.QUOTA, "Queue q"), (What.QUOTA, "Queue q")],
+        [(DifferenceKind.QUOTA, "Queue q"), (DifferenceKind.QUOTA, "Queue q")],
         [Kind.GRANT, Kind.GRANT],
     ),
 }
@@ -228,13 +228,13 @@ CASES: dict[str, tuple[Callable[[World], World], World, list[tuple[What, str]], 
 
 @pytest.mark.parametrize(("change", "cluster_state", "found", "posted"), CASES.values(), ids=CASES)
 def test_a_difference_is_found_and_its_correction_ends_it(
-    change: Callable[[World], World], cluster_state: World, found: list[tuple[What, str]], posted: list[Kind]
+    change: Callable[[World], World], cluster_state: World, found: list[tuple[DifferenceKind, str]], posted: list[Kind]
 ) -> None:
     cluster_state = change(cluster_state)
     differences = refresh(cluster_state)
     entries = reconciliation.corrections(cluster_state.book, sight_of(cluster_state.snapshot), differences, AUTHOR)
 
-    assert [(one.what, one.subject) for one in differences] == found
+    assert [(one.kind, one.subject) for one in differences] == found
     assert [entry.kind for entry in entries] == posted
     assert {(entry.reason, entry.actor) for entry in entries} <= {(AUTHOR.reason, AUTHOR.actor)}
     assert refresh(mended(cluster_state)) == []
@@ -267,7 +267,7 @@ def test_both_sides_are_told() -> None:
 
 def test_only_what_was_chosen_is_corrected() -> None:
     cluster_state = half_booked(a_settled_world())
-    chosen = [one for one in refresh(cluster_state) if one.what is What.NOT_SETTLED]
+    chosen = [one for one in refresh(cluster_state) if one.kind is DifferenceKind.NOT_SETTLED]
 
     entries = reconciliation.corrections(cluster_state.book, sight_of(cluster_state.snapshot), chosen, AUTHOR)
 
@@ -280,7 +280,7 @@ def test_a_claim_whose_device_has_no_price_is_told_but_not_corrected() -> None:
 
     differences = refresh(cluster_state)
 
-    assert {one.what for one in differences} == {What.NO_PRICE}
+    assert {one.kind for one in differences} == {DifferenceKind.NO_PRICE}
     assert not any(one.fixable for one in differences)
     assert reconciliation.corrections(cluster_state.book, sight_of(cluster_state.snapshot), differences, AUTHOR) == []
 
@@ -308,9 +308,9 @@ def test_a_balance_that_was_changed_by_hand_is_told_and_mended_by_no_entry() -> 
 
     differences = refresh(cluster_state)
 
-    assert [(one.what, one.books) for one in differences] == [
-        (What.BALANCE, "used gpus 7"),
-        (What.BALANCE, "accounts of gpus that sum to 5"),
+    assert [(one.kind, one.books) for one in differences] == [
+        (DifferenceKind.BALANCE, "used gpus 7"),
+        (DifferenceKind.BALANCE, "accounts of gpus that sum to 5"),
     ]
     assert reconciliation.corrections(cluster_state.book, sight_of(cluster_state.snapshot), differences, AUTHOR) == []
 

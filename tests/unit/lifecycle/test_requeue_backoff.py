@@ -21,7 +21,7 @@ def a_queue(**requeue: str | int) -> Queue:
 def after(evictions: int, queue: Queue, failure: str = "") -> Backoff:
     backoff = None
     for _ in range(evictions):
-        backoff = requeue_backoff.following(backoff, queue, clock=NOON, since=NOON, failure=failure)
+        backoff = requeue_backoff.next_backoff(backoff, queue, clock=NOON, since=NOON, failure=failure)
     assert backoff is not None
     return backoff
 
@@ -36,7 +36,7 @@ def test_each_eviction_doubles_the_wait_up_to_the_longest() -> None:
 
 def test_hundreds_of_evictions_and_waits_beyond_the_calendar_are_borne() -> None:
     assert after(500, a_queue(base="1s", max="1h")).next_try == NOON + timedelta(hours=1)
-    assert after(3, a_queue(base="99999999h", max="99999999h")).next_try == NOON + requeue_backoff.LONGEST
+    assert after(3, a_queue(base="99999999h", max="99999999h")).next_try == NOON + requeue_backoff.MAX_WAIT
 
 
 def test_a_gang_waits_until_its_next_try_and_not_longer() -> None:
@@ -71,7 +71,7 @@ def test_after_its_last_try_it_waits_for_good(failure: str) -> None:
 def test_what_was_in_the_way_last_is_told() -> None:
     queue = a_queue(base="1m")
 
-    backoff = requeue_backoff.following(after(1, queue, "the API server refuses it"), queue, clock=NOON, since=NOON)
+    backoff = requeue_backoff.next_backoff(after(1, queue, "the API server refuses it"), queue, clock=NOON, since=NOON)
 
     assert (backoff.evictions, backoff.failure) == (2, "")
 
@@ -80,5 +80,7 @@ def test_a_clock_that_goes_back_makes_nobody_wait_for_longer_than_from_the_start
     backoff = after(2, a_queue(base="1m"))
     assert backoff.next_try == NOON + 2 * MINUTE
 
-    assert requeue_backoff.within(backoff, NOON - timedelta(hours=1)).next_try == NOON - timedelta(hours=1) + 2 * MINUTE
-    assert requeue_backoff.within(backoff, NOON) == requeue_backoff.within(backoff, NOON + MINUTE) == backoff
+    assert (
+        requeue_backoff.bounded(backoff, NOON - timedelta(hours=1)).next_try == NOON - timedelta(hours=1) + 2 * MINUTE
+    )
+    assert requeue_backoff.bounded(backoff, NOON) == requeue_backoff.bounded(backoff, NOON + MINUTE) == backoff

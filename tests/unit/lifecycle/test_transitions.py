@@ -102,7 +102,7 @@ def settle(placement: Placement, snapshot: Snapshot) -> Entry | None:
 def release(placement: Placement, snapshot: Snapshot) -> Entry | None:
     observed = a_sight(snapshot)
     return transitions.release(
-        placement, observed, transitions.wanted_claims([placement], observed), at=NOON, actor=ACTOR
+        placement, observed, transitions.claims_in_use([placement], observed), at=NOON, actor=ACTOR
     )
 
 
@@ -340,7 +340,7 @@ def test_half_open_pods_are_opened_on_the_node_of_their_seat() -> None:
     placement = a_placement()
     (group,) = gangs.groups(snapshot, {placement.gang_uid: placement})
 
-    assert [(pod.meta.name, node) for pod, node in transitions.unfinished(group)] == [("train-1", "a")]
+    assert [(pod.meta.name, node) for pod, node in transitions.pods_to_open(group)] == [("train-1", "a")]
 
 
 def test_a_gang_that_lost_a_pod_before_all_were_let_in_is_taken_back() -> None:

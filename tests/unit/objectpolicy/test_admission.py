@@ -60,7 +60,7 @@ def review(operation: str, resource: str, snapshot: Snapshot, **fields: Any) -> 
         username="alice",
         **fields,
     )
-    return reviewer.validate(asked, MemoryView(snapshot), rules=RULES, memory=ReviewCaches())
+    return reviewer.validate(asked, MemoryView(snapshot), rules=RULES, caches=ReviewCaches())
 
 
 def an_object(name: str, **spec: Any) -> dict[str, Any]:

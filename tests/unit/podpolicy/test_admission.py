@@ -381,7 +381,7 @@ def test_claims_that_passed_are_not_checked_again_for_the_next_pod_and_refused_o
         asked.append([claim.source for claim in claims])
         return Denial(DenyReason.NEVER_FITS, "too much") if len(claims) > 1 else None
 
-    snapshot, passed = cluster_state.build(), admission.Passed()
+    snapshot, passed = cluster_state.build(), admission.PassedClaims()
     defaults = ReviewCaches().defaults(snapshot)
 
     def judge(**claims: Any) -> Denial | None:

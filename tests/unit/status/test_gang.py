@@ -186,7 +186,7 @@ def test_the_object_of_a_gang_that_names_itself_and_was_taken_back_stays_for_its
     def until(record: Gang) -> datetime | None:
         return gang.kept_until(record, gang.idle(record, {}), ())
 
-    assert until(taken_back) == at + gang.KEPT
+    assert until(taken_back) == at + gang.PREEMPTED_RETENTION
     assert until(replace(taken_back, next_try=NEXT_TRY)) == NEXT_TRY
     assert until(replace(taken_back, phase=Phase.FINISHED)) == EPOCH
     assert until(replace(taken_back, meta=replace(meta, labels={}))) is None

@@ -84,7 +84,7 @@ async def test_a_review_goes_on_with_the_api_servers_trace_and_leaves_its_own_on
     pod = {"metadata": {"name": "a", "labels": {names.QUEUE: "q"}}, "spec": {}}
 
     async with exporting(collector) as traces:
-        judge = lambda review: reviewer.mutate(review, cluster, memory=ReviewCaches())  # noqa: E731
+        judge = lambda review: reviewer.mutate(review, cluster, caches=ReviewCaches())  # noqa: E731
         with traces.review("mutate", PARENT, judge) as traced:
             verdict = traced(review(obj=pod, username="alice"))
 
@@ -185,6 +185,6 @@ def test_without_traces_nothing_of_them_is_written_on_pods() -> None:
     cluster = Cluster(a_cluster().queue("q", gpus=4))
     pod = {"metadata": {"name": "a", "labels": {names.QUEUE: "q"}}, "spec": {}}
 
-    verdict = reviewer.mutate(review(obj=pod, username="alice"), cluster, memory=ReviewCaches())
+    verdict = reviewer.mutate(review(obj=pod, username="alice"), cluster, caches=ReviewCaches())
     assert names.TRACE not in json.dumps(verdict.patch)
     assert ports.UNTRACED.step("plan") is ports.UNTRACED.write("open gate", "u", "a/b")

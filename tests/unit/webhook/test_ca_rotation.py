@@ -9,12 +9,12 @@ from cryptography import x509
 
 from admission.errors import ConflictError, FixError
 from admission.webhook.tls import ca_rotation, certificate
-from admission.webhook.tls.ca_rotation import Terms
+from admission.webhook.tls.ca_rotation import Lifetimes
 from admission.webhook.tls.rotation import TRIES, OwnAuthorities, ServingCertificate
 
 NOW = datetime(2026, 8, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
-TERMS = Terms()
+TERMS = Lifetimes()
 NAMES = ["muster.muster-system.svc"]
 
 
@@ -51,7 +51,7 @@ class Clock:
 class Fleet:
     """Processes that share a Secret, each with a leaf of its own, and the caBundle that was written last."""
 
-    terms: Terms
+    terms: Lifetimes
     vault: MemoryVault = field(default_factory=MemoryVault)
     clock: Clock = field(default_factory=Clock)
     sources: list[OwnAuthorities] = field(default_factory=list)
@@ -99,7 +99,7 @@ async def test_an_authority_is_trusted_a_while_before_it_signs() -> None:
     await fleet.current(0)
     assert fleet.check() == 2
     assert fleet.shown[0].certificate.authority == first
-    fleet.clock.now += TERMS.settling
+    fleet.clock.now += TERMS.publication_delay
     await fleet.current(0)
 
     assert fleet.shown[0].certificate.authority == first, "a leaf that is fresh stays"
@@ -163,10 +163,10 @@ async def test_after_a_sleep_longer_than_all_authorities_there_is_a_new_one_that
 def test_the_list_is_read_as_it_was_written() -> None:
     known = tuple(certificate.authority(now=NOW, validity=DAY) for _ in range(2))
 
-    assert ca_rotation.read(ca_rotation.written(known)) == known
+    assert ca_rotation.read(ca_rotation.encode(known)) == known
 
 
-A, B = (ca_rotation.written((certificate.authority(now=NOW, validity=DAY),)) for _ in range(2))
+A, B = (ca_rotation.encode((certificate.authority(now=NOW, validity=DAY),)) for _ in range(2))
 WRONG = {
     "nothing": ({}, "cannot be read"),
     "no certificate": (A | {"ca.crt": b"x"}, "cannot be read"),
@@ -187,4 +187,4 @@ def test_a_secret_that_is_no_list_of_authorities_is_refused(data: dict[str, byte
 
 def test_a_leaf_that_outlives_the_overlap_is_refused_with_what_would_do() -> None:
     with pytest.raises(FixError, match="leaf_hours of at most 648"):
-        Terms(leaf=28 * DAY).check()
+        Lifetimes(leaf=28 * DAY).check()

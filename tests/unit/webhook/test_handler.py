@@ -24,15 +24,15 @@ from tests.unit.webhook.cases import (
 )
 
 VIEW = MemoryView(a_cluster().build())
-MEMORY = ReviewCaches()
+CACHES = ReviewCaches()
 
 
 def mutate(review: Review) -> Any:
-    return reviewer.mutate(review, VIEW, memory=MEMORY)
+    return reviewer.mutate(review, VIEW, caches=CACHES)
 
 
 def validate(review: Review) -> Any:
-    return reviewer.validate(review, VIEW, rules=RULES, memory=MEMORY)
+    return reviewer.validate(review, VIEW, rules=RULES, caches=CACHES)
 
 
 def test_a_new_pod_gets_what_it_lacks() -> None:
@@ -75,7 +75,7 @@ def test_what_the_queue_can_never_hold_is_refused() -> None:
     cluster = World().queue("team-a", quotas=quotas).template("t", exactly("gpu", "gpu.example.com", 9))
 
     denial = reviewer.validate(
-        creation(held(templates=("t",))), MemoryView(cluster.build()), rules=RULES, memory=ReviewCaches()
+        creation(held(templates=("t",))), MemoryView(cluster.build()), rules=RULES, caches=ReviewCaches()
     ).denial
 
     assert denial is not None
@@ -150,9 +150,9 @@ def test_nothing_is_answered_before_the_view_is_synced() -> None:
     view = MemoryView(a_cluster().build(), synced=False)
 
     with pytest.raises(RetryError, match="not all read yet"):
-        reviewer.mutate(creation(held()), view, memory=MEMORY)
+        reviewer.mutate(creation(held()), view, caches=CACHES)
     with pytest.raises(RetryError, match="not all read yet"):
-        reviewer.validate(creation(held()), view, rules=RULES, memory=MEMORY)
+        reviewer.validate(creation(held()), view, rules=RULES, caches=CACHES)
 
 
 def of_job(operation: str, new: Any, old: Any = None, *, username: str = "alice") -> Review:
@@ -202,7 +202,7 @@ def test_the_template_of_a_new_job_says_what_the_job_calls_its_queue(key: str) -
 def test_a_job_is_stamped_before_anything_else_is_known() -> None:
     view = MemoryView(a_cluster().build(), synced=False)
 
-    assert reviewer.mutate(of_job("CREATE", a_job()), view, memory=MEMORY).patch
+    assert reviewer.mutate(of_job("CREATE", a_job()), view, caches=CACHES).patch
 
 
 CHANGED_JOBS: dict[str, tuple[Any, Any, list[tuple[str, Any]]]] = {

@@ -46,7 +46,7 @@ async def test_only_what_is_new_is_shown_and_published_and_failures_are_outlived
         happened.append(certificate)
 
     with capture_logs() as logs:
-        keeping = asyncio.create_task(rotation.keep(source, first, show=show, publish=happened.append))
+        keeping = asyncio.create_task(rotation.keep(source, first, serve=show, publish=happened.append))
         await source.done.wait()
         keeping.cancel()
 
@@ -65,7 +65,7 @@ async def test_what_could_not_be_shown_is_shown_at_the_next_look() -> None:
             raise FixError("not now")
 
     with capture_logs():
-        keeping = asyncio.create_task(rotation.keep(source, first, show=show, publish=lambda _: None))
+        keeping = asyncio.create_task(rotation.keep(source, first, serve=show, publish=lambda _: None))
         await source.done.wait()
         keeping.cancel()
 

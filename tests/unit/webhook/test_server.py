@@ -29,7 +29,7 @@ from tests.unit.webhook.cases import RULES, MemoryView, a_cluster, a_pod, held
 pytestmark = pytest.mark.enable_socket
 
 VIEW = MemoryView(a_cluster().build())
-MEMORY = ReviewCaches()
+CACHES = ReviewCaches()
 CERTIFICATE = certificate.self_made(["localhost", "127.0.0.1"], now=datetime.now(UTC))
 QUICK = Settings(
     host="127.0.0.1", port=0, linger=timedelta(0), drain=timedelta(seconds=5), read_timeout=timedelta(seconds=5)
@@ -71,11 +71,11 @@ def trusting(certificate: certificate.Certificate) -> ssl.SSLContext:
 
 
 def mutate(review: Review) -> Verdict:
-    return reviewer.mutate(review, VIEW, memory=MEMORY)
+    return reviewer.mutate(review, VIEW, caches=CACHES)
 
 
 def validate(review: Review) -> Verdict:
-    return reviewer.validate(review, VIEW, rules=RULES, memory=MEMORY)
+    return reviewer.validate(review, VIEW, rules=RULES, caches=CACHES)
 
 
 @asynccontextmanager
@@ -398,7 +398,7 @@ async def test_probes_alone_are_served_without_doors() -> None:
         port = ports.pick()
     settings = Settings(plain_port=port)
 
-    async with server.probed(settings, Handlers(waiting_for=lambda: ["x"])), aiohttp.ClientSession() as session:
+    async with server.serving_probes(settings, Handlers(waiting_for=lambda: ["x"])), aiohttp.ClientSession() as session:
         seen = []
         for method, path in (("GET", "/healthz"), ("GET", "/readyz"), ("POST", "/mutate")):
             async with session.request(method, f"http://127.0.0.1:{port}{path}") as response:
@@ -408,7 +408,7 @@ async def test_probes_alone_are_served_without_doors() -> None:
 
 
 async def test_nothing_is_probed_where_no_port_is_set() -> None:
-    async with server.probed(Settings(), Handlers()):
+    async with server.serving_probes(Settings(), Handlers()):
         pass
 
 
@@ -498,7 +498,7 @@ async def test_a_request_under_way_is_answered_before_the_server_stops() -> None
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting(CERTIFICATE))) as session:
         under_way = asyncio.create_task(Client(running, session).post("/mutate", halting()))
         await half.wait()
-        await until(lambda: running.under_way == 1)
+        await until(lambda: running.in_flight == 1)
         stopping = asyncio.create_task(stack.__aexit__(None, None, None))
         # Knocking at the port while it is still open would leave a handshake behind; the loop's turns are enough.
         for _ in range(10):
@@ -524,7 +524,7 @@ async def test_a_request_that_never_ends_does_not_keep_the_server() -> None:
     running = await stack.__aenter__()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting(CERTIFICATE))) as session:
         under_way = asyncio.create_task(Client(running, session).post("/mutate", endless()))
-        await until(lambda: running.under_way == 1)
+        await until(lambda: running.in_flight == 1)
 
         async with asyncio.timeout(5):
             await stack.__aexit__(None, None, None)
@@ -581,7 +581,7 @@ async def test_more_reviews_than_are_let_in_are_told_to_come_again() -> None:
     async with serving(replace(QUICK, reviews=1)) as client:
         first = asyncio.create_task(client.post("/mutate", halting()))
         await half.wait()
-        await until(lambda: client.server.under_way == 1)
+        await until(lambda: client.server.in_flight == 1)
 
         url, headers = client._url("/validate"), {"Content-Type": "application/json"}
         async with client.session.post(url, data=review, headers=headers) as busy:

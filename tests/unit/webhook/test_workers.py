@@ -1,4 +1,4 @@
-"""The line between the first process and its workers, and how these are started, heard, started again and ended."""
+"""The channel between the first process and its workers, and how these are started, heard, started again and ended."""
 
 import asyncio
 import os
@@ -16,12 +16,12 @@ from structlog.testing import capture_logs
 
 from admission.errors import FixError, RetryError
 from admission.webhook import worker_ipc, workers
-from admission.webhook.worker_ipc import Line, Link, Message, Page, PageRequest, Report, Tally, Task
-from admission.webhook.workers import Orders, Pace, WorkerPool
+from admission.webhook.worker_ipc import Channel, Message, Page, PageRequest, Report, Tally, Task, WorkerChannel
+from admission.webhook.workers import RestartPolicy, WorkerCallbacks, WorkerPool
 
 pytestmark = pytest.mark.enable_socket
 
-QUICK = Pace(pause=0.01, longest=0.02, grace=5.0)
+QUICK = RestartPolicy(pause=0.01, longest=0.02, grace=5.0)
 TASK = Task(number=2, settings=msgspec.Raw(b'{"a":1}'))
 TALLY: Tally = ("mutate", "patched", "", [1, 2], 0.5)
 
@@ -41,12 +41,12 @@ def ignored(task: Task) -> None:
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[tuple[Line, Link]]:
+async def connected() -> AsyncIterator[tuple[Channel, WorkerChannel]]:
     """Both ends of a line, the task given."""
     ours, theirs = socket.socketpair()
-    line = await Line.from_socket(ours)
+    line = await Channel.from_socket(ours)
     await line.send(TASK)
-    link = await Link.from_socket(theirs)
+    link = await WorkerChannel.from_socket(theirs)
     try:
         yield line, link
     finally:
@@ -65,7 +65,7 @@ async def test_a_process_that_nobody_tells_a_task_says_how_workers_are_started()
     ours.close()
 
     with pytest.raises(FixError, match="muster serve --workers N"):
-        await Link.from_socket(theirs)
+        await WorkerChannel.from_socket(theirs)
 
 
 async def test_a_worker_reports_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,19 +138,19 @@ class Boss:
     """The first process: what it was told, and how its workers are started."""
 
     pool: WorkerPool
-    heard: list[tuple[int, list[Tally]]] = field(default_factory=list)
-    lost: int = 0
+    reports: list[tuple[int, list[Tally]]] = field(default_factory=list)
+    exits: int = 0
 
-    def orders(self) -> Orders:
-        return Orders(
+    def callbacks(self) -> WorkerCallbacks:
+        return WorkerCallbacks(
             task=lambda number: Task(number=number, settings=msgspec.Raw(b"{}")),
-            pages=lambda path: Page(200, f"this is {path}"),
-            heard=lambda number, tallies: self.heard.append((number, tallies)),
-            lost=self._lose,
+            page=lambda path: Page(200, f"this is {path}"),
+            on_report=lambda number, tallies: self.reports.append((number, tallies)),
+            on_exit=self._count_exit,
         )
 
-    def _lose(self) -> None:
-        self.lost += 1
+    def _count_exit(self) -> None:
+        self.exits += 1
 
     @property
     def pids(self) -> list[int]:
@@ -158,13 +158,13 @@ class Boss:
 
 
 @asynccontextmanager
-async def started(does: str, *, workers_: int = 2, pace: Pace = QUICK) -> AsyncIterator[Boss]:
+async def started(does: str, *, workers_: int = 2, pace: RestartPolicy = QUICK) -> AsyncIterator[Boss]:
     """Workers that do as a script says, until the block is left."""
     command = (sys.executable, "-I", "-S", "-c", PREAMBLE + does)
     async with workers.started(workers_, command, pace) as pool:
         boss = Boss(pool)
         async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(pool.run(boss.orders()))
+            running = tasks.create_task(pool.run(boss.callbacks()))
             try:
                 yield boss
             finally:
@@ -182,7 +182,7 @@ READS_ON = "report()\nwhile read.readline(): pass\n"
 async def test_workers_are_ready_when_all_have_said_so() -> None:
     async with started("report('pods') if task['number'] == 3 else report()\nread.readline()", workers_=3) as boss:
         assert boss.pool.waiting_for() == ["worker 2: starts", "worker 3: starts"]
-        await until(lambda: len(boss.heard) == 2)
+        await until(lambda: len(boss.reports) == 2)
 
         assert boss.pool.waiting_for() == ["worker 3: pods"]
         assert boss.pool.ready == 1
@@ -190,15 +190,15 @@ async def test_workers_are_ready_when_all_have_said_so() -> None:
 
 async def test_what_workers_have_seen_is_passed_on() -> None:
     async with started(READS_ON) as boss:
-        await until(lambda: boss.heard)
+        await until(lambda: boss.reports)
 
-        assert boss.heard == [(2, [("mutate", "patched", "", [1], 0.5)])]
+        assert boss.reports == [(2, [("mutate", "patched", "", [1], 0.5)])]
 
 
 async def test_a_worker_is_given_the_pages_that_it_asks_for() -> None:
     does = "say(type='PageRequest', path='/metrics')\nreport(json.loads(read.readline())['text'])\nread.readline()"
     async with started(does) as boss:
-        await until(lambda: boss.heard)
+        await until(lambda: boss.reports)
 
         assert boss.pool.waiting_for() == ["worker 2: this is /metrics"]
 
@@ -208,7 +208,7 @@ async def test_a_worker_that_is_killed_is_started_again_and_keeps_nobody_waiting
         async with started(READS_ON) as boss:
             await until(lambda: boss.pool.ready == 1)
             os.kill(boss.pids[0], signal.SIGKILL)
-            await until(lambda: boss.lost == 1)
+            await until(lambda: boss.exits == 1)
 
             assert boss.pool.ready == 0
             assert boss.pool.waiting_for() == []
@@ -221,7 +221,7 @@ async def test_a_worker_that_is_killed_is_started_again_and_keeps_nobody_waiting
 async def test_one_that_fails_again_and_again_is_waited_with() -> None:
     with capture_logs() as logged:
         async with started("sys.exit(2)") as boss:
-            await until(lambda: boss.lost == 3)
+            await until(lambda: boss.exits == 3)
 
     assert [entry["pause"] for entry in logged if "pause" in entry] == [0.01, 0.02, 0.02]
     assert {entry["code"] for entry in logged if "code" in entry} == {2}
@@ -230,13 +230,13 @@ async def test_one_that_fails_again_and_again_is_waited_with() -> None:
 async def test_one_that_is_silent_for_too_long_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "SILENT_SECONDS", 0.05)
 
-    async with started("time.sleep(60)", pace=Pace(pause=0.01, grace=0.05)) as boss:
-        await until(lambda: boss.lost == 1)
+    async with started("time.sleep(60)", pace=RestartPolicy(pause=0.01, grace=0.05)) as boss:
+        await until(lambda: boss.exits == 1)
 
 
 async def test_one_that_talks_nonsense_is_replaced() -> None:
-    async with started("line.sendall(b'hello\\n')\nread.readline()", pace=Pace(pause=0.01, grace=5.0)) as boss:
-        await until(lambda: boss.lost == 1)
+    async with started("line.sendall(b'hello\\n')\nread.readline()", pace=RestartPolicy(pause=0.01, grace=5.0)) as boss:
+        await until(lambda: boss.exits == 1)
 
 
 async def test_a_worker_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +245,7 @@ async def test_a_worker_that_cannot_be_started_is_tried_again(monkeypatch: pytes
         with monkeypatch.context() as broken:
             broken.setattr(boss.pool, "_command", ("/nowhere/python",))
             os.kill(boss.pids[0], signal.SIGKILL)
-            await until(lambda: boss.lost >= 2)
+            await until(lambda: boss.exits >= 2)
 
         await until(lambda: boss.pool.ready == 1)
 
@@ -263,7 +263,7 @@ async def test_workers_are_told_to_end_and_waited_for() -> None:
 async def test_a_worker_that_does_not_end_is_killed() -> None:
     does = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + READS_ON
     with capture_logs() as logged:
-        async with started(does, pace=Pace(grace=0.05)) as boss:
+        async with started(does, pace=RestartPolicy(grace=0.05)) as boss:
             await until(lambda: boss.pool.ready == 1)
 
     assert [process.returncode for process in boss.pool._processes.values()] == [-signal.SIGKILL]

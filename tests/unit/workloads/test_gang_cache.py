@@ -10,7 +10,7 @@ from admission.api.muster.ledger_entries import Placement, Seat
 from admission.api.values import names
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.workloads import gangs as workloads_gangs
-from admission.workloads.gang_cache import GangCache, Place
+from admission.workloads.gang_cache import GangCache, QueuePosition
 from admission.workloads.gangs import Group
 from tests import standins
 from tests.builders import NOON
@@ -150,7 +150,7 @@ def _kept_place(*, running: bool, keep: bool = True) -> tuple[Group, datetime]:
     herd.put(second)
     since = NOON - timedelta(hours=1)
     if keep:
-        census.places[herd.gang.identity.line] = Place(since=since, noted=NOON)
+        census.positions[herd.gang.identity.position_key] = QueuePosition(since=since, evicted_at=NOON)
     (group,) = census.groups(herd.snapshot, {})
     return group, since
 

@@ -52,7 +52,7 @@ def test_an_index_that_has_failed_for_good_is_not_waited_for(indexes: str, neede
     job = jobs.decode({"metadata": meta, "spec": spec, "status": {"failedIndexes": indexes}})
 
     (group,) = gangs.groups(replace(snapshot, jobs={uid: job}), {})
-    (template,) = suspendable.of_job(job)
+    (template,) = suspendable.job_templates(job)
 
     assert (group.identity.size, group.identity.needed) == (4, needed)
     assert max(template.pods, 1) == needed

@@ -39,7 +39,7 @@ def a_gang(*, planned: int, came: int) -> tuple[Group, Snapshot]:
 
 def succession(*, planned: int, came: int) -> Entry | Mismatch | None:
     group, snapshot = a_gang(planned=planned, came=came)
-    return pod_replacement.succession(group, snapshot, at=NOON, actor="test")
+    return pod_replacement.replacement_entry(group, snapshot, at=NOON, actor="test")
 
 
 def test_pods_take_the_places_once_all_of_them_have_come() -> None:
@@ -60,7 +60,7 @@ def test_nothing_follows_before_any_pod_has_come_or_where_no_place_is_kept_for_o
 def test_nothing_follows_for_a_gang_without_a_place() -> None:
     group, snapshot = a_gang(planned=2, came=2)
 
-    assert pod_replacement.succession(replace(group, placement=None), snapshot, at=NOON, actor="test") is None
+    assert pod_replacement.replacement_entry(replace(group, placement=None), snapshot, at=NOON, actor="test") is None
 
 
 MORE = Toleration(key="spot", operator="Exists")
@@ -81,7 +81,7 @@ def test_whether_pods_are_planned_anew_that_differ_from_the_plan_by(
     group, snapshot = a_gang(planned=2, came=2)
     pods = [*(replace(pod, **planned) for pod in group.pods[:2]), *(replace(pod, **actual) for pod in group.pods[2:])]
 
-    found = pod_replacement.succession(replace(group, pods=tuple(pods)), snapshot, at=NOON, actor="test")
+    found = pod_replacement.replacement_entry(replace(group, pods=tuple(pods)), snapshot, at=NOON, actor="test")
 
-    assert (found.differs if isinstance(found, Mismatch) else "") == differs
+    assert (found.difference if isinstance(found, Mismatch) else "") == differs
     assert isinstance(found, Mismatch) is bool(differs)

@@ -29,4 +29,4 @@ SAID: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
 def test_a_pod_is_in_the_subgroup(labels: dict[str, str], annotations: dict[str, str], name: str) -> None:
     pod = pods.decode({"metadata": {"name": "p", "labels": labels, "annotations": annotations}, "spec": {}})
 
-    assert gangs.recognize(pod) == name
+    assert gangs.subgroup_of(pod) == name

@@ -34,7 +34,7 @@ SAID: dict[str, tuple[Texts, Texts, str]] = {
 
 @pytest.mark.parametrize(("labels", "annotations", "read"), SAID.values(), ids=SAID)
 def test_the_queue_of_a_pod_is_read_from(labels: Texts, annotations: Texts, read: str) -> None:
-    said = foreign_queues.said(labels, annotations)
+    said = foreign_queues.named_queue(labels, annotations)
 
     assert (f"{said.where}: {said.name}" if said is not None else "") == read
 

@@ -189,7 +189,7 @@ def test_a_size_of_our_own_goes_before_that_of_others() -> None:
     herd = Herd()
     herd.put(a_pod("a", labels={KUEUE: "pair"}, **{COUNT: "3", names.GANG_SIZE: "2"}))
 
-    assert (herd.gang.identity.needed, herd.gang.identity.said) == (2, "muster.dev/gang-size of its pods")
+    assert (herd.gang.identity.needed, herd.gang.identity.size_source) == (2, "muster.dev/gang-size of its pods")
 
 
 ODD = {"long": "x" * 5000, "capitals": "My_Group", "a path": "../../etc", "no text": "\x00", "another script": "ф"}

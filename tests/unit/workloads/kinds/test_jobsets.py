@@ -34,7 +34,7 @@ def test_all_jobs_of_a_jobset_are_one_gang() -> None:
         jobset["metadata"]["uid"],
         "JobSet",
     )
-    assert group.identity.said == "spec.replicatedJobs of JobSet train"
+    assert group.identity.size_source == "spec.replicatedJobs of JobSet train"
 
 
 def test_jobs_that_are_made_in_order_are_gangs_one_after_the_other() -> None:

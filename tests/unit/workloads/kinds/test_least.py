@@ -70,4 +70,6 @@ def test_a_gang_that_a_user_wrote_may_say_it_and_its_pods_go_first(annotations: 
     (found,) = workloads_gangs.groups(snapshot, {})
 
     assert (found.identity.size, found.identity.needed) == (4, needed)
-    assert found.identity.said.startswith("muster.dev/gang-min" if annotations else "spec.minCount of Gang team/g")
+    assert found.identity.size_source.startswith(
+        "muster.dev/gang-min" if annotations else "spec.minCount of Gang team/g"
+    )

@@ -74,7 +74,7 @@ def test_pods_of_an_mpi_job_are_known_by_their_role_where_they_have_no_replica_t
     herd.all(standins.replica_pods(job, "mpiReplicaSpecs", "Worker"))
     herd.all(standins.job_pods(herd.put(standins.launcher(job))))
 
-    assert {pod.meta.name: (catalog.leads(pod), gangs.recognize(pod)) for pod in herd.gang.pods} == {
+    assert {pod.meta.name: (catalog.is_leader(pod), gangs.subgroup_of(pod)) for pod in herd.gang.pods} == {
         "mpi-launcher-0": (True, "launcher"),
         "mpi-worker-0": (False, "worker"),
         "mpi-worker-1": (False, "worker"),
@@ -167,7 +167,7 @@ def test_each_retry_of_a_ray_job_is_another_gang() -> None:
     again = herd.gang.identity
     assert (len(herd.gang.pods), again.size) == (5, 5)
     assert known.uid != again.uid == "ray-job/restart-1"
-    assert again.line == known.line
+    assert again.position_key == known.position_key
 
 
 def test_a_ray_job_that_is_not_held_or_not_seen_says_nothing_of_its_cluster() -> None:
