@@ -201,7 +201,7 @@ async def _prepare(held: Held, connection: Connection, link: Link | None, traces
         versions=versions,
         metrics=Metrics(
             worker=link.task.number if link is not None else workers.FIRST,
-            watched=lambda: map(Watched._make, store.heard()),
+            watched=lambda: map(Watched._make, store.watch_statistics()),
         ),
         traces=traces,
         user=user,

@@ -29,7 +29,7 @@ from admission.dashboard.server import Listening
 from admission.dashboard.view_model import ClusterViews
 from admission.errors import LedgerUnavailableError, MusterError
 from admission.kube.cache import dashboard_store, reflector
-from admission.kube.cache.dashboard_store import Showcase
+from admission.kube.cache.dashboard_store import DashboardStore
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
 from admission.kube.webhook_config.access_review import Reviewer
@@ -202,7 +202,7 @@ async def _prepared(settings: Settings, connection: Connection, shown: Store, le
     its = settings.dashboard
     return AppContext(
         cluster=settings.ledger.cluster,
-        cluster_views=ClusterViews(Showcase(shown), time.monotonic),
+        cluster_views=ClusterViews(DashboardStore(shown), time.monotonic),
         judge=Judge(Reviewer(connection, its.audiences), time.monotonic),
         ledger=ledger,
         sessions=await asyncio.to_thread(_sessions, its),

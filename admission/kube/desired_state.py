@@ -57,7 +57,7 @@ def kind(name: str, group: str, plural: str, *older: str, optional: bool = False
         decode=_decode,
         older=older,
         optional=optional,
-        whole=True,
+        all_fields=True,
     )
 
 

@@ -72,6 +72,6 @@ class Versions:
 
 def _profile(version: ServerVersions) -> SchedulerProfile | None:
     found = compatibility.of_version(str(version))
-    if found is None or version.compatible is None or version.compatible < _FRACTIONAL_RANGES:
+    if found is None or version.min_compatible is None or version.min_compatible < _FRACTIONAL_RANGES:
         return found
     return replace(found, features=replace(found.features, fractional_ranges=True))

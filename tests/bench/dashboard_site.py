@@ -25,7 +25,7 @@ from admission.dashboard.server import Listening
 from admission.dashboard.view_model import ClusterViews
 from admission.dashboard_app import Ledger
 from admission.kube.cache import dashboard_store, reflector, watched_resources
-from admission.kube.cache.dashboard_store import Showcase
+from admission.kube.cache.dashboard_store import DashboardStore
 from admission.kube.cache.store import Store
 from admission.kube.cache.watched_resources import Kind
 from admission.ledger.db import migrations
@@ -220,7 +220,7 @@ async def serve(folder: Path, queues: int, gangs: int) -> None:
     ledger = Ledger(url, years.CLUSTER)
     app_context = AppContext(
         cluster=years.CLUSTER,
-        cluster_views=ClusterViews(Showcase(store), time.monotonic),
+        cluster_views=ClusterViews(DashboardStore(store), time.monotonic),
         judge=Judge(Everything(), time.monotonic),
         ledger=ledger,
         sessions=Sessions(["a secret of thirty-two characters"], timedelta(hours=8)),

@@ -41,9 +41,9 @@ class _ReadObjects:
     unwatched: dict[str, str] = field(default_factory=dict)
 
     def add(self, kind: Kind, found: Any) -> None:
-        if kind.family:
+        if kind.workload_kind:
             by_key = found.meta.uid if kind.by_uid else found.meta.key
-            self.parents.setdefault(kind.family, {})[by_key] = found
+            self.parents.setdefault(kind.workload_kind, {})[by_key] = found
         else:
             (self.pods if kind is watched_resources.PODS else self.jobs)[found.meta.uid] = found
 
@@ -59,10 +59,10 @@ async def find(pod: Pod, cluster: Cluster) -> Belonging:
     while owner is not None and owner.uid not in above and len(above) <= owner_chain.LONGEST:
         above.add(owner.uid)
         owner = await _read_owner(owner, pod.meta.namespace, read, cluster)
-    named = [(podgroup.GANGS, pod.group), *((family, name_of(pod)) for family, name_of in podgroup.NAMED)]
-    for family, name in named:
+    named = [(podgroup.GANGS, pod.group), *((workload_kind, name_of(pod)) for workload_kind, name_of in podgroup.NAMED)]
+    for workload_kind, name in named:
         if name:
-            await _read_group(family, name, pod.meta.namespace, read, cluster)
+            await _read_group(workload_kind, name, pod.meta.namespace, read, cluster)
     return Belonging(pod=pod, gang=gang_key.identify(pod, read.snapshot).name, above=frozenset(above))
 
 
@@ -79,15 +79,17 @@ async def _read_owner(owner: Owner, namespace: str, read: _ReadObjects, cluster:
     return controller
 
 
-async def _read_group(family: WorkloadKind, name: str, namespace: str, read: _ReadObjects, cluster: Cluster) -> None:
+async def _read_group(
+    workload_kind: WorkloadKind, name: str, namespace: str, read: _ReadObjects, cluster: Cluster
+) -> None:
     """Read a PodGroup that a pod names."""
-    kind = _OWNERS[family.key]
+    kind = _OWNERS[workload_kind.key]
     for version in (kind.version, *kind.older):
         found = await _read(replace(kind, version=version), name, namespace, cluster)
         if found is not None:
             read.add(kind, found)
             return
-    read.unwatched[family.key] = UNSERVED
+    read.unwatched[workload_kind.key] = UNSERVED
 
 
 async def _read(kind: Kind, name: str, namespace: str, cluster: Cluster) -> Any | None:

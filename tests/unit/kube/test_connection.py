@@ -289,7 +289,7 @@ async def test_a_line_of_three_megabytes_arrives_whole(api: FakeApi, connection:
     api.put("/api/v1/pods", {"metadata": {"name": "a", "annotations": {"big": "x" * 3 * 2**20}}})
     params: dict[str, str | int | bool] = {"watch": True, "resourceVersion": "0", "timeoutSeconds": 5}
 
-    async with aclosing(connection.lines("/api/v1/pods", params, quiet=5, whole=5)) as lines:
+    async with aclosing(connection.lines("/api/v1/pods", params, quiet=5, total=5)) as lines:
         first = await anext(lines)
         second = await anext(lines)
 

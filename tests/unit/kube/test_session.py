@@ -66,7 +66,7 @@ async def begun(lines: AsyncGenerator[bytes]) -> None:
 
 async def give_up_after_the_head(path: Path) -> None:
     async with Connection(Place(kubeconfig=path)) as connection:
-        await begun(connection.lines("/api/v1/pods", {"watch": True}, quiet=60, whole=60))
+        await begun(connection.lines("/api/v1/pods", {"watch": True}, quiet=60, total=60))
 
 
 async def cancel_while_waiting_for_more(path: Path) -> None:
