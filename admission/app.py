@@ -32,13 +32,13 @@ from admission.kube import crd_installer, leader_election
 from admission.kube.cache import dashboard_store, reflector, watched_resources
 from admission.kube.cache.store import Store, Subscription
 from admission.kube.client.connection import Connection
-from admission.kube.client.credentials import Place
-from admission.kube.fence_controller import Fencer, Wish
+from admission.kube.client.credentials import ClusterSelection
+from admission.kube.fence_controller import FenceController, FenceSettings
 from admission.kube.leader_election import Durations, Lease
 from admission.kube.secret_store import SecretVault
 from admission.kube.server_version import Versions
 from admission.kube.webhook_config import dry_run_probe, registration
-from admission.kube.webhook_config.client_config import Client, Terms
+from admission.kube.webhook_config.client_config import ClientConfig, WebhookState
 from admission.kube.writers.claim_templates import TemplateKeeper
 from admission.kube.writers.claims import ClaimWriter
 from admission.kube.writers.pods import PodWriter
@@ -148,7 +148,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event, link: Link | None = 
     logs.configure(level=settings.log_level.upper(), as_json=as_json)
     if settings.webhook.workers > 1:
         structlog.contextvars.bind_contextvars(worker=workers.FIRST)
-    place = Place(kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None)
+    place = ClusterSelection(kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None)
     held = Held(settings)
     async with (
         exporting(settings.tracing.endpoint, sampled=settings.tracing.sampled, roles=settings.roles) as traces,
@@ -232,8 +232,8 @@ async def _webhook(parts: Parts) -> None:
             asyncio.TaskGroup() as tasks,
         ):
             log.info("the webhook listens", host=settings.host, port=running.port)
-            terms = Terms(_client(parts.settings, shown.bundle, running.port))
-            rotation = tls_rotation.keep(source, shown, show=running.renew, publish=terms.trust)
+            webhook_state = WebhookState(_client_config(parts.settings, shown.bundle, running.port))
+            rotation = tls_rotation.keep(source, shown, show=running.renew, publish=webhook_state.trust)
             tasks.create_task(rotation, name="keep the certificate fresh")
             orders = _orders(parts, running)
             tasks.create_task(pool.run(orders), name="keep the workers running")
@@ -242,15 +242,19 @@ async def _webhook(parts: Parts) -> None:
                 tasks.create_task(parts.link.report(running.waiting_for, parts.metrics.tallies), name="report")
             if settings.register:
                 await parts.review_state.open.wait()
-                await _register(parts, terms)
+                await _register(parts, webhook_state)
 
 
-async def _register(parts: Parts, terms: Terms) -> None:
+async def _register(parts: Parts, webhook_state: WebhookState) -> None:
     """Keep the webhook configurations true, and prove the webhook."""
     namespace = parts.settings.lease.namespace
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(dry_run_probe.keep(parts.connection, terms, namespace=namespace), name="prove the webhook")
-        await registration.keep(parts.connection, parts.store, terms, namespace=namespace, controller=parts.user)
+        tasks.create_task(
+            dry_run_probe.keep(parts.connection, webhook_state, namespace=namespace), name="prove the webhook"
+        )
+        await registration.keep(
+            parts.connection, parts.store, webhook_state, namespace=namespace, controller=parts.user
+        )
 
 
 def _handlers(parts: Parts, pool: WorkerPool) -> server.Handlers:
@@ -291,10 +295,10 @@ def _listening(parts: Parts) -> server.Settings:
     )
 
 
-def _client(settings: Settings, bundle: bytes | None, port: int) -> Client:
+def _client_config(settings: Settings, bundle: bytes | None, port: int) -> ClientConfig:
     """Return how the API server reaches the webhook."""
     webhook = settings.webhook
-    return Client(
+    return ClientConfig(
         authority=bundle,
         inject=webhook.inject or "",
         url=None if webhook.service else webhook.url or f"https://{webhook.host}:{port}",
@@ -400,14 +404,17 @@ class _TermParts(NamedTuple):
 
     leader: Leader
     status_writer: StatusWriter
-    fencer: Fencer
+    fence_controller: FenceController
     templates: TemplateKeeper
 
 
 def _term_parts(parts: Parts, ledger: ports.Ledger, process: ProcessState) -> _TermParts:
     connection, settings = parts.connection, parts.settings.controller
-    status_writer, fencer = StatusWriter(Reporter(connection, parts.store)), Fencer(connection, _wish(parts))
-    templates = TemplateKeeper(connection, parts.store, spared=_wish(parts).spared)
+    status_writer, fence_controller = (
+        StatusWriter(Reporter(connection, parts.store)),
+        FenceController(connection, _fence_settings(parts)),
+    )
+    templates = TemplateKeeper(connection, parts.store, spared=_fence_settings(parts).spared)
     used = Ports(
         view=parts.store,
         pods=PodWriter(connection),
@@ -416,7 +423,7 @@ def _term_parts(parts: Parts, ledger: ports.Ledger, process: ProcessState) -> _T
         reports=status_writer,
         ledger=ledger,
         scheduler=parts.versions,
-        fences=fencer,
+        fences=fence_controller,
         queues=QueueKeeper(connection),
         templates=templates,
         traces=parts.traces or ports.UNTRACED,
@@ -424,17 +431,17 @@ def _term_parts(parts: Parts, ledger: ports.Ledger, process: ProcessState) -> _T
     actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
     bounds = CycleSettings(steps=settings.steps, writes=settings.writes)
     leader = Leader.build(ports=used, actor=actor, epoch=NO_TERM, settings=bounds, process=process)
-    return _TermParts(leader, status_writer, fencer, templates)
+    return _TermParts(leader, status_writer, fence_controller, templates)
 
 
 async def _admit(parts: Parts, term: _TermParts) -> None:
     """Run admission cycles, and write beside them."""
-    leader, status_writer, fencer, templates = term
+    leader, status_writer, fence_controller, templates = term
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(status_writer.run(), name="write reports")
-        tasks.create_task(fencer.run(), name="keep the fences")
+        tasks.create_task(fence_controller.run(), name="keep the fences")
         with parts.store.subscribe() as subscription:
-            tasks.create_task(_pass_on(fencer.store, subscription), name="watch the fences")
+            tasks.create_task(_pass_on(fence_controller.store, subscription), name="watch the fences")
             tasks.create_task(templates.run(wake=subscription.wake), name="keep claim templates")
             pace, seen = partial(_pace, parts, leader.settings), (watched_resources.PODS, watched_resources.CLAIMS)
             confirm = partial(reflector.caught_up, parts.connection, parts.store, seen)
@@ -448,10 +455,10 @@ def _election(parts: Parts) -> Lease:
     return Lease(parts.connection, namespace=lease.namespace, name=lease.name, durations=durations)
 
 
-def _wish(parts: Parts) -> Wish:
+def _fence_settings(parts: Parts) -> FenceSettings:
     settings = parts.settings
     namespace = settings.lease.namespace
-    return Wish(namespace=namespace, controller=parts.user, fence=settings.fence, coverage=settings.coverage)
+    return FenceSettings(namespace=namespace, controller=parts.user, fence=settings.fence, coverage=settings.coverage)
 
 
 async def _pass_on(store: Store, subscription: Subscription) -> None:

@@ -32,7 +32,7 @@ from admission.kube.cache import dashboard_store, reflector
 from admission.kube.cache.dashboard_store import DashboardStore
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
-from admission.kube.webhook_config.access_review import Reviewer
+from admission.kube.webhook_config.access_review import AccessReviewer
 from admission.ledger.audit.point_in_time import Histories
 from admission.ledger.journal import base, read
 from admission.ledger.reports import time_series, transaction_search, usage_report
@@ -203,7 +203,7 @@ async def _prepared(settings: Settings, connection: Connection, shown: Store, le
     return AppContext(
         cluster=settings.ledger.cluster,
         cluster_views=ClusterViews(DashboardStore(shown), time.monotonic),
-        judge=Judge(Reviewer(connection, its.audiences), time.monotonic),
+        judge=Judge(AccessReviewer(connection, its.audiences), time.monotonic),
         ledger=ledger,
         sessions=await asyncio.to_thread(_sessions, its),
         templates=await asyncio.to_thread(Templates),

@@ -87,7 +87,7 @@ class Cluster:
         gates = tuple(gate for gate in known.gates if gate != names.GATE)
         self._pods[pod.meta.uid] = replace(known, gates=gates, node_selector=pinned)
 
-    async def shut(self, pod: Pod) -> bool:
+    async def close_gate(self, pod: Pod) -> bool:
         known = self._pods.get(pod.meta.uid)
         if known is None:
             return True
@@ -166,7 +166,7 @@ class Cluster:
         if known is not None and known.meta.deleted is None and names.IN_USE not in known.meta.finalizers:
             self._put_queue(known, finalizers=(*known.meta.finalizers, names.IN_USE))
 
-    async def let_go(self, queue: Meta) -> None:
+    async def release(self, queue: Meta) -> None:
         known = self._rest.queues.get(QueueName(queue.name))
         if known is not None:
             self._put_queue(known, finalizers=tuple(name for name in known.meta.finalizers if name != names.IN_USE))

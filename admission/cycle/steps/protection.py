@@ -27,12 +27,12 @@ class ProtectionCheck:
         wanted = self.fences.judge(
             snapshot,
             self.mirror.book.placements,
-            barriers=self.barriers.seen(),
+            barriers=self.barriers.observe(),
             opened=self.in_flight.opened,
             now=now,
             is_confirmed=self.term.is_confirmed,
         )
-        self.barriers.want(wanted)
+        self.barriers.set_drivers(wanted)
 
     def judge_again(self) -> None:
         """Judge by what is seen at this moment, as of the time of the last judgement: nothing counts sooner by it."""

@@ -22,7 +22,7 @@ import admission
 from admission.api.values import names
 from admission.errors import ClusterUnavailableError, FixError
 from admission.kube.client import backoff, credentials, errors
-from admission.kube.client.credentials import Place
+from admission.kube.client.credentials import ClusterSelection
 from admission.kube.client.session import Session
 
 log = structlog.get_logger(__name__)
@@ -46,7 +46,7 @@ class PatchKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class RetryPolicy:
     """How long one request may take, and how often it is tried while the API server is away or busy. Seconds."""
 
     tries: int = 5
@@ -60,8 +60,8 @@ class Patience:
         return delay if retry_after is None else min(self.longest, max(delay, retry_after))
 
 
-PATIENT = Patience()
-ONCE = Patience(tries=1, timeout=5.0)
+DEFAULT_RETRIES = RetryPolicy()
+ONCE = RetryPolicy(tries=1, timeout=5.0)
 
 
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
@@ -175,12 +175,14 @@ class Connection:
     """A connection to one API server, as an async context manager. Entering it reads credentials and sends nothing.
 
     Every call raises the errors of `admission.errors` that `errors.translate` returns, and ClusterUnavailableError when
-    there is no answer after the tries of `patience`. warns: whether retries before the first answer are logged.
+    there is no answer after the tries of `retry_policy`. warns: whether retries before the first answer are logged.
     """
 
-    def __init__(self, place: Place | None = None, *, patience: Patience | None = None, warns: bool = True) -> None:
-        self._place = place or Place()
-        self._patience = patience or PATIENT
+    def __init__(
+        self, selection: ClusterSelection | None = None, *, retry_policy: RetryPolicy | None = None, warns: bool = True
+    ) -> None:
+        self._selection = selection or ClusterSelection()
+        self._retry_policy = retry_policy or DEFAULT_RETRIES
         self._warns = warns
         self._reached = False
         self._configuration: Any = None
@@ -188,7 +190,7 @@ class Connection:
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
     async def __aenter__(self) -> Self:
-        self._configuration = await credentials.load(self._place)
+        self._configuration = await credentials.load(self._selection)
         try:
             self._session = Session(self._configuration)
         except OSError as error:
@@ -207,30 +209,32 @@ class Connection:
         return str(self._configuration.host)
 
     async def get(
-        self, path: str, params: Params | None = None, *, patience: Patience | None = None, urgent: bool = False
+        self, path: str, params: Params | None = None, *, retry_policy: RetryPolicy | None = None, urgent: bool = False
     ) -> Json:
         """Return an object, or a page of a collection."""
-        return await self.send(Request(method="GET", path=path, params=params or {}, urgent=urgent), patience)
+        return await self.send(Request(method="GET", path=path, params=params or {}, urgent=urgent), retry_policy)
 
-    async def post(self, path: str, body: Any, *, patience: Patience | None = None, urgent: bool = False) -> Json:
+    async def post(
+        self, path: str, body: Any, *, retry_policy: RetryPolicy | None = None, urgent: bool = False
+    ) -> Json:
         """Create an object. Raises ExistsError when it exists already."""
-        return await self.send(Request(method="POST", path=path, body=body, urgent=urgent), patience)
+        return await self.send(Request(method="POST", path=path, body=body, urgent=urgent), retry_policy)
 
     async def patch(
-        self, path: str, body: Any, kind: PatchKind, *, patience: Patience | None = None, urgent: bool = False
+        self, path: str, body: Any, kind: PatchKind, *, retry_policy: RetryPolicy | None = None, urgent: bool = False
     ) -> Json:
         """Change an object."""
-        return await self.send(Request(method="PATCH", path=path, body=body, content=kind, urgent=urgent), patience)
+        return await self.send(Request(method="PATCH", path=path, body=body, content=kind, urgent=urgent), retry_policy)
 
     async def set(self, path: str, body: Any, kind: PatchKind) -> None:
         """Change an object, without returning the changed object."""
         await self.send(Request(method="PATCH", path=path, body=body, content=kind, metadata_only=True))
 
-    async def apply(self, path: str, body: Any, *, patience: Patience | None = None) -> Json:
+    async def apply(self, path: str, body: Any, *, retry_policy: RetryPolicy | None = None) -> Json:
         """Apply an object on the server side as field manager `muster`, taking over conflicting fields by force."""
         params = {"fieldManager": names.FIELD_MANAGER, "force": "true"}
         request = Request(method="PATCH", path=path, params=params, body=body, content=PatchKind.APPLY)
-        return await self.send(request, patience)
+        return await self.send(request, retry_policy)
 
     async def delete(self, path: str, body: Any = None) -> Json:
         """Delete an object. `body`: DeleteOptions."""
@@ -287,15 +291,15 @@ class Connection:
             raise ClusterUnavailableError(f"{self.server}/version is not that of Kubernetes: {errors.cut(answer)}")
         return ServerVersions(own, _version(answer, "minCompatibilityMajor", "minCompatibilityMinor"))
 
-    async def send(self, request: Request, patience: Patience | None = None) -> Json:
+    async def send(self, request: Request, retry_policy: RetryPolicy | None = None) -> Json:
         """Send a request, retrying failures that may pass; renew the credentials once if they are refused."""
-        patience = patience or self._patience
+        retry_policy = retry_policy or self._retry_policy
         renewed = False
         failed = 0
         while True:
             try:
                 async with nullcontext() if request.urgent else self._in_flight:
-                    return await self._read(request, patience.timeout)
+                    return await self._read(request, retry_policy.timeout)
             except errors.UnauthorizedError:
                 if renewed:
                     raise
@@ -303,10 +307,10 @@ class Connection:
                 await self._renew_credentials()
             except (ClusterUnavailableError, errors.BusyError) as error:
                 failed += 1
-                if failed >= patience.tries:
+                if failed >= retry_policy.tries:
                     raise
-                pause = patience.pause(failed, getattr(error, "after", None))
-                self._log_retry(error, failed, patience.tries, pause)
+                pause = retry_policy.pause(failed, getattr(error, "after", None))
+                self._log_retry(error, failed, retry_policy.tries, pause)
                 await asyncio.sleep(pause)
 
     def _log_retry(self, error: Exception, failed: int, tries: int, pause: float) -> None:
@@ -369,7 +373,7 @@ class Connection:
 
     async def _renew_credentials(self) -> None:
         """Read the credentials again: a token file was replaced, or a token of an `exec` program expired."""
-        fresh = await credentials.load(self._place)
+        fresh = await credentials.load(self._selection)
         self._configuration.api_key.update(fresh.api_key)
 
 

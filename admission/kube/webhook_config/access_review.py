@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from admission.api.kubernetes.access_review import Question, Visitor
-from admission.kube.client.connection import Connection, Patience
+from admission.kube.client.connection import Connection, RetryPolicy
 
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
-SWIFT = Patience(tries=2, timeout=5.0, base=0.1, longest=0.5)
+FEW_RETRIES = RetryPolicy(tries=2, timeout=5.0, base=0.1, longest=0.5)
 """Few and short tries, since a person waits for the answer."""
 
 
-class Reviewer:
+class AccessReviewer:
     """Reviews by one API server. audiences: a token must have one of them; if empty, that of the API server."""
 
     def __init__(self, connection: Connection, audiences: Sequence[str] = ()) -> None:
@@ -32,7 +32,7 @@ class Reviewer:
         if self._audiences:
             spec["audiences"] = list(self._audiences)
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
-        answer = await self._connection.post(TOKENS, body, patience=SWIFT)
+        answer = await self._connection.post(TOKENS, body, retry_policy=FEW_RETRIES)
         status = _mapping(answer.get("status"))
         if status.get("authenticated") is not True:
             return None
@@ -41,14 +41,14 @@ class Reviewer:
             return None
         return _visitor(_mapping(status.get("user")))
 
-    async def allows(self, visitor: Visitor, ask: Question) -> bool:
+    async def allows(self, visitor: Visitor, question: Question) -> bool:
         """Return whether a visitor has a permission. Raises as `recognise`."""
         attributes = {
-            "verb": ask.verb,
-            "group": ask.group,
-            "resource": ask.resource,
-            "namespace": ask.namespace,
-            "name": ask.name,
+            "verb": question.verb,
+            "group": question.group,
+            "resource": question.resource,
+            "namespace": question.namespace,
+            "name": question.name,
         }
         spec = {
             "user": visitor.name,
@@ -58,7 +58,7 @@ class Reviewer:
             "resourceAttributes": {key: value for key, value in attributes.items() if value},
         }
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-        answer = await self._connection.post(ACCESS, body, patience=SWIFT)
+        answer = await self._connection.post(ACCESS, body, retry_policy=FEW_RETRIES)
         return _mapping(answer.get("status")).get("allowed") is True
 
 
