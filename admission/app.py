@@ -51,7 +51,7 @@ from admission.podpolicy.admission import Rules
 from admission.review import reviewer
 from admission.review.caches import ReviewCaches
 from admission.settings import Ledger, Settings
-from admission.settings.live import Held
+from admission.settings.live import LiveSettings
 from admission.telemetry import logs
 from admission.telemetry.collectors import Watched
 from admission.telemetry.metrics import Metrics
@@ -97,7 +97,7 @@ class ReviewState:
 class Parts:
     """What the roles share."""
 
-    held: Held
+    live_settings: LiveSettings
     connection: Connection
     store: Store
     versions: Versions
@@ -109,19 +109,19 @@ class Parts:
     link: Link | None = None
     """The line to the first of several workers; None: this is the first, or the only one."""
     review_state: ReviewState = field(default_factory=ReviewState)
-    books: asyncio.Event = field(default_factory=asyncio.Event)
+    ledger_opened: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the ledger was opened."""
 
     @property
     def settings(self) -> Settings:
         """Those that hold now."""
-        return self.held.now
+        return self.live_settings.now
 
 
-class News(Protocol):
+class SettingsReloader(Protocol):
     """Tells of settings that have changed."""
 
-    async def follow(self, held: Held) -> None:
+    async def follow(self, live_settings: LiveSettings) -> None:
         """Hand them over whenever there are any, until cancelled."""
         ...
 
@@ -138,7 +138,9 @@ async def work(end: socket.socket, *, stop: asyncio.Event) -> None:
     await serve(settings, stop=stop, link=link)
 
 
-async def serve(settings: Settings, *, stop: asyncio.Event, link: Link | None = None, news: News | None = None) -> None:
+async def serve(
+    settings: Settings, *, stop: asyncio.Event, link: Link | None = None, reloader: SettingsReloader | None = None
+) -> None:
     """Run the roles of the settings until `stop` is set. link: to the first process, if this is a further worker.
 
     Raises FixError when the installation or the settings are wrong, ClusterUnavailableError when the API server does
@@ -149,13 +151,13 @@ async def serve(settings: Settings, *, stop: asyncio.Event, link: Link | None = 
     if settings.webhook.workers > 1:
         structlog.contextvars.bind_contextvars(worker=workers.FIRST)
     place = ClusterSelection(kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None)
-    held = Held(settings)
+    live_settings = LiveSettings(settings)
     async with (
         exporting(settings.tracing.endpoint, sampled=settings.tracing.sampled, roles=settings.roles) as traces,
         Connection(place) as connection,
     ):
-        parts = await _prepare(held, connection, link, traces)
-        held.hear(lambda now: logs.set_level(now.log_level))
+        parts = await _prepare(live_settings, connection, link, traces)
+        live_settings.subscribe(lambda now: logs.set_level(now.log_level))
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_stopped(stop), name="wait for the signal to stop")
@@ -164,23 +166,27 @@ async def serve(settings: Settings, *, stop: asyncio.Event, link: Link | None = 
                 if "dashboard" in settings.roles:
                     tasks.create_task(_dashboard(parts), name="dashboard")
                 if link is not None:
-                    tasks.create_task(_first_worker_ended(link, held), name="wait for the end of the first worker")
-                if news is not None:
-                    tasks.create_task(news.follow(held), name="follow the settings")
+                    tasks.create_task(
+                        _first_worker_ended(link, live_settings), name="wait for the end of the first worker"
+                    )
+                if reloader is not None:
+                    tasks.create_task(reloader.follow(live_settings), name="follow the settings")
                 if "webhook" in settings.roles:
                     tasks.create_task(parts.review_state.prepare(parts.store), name="prepare for the first review")
-                    tasks.create_task(_always(_webhook, parts), name="webhook")
+                    tasks.create_task(_restart_on_failure(_webhook, parts), name="webhook")
                 else:
-                    tasks.create_task(_pages(parts), name="serve probes and metrics")
+                    tasks.create_task(_probes_and_metrics(parts), name="serve probes and metrics")
                 if "controller" in settings.roles:
-                    tasks.create_task(_always(_controller, parts), name="controller")
+                    tasks.create_task(_restart_on_failure(_controller, parts), name="controller")
                     tasks.create_task(parts.versions.keep(connection), name="watch the version of Kubernetes")
         except* _StoppedError:
             log.info("stopped")
 
 
-async def _prepare(held: Held, connection: Connection, link: Link | None, traces: Traces | None) -> Parts:
-    settings = held.now
+async def _prepare(
+    live_settings: LiveSettings, connection: Connection, link: Link | None, traces: Traces | None
+) -> Parts:
+    settings = live_settings.now
     version = await connection.version()
     user = await connection.who_am_i()
     if version < (1, 34):
@@ -195,7 +201,7 @@ async def _prepare(held: Held, connection: Connection, link: Link | None, traces
     versions = Versions(profile.named(str(settings.controller.profile)))
     store = Store() if decides else Store(dashboard_store.WATCHED)
     return Parts(
-        held=held,
+        live_settings=live_settings,
         connection=connection,
         store=store,
         versions=versions,
@@ -212,8 +218,8 @@ async def _prepare(held: Held, connection: Connection, link: Link | None, traces
 async def _dashboard(parts: Parts) -> None:
     """Serve the pages for people."""
     # Templates and the database's library are long to import, and no review has to wait for them.
-    console = await asyncio.to_thread(importlib.import_module, "admission.dashboard_app")
-    await console.serve(parts.settings, parts.connection, parts.store)
+    dashboard_app = await asyncio.to_thread(importlib.import_module, "admission.dashboard_app")
+    await dashboard_app.serve(parts.settings, parts.connection, parts.store)
 
 
 async def _webhook(parts: Parts) -> None:
@@ -226,18 +232,18 @@ async def _webhook(parts: Parts) -> None:
     elif settings.workers > 1 and settings.port:
         await server.ensure_free(settings.host, settings.port)
     async with workers.started(settings.workers, WORKER) as pool:
-        shown = await source.current()
+        current = await source.current()
         async with (
-            server.serving(_listening(parts), _handlers(parts, pool), shown.certificate) as running,
+            server.serving(_listening(parts), _handlers(parts, pool), current.certificate) as running,
             asyncio.TaskGroup() as tasks,
         ):
             log.info("the webhook listens", host=settings.host, port=running.port)
-            webhook_state = WebhookState(_client_config(parts.settings, shown.bundle, running.port))
-            rotation = tls_rotation.keep(source, shown, show=running.renew, publish=webhook_state.trust)
+            webhook_state = WebhookState(_client_config(parts.settings, current.bundle, running.port))
+            rotation = tls_rotation.keep(source, current, show=running.renew, publish=webhook_state.trust)
             tasks.create_task(rotation, name="keep the certificate fresh")
             orders = _orders(parts, running)
             tasks.create_task(pool.run(orders), name="keep the workers running")
-            tasks.create_task(_retell(parts, pool, orders), name="tell the workers of settings")
+            tasks.create_task(_forward_settings(parts, pool, orders), name="tell the workers of settings")
             if parts.link is not None:
                 tasks.create_task(parts.link.report(running.waiting_for, parts.metrics.tallies), name="report")
             if settings.register:
@@ -261,13 +267,13 @@ def _handlers(parts: Parts, pool: WorkerPool) -> server.Handlers:
     store, metrics, review_state = parts.store, parts.metrics, parts.review_state
     rules = Rules(controller=parts.user)
 
-    def page(waiting: Sequence[str], expiries: Mapping[str, datetime]) -> tuple[bytes, str]:
-        metrics.staffed(int(review_state.open.is_set()) + pool.ready)
-        return metrics.page(waiting, expiries)
+    def metrics_page(waiting: Sequence[str], expiries: Mapping[str, datetime]) -> tuple[bytes, str]:
+        metrics.set_ready_workers(int(review_state.open.is_set()) + pool.ready)
+        return metrics.render(waiting, expiries)
 
     def waiting_for() -> list[str]:
-        own = [] if review_state.open.is_set() else ["its policies" if store.synced else "the cluster's objects"]
-        return own + pool.waiting_for()
+        waiting = [] if review_state.open.is_set() else ["its policies" if store.synced else "the cluster's objects"]
+        return waiting + pool.waiting_for()
 
     return server.Handlers(
         mutate=lambda review: reviewer.mutate(review, store, memory=review_state.memory),
@@ -275,20 +281,20 @@ def _handlers(parts: Parts, pool: WorkerPool) -> server.Handlers:
         hold=lambda review: reviewer.hold(review, store, memory=review_state.memory),
         prove=handler.prove,
         waiting_for=waiting_for,
-        metrics=page,
-        observe=metrics.reviewed,
+        metrics=metrics_page,
+        observe=metrics.record_review,
         trace=parts.traces.review if parts.traces is not None else None,
         elsewhere=parts.link.page_request if parts.link is not None else None,
     )
 
 
 def _listening(parts: Parts) -> server.Settings:
-    settings, plain = parts.settings.webhook, parts.settings.metrics
+    settings, metrics_settings = parts.settings.webhook, parts.settings.metrics
     return server.Settings(
         host=settings.host,
         port=settings.port,
-        plain_host=plain.host,
-        plain_port=plain.port,
+        plain_host=metrics_settings.host,
+        plain_port=metrics_settings.port,
         reviews=settings.reviews,
         linger=timedelta(seconds=settings.linger),
         shared=settings.workers > 1 or parts.link is not None,
@@ -312,7 +318,7 @@ def _orders(parts: Parts, running: server.Server) -> Orders:
     They do not read the ledger, so where it is is not told to them.
     """
 
-    def its() -> Settings:
+    def worker_settings() -> Settings:
         settings, replace = parts.settings, msgspec.structs.replace
         return replace(
             settings,
@@ -324,17 +330,17 @@ def _orders(parts: Parts, running: server.Server) -> Orders:
         )
 
     return Orders(
-        task=lambda number: Task(number=number, settings=msgspec.Raw(msgspec.json.encode(its()))),
+        task=lambda number: Task(number=number, settings=msgspec.Raw(msgspec.json.encode(worker_settings()))),
         pages=running.page,
-        heard=parts.metrics.reported,
-        lost=parts.metrics.lost,
+        heard=parts.metrics.add_report,
+        lost=parts.metrics.count_lost_worker,
     )
 
 
-async def _retell(parts: Parts, pool: WorkerPool, orders: Orders) -> None:
+async def _forward_settings(parts: Parts, pool: WorkerPool, orders: Orders) -> None:
     """Tell the workers of settings that have changed."""
     while True:
-        await parts.held.change()
+        await parts.live_settings.change()
         await pool.retell(orders)
 
 
@@ -351,7 +357,7 @@ def _certificates(parts: Parts) -> tls_rotation.Source:
     return tls_rotation.OwnAuthorities(vault, settings.all_names, terms, _now)
 
 
-async def _pages(parts: Parts) -> None:
+async def _probes_and_metrics(parts: Parts) -> None:
     """Serve probes and metrics where there is no webhook.
 
     A controller is ready when it could lead; whether it does is a metric. A dashboard is without its books, too.
@@ -361,11 +367,11 @@ async def _pages(parts: Parts) -> None:
         needs_books = "controller" in parts.settings.roles
         missing = {
             "the cluster's objects": not parts.store.synced,
-            "the ledger": needs_books and not parts.books.is_set(),
+            "the ledger": needs_books and not parts.ledger_opened.is_set(),
         }
         return [what for what, is_missing in missing.items() if is_missing]
 
-    handlers = server.Handlers(waiting_for=waiting_for, metrics=parts.metrics.page)
+    handlers = server.Handlers(waiting_for=waiting_for, metrics=parts.metrics.render)
     async with server.probed(_listening(parts), handlers):
         await asyncio.Event().wait()
 
@@ -381,7 +387,7 @@ async def _controller(parts: Parts) -> None:
     if settings.ledger.migrate:
         await migrations.migrate(settings.ledger.url)
     async with SqlLedger.open(settings.ledger.url, settings.ledger.cluster) as ledger:
-        parts.books.set()
+        parts.ledger_opened.set()
         await parts.versions.probe(parts.connection)
         await parts.store.wait_synced()
 
@@ -396,7 +402,7 @@ async def _controller(parts: Parts) -> None:
                 await _admit(parts, term)
 
         async with standby.preloading():
-            await leadership.lead(_election(parts), work, leads=parts.metrics.leads)
+            await leadership.lead(_election(parts), work, on_change=parts.metrics.set_term)
 
 
 class _TermParts(NamedTuple):
@@ -415,7 +421,7 @@ def _term_parts(parts: Parts, ledger: ports.Ledger, process: ProcessState) -> _T
         FenceController(connection, _fence_settings(parts)),
     )
     templates = TemplateKeeper(connection, parts.store, spared=_fence_settings(parts).spared)
-    used = Ports(
+    adapters = Ports(
         view=parts.store,
         pods=PodWriter(connection),
         claims=ClaimWriter(connection),
@@ -429,8 +435,8 @@ def _term_parts(parts: Parts, ledger: ports.Ledger, process: ProcessState) -> _T
         traces=parts.traces or ports.UNTRACED,
     )
     actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
-    bounds = CycleSettings(steps=settings.steps, writes=settings.writes)
-    leader = Leader.build(ports=used, actor=actor, epoch=NO_TERM, settings=bounds, process=process)
+    cycle_settings = CycleSettings(steps=settings.steps, writes=settings.writes)
+    leader = Leader.build(ports=adapters, actor=actor, epoch=NO_TERM, settings=cycle_settings, process=process)
     return _TermParts(leader, status_writer, fence_controller, templates)
 
 
@@ -441,11 +447,11 @@ async def _admit(parts: Parts, term: _TermParts) -> None:
         tasks.create_task(status_writer.run(), name="write reports")
         tasks.create_task(fence_controller.run(), name="keep the fences")
         with parts.store.subscribe() as subscription:
-            tasks.create_task(_pass_on(fence_controller.store, subscription), name="watch the fences")
+            tasks.create_task(_wake_on_fence_changes(fence_controller.store, subscription), name="watch the fences")
             tasks.create_task(templates.run(wake=subscription.wake), name="keep claim templates")
-            pace, seen = partial(_pace, parts, leader.settings), (watched_resources.PODS, watched_resources.CLAIMS)
-            confirm = partial(reflector.caught_up, parts.connection, parts.store, seen)
-            observe = parts.metrics.cycled
+            pace, kinds = partial(_pace, parts, leader.settings), (watched_resources.PODS, watched_resources.CLAIMS)
+            confirm = partial(reflector.caught_up, parts.connection, parts.store, kinds)
+            observe = parts.metrics.record_cycle
             await admission_loop.admit(leader, subscription, pace=pace, clock=_now, observe=observe, confirm=confirm)
 
 
@@ -461,7 +467,7 @@ def _fence_settings(parts: Parts) -> FenceSettings:
     return FenceSettings(namespace=namespace, controller=parts.user, fence=settings.fence, coverage=settings.coverage)
 
 
-async def _pass_on(store: Store, subscription: Subscription) -> None:
+async def _wake_on_fence_changes(store: Store, subscription: Subscription) -> None:
     """Wake the cycles whenever something has changed around the fences."""
     with store.subscribe() as changes:
         while True:
@@ -469,14 +475,14 @@ async def _pass_on(store: Store, subscription: Subscription) -> None:
             subscription.wake()
 
 
-def _pace(parts: Parts, used: CycleSettings) -> admission_loop.Pace:
+def _pace(parts: Parts, cycle_settings: CycleSettings) -> admission_loop.Pace:
     """Return the pace of the settings as they are now, and have the next cycle use their bounds."""
     settings = parts.settings.controller
-    used.steps, used.writes = settings.steps, settings.writes
+    cycle_settings.steps, cycle_settings.writes = settings.steps, settings.writes
     return admission_loop.Pace(resync=settings.resync, debounce=settings.debounce)
 
 
-async def _always(role: Callable[[Parts], Awaitable[None]], parts: Parts) -> None:
+async def _restart_on_failure(role: Callable[[Parts], Awaitable[None]], parts: Parts) -> None:
     """Run a role, again and again while what it depends on is away."""
     while True:
         try:
@@ -490,9 +496,9 @@ async def _always(role: Callable[[Parts], Awaitable[None]], parts: Parts) -> Non
             await asyncio.sleep(RETRY)
 
 
-async def _first_worker_ended(link: Link, held: Held) -> None:
+async def _first_worker_ended(link: Link, live_settings: LiveSettings) -> None:
     def settings_changed(task: Task) -> None:
-        outcome = held.apply(msgspec.json.decode(task.settings, type=Settings))
+        outcome = live_settings.apply(msgspec.json.decode(task.settings, type=Settings))
         log.info("settings have changed", settings=list(outcome.changed))
 
     await link.listen(settings_changed)

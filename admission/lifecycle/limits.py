@@ -72,7 +72,7 @@ def at_latest(placement: Placement, tree: Tree) -> datetime | None:
     queue = tree.queues.get(placement.queue)
     if queue is None or queue.max_runtime is None or not placement.seats:
         return None
-    return placement.begun + min(queue.max_runtime, LONGEST)
+    return placement.held_since + min(queue.max_runtime, LONGEST)
 
 
 def limits(placements: Iterable[Placement], tree: Tree) -> list[datetime]:

@@ -365,7 +365,7 @@ class Ledger:
         return total
 
     async def usage(self, since: datetime) -> list[UsageInterval]:
-        start = accruals.whole(since)
+        start = accruals.floor_to_second(since)
         early: Mapping[QueueMeter, int] | None = None
         """The usage in the first interval that accrued before `since`."""
         marked: datetime | None = None
@@ -375,7 +375,9 @@ class Ledger:
                 early = Book.replay(self.entries[:at]).accrued(start)
             if entry.kind is Kind.USAGE:
                 if early is not None:
-                    found += _intervals(entry, max(start, marked or accruals.whole(self.entries[0].at)), early)
+                    found += _intervals(
+                        entry, max(start, marked or accruals.floor_to_second(self.entries[0].at)), early
+                    )
                     early = {}
                 marked = entry.at
         return found

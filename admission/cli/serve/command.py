@@ -106,4 +106,4 @@ async def _until_told(serving: Callable[[asyncio.Event], Coroutine[Any, Any, Non
 async def _serve(chosen: Settings, stop: asyncio.Event, news: reload.News) -> None:
 
     news.listen()
-    await application.serve(chosen, stop=stop, news=news)
+    await application.serve(chosen, stop=stop, reloader=news)

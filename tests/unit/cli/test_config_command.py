@@ -14,7 +14,7 @@ from admission.cli import config_command
 from admission.cli.serve import reload
 from admission.errors import FixError
 from admission.settings import Settings
-from admission.settings.live import Held
+from admission.settings.live import LiveSettings
 from tests.unit.cli.conftest import Muster
 
 PASSWORD = "hush"
@@ -89,9 +89,9 @@ def read(config: Path) -> Callable[[], Settings]:
 
 async def followed(
     config: Path, *happenings: Callable[[], None], poll_seconds: float = 0.001
-) -> tuple[Held, list[str]]:
+) -> tuple[LiveSettings, list[str]]:
     """Let things happen to a file, one after the other, each once the log tells of the one before."""
-    held = Held(read(config)())
+    held = LiveSettings(read(config)())
     news = reload.News(config, read(config), poll_seconds=poll_seconds)
     with capture_logs() as logs:
         news.listen()
