@@ -97,7 +97,7 @@ class ReviewState:
 class Parts:
     """What the roles share."""
 
-    live_settings: LiveSettings
+    live: LiveSettings
     connection: Connection
     store: Store
     versions: Versions
@@ -115,13 +115,13 @@ class Parts:
     @property
     def settings(self) -> Settings:
         """Those that hold now."""
-        return self.live_settings.now
+        return self.live.now
 
 
-class SettingsReloader(Protocol):
+class Reloader(Protocol):
     """Tells of settings that have changed."""
 
-    async def follow(self, live_settings: LiveSettings) -> None:
+    async def follow(self, live: LiveSettings) -> None:
         """Hand them over whenever there are any, until cancelled."""
         ...
 
@@ -139,7 +139,7 @@ async def work(end: socket.socket, *, stop: asyncio.Event) -> None:
 
 
 async def serve(
-    settings: Settings, *, stop: asyncio.Event, link: Link | None = None, reloader: SettingsReloader | None = None
+    settings: Settings, *, stop: asyncio.Event, link: Link | None = None, reloader: Reloader | None = None
 ) -> None:
     """Run the roles of the settings until `stop` is set. link: to the first process, if this is a further worker.
 
@@ -151,13 +151,13 @@ async def serve(
     if settings.webhook.workers > 1:
         structlog.contextvars.bind_contextvars(worker=workers.FIRST)
     place = ClusterSelection(kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None)
-    live_settings = LiveSettings(settings)
+    live = LiveSettings(settings)
     async with (
         exporting(settings.tracing.endpoint, sampled=settings.tracing.sampled, roles=settings.roles) as traces,
         Connection(place) as connection,
     ):
-        parts = await _prepare(live_settings, connection, link, traces)
-        live_settings.subscribe(lambda now: logs.set_level(now.log_level))
+        parts = await _prepare(live, connection, link, traces)
+        live.subscribe(lambda now: logs.set_level(now.log_level))
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_stopped(stop), name="wait for the signal to stop")
@@ -166,11 +166,9 @@ async def serve(
                 if "dashboard" in settings.roles:
                     tasks.create_task(_dashboard(parts), name="dashboard")
                 if link is not None:
-                    tasks.create_task(
-                        _first_worker_ended(link, live_settings), name="wait for the end of the first worker"
-                    )
+                    tasks.create_task(_first_worker_ended(link, live), name="wait for the end of the first worker")
                 if reloader is not None:
-                    tasks.create_task(reloader.follow(live_settings), name="follow the settings")
+                    tasks.create_task(reloader.follow(live), name="follow the settings")
                 if "webhook" in settings.roles:
                     tasks.create_task(parts.review_state.prepare(parts.store), name="prepare for the first review")
                     tasks.create_task(_restart_on_failure(_webhook, parts), name="webhook")
@@ -183,12 +181,9 @@ async def serve(
             log.info("stopped")
 
 
-async def _prepare(
-    live_settings: LiveSettings, connection: Connection, link: Link | None, traces: Traces | None
-) -> Parts:
-    settings = live_settings.now
-    version = await connection.version()
-    user = await connection.who_am_i()
+async def _prepare(live: LiveSettings, connection: Connection, link: Link | None, traces: Traces | None) -> Parts:
+    settings = live.now
+    version, user = await connection.version(), await connection.who_am_i()
     if version < (1, 34):
         raise FixError(f"{connection.server} is Kubernetes {version[0]}.{version[1]}; resource.k8s.io/v1 needs 1.34")
     loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
@@ -201,7 +196,7 @@ async def _prepare(
     versions = Versions(profile.named(str(settings.controller.profile)))
     store = Store() if decides else Store(dashboard_store.WATCHED)
     return Parts(
-        live_settings=live_settings,
+        live=live,
         connection=connection,
         store=store,
         versions=versions,
@@ -238,8 +233,8 @@ async def _webhook(parts: Parts) -> None:
             asyncio.TaskGroup() as tasks,
         ):
             log.info("the webhook listens", host=settings.host, port=running.port)
-            webhook_state = WebhookState(_client_config(parts.settings, current.bundle, running.port))
-            rotation = tls_rotation.keep(source, current, show=running.renew, publish=webhook_state.trust)
+            state = WebhookState(_client_config(parts.settings, current.bundle, running.port))
+            rotation = tls_rotation.keep(source, current, show=running.renew, publish=state.trust)
             tasks.create_task(rotation, name="keep the certificate fresh")
             orders = _orders(parts, running)
             tasks.create_task(pool.run(orders), name="keep the workers running")
@@ -248,19 +243,15 @@ async def _webhook(parts: Parts) -> None:
                 tasks.create_task(parts.link.report(running.waiting_for, parts.metrics.tallies), name="report")
             if settings.register:
                 await parts.review_state.open.wait()
-                await _register(parts, webhook_state)
+                await _register(parts, state)
 
 
-async def _register(parts: Parts, webhook_state: WebhookState) -> None:
+async def _register(parts: Parts, state: WebhookState) -> None:
     """Keep the webhook configurations true, and prove the webhook."""
     namespace = parts.settings.lease.namespace
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(
-            dry_run_probe.keep(parts.connection, webhook_state, namespace=namespace), name="prove the webhook"
-        )
-        await registration.keep(
-            parts.connection, parts.store, webhook_state, namespace=namespace, controller=parts.user
-        )
+        tasks.create_task(dry_run_probe.keep(parts.connection, state, namespace=namespace), name="prove the webhook")
+        await registration.keep(parts.connection, parts.store, state, namespace=namespace, controller=parts.user)
 
 
 def _handlers(parts: Parts, pool: WorkerPool) -> server.Handlers:
@@ -340,7 +331,7 @@ def _orders(parts: Parts, running: server.Server) -> Orders:
 async def _forward_settings(parts: Parts, pool: WorkerPool, orders: Orders) -> None:
     """Tell the workers of settings that have changed."""
     while True:
-        await parts.live_settings.change()
+        await parts.live.change()
         await pool.retell(orders)
 
 
@@ -416,10 +407,8 @@ class _TermParts(NamedTuple):
 
 def _term_parts(parts: Parts, ledger: ports.Ledger, process: ProcessState) -> _TermParts:
     connection, settings = parts.connection, parts.settings.controller
-    status_writer, fence_controller = (
-        StatusWriter(Reporter(connection, parts.store)),
-        FenceController(connection, _fence_settings(parts)),
-    )
+    status_writer = StatusWriter(Reporter(connection, parts.store))
+    fence_controller = FenceController(connection, _fence_settings(parts))
     templates = TemplateKeeper(connection, parts.store, spared=_fence_settings(parts).spared)
     adapters = Ports(
         view=parts.store,
@@ -496,9 +485,9 @@ async def _restart_on_failure(role: Callable[[Parts], Awaitable[None]], parts: P
             await asyncio.sleep(RETRY)
 
 
-async def _first_worker_ended(link: Link, live_settings: LiveSettings) -> None:
+async def _first_worker_ended(link: Link, live: LiveSettings) -> None:
     def settings_changed(task: Task) -> None:
-        outcome = live_settings.apply(msgspec.json.decode(task.settings, type=Settings))
+        outcome = live.apply(msgspec.json.decode(task.settings, type=Settings))
         log.info("settings have changed", settings=list(outcome.changed))
 
     await link.listen(settings_changed)

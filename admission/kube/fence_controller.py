@@ -317,7 +317,7 @@ class FenceController:
         return {
             name
             for name, kept in rules.items()
-            if device_taint_rules.fenced(device_taint_rules.decode(kept.body)) is not None
+            if device_taint_rules.fenced_driver(device_taint_rules.decode(kept.body)) is not None
         }
 
 
@@ -378,7 +378,7 @@ async def _fence_rules(connection: Connection, version: str | None) -> dict[str,
         return {}
     items = (await connection.get(desired_state.collection(RULES, version))).get("items") or ()
     rules = map(device_taint_rules.decode, items)
-    return {driver: rule for rule in rules if (driver := device_taint_rules.fenced(rule)) is not None}
+    return {driver: rule for rule in rules if (driver := device_taint_rules.fenced_driver(rule)) is not None}
 
 
 async def _delete(connection: Connection, kind: Kind, version: str, name: str) -> list[str]:

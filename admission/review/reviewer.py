@@ -87,7 +87,7 @@ def _completed(new_pod: PodView, review: Review, snapshot: Snapshot, memory: Rev
     text, conversions = new_pod.annotations.get(names.CLAIMS), _conversions(new_pod, queue, snapshot, memory)
     if not (text or conversions):
         return Verdict(patch=patch) if patch else ALLOWED
-    draft = Draft(json_patch.apply(review.whole(), patch))
+    draft = Draft(json_patch.apply(review.full_object(), patch))
     denial = claims_annotation.attach(draft, text) if text else None
     denial = denial or extended_resources.convert(draft, conversions)
     return Verdict(denial=denial) if denial is not None else Verdict(patch=(*patch, *draft.patch))
@@ -194,7 +194,7 @@ def _of_pod(review: Review, view: View, rules: Rules, memory: ReviewCaches) -> V
                 username=review.username,
             )
             if verdict.denial is None and required_claims.may_matter(new_pod):
-                verdict = replace(verdict, denial=required_claims.denial(new_pod, review.whole()))
+                verdict = replace(verdict, denial=required_claims.denial(new_pod, review.full_object()))
             return _ruled(verdict, new_pod, review, snapshot, memory)
         old, new = (pod_view.decode(obj, review.namespace) for obj in (review.old, review.obj))
     except MalformedObjectError as error:
@@ -208,7 +208,7 @@ def _ruled(verdict: Verdict, new_pod: PodView, review: Review, snapshot: Snapsho
     if verdict.denial is not None or not new_pod.claims or not snapshot.policies:
         return verdict
     policies = memory.policies(snapshot)
-    ruled = memory.rulings.evaluate(new_pod, snapshot, policies, pod=review.whole, user=_user(review))
+    ruled = memory.rulings.evaluate(new_pod, snapshot, policies, pod=review.full_object, user=_user(review))
     if not ruled.findings:
         return verdict
     return Verdict(

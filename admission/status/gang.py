@@ -234,7 +234,11 @@ def _placed(group: Group, facts: StatusInputs) -> Placed:
     if chosen is not None:
         return Placed(chosen.mode, chosen.reason)
     record = group.record
-    return Placed(record.placed or PlacementMode.PIN, record.placed_because) if record is not None else PINNED
+    return (
+        Placed(record.last_placement or PlacementMode.PIN, record.last_placement_reason)
+        if record is not None
+        else PINNED
+    )
 
 
 def _hold(decision: Decision | None) -> Hold | Denial | None:

@@ -227,6 +227,6 @@ def _review_attributes(review: Review) -> dict[str, str | bool]:
         "muster.resource": review.resource,
         "muster.operation": review.operation,
         "muster.namespace": review.namespace,
-        "muster.gang_uid": review.maker,
+        "muster.gang_uid": review.controller_uid,
         "muster.dry_run": review.dry_run,
     }

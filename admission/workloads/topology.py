@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
-from admission.api.muster.gangs import DomainReport, DomainWish, TopologyReport, TopologyWish
+from admission.api.muster.gangs import DomainReport, DomainRequest, TopologyReport, TopologyRequest
 from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
@@ -82,7 +82,7 @@ def question(group: Group) -> Topology | None:
         return None
     return Topology(
         gang=_together(whole, _nodes(group, group.pods)),
-        subgroups=tuple((name, _together(wish, _nodes(group, pods))) for name, (wish, pods) in parts.items()),
+        subgroups=tuple((name, _together(request, _nodes(group, pods))) for name, (request, pods) in parts.items()),
     )
 
 
@@ -112,27 +112,29 @@ def report(group: Group, nodes: Mapping[NodeName, Node]) -> TopologyReport | Non
         return None
     return TopologyReport(
         gang=_reported(whole, _nodes(group, group.pods), nodes) if whole else None,
-        subgroups=tuple((name, _reported(wish, _nodes(group, pods), nodes)) for name, (wish, pods) in parts.items()),
+        subgroups=tuple(
+            (name, _reported(request, _nodes(group, pods), nodes)) for name, (request, pods) in parts.items()
+        ),
     )
 
 
-def _of_gang(group: Group) -> DomainWish:
+def _of_gang(group: Group) -> DomainRequest:
     written = _written(group)
     if written is not None:
         return written.gang
-    return _wish(group.pods[0], GANG_KEYS) if group.pods else DomainWish()
+    return _domain_request(group.pods[0], GANG_KEYS) if group.pods else DomainRequest()
 
 
-def _of_subgroups(group: Group) -> dict[str, tuple[DomainWish, list[Pod]]]:
+def _of_subgroups(group: Group) -> dict[str, tuple[DomainRequest, list[Pod]]]:
     """Return the topology and the pods of each subgroup, by name."""
     if not _are_subgroups_wanted(group):
         return {}
     written = _written(group)
     wished = (
-        (name, written.subgroups if written is not None else _wish(pods[0], SUBGROUP_KEYS), pods)
+        (name, written.subgroups if written is not None else _domain_request(pods[0], SUBGROUP_KEYS), pods)
         for name, pods in _parts(group.pods)
     )
-    return {name: (wish, pods) for name, wish, pods in wished if wish}
+    return {name: (request, pods) for name, request, pods in wished if request}
 
 
 def _are_subgroups_wanted(group: Group) -> bool:
@@ -152,38 +154,40 @@ def _parts(pods: Iterable[Pod]) -> list[tuple[str, list[Pod]]]:
     return sorted(found.items(), key=lambda part: pod_groups.natural(part[0]))
 
 
-def _together(wish: DomainWish, nodes: Iterable[NodeName]) -> Colocation:
+def _together(request: DomainRequest, nodes: Iterable[NodeName]) -> Colocation:
     return Colocation(
-        required=wish.required, preferred=wish.preferred, colocated_with=frozenset(nodes) if wish else frozenset()
+        required=request.required,
+        preferred=request.preferred,
+        colocated_with=frozenset(nodes) if request else frozenset(),
     )
 
 
-def _reported(wish: DomainWish, own: Iterable[NodeName], nodes: Mapping[NodeName, Node]) -> DomainReport:
+def _reported(request: DomainRequest, own: Iterable[NodeName], nodes: Mapping[NodeName, Node]) -> DomainReport:
     labels = [nodes[name].meta.labels for name in own if name in nodes]
 
     def values(label: str) -> tuple[str, ...]:
         return tuple(sorted({each[label] for each in labels if label in each}))
 
-    rather = values(wish.preferred) if wish.required and wish.preferred else ()
-    return DomainReport(wish=wish, domains=values(wish.required or wish.preferred), preferred=rather)
+    rather = values(request.preferred) if request.required and request.preferred else ()
+    return DomainReport(request=request, domains=values(request.required or request.preferred), preferred=rather)
 
 
-def _written(group: Group) -> TopologyWish | None:
+def _written(group: Group) -> TopologyRequest | None:
     record = group.record
     return record.topology if record is not None and record.written_by_user else None
 
 
-def _wish(pod: Pod, keys: tuple[str, str]) -> DomainWish:
+def _domain_request(pod: Pod, keys: tuple[str, str]) -> DomainRequest:
     required, preferred = (labels.setting(pod, key) for key in keys)
-    return DomainWish(required=required, preferred=preferred)
+    return DomainRequest(required=required, preferred=preferred)
 
 
 def _said(pod: Pod, keys: tuple[str, str]) -> dict[str, str]:
-    return _texts(_wish(pod, keys), keys)
+    return _texts(_domain_request(pod, keys), keys)
 
 
-def _texts(wish: DomainWish, keys: tuple[str, str] = GANG_KEYS) -> dict[str, str]:
-    return {key: label for key, label in zip(keys, (wish.required, wish.preferred), strict=True) if label}
+def _texts(request: DomainRequest, keys: tuple[str, str] = GANG_KEYS) -> dict[str, str]:
+    return {key: label for key, label in zip(keys, (request.required, request.preferred), strict=True) if label}
 
 
 def _shown(said: Mapping[str, str], keys: tuple[str, str] = GANG_KEYS) -> str:

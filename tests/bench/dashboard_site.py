@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from admission.api.kubernetes.access_review import Question, Visitor
+from admission.api.kubernetes.access_review import Question, UserInfo
 from admission.api.values.names import API_VERSION
 from admission.dashboard import server
 from admission.dashboard.auth.rbac import Judge
@@ -51,10 +51,10 @@ REASONS = ("QuotaExceeded", "DevicesBusy", "BehindInQueue", "BudgetExceeded")
 class Everything:
     """Reviews that know one token, and let its owner see everything."""
 
-    async def recognise(self, token: str) -> Visitor | None:
-        return Visitor(name="ada") if token == TOKEN else None
+    async def authenticate(self, token: str) -> UserInfo | None:
+        return UserInfo(name="ada") if token == TOKEN else None
 
-    async def allows(self, visitor: Visitor, parsed: Question) -> bool:  # noqa: ARG002 - a port
+    async def allows(self, visitor: UserInfo, parsed: Question) -> bool:  # noqa: ARG002 - a port
         return True
 
 

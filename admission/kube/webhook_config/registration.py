@@ -255,7 +255,7 @@ def _workload_webhooks(registration: Registration, path: str) -> Iterator[dict[s
         for kind in suspendable.ALL
     ]
     for selector in _distinct(registration.holding):
-        identity = _name_and_selector(f"held-{digest(selector)}", selector, registration.namespace, "workloads")
+        identity = _scope(f"held-{digest(selector)}", selector, registration.namespace, "workloads")
         entry = {"rules": rules, "matchConditions": conditions, "failurePolicy": "Fail"}
         yield {**_common(registration, path), **identity, **entry}
 
@@ -279,7 +279,7 @@ def _claim_webhooks(
 ) -> Iterator[dict[str, Any]]:
     common = _common(registration, path)
     for selector in _distinct(selectors):
-        identity = _name_and_selector(f"selected-{digest(selector)}", selector, registration.namespace, "claims")
+        identity = _scope(f"selected-{digest(selector)}", selector, registration.namespace, "claims")
         yield {**common, **identity, **entry, "failurePolicy": "Fail"}
 
 
@@ -289,10 +289,10 @@ def _job_webhooks(registration: Registration) -> Iterator[dict[str, Any]]:
         "rules": [_job_rule("CREATE", "UPDATE")],
         "matchConditions": [{"name": "named", "expression": match_conditions.NAMED}],
     }
-    anywhere = _name_and_selector("named", LabelSelector(), registration.namespace, "jobs")
+    anywhere = _scope("named", LabelSelector(), registration.namespace, "jobs")
     yield common | anywhere | named | {"failurePolicy": "Fail"}
     for selector in _distinct(registration.selectors):
-        queued = _name_and_selector(f"queued-{digest(selector)}", selector, registration.namespace, "jobs")
+        queued = _scope(f"queued-{digest(selector)}", selector, registration.namespace, "jobs")
         yield common | queued | {"rules": [_job_rule("CREATE")], "failurePolicy": "Ignore"}
 
 
@@ -336,7 +336,7 @@ def _other_pod_webhooks(
     for selector in _distinct(selectors):
         if digest(selector) not in covered:
             combined = LabelSelector(requirements=(*selector.requirements, *complement.requirements))
-            identity = _name_and_selector(f"selected-{digest(selector)}", combined, registration.namespace)
+            identity = _scope(f"selected-{digest(selector)}", combined, registration.namespace)
             yield {**_common(registration, path), **identity, **entry}
 
 
@@ -351,7 +351,7 @@ def _own_object_webhook(registration: Registration) -> dict[str, Any]:
         {"name": "new-spec", "expression": match_conditions.NEW_SETTINGS},
     ]
     common = _common(registration, "/validate")
-    anywhere = _name_and_selector("written", LabelSelector(), registration.namespace, "objects")
+    anywhere = _scope("written", LabelSelector(), registration.namespace, "objects")
     return common | anywhere | {"rules": _own_object_rules(), "matchConditions": conditions, "failurePolicy": "Ignore"}
 
 
@@ -364,15 +364,13 @@ def digest(selector: LabelSelector) -> str:
 def _configuration(kind: str, registration: Registration, path: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     common = {**_common(registration, path), **entry}
     webhooks = [
-        common
-        | _name_and_selector(f"queued-{digest(selector)}", selector, registration.namespace)
-        | {"failurePolicy": "Fail"}
+        common | _scope(f"queued-{digest(selector)}", selector, registration.namespace) | {"failurePolicy": "Fail"}
         for selector in _distinct(registration.selectors)
     ]
     complement = _complement(_distinct(registration.selectors))
     if complement is not None:
         named = {"matchExpressions": [{"key": names.QUEUE, "operator": "Exists"}]}
-        anywhere = _name_and_selector("labelled", complement, registration.namespace)
+        anywhere = _scope("labelled", complement, registration.namespace)
         webhooks.append(common | anywhere | {"objectSelector": named, "failurePolicy": "Ignore"})
     metadata: dict[str, Any] = {"name": NAME}
     metadata["labels"] = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "webhook"}
@@ -447,7 +445,7 @@ def covers_all_pods(kind: str, configuration: Json, *, namespace: str, controlle
     return all(found.get(field) == wanted[field] for field in compared)
 
 
-def _name_and_selector(name: str, selector: LabelSelector, namespace: str, plural: str = "pods") -> dict[str, Any]:
+def _scope(name: str, selector: LabelSelector, namespace: str, plural: str = "pods") -> dict[str, Any]:
     not_spared = Requirement(key="kubernetes.io/metadata.name", operator="NotIn", values=spared(namespace))
     return {
         "name": f"{name}.{plural}.{names.GROUP}",

@@ -11,7 +11,7 @@ from typing import Any
 from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
 from admission.api.muster.gangs import (
     DomainReport,
-    DomainWish,
+    DomainRequest,
     Evicted,
     GangReport,
     Phase,
@@ -44,7 +44,7 @@ def gang(report: GangReport) -> dict[str, Any]:
         meta["annotations"] = {names.LINE: report.line}
     spec: dict[str, Any] = {"queue": report.queue, "size": report.size, "priority": report.priority}
     if report.topology is not None and report.topology.gang is not None:
-        spec["topology"] = _wish(report.topology.gang.wish)
+        spec["topology"] = _domain_request(report.topology.gang.request)
     if report.workload is not None:
         # Neither controller nor blockOwnerDeletion: Muster must never block the deletion of a workload.
         meta["ownerReferences"] = [_owner(report.workload) | {"controller": False, "blockOwnerDeletion": False}]
@@ -76,12 +76,12 @@ def gang_status(report: GangReport, before: Json, *, now: datetime) -> dict[str,
     return _without_none(status)
 
 
-def _wish(wish: DomainWish) -> dict[str, Any]:
-    return _without_none({"required": wish.required or None, "preferred": wish.preferred or None})
+def _domain_request(request: DomainRequest) -> dict[str, Any]:
+    return _without_none({"required": request.required or None, "preferred": request.preferred or None})
 
 
 def _topology(report: TopologyReport) -> dict[str, Any]:
-    subgroups = [{"name": name, **_domains(own)} for name, own in report.subgroups]
+    subgroups = [{"name": name, **_domains(subgroup)} for name, subgroup in report.subgroups]
     return _without_none({**_domains(report.gang), "subgroups": subgroups or None})
 
 
@@ -89,7 +89,7 @@ def _domains(report: DomainReport | None) -> dict[str, Any]:
     if report is None:
         return {}
     domains = {"domains": list(report.domains) or None, "preferredDomains": list(report.preferred) or None}
-    return {**_wish(report.wish), **_without_none(domains)}
+    return {**_domain_request(report.request), **_without_none(domains)}
 
 
 def _evicted(evicted: Evicted | None) -> dict[str, Any] | None:

@@ -102,7 +102,7 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
                 pods=jobs * at_once,
                 name=f"{meta.name}-{name}",
                 labels={REPLICATED_JOB: name, RESTARTS: str(restarts)},
-                counted={JOB_INDEX: max(at_once, 1)},
+                part_labels={JOB_INDEX: max(at_once, 1)},
             )
 
 

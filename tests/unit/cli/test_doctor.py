@@ -311,7 +311,7 @@ async def test_a_database_that_does_not_answer_is_told_without_its_password() ->
 def test_a_cluster_that_does_not_answer_is_one_finding(
     muster: Muster, kubeconfig: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "PATIENCE", QUICK)
+    monkeypatch.setattr(command, "RETRY_POLICY", QUICK)
 
     done = muster("doctor", "--kubeconfig", str(kubeconfig("http://127.0.0.1:1")), "--format", "json")
 
