@@ -108,9 +108,7 @@ def settle(placement: Placement, allocated: Mapping[Uid, Allocated], *, at: date
     if not planned:
         return None
     settled = tuple(_settled(holding, allocated[holding.claim_uid]) for holding in planned)
-    key_parts = [
-        (holding.claim_uid, sorted(map(str, holding.devices)), sorted(holding.charge.items())) for holding in settled
-    ]
+    key_parts = [(h.claim_uid, sorted(map(str, h.devices)), sorted(h.charge.items())) for h in settled]
     return Entry(
         kind=Kind.SETTLE,
         key=_key(Kind.SETTLE, placement.gang_uid, _instant(placement.reserved_at), key_parts),
@@ -155,10 +153,7 @@ def readjust(placement: Placement, allocated: Mapping[Uid, Allocated], *, at: da
     if not before:
         return None
     after = tuple(_settled(holding, allocated[holding.claim_uid]) for holding in before)
-    key_parts = [
-        (holding.claim_uid, sorted(map(str, holding.devices)), sorted(holding.charge.items()))
-        for holding in (*before, *after)
-    ]
+    key_parts = [(h.claim_uid, sorted(map(str, h.devices)), sorted(h.charge.items())) for h in (*before, *after)]
     return Entry(
         kind=Kind.ADJUST,
         key=_key(Kind.ADJUST, placement.gang_uid, _instant(at), key_parts),
@@ -245,10 +240,8 @@ def _closing(
         gang_uid=placement.gang_uid,
         gang=placement.gang,
         postings=(
-            *_moves(
-                placement.queue, (holding for holding in holdings if not holding.settled), Bucket.RESERVED, Bucket.FREE
-            ),
-            *_moves(placement.queue, (holding for holding in holdings if holding.settled), Bucket.USED, Bucket.FREE),
+            *_moves(placement.queue, (h for h in holdings if not h.settled), Bucket.RESERVED, Bucket.FREE),
+            *_moves(placement.queue, (h for h in holdings if h.settled), Bucket.USED, Bucket.FREE),
         ),
         closes=(*pods, *claims),
     )
@@ -259,13 +252,9 @@ def _unsettled(placement: Placement, claim: Uid) -> Holding | None:
     return None if holding is None or holding.settled else holding
 
 
-def _settled(planned: Holding, allocated: Allocated) -> Holding:
+def _settled(planned: Holding, actual: Allocated) -> Holding:
     return replace(
-        planned,
-        devices=tuple(allocated.devices),
-        charge=dict(allocated.charge),
-        classes=dict(allocated.classes),
-        settled=True,
+        planned, devices=tuple(actual.devices), charge=dict(actual.charge), classes=dict(actual.classes), settled=True
     )
 
 
@@ -339,9 +328,7 @@ class Book:
         return cls(
             placements=by_gang,
             balances={account: amount for account, amount in balances.items() if amount},
-            owners={
-                uid: gang for gang, placement in by_gang.items() for uid in (*placement.seats, *placement.holdings)
-            },
+            owners={uid: gang for gang, open_ in by_gang.items() for uid in (*open_.seats, *open_.holdings)},
             sequence=sequence,
             at=at,
             marked=marked,
@@ -436,11 +423,7 @@ class EntryDraft:
         """Set the mark from a usage entry, which must record exactly the accrued use, and reset the accruals."""
         used = _used(self._balances)
         expected = {key: accrual.until(entry.at, used.get(key, 0)).seconds for key, accrual in self._accruals.items()}
-        recorded = {
-            (posting.queue, posting.meter): posting.amount
-            for posting in entry.postings
-            if posting.bucket is Bucket.SPENT
-        }
+        recorded = {(line.queue, line.meter): line.amount for line in entry.postings if line.bucket is Bucket.SPENT}
         if recorded != {key: seconds for key, seconds in expected.items() if seconds}:
             raise ConflictError(f"usage entry {entry.key} does not say what was used since the mark before it")
         self._marked = accruals.floor_to_second(entry.at)
