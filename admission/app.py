@@ -32,13 +32,13 @@ from admission.kube import crd_installer, leader_election
 from admission.kube.cache import dashboard_store, reflector, watched_resources
 from admission.kube.cache.store import Store, Subscription
 from admission.kube.client.connection import Connection
-from admission.kube.client.credentials import Place
-from admission.kube.fence_controller import Fencer, Wish
+from admission.kube.client.credentials import ClusterSelection
+from admission.kube.fence_controller import FenceController, FenceSettings
 from admission.kube.leader_election import Durations, Lease
 from admission.kube.secret_store import SecretVault
 from admission.kube.server_version import Versions
 from admission.kube.webhook_config import dry_run_probe, registration
-from admission.kube.webhook_config.client_config import Client, Terms
+from admission.kube.webhook_config.client_config import ClientConfig, WebhookState
 from admission.kube.writers.claim_templates import TemplateKeeper
 from admission.kube.writers.claims import ClaimWriter
 from admission.kube.writers.pods import PodWriter
@@ -51,7 +51,7 @@ from admission.podpolicy.admission import Rules
 from admission.review import reviewer
 from admission.review.caches import ReviewCaches
 from admission.settings import Ledger, Settings
-from admission.settings.live import Held
+from admission.settings.live import LiveSettings
 from admission.telemetry import logs
 from admission.telemetry.collectors import Watched
 from admission.telemetry.metrics import Metrics
@@ -97,7 +97,7 @@ class ReviewState:
 class Parts:
     """What the roles share."""
 
-    held: Held
+    live: LiveSettings
     connection: Connection
     store: Store
     versions: Versions
@@ -109,19 +109,19 @@ class Parts:
     link: WorkerChannel | None = None
     """The line to the first of several workers; None: this is the first, or the only one."""
     review_state: ReviewState = field(default_factory=ReviewState)
-    books: asyncio.Event = field(default_factory=asyncio.Event)
+    ledger_opened: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the ledger was opened."""
 
     @property
     def settings(self) -> Settings:
         """Those that hold now."""
-        return self.held.now
+        return self.live.now
 
 
-class News(Protocol):
+class Reloader(Protocol):
     """Tells of settings that have changed."""
 
-    async def follow(self, held: Held) -> None:
+    async def follow(self, live: LiveSettings) -> None:
         """Hand them over whenever there are any, until cancelled."""
         ...
 
@@ -139,7 +139,7 @@ async def work(end: socket.socket, *, stop: asyncio.Event) -> None:
 
 
 async def serve(
-    settings: Settings, *, stop: asyncio.Event, link: WorkerChannel | None = None, news: News | None = None
+    settings: Settings, *, stop: asyncio.Event, link: WorkerChannel | None = None, reloader: Reloader | None = None
 ) -> None:
     """Run the roles of the settings until `stop` is set. link: to the first process, if this is a further worker.
 
@@ -150,14 +150,14 @@ async def serve(
     logs.configure(level=settings.log_level.upper(), as_json=as_json)
     if settings.webhook.workers > 1:
         structlog.contextvars.bind_contextvars(worker=workers.FIRST)
-    place = Place(kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None)
-    held = Held(settings)
+    place = ClusterSelection(kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None)
+    live = LiveSettings(settings)
     async with (
         exporting(settings.tracing.endpoint, sampled=settings.tracing.sampled, roles=settings.roles) as traces,
         Connection(place) as connection,
     ):
-        parts = await _prepare(held, connection, link, traces)
-        held.hear(lambda now: logs.set_level(now.log_level))
+        parts = await _parts(live, connection, link, traces)
+        live.subscribe(lambda now: logs.set_level(now.log_level))
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_stopped(stop), name="wait for the signal to stop")
@@ -166,25 +166,25 @@ async def serve(
                 if "dashboard" in settings.roles:
                     tasks.create_task(_dashboard(parts), name="dashboard")
                 if link is not None:
-                    tasks.create_task(_first_worker_ended(link, held), name="wait for the end of the first worker")
-                if news is not None:
-                    tasks.create_task(news.follow(held), name="follow the settings")
+                    tasks.create_task(_first_worker_ended(link, live), name="wait for the end of the first worker")
+                if reloader is not None:
+                    tasks.create_task(reloader.follow(live), name="follow the settings")
                 if "webhook" in settings.roles:
                     tasks.create_task(parts.review_state.prepare(parts.store), name="prepare for the first review")
-                    tasks.create_task(_always(_webhook, parts), name="webhook")
+                    tasks.create_task(_restart_on_failure(_webhook, parts), name="webhook")
                 else:
-                    tasks.create_task(_pages(parts), name="serve probes and metrics")
+                    tasks.create_task(_probes_and_metrics(parts), name="serve probes and metrics")
                 if "controller" in settings.roles:
-                    tasks.create_task(_always(_controller, parts), name="controller")
+                    tasks.create_task(_restart_on_failure(_controller, parts), name="controller")
                     tasks.create_task(parts.versions.keep(connection), name="watch the version of Kubernetes")
         except* _StoppedError:
             log.info("stopped")
 
 
-async def _prepare(held: Held, connection: Connection, link: WorkerChannel | None, traces: Traces | None) -> Parts:
-    settings = held.now
-    version = await connection.version()
-    user = await connection.who_am_i()
+async def _parts(
+    live: LiveSettings, connection: Connection, link: WorkerChannel | None, traces: Traces | None
+) -> Parts:
+    settings, version, user = live.now, await connection.version(), await connection.who_am_i()
     if version < (1, 34):
         raise FixError(f"{connection.server} is Kubernetes {version[0]}.{version[1]}; resource.k8s.io/v1 needs 1.34")
     loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
@@ -197,13 +197,13 @@ async def _prepare(held: Held, connection: Connection, link: WorkerChannel | Non
     versions = Versions(profile.named(str(settings.controller.profile)))
     store = Store() if decides else Store(dashboard_store.WATCHED)
     return Parts(
-        held=held,
+        live=live,
         connection=connection,
         store=store,
         versions=versions,
         metrics=Metrics(
             worker=link.task.number if link is not None else workers.FIRST,
-            watched=lambda: map(Watched._make, store.heard()),
+            watched=lambda: map(Watched._make, store.watch_statistics()),
         ),
         traces=traces,
         user=user,
@@ -214,8 +214,8 @@ async def _prepare(held: Held, connection: Connection, link: WorkerChannel | Non
 async def _dashboard(parts: Parts) -> None:
     """Serve the pages for people."""
     # Templates and the database's library are long to import, and no review has to wait for them.
-    console = await asyncio.to_thread(importlib.import_module, "admission.dashboard_app")
-    await console.serve(parts.settings, parts.connection, parts.store)
+    dashboard_app = await asyncio.to_thread(importlib.import_module, "admission.dashboard_app")
+    await dashboard_app.serve(parts.settings, parts.connection, parts.store)
 
 
 async def _webhook(parts: Parts) -> None:
@@ -228,14 +228,14 @@ async def _webhook(parts: Parts) -> None:
     elif settings.workers > 1 and settings.port:
         await server.ensure_free(settings.host, settings.port)
     async with workers.started(settings.workers, WORKER) as pool:
-        shown = await source.current()
+        current = await source.current()
         async with (
-            server.serving(_listening(parts), _handlers(parts, pool), shown.certificate) as running,
+            server.serving(_listening(parts), _handlers(parts, pool), current.certificate) as running,
             asyncio.TaskGroup() as tasks,
         ):
             log.info("the webhook listens", host=settings.host, port=running.port)
-            terms = Terms(_client(parts.settings, shown.bundle, running.port))
-            rotation = tls_rotation.keep(source, shown, serve=running.renew, publish=terms.trust)
+            state = WebhookState(_client_config(parts.settings, current.bundle, running.port))
+            rotation = tls_rotation.keep(source, current, serve=running.renew, publish=state.trust)
             tasks.create_task(rotation, name="keep the certificate fresh")
             callbacks = _worker_callbacks(parts, running)
             tasks.create_task(pool.run(callbacks), name="keep the workers running")
@@ -244,28 +244,28 @@ async def _webhook(parts: Parts) -> None:
                 tasks.create_task(parts.link.report(running.waiting_for, parts.metrics.tallies), name="report")
             if settings.register:
                 await parts.review_state.open.wait()
-                await _register(parts, terms)
+                await _register(parts, state)
 
 
-async def _register(parts: Parts, terms: Terms) -> None:
+async def _register(parts: Parts, state: WebhookState) -> None:
     """Keep the webhook configurations true, and prove the webhook."""
     namespace = parts.settings.lease.namespace
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(dry_run_probe.keep(parts.connection, terms, namespace=namespace), name="prove the webhook")
-        await registration.keep(parts.connection, parts.store, terms, namespace=namespace, controller=parts.user)
+        tasks.create_task(dry_run_probe.keep(parts.connection, state, namespace=namespace), name="prove the webhook")
+        await registration.keep(parts.connection, parts.store, state, namespace=namespace, controller=parts.user)
 
 
 def _handlers(parts: Parts, pool: WorkerPool) -> server.Handlers:
     store, metrics, review_state = parts.store, parts.metrics, parts.review_state
     rules = Rules(controller=parts.user)
 
-    def page(waiting: Sequence[str], expiries: Mapping[str, datetime]) -> tuple[bytes, str]:
-        metrics.staffed(int(review_state.open.is_set()) + pool.ready)
-        return metrics.page(waiting, expiries)
+    def metrics_page(waiting: Sequence[str], expiries: Mapping[str, datetime]) -> tuple[bytes, str]:
+        metrics.set_ready_workers(int(review_state.open.is_set()) + pool.ready)
+        return metrics.render(waiting, expiries)
 
     def waiting_for() -> list[str]:
-        own = [] if review_state.open.is_set() else ["its policies" if store.synced else "the cluster's objects"]
-        return own + pool.waiting_for()
+        waiting = [] if review_state.open.is_set() else ["its policies" if store.synced else "the cluster's objects"]
+        return waiting + pool.waiting_for()
 
     return server.Handlers(
         mutate=lambda review: reviewer.mutate(review, store, caches=review_state.memory),
@@ -273,30 +273,30 @@ def _handlers(parts: Parts, pool: WorkerPool) -> server.Handlers:
         hold=lambda review: reviewer.hold(review, store, caches=review_state.memory),
         prove=handler.prove,
         waiting_for=waiting_for,
-        metrics=page,
-        observe=metrics.reviewed,
+        metrics=metrics_page,
+        observe=metrics.record_review,
         trace=parts.traces.review if parts.traces is not None else None,
         shared_page=parts.link.page_request if parts.link is not None else None,
     )
 
 
 def _listening(parts: Parts) -> server.Settings:
-    settings, plain = parts.settings.webhook, parts.settings.metrics
+    settings, metrics_settings = parts.settings.webhook, parts.settings.metrics
     return server.Settings(
         host=settings.host,
         port=settings.port,
-        plain_host=plain.host,
-        plain_port=plain.port,
+        plain_host=metrics_settings.host,
+        plain_port=metrics_settings.port,
         reviews=settings.reviews,
         linger=timedelta(seconds=settings.linger),
         shared=settings.workers > 1 or parts.link is not None,
     )
 
 
-def _client(settings: Settings, bundle: bytes | None, port: int) -> Client:
+def _client_config(settings: Settings, bundle: bytes | None, port: int) -> ClientConfig:
     """Return how the API server reaches the webhook."""
     webhook = settings.webhook
-    return Client(
+    return ClientConfig(
         authority=bundle,
         inject=webhook.inject or "",
         url=None if webhook.service else webhook.url or f"https://{webhook.host}:{port}",
@@ -310,7 +310,7 @@ def _worker_callbacks(parts: Parts, running: server.Server) -> WorkerCallbacks:
     They do not read the ledger, so where it is is not told to them.
     """
 
-    def its() -> Settings:
+    def worker_settings() -> Settings:
         settings, replace = parts.settings, msgspec.structs.replace
         return replace(
             settings,
@@ -322,17 +322,17 @@ def _worker_callbacks(parts: Parts, running: server.Server) -> WorkerCallbacks:
         )
 
     return WorkerCallbacks(
-        task=lambda number: Task(number=number, settings=msgspec.Raw(msgspec.json.encode(its()))),
+        task=lambda number: Task(number=number, settings=msgspec.Raw(msgspec.json.encode(worker_settings()))),
         page=running.page,
-        on_report=parts.metrics.reported,
-        on_exit=parts.metrics.lost,
+        on_report=parts.metrics.add_report,
+        on_exit=parts.metrics.count_lost_worker,
     )
 
 
 async def _send_tasks(parts: Parts, pool: WorkerPool, callbacks: WorkerCallbacks) -> None:
     """Tell the workers of settings that have changed."""
     while True:
-        await parts.held.change()
+        await parts.live.change()
         await pool.send_tasks(callbacks)
 
 
@@ -349,7 +349,7 @@ def _certificates(parts: Parts) -> tls_rotation.Source:
     return tls_rotation.OwnAuthorities(vault, settings.all_names, terms, _now)
 
 
-async def _pages(parts: Parts) -> None:
+async def _probes_and_metrics(parts: Parts) -> None:
     """Serve probes and metrics where there is no webhook.
 
     A controller is ready when it could lead; whether it does is a metric. A dashboard is without its books, too.
@@ -359,11 +359,11 @@ async def _pages(parts: Parts) -> None:
         needs_books = "controller" in parts.settings.roles
         missing = {
             "the cluster's objects": not parts.store.synced,
-            "the ledger": needs_books and not parts.books.is_set(),
+            "the ledger": needs_books and not parts.ledger_opened.is_set(),
         }
         return [what for what, is_missing in missing.items() if is_missing]
 
-    handlers = server.Handlers(waiting_for=waiting_for, metrics=parts.metrics.page)
+    handlers = server.Handlers(waiting_for=waiting_for, metrics=parts.metrics.render)
     async with server.serving_probes(_listening(parts), handlers):
         await asyncio.Event().wait()
 
@@ -379,7 +379,7 @@ async def _controller(parts: Parts) -> None:
     if settings.ledger.migrate:
         await migrations.migrate(settings.ledger.url)
     async with SqlLedger.open(settings.ledger.url, settings.ledger.cluster) as ledger:
-        parts.books.set()
+        parts.ledger_opened.set()
         await parts.versions.probe(parts.connection)
         await parts.store.wait_synced()
 
@@ -394,7 +394,7 @@ async def _controller(parts: Parts) -> None:
                 await _admit(parts, term)
 
         async with standby.preloading():
-            await leadership.lead(_election(parts), work, leads=parts.metrics.leads)
+            await leadership.lead(_election(parts), work, on_change=parts.metrics.set_term)
 
 
 class _TermParts(NamedTuple):
@@ -402,15 +402,16 @@ class _TermParts(NamedTuple):
 
     leader: Leader
     status_writer: StatusWriter
-    fencer: Fencer
+    fence_controller: FenceController
     templates: TemplateKeeper
 
 
 def _term_parts(parts: Parts, ledger: ports.Ledger, process: ProcessState) -> _TermParts:
     connection, settings = parts.connection, parts.settings.controller
-    status_writer, fencer = StatusWriter(Reporter(connection, parts.store)), Fencer(connection, _wish(parts))
-    templates = TemplateKeeper(connection, parts.store, spared=_wish(parts).spared)
-    used = Ports(
+    status_writer = StatusWriter(Reporter(connection, parts.store))
+    fence_controller = FenceController(connection, _fence_settings(parts))
+    templates = TemplateKeeper(connection, parts.store, spared=_fence_settings(parts).spared)
+    adapters = Ports(
         view=parts.store,
         pods=PodWriter(connection),
         claims=ClaimWriter(connection),
@@ -418,29 +419,29 @@ def _term_parts(parts: Parts, ledger: ports.Ledger, process: ProcessState) -> _T
         reports=status_writer,
         ledger=ledger,
         scheduler=parts.versions,
-        fences=fencer,
+        fences=fence_controller,
         queues=QueueKeeper(connection),
         templates=templates,
         traces=parts.traces or ports.UNTRACED,
     )
     actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
-    bounds = CycleSettings(steps=settings.steps, writes=settings.writes)
-    leader = Leader.build(ports=used, actor=actor, epoch=NO_TERM, settings=bounds, process=process)
-    return _TermParts(leader, status_writer, fencer, templates)
+    cycle_settings = CycleSettings(steps=settings.steps, writes=settings.writes)
+    leader = Leader.build(ports=adapters, actor=actor, epoch=NO_TERM, settings=cycle_settings, process=process)
+    return _TermParts(leader, status_writer, fence_controller, templates)
 
 
 async def _admit(parts: Parts, term: _TermParts) -> None:
     """Run admission cycles, and write beside them."""
-    leader, status_writer, fencer, templates = term
+    leader, status_writer, fence_controller, templates = term
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(status_writer.run(), name="write reports")
-        tasks.create_task(fencer.run(), name="keep the fences")
+        tasks.create_task(fence_controller.run(), name="keep the fences")
         with parts.store.subscribe() as subscription:
-            tasks.create_task(_pass_on(fencer.store, subscription), name="watch the fences")
+            tasks.create_task(_wake_on_fence_changes(fence_controller.store, subscription), name="watch the fences")
             tasks.create_task(templates.run(wake=subscription.wake), name="keep claim templates")
-            pace, seen = partial(_pace, parts, leader.settings), (watched_resources.PODS, watched_resources.CLAIMS)
-            confirm = partial(reflector.caught_up, parts.connection, parts.store, seen)
-            observe = parts.metrics.cycled
+            pace, kinds = partial(_pace, parts, leader.settings), (watched_resources.PODS, watched_resources.CLAIMS)
+            confirm = partial(reflector.caught_up, parts.connection, parts.store, kinds)
+            observe = parts.metrics.record_cycle
             await admission_loop.admit(leader, subscription, pace=pace, clock=_now, observe=observe, confirm=confirm)
 
 
@@ -450,13 +451,13 @@ def _election(parts: Parts) -> Lease:
     return Lease(parts.connection, namespace=lease.namespace, name=lease.name, durations=durations)
 
 
-def _wish(parts: Parts) -> Wish:
+def _fence_settings(parts: Parts) -> FenceSettings:
     settings = parts.settings
     namespace = settings.lease.namespace
-    return Wish(namespace=namespace, controller=parts.user, fence=settings.fence, coverage=settings.coverage)
+    return FenceSettings(namespace=namespace, controller=parts.user, fence=settings.fence, coverage=settings.coverage)
 
 
-async def _pass_on(store: Store, subscription: Subscription) -> None:
+async def _wake_on_fence_changes(store: Store, subscription: Subscription) -> None:
     """Wake the cycles whenever something has changed around the fences."""
     with store.subscribe() as changes:
         while True:
@@ -464,14 +465,14 @@ async def _pass_on(store: Store, subscription: Subscription) -> None:
             subscription.wake()
 
 
-def _pace(parts: Parts, used: CycleSettings) -> admission_loop.Pace:
+def _pace(parts: Parts, cycle_settings: CycleSettings) -> admission_loop.Pace:
     """Return the pace of the settings as they are now, and have the next cycle use their bounds."""
     settings = parts.settings.controller
-    used.steps, used.writes = settings.steps, settings.writes
+    cycle_settings.steps, cycle_settings.writes = settings.steps, settings.writes
     return admission_loop.Pace(resync=settings.resync, debounce=settings.debounce)
 
 
-async def _always(role: Callable[[Parts], Awaitable[None]], parts: Parts) -> None:
+async def _restart_on_failure(role: Callable[[Parts], Awaitable[None]], parts: Parts) -> None:
     """Run a role, again and again while what it depends on is away."""
     while True:
         try:
@@ -485,9 +486,9 @@ async def _always(role: Callable[[Parts], Awaitable[None]], parts: Parts) -> Non
             await asyncio.sleep(RETRY)
 
 
-async def _first_worker_ended(link: WorkerChannel, held: Held) -> None:
+async def _first_worker_ended(link: WorkerChannel, live: LiveSettings) -> None:
     def settings_changed(task: Task) -> None:
-        outcome = held.apply(msgspec.json.decode(task.settings, type=Settings))
+        outcome = live.apply(msgspec.json.decode(task.settings, type=Settings))
         log.info("settings have changed", settings=list(outcome.changed))
 
     await link.listen(settings_changed)

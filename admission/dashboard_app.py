@@ -29,10 +29,10 @@ from admission.dashboard.server import Listening
 from admission.dashboard.view_model import ClusterViews
 from admission.errors import LedgerUnavailableError, MusterError
 from admission.kube.cache import dashboard_store, reflector
-from admission.kube.cache.dashboard_store import Showcase
+from admission.kube.cache.dashboard_store import DashboardStore
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
-from admission.kube.webhook_config.access_review import Reviewer
+from admission.kube.webhook_config.access_review import AccessReviewer
 from admission.ledger.audit.point_in_time import Histories
 from admission.ledger.journal import base, read
 from admission.ledger.reports import time_series, transaction_search, usage_report
@@ -80,8 +80,8 @@ class Ledger:
     async def extent(self) -> Extent:
         """Return the time that the books tell of."""
         async with self._connection() as connection:
-            begun = await base.base(connection, self._cluster)
-            return Extent(begun.at, await read.latest(connection, self._cluster))
+            start = await base.base(connection, self._cluster)
+            return Extent(start.at, await read.latest(connection, self._cluster))
 
     async def search(self, search: ledger_queries.Search) -> Sequence[Transaction]:
         """Return the transactions that match, the newest first."""
@@ -106,9 +106,9 @@ class Ledger:
         return Statement(
             queue=queue,
             window=window,
-            opening={meter: ledger_queries.Amounts(*of) for (_, meter), of in found.opening.items()},
+            opening={meter: ledger_queries.Amounts(*amounts) for (_, meter), amounts in found.opening.items()},
             lines=[_line(line) for line in found.lines],
-            closing={meter: ledger_queries.Amounts(*of) for (_, meter), of in found.closing.items()},
+            closing={meter: ledger_queries.Amounts(*amounts) for (_, meter), amounts in found.closing.items()},
         )
 
     async def use(self, grouping: Grouping, window: Window, step: Step, queue: str) -> Use:
@@ -180,61 +180,61 @@ async def serve(settings: Settings, connection: Connection, store: Store) -> Non
     store: what this process watches. Where that is made for others, whose queues and gangs have no status, the
     dashboard watches one of its own. Raises FixError when the settings or what they name are wrong.
     """
-    its = settings.dashboard
-    shown = store if set(store.tables) == set(dashboard_store.WATCHED) else Store(dashboard_store.WATCHED)
+    dashboard = settings.dashboard
+    watched = store if set(store.tables) == set(dashboard_store.WATCHED) else Store(dashboard_store.WATCHED)
     ledger = Ledger(settings.ledger.url, settings.ledger.cluster)
-    app_context = await _prepared(settings, connection, shown, ledger)
-    files = _files(its)
+    app_context = await _app_context(settings, connection, watched, ledger)
+    files = _files(dashboard)
     tls = await asyncio.to_thread(dashboard_tls.ServedCertificate, files) if files is not None else None
-    listening = Listening(host=its.host, port=its.port, context=tls.context if tls is not None else None)
+    listening = Listening(host=dashboard.host, port=dashboard.port, context=tls.context if tls is not None else None)
     async with asyncio.TaskGroup() as tasks:
-        if shown is not store:
-            tasks.create_task(reflector.watch(connection, shown), name="watch what the dashboard shows")
+        if watched is not store:
+            tasks.create_task(reflector.watch(connection, watched), name="watch what the dashboard shows")
         if tls is not None:
             tasks.create_task(tls.keep(), name="keep the dashboard's certificate fresh")
         tasks.create_task(ledger.keep(), name="keep the books open")
         async with server.serving(listening, app_context) as port:
-            log.info("the dashboard listens", host=its.host, port=port, tls=tls is not None)
+            log.info("the dashboard listens", host=dashboard.host, port=port, tls=tls is not None)
             await asyncio.Event().wait()
 
 
-async def _prepared(settings: Settings, connection: Connection, shown: Store, ledger: Ledger) -> AppContext:
-    its = settings.dashboard
+async def _app_context(settings: Settings, connection: Connection, watched: Store, ledger: Ledger) -> AppContext:
+    dashboard = settings.dashboard
     return AppContext(
         cluster=settings.ledger.cluster,
-        cluster_views=ClusterViews(Showcase(shown), time.monotonic),
-        judge=Judge(Reviewer(connection, its.audiences), time.monotonic),
+        cluster_views=ClusterViews(DashboardStore(watched), time.monotonic),
+        judge=Judge(AccessReviewer(connection, dashboard.audiences), time.monotonic),
         ledger=ledger,
-        sessions=await asyncio.to_thread(_sessions, its),
+        sessions=await asyncio.to_thread(_sessions, dashboard),
         templates=await asyncio.to_thread(Templates),
-        proxies=_proxies(its),
+        proxies=_proxies(dashboard),
         clock=lambda: datetime.now(UTC),
     )
 
 
-def _sessions(its: Dashboard) -> Sessions:
-    if its.session_keys is None:
+def _sessions(dashboard: Dashboard) -> Sessions:
+    if dashboard.session_keys is None:
         log.info("sessions end with this process, and hold on no other: dashboard.session_keys is not set")
         keys = [secrets.token_urlsafe(32)]
     else:
-        keys = session.read_secrets(Path(its.session_keys))
-    return Sessions(keys, timedelta(hours=its.session_hours))
+        keys = session.read_secrets(Path(dashboard.session_keys))
+    return Sessions(keys, timedelta(hours=dashboard.session_hours))
 
 
-def _proxies(its: Dashboard) -> Proxies | None:
-    if its.user_header is None:
+def _proxies(dashboard: Dashboard) -> Proxies | None:
+    if dashboard.user_header is None:
         return None
     return Proxies(
-        user_header=its.user_header,
-        groups_header=its.groups_header or "",
-        trusted=tuple(map(ipaddress.ip_network, its.trusted)),
-        certified=its.authority is not None,
-        client_names=its.client_names,
+        user_header=dashboard.user_header,
+        groups_header=dashboard.groups_header or "",
+        trusted=tuple(map(ipaddress.ip_network, dashboard.trusted)),
+        certified=dashboard.authority is not None,
+        client_names=dashboard.client_names,
     )
 
 
-def _files(its: Dashboard) -> dashboard_tls.Files | None:
-    if its.certificate is None or its.key is None:
+def _files(dashboard: Dashboard) -> dashboard_tls.Files | None:
+    if dashboard.certificate is None or dashboard.key is None:
         return None
-    authority = Path(its.authority) if its.authority is not None else None
-    return dashboard_tls.Files(certificate=Path(its.certificate), key=Path(its.key), authority=authority)
+    authority = Path(dashboard.authority) if dashboard.authority is not None else None
+    return dashboard_tls.Files(certificate=Path(dashboard.certificate), key=Path(dashboard.key), authority=authority)

@@ -53,11 +53,11 @@ class Scheduler(Protocol):
 class Fences(Protocol):
     """What keeps kube-scheduler off the devices that are Muster's to give."""
 
-    def seen(self) -> Barriers:
+    def observe(self) -> Barriers:
         """Return what stands now. Cheap: no I/O."""
         ...
 
-    def want(self, drivers: frozenset[str]) -> None:
+    def set_drivers(self, drivers: frozenset[str]) -> None:
         """Have the rules of these drivers' fences stand from now on, and no others. Returns at once: no I/O."""
         ...
 
@@ -93,7 +93,7 @@ class Pods(Protocol):
         """
         ...
 
-    async def shut(self, pod: Pod) -> bool:
+    async def close_gate(self, pod: Pod) -> bool:
         """Make sure that the gate stays shut: no `open_gate` of this version of the pod can have an effect later.
 
         Return False when it is open already. Harmless when the pod is gone.
@@ -166,7 +166,7 @@ class Queues(Protocol):
         """
         ...
 
-    async def let_go(self, queue: Meta) -> None:
+    async def release(self, queue: Meta) -> None:
         """Take the finalizer from a Queue that is being deleted; raises as `keep`. Harmless when it is gone."""
         ...
 
@@ -284,10 +284,10 @@ class NoFences:
         self.barriers = barriers or Barriers()
         self.wanted: frozenset[str] = frozenset()
 
-    def seen(self) -> Barriers:
+    def observe(self) -> Barriers:
         return self.barriers
 
-    def want(self, drivers: frozenset[str]) -> None:
+    def set_drivers(self, drivers: frozenset[str]) -> None:
         self.wanted = drivers
 
 
@@ -297,7 +297,7 @@ class NoQueueFinalizer:
     async def keep(self, queue: Meta) -> None:
         """Do nothing."""
 
-    async def let_go(self, queue: Meta) -> None:
+    async def release(self, queue: Meta) -> None:
         """Do nothing."""
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from admission.accounting.books import Book
 from admission.api.kubernetes import claims, devices, nodes
-from admission.api.kubernetes.access_review import Question, Visitor
+from admission.api.kubernetes.access_review import Question, UserInfo
 from admission.api.muster import meters, observed
 from admission.api.muster.ledger_entries import Entry
 from admission.api.muster.observed import ObservedObjects
@@ -237,11 +237,11 @@ class Reviews:
         self.asked: list[str | Question] = []
         self.error: Exception | None = None
 
-    async def recognise(self, token: str) -> Visitor | None:
+    async def authenticate(self, token: str) -> UserInfo | None:
         self._ask(token)
-        return Visitor(name=self.known[token][0], groups=("system:authenticated",)) if token in self.known else None
+        return UserInfo(name=self.known[token][0], groups=("system:authenticated",)) if token in self.known else None
 
-    async def allows(self, visitor: Visitor, question: Question) -> bool:
+    async def allows(self, visitor: UserInfo, question: Question) -> bool:
         self._ask(question)
         return any(question in rights for name, rights in self.known.values() if name == visitor.name)
 

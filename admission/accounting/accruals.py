@@ -30,7 +30,7 @@ class Accrual:
 
         Raises AmountError when the sum is too large for the ledger.
         """
-        end = max(self.since, whole(at))
+        end = max(self.since, floor_to_second(at))
         return Accrual(end, quantities.checked(self.seconds + used * between(self.since, end)))
 
 
@@ -42,12 +42,12 @@ class Change(NamedTuple):
     amount: int
 
 
-def begun(at: datetime, marked: datetime | None) -> Accrual:
+def begin(at: datetime, marked: datetime | None) -> Accrual:
     """Return the initial accrual of a queue and meter whose first use since the mark begins at a time."""
-    return Accrual(whole(at) if marked is None else max(whole(at), marked))
+    return Accrual(floor_to_second(at) if marked is None else max(floor_to_second(at), marked))
 
 
-def whole(at: datetime) -> datetime:
+def floor_to_second(at: datetime) -> datetime:
     """Return a moment in UTC, cut to the whole second."""
     return at.astimezone(UTC).replace(microsecond=0)
 
@@ -64,12 +64,12 @@ def accrued(
 
     A queue and meter without use since the mark has no accrual.
     """
-    listed = list(changes)
+    change_list = list(changes)
     levels = dict(used)
-    for change in listed:
+    for change in change_list:
         levels[change.key] = levels.get(change.key, 0) - change.amount
-    found = {key: Accrual(marked) for key, level in levels.items() if level and marked is not None}
-    for at, key, amount in listed:
-        found[key] = found.get(key, begun(at, marked)).until(at, levels[key])
+    accruals = {key: Accrual(marked) for key, level in levels.items() if level and marked is not None}
+    for at, key, amount in change_list:
+        accruals[key] = accruals.get(key, begin(at, marked)).until(at, levels[key])
         levels[key] += amount
-    return found
+    return accruals

@@ -107,11 +107,11 @@ def settle(placement: Placement, allocated: Mapping[Uid, Allocated], *, at: date
     planned = [holding for uid in sorted(allocated) if (holding := _unsettled(placement, uid))]
     if not planned:
         return None
-    real = tuple(_settled(holding, allocated[holding.claim_uid]) for holding in planned)
-    content = [(held.claim_uid, sorted(map(str, held.devices)), sorted(held.charge.items())) for held in real]
+    settled = tuple(_settled(holding, allocated[holding.claim_uid]) for holding in planned)
+    key_parts = [(h.claim_uid, sorted(map(str, h.devices)), sorted(h.charge.items())) for h in settled]
     return Entry(
         kind=Kind.SETTLE,
-        key=_key(Kind.SETTLE, placement.gang_uid, _instant(placement.reserved_at), content),
+        key=_key(Kind.SETTLE, placement.gang_uid, _instant(placement.reserved_at), key_parts),
         at=at,
         actor=actor,
         reason="the claims were allocated",
@@ -122,11 +122,11 @@ def settle(placement: Placement, allocated: Mapping[Uid, Allocated], *, at: date
         gang=placement.gang,
         postings=tuple(
             line
-            for plan, given in zip(planned, real, strict=True)
-            for meter in sorted(plan.charge.keys() | given.charge.keys())
-            for line in _settlement(placement.queue, plan, given, meter)
+            for planned_holding, actual in zip(planned, settled, strict=True)
+            for meter in sorted(planned_holding.charge.keys() | actual.charge.keys())
+            for line in _settlement(placement.queue, planned_holding, actual, meter)
         ),
-        holdings=real,
+        holdings=settled,
     )
 
 
@@ -153,10 +153,10 @@ def readjust(placement: Placement, allocated: Mapping[Uid, Allocated], *, at: da
     if not before:
         return None
     after = tuple(_settled(holding, allocated[holding.claim_uid]) for holding in before)
-    content = [(h.claim_uid, sorted(map(str, h.devices)), sorted(h.charge.items())) for h in (*before, *after)]
+    key_parts = [(h.claim_uid, sorted(map(str, h.devices)), sorted(h.charge.items())) for h in (*before, *after)]
     return Entry(
         kind=Kind.ADJUST,
-        key=_key(Kind.ADJUST, placement.gang_uid, _instant(at), content),
+        key=_key(Kind.ADJUST, placement.gang_uid, _instant(at), key_parts),
         at=at,
         actor=actor,
         reason="the claims were allocated anew",
@@ -176,13 +176,13 @@ def readjust(placement: Placement, allocated: Mapping[Uid, Allocated], *, at: da
 
 def adjust(reservation: Entry) -> Entry:
     """Record as used what a gang has in the cluster without a grant, from the reservation that it would have had."""
-    held = tuple(replace(holding, settled=True) for holding in reservation.holdings)
+    holdings = tuple(replace(holding, settled=True) for holding in reservation.holdings)
     return replace(
         reservation,
         kind=Kind.ADJUST,
         key=_key(Kind.ADJUST, reservation.key),
-        postings=_moves(reservation.queue, held, Bucket.FREE, Bucket.USED),
-        holdings=held,
+        postings=_moves(reservation.queue, holdings, Bucket.FREE, Bucket.USED),
+        holdings=holdings,
     )
 
 
@@ -191,7 +191,7 @@ def evict(placement: Placement, *, keep: Collection[Uid] = (), at: datetime, act
 
     keep: claims for which pods of other gangs wait as well.
     """
-    unsettled = sorted(uid for uid, held in placement.holdings.items() if not held.settled and uid not in keep)
+    unsettled = sorted(uid for uid, holding in placement.holdings.items() if not holding.settled and uid not in keep)
     return _closing(Kind.EVICT, placement, sorted(placement.seats), unsettled, at=at, actor=actor, reason=reason)
 
 
@@ -200,7 +200,7 @@ def usage(book: "Book", *, at: datetime, actor: str) -> Entry | None:
 
     An entry without lines is a mark as well: there was no use since the previous one.
     """
-    end = accruals.whole(at)
+    end = accruals.floor_to_second(at)
     if book.marked is not None and end <= book.marked:
         return None
     return Entry(
@@ -229,7 +229,7 @@ def _closing(
             placement.gang_uid,
             _instant(placement.reserved_at),
             pods,
-            [(h.claim_uid, h.settled) for h in holdings],
+            [(holding.claim_uid, holding.settled) for holding in holdings],
         ),
         at=at,
         actor=actor,
@@ -252,14 +252,14 @@ def _unsettled(placement: Placement, claim: Uid) -> Holding | None:
     return None if holding is None or holding.settled else holding
 
 
-def _settled(planned: Holding, given: Allocated) -> Holding:
+def _settled(planned: Holding, actual: Allocated) -> Holding:
     return replace(
-        planned, devices=tuple(given.devices), charge=dict(given.charge), classes=dict(given.classes), settled=True
+        planned, devices=tuple(actual.devices), charge=dict(actual.charge), classes=dict(actual.classes), settled=True
     )
 
 
-def _settlement(queue: QueueName, planned: Holding, given: Holding, meter: MeterName) -> tuple[Posting, ...]:
-    before, after = planned.charge.get(meter, 0), given.charge.get(meter, 0)
+def _settlement(queue: QueueName, planned: Holding, actual: Holding, meter: MeterName) -> tuple[Posting, ...]:
+    before, after = planned.charge.get(meter, 0), actual.charge.get(meter, 0)
     amounts = {Bucket.RESERVED: -before, Bucket.USED: after, Bucket.FREE: before - after}
     return _lines(queue, meter, amounts, claim=planned.claim_uid)
 
@@ -324,11 +324,11 @@ class Book:
         changes: Iterable[Change] = (),
     ) -> Self:
         """Return the book with these placements open. changes: the lines on what is used since the mark, in order."""
-        opened = {placement.gang_uid: placement for placement in placements}
+        by_gang = {placement.gang_uid: placement for placement in placements}
         return cls(
-            placements=opened,
+            placements=by_gang,
             balances={account: amount for account, amount in balances.items() if amount},
-            owners={uid: gang for gang, open_ in opened.items() for uid in (*open_.seats, *open_.holdings)},
+            owners={uid: gang for gang, open_ in by_gang.items() for uid in (*open_.seats, *open_.holdings)},
             sequence=sequence,
             at=at,
             marked=marked,
@@ -416,17 +416,17 @@ class EntryDraft:
         self._at = entry.at if self._at is None else max(self._at, entry.at)
 
     def _accrue(self, key: QueueMeter, at: datetime) -> None:
-        accrual = self._accruals.get(key) or accruals.begun(at, self._marked)
+        accrual = self._accruals.get(key) or accruals.begin(at, self._marked)
         self._accruals[key] = accrual.until(at, self._balances.get(Account(*key, Bucket.USED), 0))
 
     def _mark(self, entry: Entry) -> None:
         """Set the mark from a usage entry, which must record exactly the accrued use, and reset the accruals."""
         used = _used(self._balances)
-        due = {key: accrual.until(entry.at, used.get(key, 0)).seconds for key, accrual in self._accruals.items()}
-        said = {(line.queue, line.meter): line.amount for line in entry.postings if line.bucket is Bucket.SPENT}
-        if said != {key: seconds for key, seconds in due.items() if seconds}:
+        expected = {key: accrual.until(entry.at, used.get(key, 0)).seconds for key, accrual in self._accruals.items()}
+        recorded = {(line.queue, line.meter): line.amount for line in entry.postings if line.bucket is Bucket.SPENT}
+        if recorded != {key: seconds for key, seconds in expected.items() if seconds}:
             raise ConflictError(f"usage entry {entry.key} does not say what was used since the mark before it")
-        self._marked = accruals.whole(entry.at)
+        self._marked = accruals.floor_to_second(entry.at)
         self._accruals = {key: Accrual(self._marked) for key in used}
 
     def _add(self, posting: Posting) -> None:
@@ -439,28 +439,28 @@ class EntryDraft:
 
     def _place(self, entry: Entry) -> None:
         """Close first, then open or settle: an adjustment may replace what is open."""
-        placement = self._placements.pop(entry.gang_uid, None) or _nothing(entry)
-        begun = placement.begun if placement.seats else entry.at
+        placement = self._placements.pop(entry.gang_uid, None) or _empty_placement(entry)
+        held_since = placement.held_since if placement.seats else entry.at
 
         if entry.closes:
-            placement = self._closed(placement, entry)
+            placement = self._with_closed(placement, entry)
         if entry.kind is Kind.SETTLE:
-            placement = _settled_by(placement, entry)
+            placement = _with_settled(placement, entry)
         elif entry.seats or entry.holdings:
-            placement = replace(self._opened(placement, entry), first_reserved=begun)
+            placement = replace(self._with_opened(placement, entry), first_reserved=held_since)
 
         if placement.seats or placement.holdings:
             self._placements[entry.gang_uid] = placement
 
-    def _closed(self, placement: Placement, entry: Entry) -> Placement:
+    def _with_closed(self, placement: Placement, entry: Entry) -> Placement:
         seats, holdings = dict(placement.seats), dict(placement.holdings)
         for uid in entry.closes:
             if seats.pop(uid, None) is None and holdings.pop(uid, None) is None:
                 raise ConflictError(f"entry {entry.key} closes {uid}, which gang {entry.gang} does not have open")
             del self._owners[uid]
-        return replace(placement, seats=seats, holdings=holdings) if seats or holdings else _nothing(entry)
+        return replace(placement, seats=seats, holdings=holdings) if seats or holdings else _empty_placement(entry)
 
-    def _opened(self, placement: Placement, entry: Entry) -> Placement:
+    def _with_opened(self, placement: Placement, entry: Entry) -> Placement:
         if placement.queue != entry.queue:
             raise ConflictError(f"gang {entry.gang} is placed in queue {placement.queue}, not in {entry.queue}")
         seats = {seat.pod_uid: seat for seat in entry.seats}
@@ -482,12 +482,14 @@ def _used(balances: Mapping[Account, int]) -> dict[QueueMeter, int]:
     return {(queue, meter): amount for (queue, meter, bucket), amount in balances.items() if bucket is Bucket.USED}
 
 
-def _nothing(entry: Entry) -> Placement:
+def _empty_placement(entry: Entry) -> Placement:
     return Placement(gang_uid=entry.gang_uid, gang=entry.gang, queue=entry.queue, reserved_at=entry.at, user=entry.user)
 
 
-def _settled_by(placement: Placement, entry: Entry) -> Placement:
+def _with_settled(placement: Placement, entry: Entry) -> Placement:
     for holding in entry.holdings:
         if _unsettled(placement, holding.claim_uid) is None:
             raise ConflictError(f"entry {entry.key} settles claim {holding.claim}, which does not wait for it")
-    return replace(placement, holdings={**placement.holdings, **{held.claim_uid: held for held in entry.holdings}})
+    return replace(
+        placement, holdings={**placement.holdings, **{settled.claim_uid: settled for settled in entry.holdings}}
+    )

@@ -19,7 +19,7 @@ def _problem(entry: Entry) -> str | None:
         return "an entry needs a key"
     if entry.at.utcoffset() is None:
         return "its time has no time zone"
-    return _unbalanced(entry) or _misplaced(entry)
+    return _unbalanced(entry) or _misused(entry)
 
 
 def _unbalanced(entry: Entry) -> str | None:
@@ -39,7 +39,7 @@ _WITH_HOLDINGS = {Kind.RESERVE, Kind.ADJUST, Kind.SETTLE}
 _CLOSING = {Kind.RELEASE, Kind.EVICT, Kind.ADJUST}
 
 
-def _misplaced(entry: Entry) -> str | None:
+def _misused(entry: Entry) -> str | None:
     opened = [*(seat.pod_uid for seat in entry.seats), *(holding.claim_uid for holding in entry.holdings)]
     if (opened or entry.closes) and not entry.gang_uid:
         return "seats and holdings belong to a gang, and it names none"
@@ -51,10 +51,10 @@ def _misplaced(entry: Entry) -> str | None:
         or (entry.closes and entry.kind not in _CLOSING)
     ):
         return f"a {entry.kind} entry does not open or close that"
-    return next(filter(None, (_wrong(entry.kind, holding) for holding in entry.holdings)), None)
+    return next(filter(None, (_wrong_holding(entry.kind, holding) for holding in entry.holdings)), None)
 
 
-def _wrong(kind: Kind, holding: Holding) -> str | None:
+def _wrong_holding(kind: Kind, holding: Holding) -> str | None:
     if kind is not Kind.ADJUST and holding.settled is not (kind is Kind.SETTLE):
         return f"claim {holding.claim} has the wrong form for a {kind} entry"
     if any(quantities.checked(amount) < 0 for amount in holding.charge.values()):

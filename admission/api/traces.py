@@ -79,33 +79,37 @@ class Trace:
 
 def decode(rows: Iterable[Row]) -> Trace:
     """Decode the rows of a trace. Absolute times count from the earliest one."""
-    reading = _Reading()
-    found = [one for row in rows if (one := reading.row(row)) is not None]
-    first = min((one.moment for one in found if one.moment is not None), default=None)
+    decoder = _RowDecoder()
+    decoded = [row_ for row in rows if (row_ := decoder.row(row)) is not None]
+    first = min((row_.moment for row_ in decoded if row_.moment is not None), default=None)
     arrivals: list[Arrival] = []
-    for one in found:
-        if first is not None and one.moment is None:
-            reading.problem(one.line, "arrival", "is no time of day as others of the file are; write all of them alike")
+    for row_ in decoded:
+        if first is not None and row_.moment is None:
+            decoder.problem(
+                row_.line, "arrival", "is no time of day as others of the file are; write all of them alike"
+            )
             continue
-        at = one.moment - first if one.moment is not None and first is not None else one.offset
+        at = row_.moment - first if row_.moment is not None and first is not None else row_.offset
         if at > LONGEST:
-            reading.problem(one.line, "arrival", f"is more than {LONGEST.days} days after the first one")
-        arrivals.append(Arrival(at=at, line=one.line, **one.rest))
-    return Trace(arrivals=tuple(sorted(arrivals, key=lambda one: (one.at, one.name))), problems=tuple(reading.problems))
+            decoder.problem(row_.line, "arrival", f"is more than {LONGEST.days} days after the first one")
+        arrivals.append(Arrival(at=at, line=row_.line, **row_.fields))
+    return Trace(
+        arrivals=tuple(sorted(arrivals, key=lambda row_: (row_.at, row_.name))), problems=tuple(decoder.problems)
+    )
 
 
 def from_columns(columns: Mapping[str, str]) -> dict[str, Any]:
     """Return the row of a line of CSV. Empty cells are absent; unknown columns are kept, for the decoder to report."""
-    given = {name: text for name, text in columns.items() if text}
-    row: dict[str, Any] = {name: text for name, text in given.items() if name not in (*COLUMNS, *CLAIM_COLUMNS)}
+    cells = {name: text for name, text in columns.items() if text}
+    row: dict[str, Any] = {name: text for name, text in cells.items() if name not in (*COLUMNS, *CLAIM_COLUMNS)}
     row |= {
-        name: _number(given[name]) for name in ("arrival", "runtime", "declared", "pods", "priority") if name in given
+        name: _number(cells[name]) for name in ("arrival", "runtime", "declared", "pods", "priority") if name in cells
     }
-    row |= {name: given[name] for name in ("name", "queue", "topology") if name in given}
-    requests = {name: given[name] for name in ("cpu", "memory") if name in given}
-    claim: dict[str, Any] = {"class": given["class"]} if "class" in given else {}
-    claim |= {"count": _number(given["count"])} if "count" in given else {}
-    claim |= {"selectors": [given["selector"]]} if "selector" in given else {}
+    row |= {name: cells[name] for name in ("name", "queue", "topology") if name in cells}
+    requests = {name: cells[name] for name in ("cpu", "memory") if name in cells}
+    claim: dict[str, Any] = {"class": cells["class"]} if "class" in cells else {}
+    claim |= {"count": _number(cells["count"])} if "count" in cells else {}
+    claim |= {"selectors": [cells["selector"]]} if "selector" in cells else {}
     return row | ({"requests": requests} if requests else {}) | ({"claims": [claim]} if claim else {})
 
 
@@ -120,16 +124,16 @@ def _number(text: str) -> int | float | str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _DecodedRow:
     """A decoded row. moment: its arrival as an absolute time, if given so; offset: else, since the trace's start."""
 
     line: int
     moment: datetime | None
     offset: timedelta
-    rest: Mapping[str, Any]
+    fields: Mapping[str, Any]
 
 
-class _Reading:
+class _RowDecoder:
     """The decoder of one trace's rows, which decodes equal pod requests once."""
 
     def __init__(self) -> None:
@@ -140,7 +144,7 @@ class _Reading:
     def problem(self, line: int, name: str, message: str) -> None:
         self.problems.append((line, Problem(name, message)))
 
-    def row(self, row: Row) -> _Found | None:
+    def row(self, row: Row) -> _DecodedRow | None:
         """Return the decoded row; None, with its problems noted, if there are any."""
         reader = Reader(row.body)
         for name in reader.unknown(FIELDS):
@@ -151,7 +155,7 @@ class _Reading:
         self._names.setdefault(name, row.line)
         moment, offset = _arrival(reader)
         runtime = _runtime(reader, "runtime")
-        rest = {
+        fields = {
             "name": name,
             "queue": QueueName(reader.required("queue")),
             "runtime": runtime,
@@ -161,11 +165,11 @@ class _Reading:
             "pod_requests": self._pod_requests(reader),
         }
         self.problems += [(row.line, problem) for problem in reader.problems]
-        return None if reader.problems else _Found(line=row.line, moment=moment, offset=offset, rest=rest)
+        return None if reader.problems else _DecodedRow(line=row.line, moment=moment, offset=offset, fields=fields)
 
     def _pod_requests(self, reader: Reader) -> PodRequests:
-        asked = [reader.raw(name) for name in ("claims", "requests", "topology")]
-        key = json.dumps(asked, default=repr)
+        raw = [reader.raw(name) for name in ("claims", "requests", "topology")]
+        key = json.dumps(raw, default=repr)
         if key not in self._known_requests:
             pod_requests = PodRequests(
                 claims=tuple(_claims(reader)),
@@ -237,9 +241,9 @@ def _requests(reader: Reader) -> Resources:
 
 def _topology(reader: Reader) -> str:
     label = reader.text("topology")
-    wrong = formats.key(label) if label else None
-    if wrong is not None:
-        reader.problem("topology", wrong)
+    problem = formats.key(label) if label else None
+    if problem is not None:
+        reader.problem("topology", problem)
     return label
 
 
@@ -251,9 +255,9 @@ def _claims(reader: Reader) -> Iterator[ClaimSpec]:
             for name in claim.unknown(("class", "count", "selectors")):
                 claim.problem(name, "is no field of a claim; known are class, count and selectors, or devices")
             spec = Reader(_spec(claim), claim.path)
-        rules.judge(spec)
+        rules.validate(spec)
         for problem in spec.problems if spec is not claim else ():
-            reader.problem(_as_written(problem.field), problem.message)
+            reader.problem(_short_field(problem.field), problem.message)
         yield claims.decode_spec(spec)
 
 
@@ -271,7 +275,7 @@ def _spec(claim: Reader) -> Json:
     return {"devices": {"requests": [{"name": "devices", "exactly": exactly}]}}
 
 
-def _as_written(path: str) -> str:
+def _short_field(path: str) -> str:
     """Return the field of a short claim from which a field of the spec was made."""
     return (
         path.replace(".devices.requests[0].exactly", "")

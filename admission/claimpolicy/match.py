@@ -63,7 +63,7 @@ class Policies:
         self._namespaces = namespaces
         self.active: Sequence[CompiledPolicy] = sorted(
             (one for one in compiled.values() if one.applied),
-            key=lambda one: one.policy.place,
+            key=lambda one: one.policy.sort_key,
         )
         """The policies that are applied, in order."""
         self.convert = any(one.policy.conversions for one in self.active)

@@ -12,12 +12,12 @@ from admission.api.values.decoding import Json
 from admission.errors import FixError, GoneError
 from admission.kube.cache.watched_resources import Kind
 from admission.kube.client import paths
-from admission.kube.client.connection import Connection, Patience
-from admission.kube.client.credentials import Place
+from admission.kube.client.connection import Connection, RetryPolicy
+from admission.kube.client.credentials import ClusterSelection
 
 T = TypeVar("T")
 
-PATIENCE = Patience(tries=3, timeout=15.0)
+RETRY_POLICY = RetryPolicy(tries=3, timeout=15.0)
 """The user waits: two more tries within seconds, then the error."""
 
 PAGE = 500
@@ -64,8 +64,8 @@ def ask(question: Callable[[Cluster], Awaitable[T]], *, kubeconfig: Path | None,
     """Connect, return the result of the question, and disconnect."""
 
     async def connected() -> T:
-        place = Place(kubeconfig=kubeconfig, context=context)
-        async with Connection(place, patience=PATIENCE, warns=False) as connection:
+        place = ClusterSelection(kubeconfig=kubeconfig, context=context)
+        async with Connection(place, retry_policy=RETRY_POLICY, warns=False) as connection:
             return await question(Cluster(connection))
 
     return asyncio.run(connected())

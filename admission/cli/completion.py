@@ -14,10 +14,10 @@ from admission.api.values.decoding import Json
 from admission.cli.cluster_options import Cluster
 from admission.kube.cache import watched_resources
 from admission.kube.cache.watched_resources import Kind
-from admission.kube.client.connection import Connection, Patience
-from admission.kube.client.credentials import Place
+from admission.kube.client.connection import Connection, RetryPolicy
+from admission.kube.client.credentials import ClusterSelection
 
-QUICK = Patience(tries=1, timeout=1.5)
+QUICK = RetryPolicy(tries=1, timeout=1.5)
 """One try, with the longest acceptable wait after Tab in seconds."""
 
 
@@ -47,6 +47,6 @@ def _found(ctx: typer.Context, kind: Kind, namespace: str = "") -> list[Json]:
 
 async def _asked(params: dict[str, Any], kind: Kind, namespace: str) -> list[Json]:
     kubeconfig, context = params.get("kubeconfig"), params.get("context")
-    place = Place(kubeconfig=Path(kubeconfig) if kubeconfig else None, context=context)
-    async with asyncio.timeout(QUICK.timeout), Connection(place, patience=QUICK, warns=False) as connection:
+    place = ClusterSelection(kubeconfig=Path(kubeconfig) if kubeconfig else None, context=context)
+    async with asyncio.timeout(QUICK.timeout), Connection(place, retry_policy=QUICK, warns=False) as connection:
         return await Cluster(connection).every(kind, namespace)

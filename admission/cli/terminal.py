@@ -18,7 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from admission.api.muster.gangs import Charge, DomainReport, DomainWish, Evicted, PlannedPod, TopologyReport
+from admission.api.muster.gangs import Charge, DomainReport, DomainRequest, Evicted, PlannedPod, TopologyReport
 from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
 from admission.api.values import quantities
 from admission.quota import budgets
@@ -137,13 +137,13 @@ def topology(report: TopologyReport | None) -> dict[str, Any] | None:
     if report is None:
         return None
     subgroups = [{"name": name, **_domains(own)} for name, own in report.subgroups]
-    return {**_domains(report.gang or DomainReport(wish=DomainWish())), "subgroups": subgroups}
+    return {**_domains(report.gang or DomainReport(request=DomainRequest())), "subgroups": subgroups}
 
 
 def _domains(report: DomainReport) -> dict[str, Any]:
     return {
-        "required": report.wish.required or None,
-        "preferred": report.wish.preferred or None,
+        "required": report.request.required or None,
+        "preferred": report.request.preferred or None,
         "domains": list(report.domains),
         "preferredDomains": list(report.preferred),
     }

@@ -25,7 +25,7 @@ LONGEST_PAUSE = 1.0
 """Longest pause in seconds after a long cycle."""
 
 
-LINES = 100
+LINES_AT_ONCE = 100
 """Lines logged before the loop yields to other tasks."""
 
 
@@ -74,14 +74,14 @@ async def admit(
             process.is_behind = False
             term.confirm()
         may_begin = False
-        now = pace()
+        timing = pace()
         started = loop.time()
         try:
             with leader.ports.traces.cycle():
                 result = await cycle.run(leader, clock())
         except RetryError as error:
             log.warning("the cycle is tried again", error=str(error))
-            await asyncio.sleep(now.retry)
+            await asyncio.sleep(timing.retry)
             continue
         await _log_decisions(result)
         _warn(result, before)
@@ -91,34 +91,42 @@ async def admit(
         observe(result, seconds)
         if not term.is_confirmed:
             continue
-        wait = _until(result, clock(), now.resync)
-        await _change_or(changes, wait)
+        wait = _seconds_until_next(result, clock(), timing.resync)
+        await _change_or_timeout(changes, wait)
         # A pause after a long cycle leaves time to the watches and the webhook, and makes a burst cost fewer cycles.
         # There is none when the cycle reached its limit of admissions, so that the remaining gangs need not wait.
         pause = min(2 * seconds, LONGEST_PAUSE) if wait or not result.granted else 0.0
-        await asyncio.sleep(max(now.debounce, pause))
+        await asyncio.sleep(max(timing.debounce, pause))
 
 
 async def _log_decisions(result: CycleResult) -> None:
     """Log every decision, one per line: admissions, evictions, and each new reason for which a gang waits."""
-    for number, one in enumerate(result.decisions):
-        if number % LINES == LINES - 1:
+    for number, decision in enumerate(result.decisions):
+        if number % LINES_AT_ONCE == LINES_AT_ONCE - 1:
             # A new leader logs thousands of lines, and has to renew its lease meanwhile.
             await asyncio.sleep(0)
-        log.info(str(one.kind), gang=one.gang, gang_uid=one.uid, queue=one.queue, **_details(one))
+        log.info(
+            str(decision.kind), gang=decision.gang, gang_uid=decision.uid, queue=decision.queue, **_details(decision)
+        )
 
 
-def _details(one: Outcome) -> dict[str, Any]:
+def _details(decision: Outcome) -> dict[str, Any]:
     """Return the fields of a decision's log line. Amounts are text, so that readers of JSON stay exact."""
-    match one.kind:
+    match decision.kind:
         case Kind.ADMITTED:
-            charges = {meter: str(amount) for meter, amount in one.charge.items()}
-            waited = {} if one.waited is None else {"waited_seconds": one.waited.total_seconds()}
-            return {"pods": one.pods, "charges": charges, "user": one.user, "message": one.message, **waited}
+            charges = {meter: str(amount) for meter, amount in decision.charge.items()}
+            waited = {} if decision.waited is None else {"waited_seconds": decision.waited.total_seconds()}
+            return {
+                "pods": decision.pods,
+                "charges": charges,
+                "user": decision.user,
+                "message": decision.message,
+                **waited,
+            }
         case Kind.EVICTED:
-            return {"reason": one.reason, "message": one.message, "made_room_for": one.made_room_for}
+            return {"reason": decision.reason, "message": decision.message, "made_room_for": decision.made_room_for}
         case Kind.HELD | Kind.REFUSED:
-            return {"reason": one.reason, "message": one.message, "details": dict(one.details)}
+            return {"reason": decision.reason, "message": decision.message, "details": dict(decision.details)}
         case _ as never:
             assert_never(never)
 
@@ -136,23 +144,23 @@ def _warn(result: CycleResult, before: CycleResult) -> None:
 
 def _log_defects(result: CycleResult, before: CycleResult) -> None:
     """Log new failures of Muster itself, with their tracebacks."""
-    known = {(one.during, one.gang, one.text) for one in before.defects}
+    logged = {(defect.during, defect.gang, defect.text) for defect in before.defects}
     uids = {gang.key: gang.uid for gang in result.gangs} if result.defects else {}
-    for one in result.defects:
-        if (one.during, one.gang, one.text) not in known:
-            known.add((one.during, one.gang, one.text))
-            who = {"gang": one.gang, "gang_uid": uids.get(one.gang, "")}
-            log.error("a gang could not be dealt with", **who, during=str(one.during), exc_info=one.error)
+    for defect in result.defects:
+        if (defect.during, defect.gang, defect.text) not in logged:
+            logged.add((defect.during, defect.gang, defect.text))
+            identity = {"gang": defect.gang, "gang_uid": uids.get(defect.gang, "")}
+            log.error("a gang could not be dealt with", **identity, during=str(defect.during), exc_info=defect.error)
 
 
-def _until(result: CycleResult, now: datetime, resync: float) -> float:
+def _seconds_until_next(result: CycleResult, now: datetime, resync: float) -> float:
     """Return the seconds until the next cycle if nothing changes."""
     if result.next_try is None:
         return resync
     return min(resync, max(0.0, (result.next_try - now).total_seconds()))
 
 
-async def _change_or(changes: Changes, seconds: float) -> None:
+async def _change_or_timeout(changes: Changes, seconds: float) -> None:
     try:
         async with asyncio.timeout(seconds):
             await changes.wait()

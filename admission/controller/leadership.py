@@ -34,16 +34,16 @@ class Election(Protocol):
 
 
 async def lead(
-    election: Election, work: Callable[[int], Awaitable[None]], *, leads: Callable[[int | None], None]
+    election: Election, work: Callable[[int], Awaitable[None]], *, on_change: Callable[[int | None], None]
 ) -> None:
     """Run `work` with the epoch whenever this process leads, until cancelled; cancel it when the lease is lost.
 
-    leads: called with the epoch when a term begins, and with None when it has ended.
+    on_change: called with the epoch when a term begins, and with None when it has ended.
     """
     while True:
         async with election.lead() as term:
             log.info("this process leads", epoch=term.epoch)
-            leads(term.epoch)
+            on_change(term.epoch)
             try:
                 await _work(term, work)
             except DeposedError as error:
@@ -57,7 +57,7 @@ async def lead(
                 # A defect here must not stop the webhook of this process, which would close the queued namespaces.
                 log.exception("the controller failed and begins anew", epoch=term.epoch)
             finally:
-                leads(None)
+                on_change(None)
         await asyncio.sleep(PAUSE)
 
 

@@ -51,7 +51,7 @@ class Standby(Generic[T]):
             async with self._lock:
                 began = loop.time()
                 if not self._is_leading:
-                    await self._once()
+                    await self._preload_once()
             await asyncio.sleep(max(PAUSE, PAUSE_FACTOR * (loop.time() - began)))
 
     @asynccontextmanager
@@ -65,7 +65,7 @@ class Standby(Generic[T]):
         finally:
             self._is_leading = False
 
-    async def _once(self) -> None:
+    async def _preload_once(self) -> None:
         state, self._preloaded = self._preloaded or self._make(), None
         try:
             await self._preload(state)

@@ -36,31 +36,31 @@ class StatusWriter:
         self._pause = pause
         self._forget_after = forget_after
         self._forget_at = 0.0
-        self._handed: dict[Key, Any] = {}
+        self._latest: dict[Key, Any] = {}
         self._pending: dict[Key, tuple[Any, Write]] = {}
         self._writing: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         """A lock for each object being written, so that its reports are written in order."""
         self._notices: deque[Notice] = deque(maxlen=MOST_NOTICES)
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
 
     async def gang(self, report: GangReport) -> None:
-        self._hand_in(("Gang", report.key), report, partial(self._reports.gang, report))
+        self._enqueue(("Gang", report.key), report, partial(self._reports.gang, report))
 
     async def queue(self, report: QueueReport) -> None:
-        self._hand_in(("Queue", report.name), report, partial(self._reports.queue, report))
+        self._enqueue(("Queue", report.name), report, partial(self._reports.queue, report))
 
     async def conditions(self, report: ConditionReport) -> None:
-        self._hand_in((report.plural, report.name), report, partial(self._reports.conditions, report))
+        self._enqueue((report.plural, report.name), report, partial(self._reports.conditions, report))
 
     async def notify(self, notice: Notice) -> None:
         self._notices.append(notice)
-        self._news.set()
+        self._wakeup.set()
 
     async def run(self) -> None:
         """Write pending reports and notices until cancelled."""
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._wakeup.wait()
+            self._wakeup.clear()
             await self.flush()
             await asyncio.sleep(self._pause)
 
@@ -74,22 +74,22 @@ class StatusWriter:
             for notice in notices:
                 tasks.create_task(self._notify(notice), name=f"event on {notice.name}")
 
-    def _hand_in(self, key: Key, report: Any, write: Write) -> None:
+    def _enqueue(self, key: Key, report: Any, write: Write) -> None:
         self._forget()
         if self._pending:
-            self._news.set()
-        before = self._handed.get(key)
+            self._wakeup.set()
+        before = self._latest.get(key)
         if before is report or before == report:
             return
-        self._handed[key] = report
+        self._latest[key] = report
         self._pending[key] = report, write
-        self._news.set()
+        self._wakeup.set()
 
     def _forget(self) -> None:
         """Forget the earlier reports when `forget_after` is over. Not in `run`, which sleeps while nothing changes."""
         now = asyncio.get_running_loop().time()
         if now >= self._forget_at:
-            self._handed.clear()
+            self._latest.clear()
             self._forget_at = now + self._forget_after
 
     async def _write(self, key: Key, report: Any, write: Write) -> None:
@@ -99,8 +99,8 @@ class StatusWriter:
                 await write()
             except (RetryError, FixError, GoneError) as error:
                 # Only if no later report of the object has replaced this one.
-                if self._handed.get(key) is report:
-                    del self._handed[key]
+                if self._latest.get(key) is report:
+                    del self._latest[key]
                     if not isinstance(error, GoneError):
                         self._pending.setdefault(key, (report, write))
                 uid = {"gang_uid": report.uid} if isinstance(report, GangReport) else {}

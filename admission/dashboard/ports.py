@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from admission.accounting.books import Book
-from admission.api.kubernetes.access_review import Question, Visitor
+from admission.api.kubernetes.access_review import Question, UserInfo
 from admission.api.muster.observed import ObservedObjects
 from admission.api.values.names import QueueName
 from admission.dashboard.ledger_queries import Extent, Grouping, Search, Statement, Step, Transaction, Use, Window
@@ -26,9 +26,9 @@ class View(Protocol):
 class Reviewer(Protocol):
     """The API server's reviews of tokens and rights. Raises RetryError or FixError if it cannot answer."""
 
-    async def recognise(self, token: str) -> Visitor | None: ...
+    async def authenticate(self, token: str) -> UserInfo | None: ...
 
-    async def allows(self, visitor: Visitor, question: Question) -> bool: ...
+    async def allows(self, visitor: UserInfo, question: Question) -> bool: ...
 
 
 class Journal(Protocol):

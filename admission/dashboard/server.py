@@ -166,7 +166,7 @@ async def _let_in(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await handler(request)
     carried = authentication.bearer(request)
     token = carried or app_context.sessions.token(request)
-    visitor = await app_context.judge.recognise(token) if token and session.is_token(token) else None
+    visitor = await app_context.judge.authenticate(token) if token and session.is_token(token) else None
     if visitor is None:
         return _asked_in(request, app_context, ended=token is not None)
     request[RIGHTS], request[WAY] = Rights(visitor, app_context.judge), Way.BEARER if carried else Way.SESSION

@@ -25,7 +25,7 @@ from admission.kube.client.errors import ExistsError
 
 log = structlog.get_logger(__name__)
 
-AGED = timedelta(seconds=60)
+TRUSTED_AGE = timedelta(seconds=60)
 """The age from which `metadata.created` is trusted as the object's age, since clocks differ by less."""
 
 LABELS = {names.MANAGED_BY: names.FIELD_MANAGER}
@@ -35,7 +35,7 @@ Identity = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class StoredObject:
     """A stored object: its metadata, and the whole object."""
 
     meta: Meta
@@ -57,7 +57,7 @@ def kind(name: str, group: str, plural: str, *older: str, optional: bool = False
         decode=_decode,
         older=older,
         optional=optional,
-        whole=True,
+        all_fields=True,
     )
 
 
@@ -70,14 +70,14 @@ class Objects:
         self._clock = clock
         self._since: dict[tuple[str, str], tuple[Identity, datetime]] = {}
 
-    def all(self, kind: Kind) -> Mapping[str, Kept]:
+    def all(self, kind: Kind) -> Mapping[str, StoredObject]:
         """Return the objects of a kind by name."""
-        found: Mapping[str, Kept] = self.store.tables[kind].freeze()
+        found: Mapping[str, StoredObject] = self.store.tables[kind].freeze()
         return found
 
-    def find(self, kind: Kind, name: str) -> Kept | None:
+    def find(self, kind: Kind, name: str) -> StoredObject | None:
         """Return an object that exists and is not being deleted."""
-        found: Kept | None = self.store.tables[kind].find(name)
+        found: StoredObject | None = self.store.tables[kind].find(name)
         return None if found is None or found.meta.deleted is not None else found
 
     def since(self, kind: Kind, name: str) -> datetime | None:
@@ -88,7 +88,7 @@ class Objects:
         known = self._since.get((kind.name, name))
         if known is None or known[0] != found.identity:
             now, created = self._clock(), found.meta.created
-            unchanged = found.meta.generation == 1 and now - created > AGED
+            unchanged = found.meta.generation == 1 and now - created > TRUSTED_AGE
             known = (found.identity, created if unchanged else now)
             self._since[kind.name, name] = known
         return known[1]
@@ -100,7 +100,7 @@ class Objects:
         object at the same time.
         """
         found = self.find(kind, name)
-        if found is not None and says(found.body, spec):
+        if found is not None and has_spec(found.body, spec):
             return
         metadata: dict[str, Any] = {"name": name, "labels": LABELS}
         body = {"apiVersion": f"{kind.group}/{version}", "kind": kind.name, "metadata": metadata, "spec": spec}
@@ -114,7 +114,7 @@ class Objects:
             metadata["resourceVersion"] = found.meta.resource_version
             answer = await self._connection.send(Request(method="PUT", path=paths.join(path, name), body=body))
         log.info("written", object=f"{kind.name} {name}", instead=found is not None)
-        if not says(answer, spec):
+        if not has_spec(answer, spec):
             raise FixError(f"{kind.name} {name} is not kept as Muster writes it: see who changes it, and stop that")
 
     async def remove(self, kind: Kind, name: str, *, version: str = "v1") -> None:
@@ -133,20 +133,20 @@ def collection(kind: Kind, version: str) -> str:
     return f"/apis/{kind.group}/{version}/{kind.plural}"
 
 
-def says(body: Json, spec: Json) -> bool:
+def has_spec(body: Json, spec: Json) -> bool:
     """Return whether an object's spec equals this one, apart from `timeAdded`."""
-    return bool(_timeless(body.get("spec")) == _timeless(spec))
+    return bool(_without_time_added(body.get("spec")) == _without_time_added(spec))
 
 
-def _timeless(value: Any) -> Any:
+def _without_time_added(value: Any) -> Any:
     """Return a value without `timeAdded`, which the API server writes into taints."""
     if isinstance(value, Mapping):
-        return {key: _timeless(item) for key, item in value.items() if key != "timeAdded"}
-    return [_timeless(item) for item in value] if isinstance(value, list) else value
+        return {key: _without_time_added(item) for key, item in value.items() if key != "timeAdded"}
+    return [_without_time_added(item) for item in value] if isinstance(value, list) else value
 
 
-def _decode(obj: Json) -> Kept:
+def _decode(obj: Json) -> StoredObject:
     reader = Reader(obj)
     values = meta.decode(reader)
     reader.finish(str(obj.get("kind", "object")), values.key)
-    return Kept(meta=values, body=obj)
+    return StoredObject(meta=values, body=obj)

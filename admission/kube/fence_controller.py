@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 CHECK_SECONDS = 30.0
 """Seconds between two proofs that a policy is enforced, and two checks whether DeviceTaintRules are served."""
 
-TIDY_SECONDS = 600.0
+LEFTOVERS_SECONDS = 600.0
 """Longest pause between tries to remove earlier fences that the settings no longer ask for."""
 
 AGAIN_SECONDS = 0.5
@@ -56,7 +56,7 @@ KINDS = (RULES, POLICIES, BINDINGS, MUTATING, VALIDATING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class FenceSettings:
     """The settings on fences. fence: drivers; namespace: Muster's own; controller: the name of its user."""
 
     namespace: str
@@ -82,9 +82,9 @@ class Wish:
 
 
 class _Proof(NamedTuple):
-    """A proof that a policy was enforced. of: the policy and binding at that time; at: by the event loop's clock."""
+    """A proof that a policy was enforced. identities: of the policy and binding then; at: by the event loop's clock."""
 
-    of: tuple[Identity, Identity]
+    identities: tuple[Identity, Identity]
     at: float
 
 
@@ -92,27 +92,31 @@ class _NotYetError(RetryError):
     """A policy that was created a moment ago is not enforced yet, which is expected."""
 
 
-class Fencer:
-    """Keeps fences while `run` runs. clock: the same as that of the cycles, which call `seen`."""
+class FenceController:
+    """Keeps fences while `run` runs. clock: the same as that of the cycles, which call `observe`."""
 
     def __init__(
-        self, connection: Connection, wish: Wish, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        connection: Connection,
+        settings: FenceSettings,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        kinds = KINDS if wish.coverage else (RULES, POLICIES, BINDINGS)
+        kinds = KINDS if settings.coverage else (RULES, POLICIES, BINDINGS)
         self._connection = connection
-        self._wish = wish
+        self._settings = settings
         self._clock = clock
         self._objects = Objects(connection, kinds, clock)
         self._version: str | None = None
         """The version in which rules are written; None where none is served, or before the first check."""
-        self._looked = False
+        self._checked = False
         self._wanted: frozenset[str] | None = None
-        """None until `want` is called with a synced store. Until then an earlier leader's fences of drivers in the
-        settings stay, and no new fence is created."""
+        """None until `set_drivers` is called with a synced store. Until then an earlier leader's fences of drivers in
+        the settings stay, and no new fence is created."""
         self._changes: Subscription | None = None
         self._proofs: dict[str, _Proof] = {}
         self._trouble = ""
-        self._troubled: datetime | None = None
+        self._trouble_since: datetime | None = None
 
     @property
     def store(self) -> Store:
@@ -121,24 +125,24 @@ class Fencer:
 
     # The port.
 
-    def seen(self) -> Barriers:
+    def observe(self) -> Barriers:
         """Return the present state of the fences."""
-        if not self._wish.any:
+        if not self._settings.any:
             return Barriers()
         trouble = self._trouble or "; ".join(f"{kind}: {why}" for kind, why in self.store.troubles().items())
-        self._troubled = (self._troubled or self._clock()) if trouble else None
-        rules = {driver: self._rule(driver) for driver in self._wish.fence}
+        self._trouble_since = (self._trouble_since or self._clock()) if trouble else None
+        rules = {driver: self._rule(driver) for driver in self._settings.fence}
         return Barriers(
-            fence=self._wish.fence,
-            served=self._version is not None or not self._looked,
+            fence=self._settings.fence,
+            served=self._version is not None or not self._checked,
             rules={driver: since for driver, since in rules.items() if since is not None},
             policy=self._policy(admission_policies.FENCE),
-            webhooks=self._webhooks() if self._wish.coverage else None,
+            webhooks=self._webhooks() if self._settings.coverage else None,
             trouble=trouble,
-            troubled=self._troubled,
+            troubled=self._trouble_since,
         )
 
-    def want(self, drivers: frozenset[str]) -> None:
+    def set_drivers(self, drivers: frozenset[str]) -> None:
         """Keep the fences of exactly these drivers from now on. Ignored until the store is synced."""
         if self.store.synced and drivers != self._wanted:
             self._wanted = drivers
@@ -147,17 +151,17 @@ class Fencer:
 
     def _rule(self, driver: str) -> datetime | None:
         """Return since when a driver's rule has existed with the wanted spec; None if it does not."""
-        return self._fence_state(RULES, device_taint_rules.fence_name(driver), rule(driver))
+        return self._since_as_specified(RULES, device_taint_rules.fence_name(driver), rule(driver))
 
     def _policy(self, name: str) -> datetime | None:
         """Return since when a policy and its binding have existed as wanted and enforced; None if they are not."""
-        wanted = dict(self._wish.policies()).get(name)
+        wanted = dict(self._settings.policies()).get(name)
         if wanted is None:
             return None
-        policy = self._fence_state(POLICIES, name, wanted)
-        binding = self._fence_state(BINDINGS, name, admission_policies.binding(name))
+        policy = self._since_as_specified(POLICIES, name, wanted)
+        binding = self._since_as_specified(BINDINGS, name, admission_policies.binding(name))
         proof = self._proofs.get(name)
-        if policy is None or binding is None or proof is None or proof.of != self._identities(name):
+        if policy is None or binding is None or proof is None or proof.identities != self._identities(name):
             return None
         return max(policy, binding)
 
@@ -165,23 +169,28 @@ class Fencer:
         found = [
             self._objects.since(kind, registration.NAME)
             for kind in (MUTATING, VALIDATING)
-            if (one := self._objects.find(kind, registration.NAME)) is not None and self._shows_all(kind, one.body)
+            if (configuration := self._objects.find(kind, registration.NAME)) is not None
+            and self._covers_all_pods(kind, configuration.body)
         ]
         # Both configurations are required: one adds the gate, the other refuses pods that lack it.
-        shown = [since for since in found if since is not None]
+        times = [since for since in found if since is not None]
         return Webhooks(
-            since=max(shown) if len(shown) == 2 else None,
-            spared=self._wish.spared,
+            since=max(times) if len(times) == 2 else None,
+            spared=self._settings.spared,
             kept_out=self._policy(admission_policies.COVERAGE),
         )
 
-    def _shows_all(self, kind: Kind, body: Json) -> bool:
-        wish = self._wish
-        return registration.shows_all(kind.name, body, namespace=wish.namespace, controller=wish.controller)
+    def _covers_all_pods(self, kind: Kind, body: Json) -> bool:
+        settings = self._settings
+        return registration.covers_all_pods(
+            kind.name, body, namespace=settings.namespace, controller=settings.controller
+        )
 
-    def _fence_state(self, kind: Kind, name: str, spec: Json) -> datetime | None:
+    def _since_as_specified(self, kind: Kind, name: str, spec: Json) -> datetime | None:
         found = self._objects.find(kind, name)
-        return None if found is None or not desired_state.says(found.body, spec) else self._objects.since(kind, name)
+        return (
+            None if found is None or not desired_state.has_spec(found.body, spec) else self._objects.since(kind, name)
+        )
 
     def _identities(self, name: str) -> tuple[Identity, Identity] | None:
         """Return the identities of a policy and its binding; None unless both exist."""
@@ -192,36 +201,36 @@ class Fencer:
 
     async def run(self) -> None:
         """Keep the wanted objects until cancelled; if the settings want none, remove those of an earlier Muster."""
-        if not self._wish.any:
-            await self._tidy()
+        if not self._settings.any:
+            await self._remove_leftovers()
             return
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(reflector.watch(self._connection, self.store), name="watch the fences")
-            tasks.create_task(self._keep(), name="keep the fences")
+            tasks.create_task(self._reconcile_until_cancelled(), name="keep the fences")
 
-    async def _tidy(self) -> None:
+    async def _remove_leftovers(self) -> None:
         failed = 0
         while True:
             try:
-                for name in await lift(self._connection):
-                    log.info("removed, since the settings do not ask for it", object=name)
+                for removed in await lift(self._connection):
+                    log.info("removed, since the settings do not ask for it", object=removed)
             except MusterError as error:
                 failed += 1
                 if str(error) != self._trouble:
                     log.warning("what may be left of earlier fences is not removed yet", error=str(error))
                 self._trouble = str(error)
-                await asyncio.sleep(backoff.backoff(failed, base=1.0, longest=TIDY_SECONDS))
+                await asyncio.sleep(backoff.backoff(failed, base=1.0, longest=LEFTOVERS_SECONDS))
             else:
                 return
 
-    async def _keep(self) -> None:
+    async def _reconcile_until_cancelled(self) -> None:
         failed = 0
         with self.store.subscribe() as changes:
             self._changes = changes
             while True:
                 pause = CHECK_SECONDS
                 try:
-                    await self._fix()
+                    await self._reconcile()
                 except _NotYetError:
                     pause = AGAIN_SECONDS
                 except MusterError as error:
@@ -236,14 +245,14 @@ class Fencer:
                     async with asyncio.timeout(pause):
                         await changes.next()
 
-    async def _fix(self) -> None:
+    async def _reconcile(self) -> None:
         """Write the objects that differ: policies before rules, so that no fence exists without its policy."""
         await self.store.wait_synced(SYNC_SECONDS)
         if self._version is None:
-            self._version, self._looked = await served(self._connection), True
+            self._version, self._checked = await served(self._connection), True
         if self._version is not None:
-            kept = self._wish.fence if self._wanted is None else self._wanted
-            for name in self._fences() - set(map(device_taint_rules.fence_name, kept)):
+            drivers = self._settings.fence if self._wanted is None else self._wanted
+            for name in self._fence_names() - set(map(device_taint_rules.fence_name, drivers)):
                 await self._objects.remove(RULES, name, version=self._version)
         await self._keep_policies()
         if self._version is not None:
@@ -258,7 +267,7 @@ class Fencer:
             raise
 
     async def _keep_policies(self) -> None:
-        wanted = dict(self._wish.policies())
+        wanted = dict(self._settings.policies())
         for name in (admission_policies.FENCE, admission_policies.COVERAGE):
             if name not in wanted:
                 await self._objects.remove(BINDINGS, name)
@@ -273,9 +282,11 @@ class Fencer:
         """Prove that a policy is enforced in its present form. Raises RetryError while it is not."""
         identities, now = self._identities(name), asyncio.get_running_loop().time()
         proof = self._proofs.get(name)
-        if identities is None or (proof is not None and proof.of == identities and now - proof.at < CHECK_SECONDS):
+        if identities is None or (
+            proof is not None and proof.identities == identities and now - proof.at < CHECK_SECONDS
+        ):
             return
-        path = paths.within("/apis/resource.k8s.io/v1", self._wish.namespace, "resourceclaims")
+        path = paths.within("/apis/resource.k8s.io/v1", self._settings.namespace, "resourceclaims")
         request = Request(method="POST", path=path, params={"dryRun": "All"}, body=admission_policies.probe(name))
         try:
             await self._connection.send(request)
@@ -288,25 +299,25 @@ class Fencer:
             self._proofs[name] = _Proof(identities, now)
         else:
             self._proofs.pop(name, None)
-            self._excuse(name)
+            self._raise_if_new(name)
             raise RetryError(
                 f"the API server lets a claim through that ValidatingAdmissionPolicy {name} refuses; should that last,"
                 " switch on its admission plugin ValidatingAdmissionPolicy"
             )
 
-    def _excuse(self, name: str) -> None:
+    def _raise_if_new(self, name: str) -> None:
         """Raise _NotYetError for a policy that was created a moment ago: an API server enforces it within seconds."""
         since = self._objects.since(BINDINGS, name)
         if since is not None and self._clock() - since < SETTLING:
             raise _NotYetError(f"ValidatingAdmissionPolicy {name} is not heeded yet")
 
-    def _fences(self) -> set[str]:
+    def _fence_names(self) -> set[str]:
         """Return the names of the rules that are fences."""
         rules = self._objects.all(RULES)
         return {
             name
             for name, kept in rules.items()
-            if device_taint_rules.fenced(device_taint_rules.decode(kept.body)) is not None
+            if device_taint_rules.fenced_driver(device_taint_rules.decode(kept.body)) is not None
         }
 
 
@@ -353,13 +364,11 @@ async def lift(connection: Connection, drivers: Collection[str] = ()) -> list[st
     version = await served(connection)
     for driver in await _fence_rules(connection, version):
         if not drivers or driver in drivers:
-            removed += await _deleted(
-                connection, RULES, version or RULES.version, device_taint_rules.fence_name(driver)
-            )
+            removed += await _delete(connection, RULES, version or RULES.version, device_taint_rules.fence_name(driver))
     if not drivers:
         for kind in (BINDINGS, POLICIES):
             for name in (admission_policies.FENCE, admission_policies.COVERAGE):
-                removed += await _deleted(connection, kind, kind.version, name)
+                removed += await _delete(connection, kind, kind.version, name)
     return removed
 
 
@@ -369,10 +378,10 @@ async def _fence_rules(connection: Connection, version: str | None) -> dict[str,
         return {}
     items = (await connection.get(desired_state.collection(RULES, version))).get("items") or ()
     rules = map(device_taint_rules.decode, items)
-    return {driver: rule for rule in rules if (driver := device_taint_rules.fenced(rule)) is not None}
+    return {driver: rule for rule in rules if (driver := device_taint_rules.fenced_driver(rule)) is not None}
 
 
-async def _deleted(connection: Connection, kind: Kind, version: str, name: str) -> list[str]:
+async def _delete(connection: Connection, kind: Kind, version: str, name: str) -> list[str]:
     try:
         await connection.delete(paths.join(desired_state.collection(kind, version), name))
     except GoneError:

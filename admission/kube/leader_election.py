@@ -23,7 +23,7 @@ import structlog
 from admission.api.values.decoding import Json
 from admission.errors import ConflictError, GoneError, MusterError
 from admission.kube.client import backoff, errors, paths
-from admission.kube.client.connection import Connection, PatchKind, Patience
+from admission.kube.client.connection import Connection, PatchKind, RetryPolicy
 from admission.kube.client.errors import ExistsError
 from admission.kube.writers import events
 
@@ -95,7 +95,7 @@ class Lease:
         self._observed = _Observed()
         self._last_epoch = 0
         # One slow request must leave time for another renewal before the deadline.
-        self._patience = Patience(tries=1, timeout=max(0.1, self._durations.renew / 2))
+        self._retry_policy = RetryPolicy(tries=1, timeout=max(0.1, self._durations.renew / 2))
 
     @asynccontextmanager
     async def lead(self) -> AsyncGenerator[Term]:
@@ -140,7 +140,7 @@ class Lease:
     async def _try_to_acquire(self) -> Term | None:
         """Acquire the lease if it does not exist, was released, or has expired; None otherwise."""
         try:
-            found = await self._connection.get(self._path, patience=self._patience, urgent=True)
+            found = await self._connection.get(self._path, retry_policy=self._retry_policy, urgent=True)
         except errors.AbsentEndpointError:
             raise
         except GoneError:
@@ -160,7 +160,7 @@ class Lease:
         transitions = max(self._last_epoch, int((self._clock() - FIRST_EPOCH_AT).total_seconds()))
         body = record(self.identity, self._durations, at=self._clock(), transitions=transitions, name=self._name)
         try:
-            made = await self._connection.post(self._collection, body, patience=self._patience, urgent=True)
+            made = await self._connection.post(self._collection, body, retry_policy=self._retry_policy, urgent=True)
         except errors.ExistsError:
             return None
         return self._term(made, began)
@@ -230,7 +230,7 @@ class Lease:
     async def _still_ours(self, term: Term) -> str:
         """Return the version to renew from; the old one if the record cannot be read. Raises GoneError if not ours."""
         try:
-            found = await self._connection.get(self._path, patience=self._patience, urgent=True)
+            found = await self._connection.get(self._path, retry_policy=self._retry_policy, urgent=True)
         except GoneError:
             raise
         except MusterError:
@@ -257,7 +257,9 @@ class Lease:
             log.info("the lease was given back", lease=self._name, epoch=term.epoch)
 
     async def _patch(self, body: dict[str, Any]) -> Json:
-        return await self._connection.patch(self._path, body, PatchKind.MERGE, patience=self._patience, urgent=True)
+        return await self._connection.patch(
+            self._path, body, PatchKind.MERGE, retry_policy=self._retry_policy, urgent=True
+        )
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -28,20 +28,20 @@ class Versions:
 
     def __init__(self, chosen: SchedulerProfile | None = None) -> None:
         self._chosen = chosen
-        self._seen: SchedulerProfile | None = None
+        self._detected: SchedulerProfile | None = None
         self._version: ServerVersions | None = None
 
     @property
     def profile(self) -> SchedulerProfile | None:
         """The profile to predict by; None for a version that cannot be predicted, or before the first read."""
-        return self._chosen or self._seen
+        return self._chosen or self._detected
 
     async def probe(self, connection: Connection) -> None:
         """Read the version, and log the resulting profile when the version has changed."""
         version = await connection.versions()
         if version == self._version:
             return
-        self._version, self._seen = version, _profile(version)
+        self._version, self._detected = version, _profile(version)
         self._log_version(version)
 
     async def keep(self, connection: Connection, *, every: float = CHECK_SECONDS) -> None:
@@ -60,7 +60,7 @@ class Versions:
                 "that need devices wait until Kubernetes is upgraded or controller.profile is set",
                 version=str(version),
             )
-        elif self._chosen is not None and self._seen != self._chosen:
+        elif self._chosen is not None and self._detected != self._chosen:
             log.warning(
                 "controller.profile names another release than the API server is of",
                 profile=str(self._chosen.release),
@@ -72,6 +72,6 @@ class Versions:
 
 def _profile(version: ServerVersions) -> SchedulerProfile | None:
     found = compatibility.of_version(str(version))
-    if found is None or version.compatible is None or version.compatible < _FRACTIONAL_RANGES:
+    if found is None or version.min_compatible is None or version.min_compatible < _FRACTIONAL_RANGES:
         return found
     return replace(found, features=replace(found.features, fractional_ranges=True))

@@ -72,7 +72,7 @@ def runtime_deadline(placement: Placement, tree: Tree) -> datetime | None:
     queue = tree.queues.get(placement.queue)
     if queue is None or queue.max_runtime is None or not placement.seats:
         return None
-    return placement.begun + min(queue.max_runtime, MAX_WAIT)
+    return placement.held_since + min(queue.max_runtime, MAX_WAIT)
 
 
 def runtime_deadlines(placements: Iterable[Placement], tree: Tree) -> list[datetime]:

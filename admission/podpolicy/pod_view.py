@@ -188,7 +188,7 @@ def read(head: PodHead, namespace: str) -> PodView:
     """Read a pod whose fields have the right types. Raises MalformedObjectError for a wrong value."""
     labels, spec = head["metadata"].get("labels"), head["spec"]
     gates = spec.get("schedulingGates")
-    requests, containers = pods.decode_asks(Reader(spec)) if _requests_devices(spec) else ({}, ())
+    requests, containers = pods.decode_requests(Reader(spec)) if _requests_devices(spec) else ({}, ())
     return PodView(
         namespace=namespace,
         labels=labels,

@@ -123,7 +123,7 @@ def _begin(day: date, zone: ZoneInfo) -> datetime:
     midnight = datetime.combine(day, time(), tzinfo=zone)
     late = midnight.astimezone(UTC)
     if _formatted(late, zone) == midnight.replace(tzinfo=None):
-        return accruals.whole(late)
+        return accruals.floor_to_second(late)
     early = midnight.replace(fold=1).astimezone(UTC)
     seconds = accruals.between(early, late)
     below, above = 0, seconds

@@ -163,7 +163,7 @@ class Balances:
     def __init__(self, tree: Tree, now: datetime, sources: Sources) -> None:
         """Add everything up. Raises KeyError if `booked` lacks the beginning of a period."""
         self._tree = tree
-        self._now = accruals.whole(now)
+        self._now = accruals.floor_to_second(now)
         self._lines = _Lines(tree, now, budget_periods.span, *Scope)
         self._future = _Lines(tree, now, budget_periods.following, Scope.GLOBAL)
         self._add_spent(sources)
@@ -248,7 +248,7 @@ class Balances:
         declared = self._tree.queues.get(placement.queue)
         if declared is None:
             return
-        reserved = accruals.whole(placement.reserved_at)
+        reserved = accruals.floor_to_second(placement.reserved_at)
         begin = max(self._now, reserved)
         remaining = paid_seconds(declared, runtime) - accruals.between(reserved, begin)
         if remaining <= 0:

@@ -87,7 +87,7 @@ def _complete_pod(new_pod: PodView, review: Review, snapshot: Snapshot, caches: 
     text, conversions = new_pod.annotations.get(names.CLAIMS), _conversions(new_pod, queue, snapshot, caches)
     if not (text or conversions):
         return Verdict(patch=patch) if patch else ALLOWED
-    draft = Draft(json_patch.apply(review.whole(), patch))
+    draft = Draft(json_patch.apply(review.full_object(), patch))
     denial = claims_annotation.attach(draft, text) if text else None
     denial = denial or extended_resources.convert(draft, conversions)
     return Verdict(denial=denial) if denial is not None else Verdict(patch=(*patch, *draft.patch))
@@ -194,7 +194,7 @@ def _judge_pod(review: Review, view: View, rules: Rules, caches: ReviewCaches) -
                 username=review.username,
             )
             if verdict.denial is None and required_claims.may_matter(new_pod):
-                verdict = replace(verdict, denial=required_claims.denial(new_pod, review.whole()))
+                verdict = replace(verdict, denial=required_claims.denial(new_pod, review.full_object()))
             return _judge_rules(verdict, new_pod, review, snapshot, caches)
         old, new = (pod_view.decode(obj, review.namespace) for obj in (review.old, review.obj))
     except MalformedObjectError as error:
@@ -210,7 +210,7 @@ def _judge_rules(
     if verdict.denial is not None or not new_pod.claims or not snapshot.policies:
         return verdict
     policies = caches.policies(snapshot)
-    ruling = caches.rulings.evaluate(new_pod, snapshot, policies, pod=review.whole, user=_user(review))
+    ruling = caches.rulings.evaluate(new_pod, snapshot, policies, pod=review.full_object, user=_user(review))
     if not ruling.findings:
         return verdict
     return Verdict(

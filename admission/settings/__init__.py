@@ -223,9 +223,9 @@ def problems(settings: Settings) -> Iterator[str]:
         yield f"roles: {', '.join(unknown) or '(none)'}: choose from {', '.join(sorted(ROLES))}"
     if str(settings.controller.profile) not in PROFILES:
         yield f"controller.profile: {settings.controller.profile}: choose {', '.join(PROFILES)}"
-    yield from _drivers(settings.fence)
-    yield from _files(settings.webhook)
-    yield from _pages(settings.dashboard)
+    yield from _fence_problems(settings.fence)
+    yield from _certificate_problems(settings.webhook)
+    yield from _dashboard_problems(settings.dashboard)
     if settings.webhook.workers > 1 and "webhook" not in settings.roles:
         workers = settings.webhook.workers
         yield f"webhook.workers: {workers}: only the role webhook has workers; add it, or leave 1"
@@ -236,7 +236,7 @@ def problems(settings: Settings) -> Iterator[str]:
         yield "lease: retry < renew_deadline < duration must hold, all above 0"
 
 
-def _files(webhook: Webhook) -> Iterator[str]:
+def _certificate_problems(webhook: Webhook) -> Iterator[str]:
     if (webhook.certificate is None) != (webhook.key is None):
         yield "webhook: certificate and key are files that go together; name both, or neither"
     if webhook.certificate is None and (webhook.authority or webhook.inject):
@@ -245,7 +245,7 @@ def _files(webhook: Webhook) -> Iterator[str]:
         yield "webhook: either Muster writes the caBundle (authority) or cert-manager (inject)"
 
 
-def _pages(dashboard: Dashboard) -> Iterator[str]:
+def _dashboard_problems(dashboard: Dashboard) -> Iterator[str]:
     if (dashboard.certificate is None) != (dashboard.key is None):
         yield "dashboard: certificate and key are files that go together; name both, or neither"
     if not (dashboard.certificate or dashboard.plain or _is_loopback(dashboard.host)):
@@ -282,7 +282,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _drivers(fence: Sequence[str]) -> Iterator[str]:
+def _fence_problems(fence: Sequence[str]) -> Iterator[str]:
     for driver in fence:
         if len(driver) > _LONGEST_DRIVER or not _DRIVER.fullmatch(driver):
             yield (

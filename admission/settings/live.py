@@ -16,31 +16,31 @@ class ReloadOutcome:
     waiting: tuple[str, ...]
 
 
-class Held:
+class LiveSettings:
     """The settings in effect, with notification of subscribers about changes."""
 
     def __init__(self, settings: Settings) -> None:
         self.now = settings
-        self._heard: list[Callable[[Settings], None]] = []
+        self._subscribers: list[Callable[[Settings], None]] = []
         self._changed = asyncio.Event()
 
-    def hear(self, notify: Callable[[Settings], None]) -> None:
+    def subscribe(self, notify: Callable[[Settings], None]) -> None:
         """Call `notify` with the settings, now and after every change."""
-        self._heard.append(notify)
+        self._subscribers.append(notify)
         notify(self.now)
 
     def apply(self, wanted: Settings) -> ReloadOutcome:
         """Put the live settings among new ones into effect."""
         old, new = values(self.now), values(wanted)
-        differing = [path for path in fields() if old[path] != new[path]]
-        changed = tuple(path for path in differing if fields()[path].live)
+        changed_paths = [path for path in fields() if old[path] != new[path]]
+        changed = tuple(path for path in changed_paths if fields()[path].live)
         if changed:
             self.now = replaced(self.now, {path: new[path] for path in changed})
-            for notify in self._heard:
+            for notify in self._subscribers:
                 notify(self.now)
             self._changed.set()
             self._changed = asyncio.Event()
-        return ReloadOutcome(changed=changed, waiting=tuple(path for path in differing if path not in changed))
+        return ReloadOutcome(changed=changed, waiting=tuple(path for path in changed_paths if path not in changed))
 
     async def change(self) -> Settings:
         """Wait for the next change, and return the settings in effect."""

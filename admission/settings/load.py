@@ -18,7 +18,7 @@ import msgspec
 from admission.errors import FixError
 from admission.settings import Settings, problems
 from admission.settings.redaction import shown
-from admission.settings.schema import PREFIX, Field, fields, is_list, replaced, sections, takes_nothing
+from admission.settings.schema import PREFIX, Field, accepts_none, fields, is_list, replaced, sections
 
 
 class Source(StrEnum):
@@ -88,23 +88,23 @@ class Chosen:
 def read(file: Path | None = None, environment: Mapping[str, str] | None = None, flags: Iterable[Flag] = ()) -> Chosen:
     """Return the settings from file, environment and options. Raises FixError, which names all problems."""
     given = [*_from_file(file), *_from_environment(environment or {}), *_from_flags(flags)]
-    wrong: list[str] = []
+    messages: list[str] = []
     values: dict[str, Any] = {}
     origins: dict[str, Origin] = {}
-    for one in given:
-        field = fields().get(one.path)
+    for entry in given:
+        field = fields().get(entry.path)
         if field is None:
-            wrong.append(f"{one.origin}: {_unknown(one.path)}")
+            messages.append(f"{entry.origin}: {_unknown(entry.path)}")
             continue
         try:
-            values[one.path] = _converted(field, one)
-            origins[one.path] = one.origin
+            values[entry.path] = _converted(field, entry)
+            origins[entry.path] = entry.origin
         except ValueError:
-            wrong.append(f"{one.origin}: {one.path}: {shown(field, one.value)!r} is not {field.words}")
+            messages.append(f"{entry.origin}: {entry.path}: {shown(field, entry.value)!r} is not {field.words}")
     settings = replaced(Settings(), values)
-    wrong += [_placed(problem, origins) for problem in problems(settings)]
-    if wrong:
-        raise FixError(f"settings: {'; '.join(wrong)}")
+    messages += [_with_origin(problem, origins) for problem in problems(settings)]
+    if messages:
+        raise FixError(f"settings: {'; '.join(messages)}")
     return Chosen(settings=settings, origins=origins)
 
 
@@ -112,22 +112,22 @@ def nearest(path: str) -> str | None:
     """Return the setting or section whose name is nearest to an unknown one; None if none is near."""
     name = path.rpartition(".")[2]
 
-    def nearness(known: str) -> float:
-        return max(_ratio(path, known), 0.9 * _ratio(name, known.rpartition(".")[2]))
+    def similarity(known: str) -> float:
+        return max(_similarity(path, known), 0.9 * _similarity(name, known.rpartition(".")[2]))
 
-    best = max((*fields(), *filter(None, sections())), key=nearness)
-    return best if nearness(best) >= _NEAR else None
+    best = max((*fields(), *filter(None, sections())), key=similarity)
+    return best if similarity(best) >= _NEAR else None
 
 
-def _ratio(one: str, other: str) -> float:
+def _similarity(one: str, other: str) -> float:
     return difflib.SequenceMatcher(None, one, other).ratio()
 
 
 def _unknown(path: str) -> str:
     if path in sections():
         return f"{path}: is a section: write [{path}] and its settings below"
-    meant = nearest(path)
-    hint = f"; did you mean {meant}?" if meant else "; docs/settings.md lists all"
+    suggestion = nearest(path)
+    hint = f"; did you mean {suggestion}?" if suggestion else "; docs/settings.md lists all"
     return f"{path}: there is no such setting{hint}"
 
 
@@ -165,18 +165,18 @@ def _lines(text: str) -> Mapping[str, int]:
     """
     lines = text.splitlines(keepends=True)
     found: dict[str, int] = {}
-    begun = 0
+    start = 0
     for number, line in enumerate(lines[: MANY_LINES if len(lines) <= MANY_LINES else 0], 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        begun = begun or number
+        start = start or number
         try:
             document = tomllib.loads("".join(lines[:number]))
         except tomllib.TOMLDecodeError:
             continue
         for path, _ in _leaves(document, ""):
-            found.setdefault(path, begun)
-        begun = 0
+            found.setdefault(path, start)
+        start = 0
     return found
 
 
@@ -186,7 +186,7 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[Given]:
     for name, text in sorted(environment.items()):
         if not name.startswith(PREFIX) or not text or name == CONFIG or _is_link(name, text):
             continue
-        path = paths.get(name) or _meant(name)
+        path = paths.get(name) or _probable_path(name)
         if path is not None:
             yield Given(path, text, Origin(source=Source.ENVIRONMENT, where=name), as_text=True)
 
@@ -197,13 +197,13 @@ def _is_link(name: str, text: str) -> bool:
     return found is not None and (found.group() != "_PORT" or _LINKED.match(text) is not None)
 
 
-def _meant(name: str) -> str | None:
+def _probable_path(name: str) -> str | None:
     """Return the unknown path to report for a variable without a setting; None if it is probably no setting."""
     rest = name.removeprefix(PREFIX).lower()
     for section in filter(None, sections()):
         if rest.startswith(f"{section}_"):
             return f"{section}.{rest.removeprefix(f'{section}_')}"
-    near = any(_ratio(rest, path.replace(".", "_")) >= _VERY_NEAR for path in fields())
+    near = any(_similarity(rest, path.replace(".", "_")) >= _VERY_NEAR for path in fields())
     return rest if near else None
 
 
@@ -218,18 +218,18 @@ def _converted(field: Field, given: Given) -> Any:
     if given.as_text and isinstance(value, str):
         if is_list(field.kind):
             value = [part.strip() for part in value.split(",") if part.strip()]
-        elif not value and takes_nothing(field.kind):
+        elif not value and accepts_none(field.kind):
             value = None
     elif isinstance(value, float) and value.is_integer():
         # Helm parses YAML's numbers as floats, so it may write integers with a decimal point.
         value = int(value)
-    found = msgspec.convert(value, field.kind, strict=not given.as_text)
-    if isinstance(found, float) and not math.isfinite(found):
-        raise ValueError(f"{found} is no number to work with")
-    return found
+    converted = msgspec.convert(value, field.kind, strict=not given.as_text)
+    if isinstance(converted, float) and not math.isfinite(converted):
+        raise ValueError(f"{converted} is no number to work with")
+    return converted
 
 
-def _placed(problem: str, origins: Mapping[str, Origin]) -> str:
+def _with_origin(problem: str, origins: Mapping[str, Origin]) -> str:
     """Return a problem with the origin of its setting in front, unless that has its default."""
     origin = origins.get(problem.partition(":")[0])
     return f"{origin}: {problem}" if origin else problem

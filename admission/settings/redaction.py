@@ -36,19 +36,19 @@ def shown(field: Field, value: Any) -> Any:
     """Return a value, with its password masked if the setting may contain one."""
     if not field.secret or not isinstance(value, str):
         return value
-    return _without(_IN_A_URL, value)
+    return _mask(_IN_A_URL, value)
 
 
 def masked(text: str) -> str:
     """Return a text with everything masked that has the form of a password, token or key."""
-    return _without(_IN_TEXT, text)
+    return _mask(_IN_TEXT, text)
 
 
-def _without(forms: Sequence[re.Pattern[str]], text: str) -> str:
+def _mask(forms: Sequence[re.Pattern[str]], text: str) -> str:
     for form in forms:
-        text = form.sub(_leave_the_start, text)
+        text = form.sub(_mask_match, text)
     return text
 
 
-def _leave_the_start(found: re.Match[str]) -> str:
+def _mask_match(found: re.Match[str]) -> str:
     return found["start"] + MASK + ("@" if found[0].endswith("@") else "")

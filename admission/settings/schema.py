@@ -52,7 +52,7 @@ class Field:
 @cache
 def fields() -> Mapping[str, Field]:
     """Return every setting by its path, in the order of the schema, top level first."""
-    found = list(_of(Settings, ""))
+    found = list(_fields(Settings, ""))
     return {field.path: field for field in sorted(found, key=lambda field: field.section != "")}
 
 
@@ -79,19 +79,19 @@ def value(settings: Settings, path: str) -> Any:
 
 def replaced(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     """Return settings with other values at some paths."""
-    for path, wanted in changes.items():
+    for path, new in changes.items():
         section, _, name = path.rpartition(".")
         if section:
-            inner = msgspec.structs.replace(getattr(settings, section), **{name: wanted})
+            inner = msgspec.structs.replace(getattr(settings, section), **{name: new})
             settings = msgspec.structs.replace(settings, **{section: inner})
         else:
-            settings = msgspec.structs.replace(settings, **{name: wanted})
+            settings = msgspec.structs.replace(settings, **{name: new})
     return settings
 
 
 def words(kind: Any) -> str:
     """Return a description of the values of a type."""
-    bare, marks = _bare(kind)
+    bare, marks = _split_annotations(kind)
     origin = get_origin(bare)
     if bare in _SIMPLE:
         return _SIMPLE[bare] + _bounds(marks)
@@ -104,25 +104,25 @@ def words(kind: Any) -> str:
     raise TypeError(f"no words for {kind}")
 
 
-def takes_nothing(kind: Any) -> bool:
+def accepts_none(kind: Any) -> bool:
     """Return whether None is a value of a type."""
-    bare, _ = _bare(kind)
+    bare, _ = _split_annotations(kind)
     return type(None) in get_args(bare)
 
 
 def is_list(kind: Any) -> bool:
     """Return whether the values of a type are lists."""
-    return get_origin(_bare(kind)[0]) is tuple
+    return get_origin(_split_annotations(kind)[0]) is tuple
 
 
-def _of(struct: Any, section: str) -> Iterator[Field]:
+def _fields(struct: Any, section: str) -> Iterator[Field]:
     meanings = _meanings(struct)
     defaults = struct()
     for name, kind in typing.get_type_hints(struct, include_extras=True).items():
         if _is_section(kind):
-            yield from _of(kind, f"{section}{name}.")
+            yield from _fields(kind, f"{section}{name}.")
             continue
-        _, marks = _bare(kind)
+        _, marks = _split_annotations(kind)
         yield Field(
             path=f"{section}{name}",
             kind=_without_marks(kind),
@@ -137,7 +137,7 @@ def _is_section(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
-def _bare(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+def _split_annotations(kind: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return a type without its annotations, and the annotations."""
     if get_origin(kind) is not Annotated:
         return kind, ()
@@ -147,7 +147,7 @@ def _bare(kind: Any) -> tuple[Any, tuple[Any, ...]]:
 
 def _without_marks(kind: Any) -> Any:
     """Return a type with only those annotations that msgspec knows."""
-    bare, marks = _bare(kind)
+    bare, marks = _split_annotations(kind)
     for mark in marks:
         if not isinstance(mark, Mark):
             bare = Annotated[bare, mark]
@@ -156,12 +156,12 @@ def _without_marks(kind: Any) -> Any:
 
 def _bounds(marks: tuple[Any, ...]) -> str:
     """Return a description of the bounds of a number."""
-    said = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
     found = [
         f"{word} {bound:g}"
         for mark in marks
         if isinstance(mark, msgspec.Meta)
-        for name, word in said.items()
+        for name, word in words.items()
         if (bound := getattr(mark, name)) is not None
     ]
     return f" {' and '.join(found)}" if found else ""
@@ -175,8 +175,8 @@ def _meanings(struct: Any) -> Mapping[str, str]:
     """Return the docstrings below the fields of a struct."""
     [body] = (node.body for node in ast.walk(ast.parse(inspect.getsource(struct))) if isinstance(node, ast.ClassDef))
     found: dict[str, str] = {}
-    for field, after in pairwise(body):
-        match field, after:
+    for field, following in pairwise(body):
+        match field, following:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                 found[name] = " ".join(text.split())
             case _:

@@ -87,7 +87,7 @@ class Cluster:
         gates = tuple(gate for gate in known.gates if gate != names.GATE)
         self._pods[pod.meta.uid] = replace(known, gates=gates, node_selector=pinned)
 
-    async def shut(self, pod: Pod) -> bool:
+    async def close_gate(self, pod: Pod) -> bool:
         known = self._pods.get(pod.meta.uid)
         if known is None:
             return True
@@ -166,7 +166,7 @@ class Cluster:
         if known is not None and known.meta.deleted is None and names.IN_USE not in known.meta.finalizers:
             self._put_queue(known, finalizers=(*known.meta.finalizers, names.IN_USE))
 
-    async def let_go(self, queue: Meta) -> None:
+    async def release(self, queue: Meta) -> None:
         known = self._rest.queues.get(QueueName(queue.name))
         if known is not None:
             self._put_queue(known, finalizers=tuple(name for name in known.meta.finalizers if name != names.IN_USE))
@@ -365,7 +365,7 @@ class Ledger:
         return total
 
     async def usage(self, since: datetime) -> list[UsageInterval]:
-        start = accruals.whole(since)
+        start = accruals.floor_to_second(since)
         early: Mapping[QueueMeter, int] | None = None
         """The usage in the first interval that accrued before `since`."""
         marked: datetime | None = None
@@ -375,7 +375,9 @@ class Ledger:
                 early = Book.replay(self.entries[:at]).accrued(start)
             if entry.kind is Kind.USAGE:
                 if early is not None:
-                    found += _intervals(entry, max(start, marked or accruals.whole(self.entries[0].at)), early)
+                    found += _intervals(
+                        entry, max(start, marked or accruals.floor_to_second(self.entries[0].at)), early
+                    )
                     early = {}
                 marked = entry.at
         return found

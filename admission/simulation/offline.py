@@ -215,7 +215,7 @@ class _Run:
 
 def fences(snapshot: Snapshot) -> Barriers:
     """Return the fences in the input, as if they had been in force for long."""
-    drivers = sorted(filter(None, map(device_taint_rules.fenced, snapshot.taint_rules.values())))
+    drivers = sorted(filter(None, map(device_taint_rules.fenced_driver, snapshot.taint_rules.values())))
     return Barriers(fence=tuple(drivers), rules=dict.fromkeys(drivers, meta.EPOCH), policy=meta.EPOCH)
 
 

@@ -235,7 +235,9 @@ def _placed(group: Group, inputs: StatusInputs) -> ReportedPlacement:
         return ReportedPlacement(chosen.mode, chosen.reason)
     record = group.record
     return (
-        ReportedPlacement(record.placed or PlacementMode.PIN, record.placed_because) if record is not None else PINNED
+        ReportedPlacement(record.last_placement or PlacementMode.PIN, record.last_placement_reason)
+        if record is not None
+        else PINNED
     )
 
 

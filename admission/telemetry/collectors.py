@@ -63,8 +63,8 @@ class Reviews(Collector):
     def collect(self) -> Iterator[Family]:
         """Yield the histogram, with cumulative buckets, as Prometheus requires."""
         bounds = [*map(floatToGoString, metric_catalog.FAST), "+Inf"]
-        shown = metric_catalog.REVIEWS
-        family = HistogramMetricFamily(shown.name, shown.help, labels=shown.label_names)
+        metric = metric_catalog.REVIEWS
+        family = HistogramMetricFamily(metric.name, metric.help, labels=metric.label_names)
         for worker, tallies in sorted({**self._reported, self._worker: self.tallies()}.items()):
             for endpoint, outcome, reason, counts, seconds in tallies:
                 buckets = list(zip(bounds, accumulate(map(float, counts)), strict=True))
@@ -96,14 +96,16 @@ class Leader(Collector):
     def collect(self) -> Iterator[Family]:
         """Yield the gauges; without values while this process does not lead."""
         yield _gauge(metric_catalog.EPOCH, [((), self.epoch)] if self.epoch else ())
-        found = self.last_cycle
-        yield _gauge(metric_catalog.HELD, [((one,), found.held.get(one, 0)) for one in HoldReason] if found else ())
-        yield from _of_queues(sorted(found.queues, key=lambda report: report.name) if found else ())
-        yield _gauge(metric_catalog.BEHIND, [((), found.behind)] if found else ())
-        yield _gauge(metric_catalog.UNPOSTED, [((), found.unposted)] if found else ())
-        yield _gauge(metric_catalog.LAG, [((), found.lag)] if found else ())
-        protected = sorted(found.protected.items()) if found else ()
-        yield _gauge(metric_catalog.PROTECTED, [((driver or "*",), holds) for driver, holds in protected])
+        last = self.last_cycle
+        yield _gauge(
+            metric_catalog.HELD, [((reason,), last.held.get(reason, 0)) for reason in HoldReason] if last else ()
+        )
+        yield from _queue_metrics(sorted(last.queues, key=lambda report: report.name) if last else ())
+        yield _gauge(metric_catalog.BEHIND, [((), last.behind)] if last else ())
+        yield _gauge(metric_catalog.UNPOSTED, [((), last.unposted)] if last else ())
+        yield _gauge(metric_catalog.LAG, [((), last.lag)] if last else ())
+        protected = sorted(last.protected.items()) if last else ()
+        yield _gauge(metric_catalog.PROTECTED, [((driver or "*",), is_protected) for driver, is_protected in protected])
 
 
 class Watched(NamedTuple):
@@ -124,11 +126,11 @@ class Watches(Collector):
 
     def collect(self) -> Iterator[Family]:
         """Yield a value for each kind."""
-        seen = sorted(self._sample())
-        yield _gauge(metric_catalog.STALENESS, [((one.kind,), one.silent) for one in seen])
-        yield _gauge(metric_catalog.OBJECTS, [((one.kind,), one.objects) for one in seen])
-        yield _counter(metric_catalog.EVENTS, [((one.kind,), one.events) for one in seen])
-        yield _counter(metric_catalog.LISTS, [((one.kind,), one.lists) for one in seen])
+        watched = sorted(self._sample())
+        yield _gauge(metric_catalog.STALENESS, [((kind.kind,), kind.silent) for kind in watched])
+        yield _gauge(metric_catalog.OBJECTS, [((kind.kind,), kind.objects) for kind in watched])
+        yield _counter(metric_catalog.EVENTS, [((kind.kind,), kind.events) for kind in watched])
+        yield _counter(metric_catalog.LISTS, [((kind.kind,), kind.lists) for kind in watched])
 
 
 class Process(Collector):
@@ -145,7 +147,7 @@ Labels = tuple[str, ...]
 Values = Iterable[tuple[Labels, float]]
 
 
-def _of_queues(reports: Sequence[QueueReport]) -> Iterator[Family]:
+def _queue_metrics(reports: Sequence[QueueReport]) -> Iterator[Family]:
     yield _gauge(
         metric_catalog.GANGS, (((one.name, phase), count) for one in reports for phase, count in one.gangs.items())
     )
@@ -174,15 +176,15 @@ def _period(use: BudgetUse) -> str:
     return use.period or "/".join(end.isoformat() for end in (use.start, use.end) if end is not None)
 
 
-def _gauge(shown: Metric, values: Values) -> Family:
-    family = GaugeMetricFamily(shown.name, shown.help, labels=shown.label_names)
+def _gauge(metric: Metric, values: Values) -> Family:
+    family = GaugeMetricFamily(metric.name, metric.help, labels=metric.label_names)
     for labels, value in values:
         family.add_metric(labels, value)
     return family
 
 
-def _counter(shown: Metric, values: Values) -> Family:
-    family = CounterMetricFamily(shown.name, shown.help, labels=shown.label_names)
+def _counter(metric: Metric, values: Values) -> Family:
+    family = CounterMetricFamily(metric.name, metric.help, labels=metric.label_names)
     for labels, value in values:
         family.add_metric(labels, value)
     return family

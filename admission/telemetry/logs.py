@@ -23,9 +23,13 @@ def configure(*, level: str = "INFO", stream: TextIO | None = None, as_json: boo
     stream = stream or sys.stderr
     if as_json is None:
         as_json = not stream.isatty()
-    shared = _shared()
+    shared_processors = _shared_processors()
     structlog.configure(
-        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared_processors,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
         # The level of the root logger decides, since `set_level` can change it; that of a bound logger is fixed.
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=structlog.stdlib.LoggerFactory(),
@@ -33,7 +37,9 @@ def configure(*, level: str = "INFO", stream: TextIO | None = None, as_json: boo
     )
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=_last(stream, as_json=as_json))
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared_processors, processors=_final_processors(stream, as_json=as_json)
+        )
     )
     root = logging.getLogger()
     root.handlers = [handler]
@@ -52,7 +58,7 @@ def mask_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
     return event
 
 
-def _shared() -> list[Processor]:
+def _shared_processors() -> list[Processor]:
     return [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -62,14 +68,14 @@ def _shared() -> list[Processor]:
     ]
 
 
-def _last(stream: TextIO, *, as_json: bool) -> list[Processor]:
+def _final_processors(stream: TextIO, *, as_json: bool) -> list[Processor]:
     """Return the last processors, which render the text. Tracebacks are formatted first, so that they are masked."""
-    drop = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    remove_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     if as_json:
         renderer: Processor = structlog.processors.JSONRenderer(default=str)
     else:
         renderer = structlog.dev.ConsoleRenderer(colors=stream.isatty())
-    return [drop, structlog.processors.format_exc_info, mask_secrets, renderer]
+    return [remove_meta, structlog.processors.format_exc_info, mask_secrets, renderer]
 
 
 def _masked(name: str, value: Any) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Sort(StrEnum):
+class MetricType(StrEnum):
     """Prometheus' type of a metric."""
 
     COUNTER = "counter"
@@ -16,7 +16,7 @@ class Sort(StrEnum):
     HISTOGRAM = "histogram"
 
 
-class By(StrEnum):
+class ExportedBy(StrEnum):
     """The processes that export a metric."""
 
     EVERYBODY = "every process"
@@ -34,8 +34,8 @@ class Metric:
     """
 
     name: str
-    sort: Sort
-    by: By
+    type: MetricType
+    exported_by: ExportedBy
     help: str
     labels: tuple[tuple[str, str], ...] = ()
     buckets: tuple[float, ...] = ()
@@ -43,7 +43,7 @@ class Metric:
     @property
     def series(self) -> str:
         """Return the name in queries; a histogram's is without its `_bucket`, `_sum` and `_count`."""
-        return f"{self.name}_total" if self.sort is Sort.COUNTER else self.name
+        return f"{self.name}_total" if self.type is MetricType.COUNTER else self.name
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -68,8 +68,8 @@ _METER = ("meter", "the Meter's name")
 
 REVIEWS = Metric(
     name="muster_review_seconds",
-    sort=Sort.HISTOGRAM,
-    by=By.WEBHOOK,
+    type=MetricType.HISTOGRAM,
+    exported_by=ExportedBy.WEBHOOK,
     help="Time to answer an admission review, from its headers to its answer.",
     labels=(
         ("worker", "the process that answered, from 1"),
@@ -81,59 +81,59 @@ REVIEWS = Metric(
 )
 WORKERS = Metric(
     name="muster_webhook_workers",
-    sort=Sort.GAUGE,
-    by=By.WEBHOOK,
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.WEBHOOK,
     help="Processes that are ready to answer reviews.",
 )
 WORKERS_LOST = Metric(
     name="muster_webhook_workers_lost",
-    sort=Sort.COUNTER,
-    by=By.WEBHOOK,
+    type=MetricType.COUNTER,
+    exported_by=ExportedBy.WEBHOOK,
     help="Workers that ended and were started again.",
 )
 EXPIRY = Metric(
     name="muster_webhook_certificate_expiry_timestamp_seconds",
-    sort=Sort.GAUGE,
-    by=By.WEBHOOK,
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.WEBHOOK,
     help="When the certificate that the webhook shows expires, in seconds since 1970.",
     labels=(("part", "`leaf`, or the `authority` that signed it, where that is known"),),
 )
 READY = Metric(
     name="muster_ready",
-    sort=Sort.GAUGE,
-    by=By.EVERYBODY,
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.EVERYBODY,
     help="1 while this process is ready, as `/readyz` says, else 0.",
 )
 LEADING = Metric(
     name="muster_leading",
-    sort=Sort.GAUGE,
-    by=By.EVERYBODY,
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.EVERYBODY,
     help="1 while this process is the leader, else 0.",
 )
 CYCLES = Metric(
     name="muster_cycle_seconds",
-    sort=Sort.HISTOGRAM,
-    by=By.CONTROLLER,
+    type=MetricType.HISTOGRAM,
+    exported_by=ExportedBy.CONTROLLER,
     help="Duration of an admission cycle, its writes included.",
     buckets=SLOW,
 )
 ADMITTED = Metric(
     name="muster_gangs_admitted",
-    sort=Sort.COUNTER,
-    by=By.CONTROLLER,
+    type=MetricType.COUNTER,
+    exported_by=ExportedBy.CONTROLLER,
     help="Gangs that were let in.",
 )
 WAITS = Metric(
     name="muster_gang_wait_seconds",
-    sort=Sort.HISTOGRAM,
-    by=By.CONTROLLER,
+    type=MetricType.HISTOGRAM,
+    exported_by=ExportedBy.CONTROLLER,
     help="How long gangs that were let in had waited since they queued.",
     buckets=LONG,
 )
 DECISIONS = Metric(
     name="muster_decisions",
-    sort=Sort.COUNTER,
-    by=By.CONTROLLER,
+    type=MetricType.COUNTER,
+    exported_by=ExportedBy.CONTROLLER,
     help="Decisions about gangs; one that stays what it was in the cycle before is counted once.",
     labels=(
         ("decision", "`admitted`, `held`, `refused` or `evicted`"),
@@ -142,42 +142,42 @@ DECISIONS = Metric(
 )
 DEFECTS = Metric(
     name="muster_gang_defects",
-    sort=Sort.COUNTER,
-    by=By.CONTROLLER,
+    type=MetricType.COUNTER,
+    exported_by=ExportedBy.CONTROLLER,
     help="Times that a cycle failed of one gang by a defect of Muster.",
     labels=(("during", "`planning`, `following`, `placing` or `reporting`"),),
 )
 EPOCH = Metric(
     name="muster_leader_epoch",
-    sort=Sort.GAUGE,
-    by=By.LEADER,
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
     help="The number of this leader's term, which grows with every change of leaders.",
 )
 HELD = Metric(
     name="muster_gangs_held",
-    sort=Sort.GAUGE,
-    by=By.LEADER,
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
     help="Gangs that waited after the last cycle.",
     labels=(("reason", "why, as in [reasons](reasons.md#why-a-gang-waits)"),),
 )
 GANGS = Metric(
     name="muster_queue_gangs",
-    sort=Sort.GAUGE,
-    by=By.LEADER,
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
     help="Gangs of a queue.",
     labels=(_QUEUE, ("phase", "of the Gang's status")),
 )
 AMOUNT = Metric(
     name="muster_queue_amount",
-    sort=Sort.GAUGE,
-    by=By.LEADER,
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
     help="A queue's amounts of a meter, in its base unit.",
     labels=(_QUEUE, _METER, ("kind", ", ".join(f"`{kind}`" for kind in AMOUNTS))),
 )
 BUDGET = Metric(
     name="muster_queue_budget_seconds",
-    sort=Sort.GAUGE,
-    by=By.LEADER,
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
     help="A queue's budget in its present period, in seconds times the meter's base unit.",
     labels=(
         _QUEUE,
@@ -190,74 +190,74 @@ BUDGET = Metric(
 )
 BEHIND = Metric(
     name="muster_clock_behind_books_seconds",
-    sort=Sort.GAUGE,
-    by=By.LEADER,
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
     help="How far this machine's clock is behind the latest entry of the ledger, whose time is kept instead.",
 )
 UNPOSTED = Metric(
     name="muster_ledger_entries_waiting",
-    sort=Sort.GAUGE,
-    by=By.LEADER,
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
     help="Entries that wait for the ledger's database to be back.",
 )
 LAG = Metric(
     name="muster_ledger_lag_seconds",
-    sort=Sort.GAUGE,
-    by=By.LEADER,
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
     help="Age, after the last cycle, of the oldest entry that waits for the ledger's database; 0 while none does.",
 )
 PROTECTED = Metric(
     name="muster_devices_protected",
-    sort=Sort.GAUGE,
-    by=By.LEADER,
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.LEADER,
     help="1 while kube-scheduler leaves a driver's devices to Muster as the settings ask, 0 while gangs are pinned.",
     labels=(("driver", "its name; `*`: all that the setting `fence` does not name"),),
 )
 STALENESS = Metric(
     name="muster_watch_staleness_seconds",
-    sort=Sort.GAUGE,
-    by=By.EVERYBODY,
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.EVERYBODY,
     help="Time since the API server last said anything of a kind; a quiet watch hears of it about every minute.",
     labels=(_KIND,),
 )
 OBJECTS = Metric(
     name="muster_watch_objects",
-    sort=Sort.GAUGE,
-    by=By.EVERYBODY,
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.EVERYBODY,
     help="Objects of a kind that are kept in memory.",
     labels=(_KIND,),
 )
 EVENTS = Metric(
     name="muster_watch_events",
-    sort=Sort.COUNTER,
-    by=By.EVERYBODY,
+    type=MetricType.COUNTER,
+    exported_by=ExportedBy.EVERYBODY,
     help="Changes of a kind that the API server has told, bookmarks included.",
     labels=(_KIND,),
 )
 LISTS = Metric(
     name="muster_watch_lists",
-    sort=Sort.COUNTER,
-    by=By.EVERYBODY,
+    type=MetricType.COUNTER,
+    exported_by=ExportedBy.EVERYBODY,
     help="Times that a kind was listed; more than once where its watch fell behind.",
     labels=(_KIND,),
 )
 BUILD = Metric(
     name="muster_build_info",
-    sort=Sort.GAUGE,
-    by=By.EVERYBODY,
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.EVERYBODY,
     help="Always 1.",
     labels=(("version", "of Muster"),),
 )
 PROCESSOR = Metric(
     name="muster_process_cpu_seconds",
-    sort=Sort.COUNTER,
-    by=By.EVERYBODY,
+    type=MetricType.COUNTER,
+    exported_by=ExportedBy.EVERYBODY,
     help="Processor time that this process has used, in seconds.",
 )
 RESIDENT = Metric(
     name="muster_process_resident_memory_bytes",
-    sort=Sort.GAUGE,
-    by=By.EVERYBODY,
+    type=MetricType.GAUGE,
+    exported_by=ExportedBy.EVERYBODY,
     help="Memory of this process that is in RAM.",
 )
 

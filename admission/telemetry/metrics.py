@@ -38,10 +38,10 @@ class Metrics:
         self._defects = self._counter(metric_catalog.DEFECTS)
         for during in During:
             self._defects.labels(during)
-        self._counted: tuple[tuple[GangReport, ...], Count[str]] = ((), Count())
+        self._held_by_reason: tuple[tuple[GangReport, ...], Count[str]] = ((), Count())
         """The statuses that were counted last, and the number of their held gangs by reason."""
 
-    def reviewed(self, endpoint: str, outcome: str, seconds: float, reason: str = "") -> None:
+    def record_review(self, endpoint: str, outcome: str, seconds: float, reason: str = "") -> None:
         """Count one review. All labels come from small fixed sets."""
         self._reviews.observe(endpoint, outcome, seconds, reason)
 
@@ -49,25 +49,25 @@ class Metrics:
         """Return the reviews of this process, for the process that exports those of all workers."""
         return self._reviews.tallies()
 
-    def reported(self, worker: int, tallies: list[Tally]) -> None:
+    def add_report(self, worker: int, tallies: list[Tally]) -> None:
         """Set the reviews of another worker."""
         self._reviews.add_report(worker, tallies)
 
-    def staffed(self, ready: int) -> None:
+    def set_ready_workers(self, ready: int) -> None:
         """Set the number of ready workers."""
         self._workers.set(ready)
 
-    def lost(self) -> None:
+    def count_lost_worker(self) -> None:
         """Count a worker that ended unexpectedly."""
         self._lost.inc()
 
-    def leads(self, epoch: int | None) -> None:
+    def set_term(self, epoch: int | None) -> None:
         """Set the epoch of this process's term; None: it does not lead, and the leader's gauges have no values."""
         self._leading.set(0 if epoch is None else 1)
         self._leader.epoch = epoch or 0
         self._leader.last_cycle = None
 
-    def cycled(self, result: CycleResult, seconds: float) -> None:
+    def record_cycle(self, result: CycleResult, seconds: float) -> None:
         """Count one admission cycle, and export the state after it."""
         self._cycles.observe(seconds)
         self._admitted.inc(len(result.granted))
@@ -88,7 +88,7 @@ class Metrics:
                 protected=result.protected,
             )
 
-    def page(self, waiting: Sequence[str], expiries: Mapping[str, datetime]) -> tuple[bytes, str]:
+    def render(self, waiting: Sequence[str], expiries: Mapping[str, datetime]) -> tuple[bytes, str]:
         """Return the page for Prometheus, and its content type.
 
         waiting: the conditions that the process lacks to be ready. expiries: of the parts of its certificate, if any.
@@ -100,15 +100,15 @@ class Metrics:
 
     def _held(self, gangs: tuple[GangReport, ...]) -> Count[str]:
         """Return the number of held gangs by reason, cached as long as the statuses are the same object."""
-        if self._counted[0] is not gangs:
-            self._counted = gangs, Count(gang.hold.reason for gang in gangs if gang.hold is not None)
-        return self._counted[1]
+        if self._held_by_reason[0] is not gangs:
+            self._held_by_reason = gangs, Count(gang.hold.reason for gang in gangs if gang.hold is not None)
+        return self._held_by_reason[1]
 
-    def _gauge(self, shown: metric_catalog.Metric) -> Gauge:
-        return Gauge(shown.name, shown.help, shown.label_names, registry=self.registry)
+    def _gauge(self, metric: metric_catalog.Metric) -> Gauge:
+        return Gauge(metric.name, metric.help, metric.label_names, registry=self.registry)
 
-    def _counter(self, shown: metric_catalog.Metric) -> Counter:
-        return Counter(shown.name, shown.help, shown.label_names, registry=self.registry)
+    def _counter(self, metric: metric_catalog.Metric) -> Counter:
+        return Counter(metric.name, metric.help, metric.label_names, registry=self.registry)
 
-    def _histogram(self, shown: metric_catalog.Metric) -> Histogram:
-        return Histogram(shown.name, shown.help, shown.label_names, registry=self.registry, buckets=shown.buckets)
+    def _histogram(self, metric: metric_catalog.Metric) -> Histogram:
+        return Histogram(metric.name, metric.help, metric.label_names, registry=self.registry, buckets=metric.buckets)

@@ -128,7 +128,7 @@ class Traces:
             self._propagator.inject(carrier, self._api.set_span_in_context(span))
 
             def traced(review: Review) -> Verdict:
-                span.set_attributes(_said(review))
+                span.set_attributes(_review_attributes(review))
                 verdict = judge(replace(review, trace=carrier.get("traceparent", "")))
                 reason = verdict.denial.reason if verdict.denial is not None else ""
                 span.set_attributes({"muster.allowed": verdict.denial is None, "muster.reason": reason})
@@ -167,8 +167,8 @@ class Traces:
         cycle = self._cycle
         if cycle is None or gang.uid in cycle.gangs:
             return
-        reported = [pod.meta.annotations.get(names.TRACE, "") for pod in gang.pods]
-        parent, others = next(filter(None, reported), ""), {one for one in reported if one}
+        contexts = [pod.meta.annotations.get(names.TRACE, "") for pod in gang.pods]
+        parent, others = next(filter(None, contexts), ""), {context for context in contexts if context}
         shared = [step for step in cycle.steps if step[0] in SHARED]
         span = self._tracer.start_span(
             "admit gang",
@@ -195,9 +195,9 @@ class Traces:
             yield
 
     @contextmanager
-    def _span(self, name: str, context: "Context", **more: Any) -> Iterator["Span"]:
+    def _span(self, name: str, context: "Context", **options: Any) -> Iterator["Span"]:
         """Trace a block. Its context is passed explicitly, since many blocks run concurrently in one thread."""
-        span = self._tracer.start_span(name, context, **more)
+        span = self._tracer.start_span(name, context, **options)
         try:
             yield span
         except BaseException as error:
@@ -220,13 +220,13 @@ class Traces:
         return self._link(self._context(parent))
 
 
-def _said(review: Review) -> dict[str, str | bool]:
+def _review_attributes(review: Review) -> dict[str, str | bool]:
     """Return the attributes that identify a review. Of the object's content, only the UID of its controller."""
     return {
         "muster.review_uid": review.uid,
         "muster.resource": review.resource,
         "muster.operation": review.operation,
         "muster.namespace": review.namespace,
-        "muster.gang_uid": review.maker,
+        "muster.gang_uid": review.controller_uid,
         "muster.dry_run": review.dry_run,
     }

@@ -119,7 +119,7 @@ def _log_refusal(review: Review, denial: Denial) -> None:
         resource=review.resource,
         namespace=review.namespace,
         name=review.name or name_in(review.obj).rpartition("/")[2],
-        gang_uid=review.maker,
+        gang_uid=review.controller_uid,
         user=review.username,
         review_uid=review.uid,
         dry_run=review.dry_run,

@@ -359,9 +359,9 @@ def _from_job(pod: Pod, job: Job | None, chain: OwnerChain) -> Identity:
     """Return the gang of a Job; while the Job itself is not seen yet, its size is unknown and it cannot start."""
     owner, uid = chain.links[0].owner, gang_uid(chain.links[0].owner.uid)
     declared = declared_size(pod)
-    size = declared or (0 if job is None else job.together)
+    size = declared or (0 if job is None else job.initial_pods)
     needed = declared or UNKNOWN_SIZE
-    if job is not None and not (declared and job.left >= job.together):
+    if job is not None and not (declared and job.remaining_pods >= job.initial_pods):
         needed = min(needed, remaining_pods(job))
     return Identity(
         uid=uid,
@@ -389,7 +389,7 @@ def _single_pod(pod: Pod, inputs: tuple[str, ...]) -> Identity:
 
 def remaining_pods(job: Job) -> int:
     """Return how many pods the Job still runs at a time, at least one."""
-    return max(job.left, 1)
+    return max(job.remaining_pods, 1)
 
 
 # Reasons of an unknown size.

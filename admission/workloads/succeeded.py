@@ -51,11 +51,11 @@ def _done_of_job(job: Job, seen: int, part: Part | None) -> int:
     count only. If other pods of the Job are in another gang, its status does not tell which are done. part: the Job's
     pods in this gang.
     """
-    if part is not None and part.pods < job.together:
+    if part is not None and part.pods < job.initial_pods:
         return part.pods if job.finished else min(seen, part.pods)
     if job.completions is None:
-        return min(max(job.together - job.left, seen), job.together)
-    return job.together - max(replace(job, succeeded=max(job.succeeded, seen)).left, 0)
+        return min(max(job.initial_pods - job.remaining_pods, seen), job.initial_pods)
+    return job.initial_pods - max(replace(job, succeeded=max(job.succeeded, seen)).remaining_pods, 0)
 
 
 def _done_without_pods(identity: Identity, seen_jobs: Iterable[Job]) -> int:

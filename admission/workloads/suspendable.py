@@ -102,7 +102,9 @@ def job_templates(job: Job) -> tuple[PodTemplate, ...]:
         "controller-uid": job.meta.uid,
     }
     return (
-        PodTemplate(path=("spec", "template"), body=job.template, pods=job.left, name=job.meta.name, labels=labels),
+        PodTemplate(
+            path=("spec", "template"), body=job.template, pods=job.remaining_pods, name=job.meta.name, labels=labels
+        ),
     )
 
 

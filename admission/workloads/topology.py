@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from admission.api.kubernetes.nodes import Node
 from admission.api.kubernetes.pods import Pod
-from admission.api.muster.gangs import DomainReport, DomainWish, TopologyReport, TopologyWish
+from admission.api.muster.gangs import DomainReport, DomainRequest, TopologyReport, TopologyRequest
 from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
@@ -82,12 +82,14 @@ def request(group: Group) -> Topology | None:
 
     None if its pods may go anywhere.
     """
-    gang_wish, subgroups = _of_gang(group), _of_subgroups(group)
-    if not gang_wish and not subgroups:
+    gang_request, subgroups = _of_gang(group), _of_subgroups(group)
+    if not gang_request and not subgroups:
         return None
     return Topology(
-        gang=_colocation(gang_wish, _nodes(group, group.pods)),
-        subgroups=tuple((name, _colocation(wish, _nodes(group, pods))) for name, (wish, pods) in subgroups.items()),
+        gang=_colocation(gang_request, _nodes(group, group.pods)),
+        subgroups=tuple(
+            (name, _colocation(request, _nodes(group, pods))) for name, (request, pods) in subgroups.items()
+        ),
     )
 
 
@@ -112,34 +114,34 @@ def hold_for_count(topology: Topology) -> Hold:
 
 def report(group: Group, nodes: Mapping[NodeName, Node]) -> TopologyReport | None:
     """Return the domains that a gang with a topology is in."""
-    gang_wish, subgroups = _of_gang(group), _of_subgroups(group)
-    if not gang_wish and not subgroups:
+    gang_request, subgroups = _of_gang(group), _of_subgroups(group)
+    if not gang_request and not subgroups:
         return None
     return TopologyReport(
-        gang=_reported(gang_wish, _nodes(group, group.pods), nodes) if gang_wish else None,
+        gang=_reported(gang_request, _nodes(group, group.pods), nodes) if gang_request else None,
         subgroups=tuple(
-            (name, _reported(wish, _nodes(group, pods), nodes)) for name, (wish, pods) in subgroups.items()
+            (name, _reported(request, _nodes(group, pods), nodes)) for name, (request, pods) in subgroups.items()
         ),
     )
 
 
-def _of_gang(group: Group) -> DomainWish:
+def _of_gang(group: Group) -> DomainRequest:
     declared = _declared(group)
     if declared is not None:
         return declared.gang
-    return _wish(group.pods[0], GANG_KEYS) if group.pods else DomainWish()
+    return _domain_request(group.pods[0], GANG_KEYS) if group.pods else DomainRequest()
 
 
-def _of_subgroups(group: Group) -> dict[str, tuple[DomainWish, list[Pod]]]:
+def _of_subgroups(group: Group) -> dict[str, tuple[DomainRequest, list[Pod]]]:
     """Return the topology and the pods of each subgroup, by name."""
     if not _has_subgroup_topology(group):
         return {}
     declared = _declared(group)
-    wished = (
-        (name, declared.subgroups if declared is not None else _wish(pods[0], SUBGROUP_KEYS), pods)
+    found = (
+        (name, declared.subgroups if declared is not None else _domain_request(pods[0], SUBGROUP_KEYS), pods)
         for name, pods in _subgroups(group.pods)
     )
-    return {name: (wish, pods) for name, wish, pods in wished if wish}
+    return {name: (request, pods) for name, request, pods in found if request}
 
 
 def _has_subgroup_topology(group: Group) -> bool:
@@ -159,38 +161,40 @@ def _subgroups(pods: Iterable[Pod]) -> list[tuple[str, list[Pod]]]:
     return sorted(found.items(), key=lambda item: pod_groups.natural(item[0]))
 
 
-def _colocation(wish: DomainWish, nodes: Iterable[NodeName]) -> Colocation:
+def _colocation(request: DomainRequest, nodes: Iterable[NodeName]) -> Colocation:
     return Colocation(
-        required=wish.required, preferred=wish.preferred, colocated_with=frozenset(nodes) if wish else frozenset()
+        required=request.required,
+        preferred=request.preferred,
+        colocated_with=frozenset(nodes) if request else frozenset(),
     )
 
 
-def _reported(wish: DomainWish, own_nodes: Iterable[NodeName], nodes: Mapping[NodeName, Node]) -> DomainReport:
+def _reported(request: DomainRequest, own_nodes: Iterable[NodeName], nodes: Mapping[NodeName, Node]) -> DomainReport:
     labels = [nodes[name].meta.labels for name in own_nodes if name in nodes]
 
     def values(label: str) -> tuple[str, ...]:
         return tuple(sorted({node_labels[label] for node_labels in labels if label in node_labels}))
 
-    preferred = values(wish.preferred) if wish.required and wish.preferred else ()
-    return DomainReport(wish=wish, domains=values(wish.required or wish.preferred), preferred=preferred)
+    preferred = values(request.preferred) if request.required and request.preferred else ()
+    return DomainReport(request=request, domains=values(request.required or request.preferred), preferred=preferred)
 
 
-def _declared(group: Group) -> TopologyWish | None:
+def _declared(group: Group) -> TopologyRequest | None:
     record = group.record
     return record.topology if record is not None and record.written_by_user else None
 
 
-def _wish(pod: Pod, keys: tuple[str, str]) -> DomainWish:
+def _domain_request(pod: Pod, keys: tuple[str, str]) -> DomainRequest:
     required, preferred = (labels.setting(pod, key) for key in keys)
-    return DomainWish(required=required, preferred=preferred)
+    return DomainRequest(required=required, preferred=preferred)
 
 
 def _requested(pod: Pod, keys: tuple[str, str]) -> dict[str, str]:
-    return _texts(_wish(pod, keys), keys)
+    return _texts(_domain_request(pod, keys), keys)
 
 
-def _texts(wish: DomainWish, keys: tuple[str, str] = GANG_KEYS) -> dict[str, str]:
-    return {key: label for key, label in zip(keys, (wish.required, wish.preferred), strict=True) if label}
+def _texts(request: DomainRequest, keys: tuple[str, str] = GANG_KEYS) -> dict[str, str]:
+    return {key: label for key, label in zip(keys, (request.required, request.preferred), strict=True) if label}
 
 
 def _format(texts: Mapping[str, str], keys: tuple[str, str] = GANG_KEYS) -> str:

@@ -20,7 +20,7 @@ from admission.kube.webhook_config import registration
 from admission.scheduling.checks.faults import Defect, During
 from admission.telemetry import metric_catalog
 from admission.telemetry.collectors import Watched
-from admission.telemetry.metric_catalog import By, Metric, Sort
+from admission.telemetry.metric_catalog import ExportedBy, Metric, MetricType
 from admission.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]
@@ -43,23 +43,23 @@ def test_the_page_says_what_the_catalogue_says() -> None:
 
 def _sections() -> Iterator[str]:
     """Yield a table for each of those who show metrics."""
-    for by in By:
+    for by in ExportedBy:
         yield f"\n### Of {by}\n\n| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n"
-        yield from (_row(metric) for metric in metric_catalog.ALL if metric.by is by)
+        yield from (_row(metric) for metric in metric_catalog.ALL if metric.exported_by is by)
     yield "\n"
 
 
 def _row(metric: Metric) -> str:
     labels = "; ".join(f"`{name}`: {meaning}" for name, meaning in metric.labels)
     bounds = f" Buckets up to {metric.buckets[-1]:g} s." if metric.buckets else ""
-    return f"| `{metric.series}` | {metric.sort} | {labels} | {metric.help}{bounds} |\n"
+    return f"| `{metric.series}` | {metric.type} | {labels} | {metric.help}{bounds} |\n"
 
 
 def full() -> Metrics:
     """Return metrics with a value for every one of them."""
     metrics = Metrics(watched=lambda: [Watched("pods", 1, 2, 1, 0.5)])
-    metrics.reviewed("validate", "denied", 0.1, "NeverFits")
-    metrics.leads(7)
+    metrics.record_review("validate", "denied", 0.1, "NeverFits")
+    metrics.set_term(7)
     use = BudgetUse(meter=MeterName("gpus"), limit=10, period="Day", scope="Cluster", on_exhausted="Hold")
     queue = QueueReport(
         name=QueueName("team"), meters={MeterName("gpus"): MeterUse()}, budgets=(use,), gangs={Phase.PENDING: 1}
@@ -68,9 +68,9 @@ def full() -> Metrics:
         kind=Kind.ADMITTED, gang="a/b", uid=GangUid("u"), queue=QueueName("team"), waited=timedelta(seconds=3)
     )
     defects = (Defect(During.PLANNING, "a/b", ValueError()),)
-    metrics.page([], {"leaf": datetime(2026, 8, 1, tzinfo=UTC)})
+    metrics.render([], {"leaf": datetime(2026, 8, 1, tzinfo=UTC)})
     protected = {"gpu.example.com": True}
-    metrics.cycled(
+    metrics.record_cycle(
         CycleResult(
             queues=(queue,), protected=protected, granted=(GangUid("u"),), decisions=(admitted,), defects=defects
         ),
@@ -86,14 +86,14 @@ def test_all_that_is_shown_is_in_the_catalogue_and_all_of_that_is_shown() -> Non
     for name, family in families.items():
         metric = BY_NAME[name]
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
-        assert (family.type, family.documentation, labels) == (metric.sort, metric.help, set(metric.label_names))
+        assert (family.type, family.documentation, labels) == (metric.type, metric.help, set(metric.label_names))
         assert family.samples
 
 
 @pytest.mark.parametrize("metric", metric_catalog.ALL, ids=BY_NAME)
 def test_a_name_says_whose_it_is_and_in_which_unit(metric: Metric) -> None:
     assert re.fullmatch(r"muster(_[a-z]+)+", metric.name)
-    assert metric.sort is not Sort.HISTOGRAM or metric.name.endswith("_seconds")
+    assert metric.type is not MetricType.HISTOGRAM or metric.name.endswith("_seconds")
     assert not metric.name.endswith("_total")
     assert metric.help.endswith(".")
 

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from admission.api.kubernetes.access_review import Question, Visitor
+from admission.api.kubernetes.access_review import Question, UserInfo
 from admission.api.values.names import API_VERSION
 from admission.dashboard import server
 from admission.dashboard.auth.rbac import Judge
@@ -25,7 +25,7 @@ from admission.dashboard.server import Listening
 from admission.dashboard.view_model import ClusterViews
 from admission.dashboard_app import Ledger
 from admission.kube.cache import dashboard_store, reflector, watched_resources
-from admission.kube.cache.dashboard_store import Showcase
+from admission.kube.cache.dashboard_store import DashboardStore
 from admission.kube.cache.store import Store
 from admission.kube.cache.watched_resources import Kind
 from admission.ledger.db import migrations
@@ -51,10 +51,10 @@ REASONS = ("QuotaExceeded", "DevicesBusy", "BehindInQueue", "BudgetExceeded")
 class Everything:
     """Reviews that know one token, and let its owner see everything."""
 
-    async def recognise(self, token: str) -> Visitor | None:
-        return Visitor(name="ada") if token == TOKEN else None
+    async def authenticate(self, token: str) -> UserInfo | None:
+        return UserInfo(name="ada") if token == TOKEN else None
 
-    async def allows(self, visitor: Visitor, parsed: Question) -> bool:  # noqa: ARG002 - a port
+    async def allows(self, visitor: UserInfo, parsed: Question) -> bool:  # noqa: ARG002 - a port
         return True
 
 
@@ -220,7 +220,7 @@ async def serve(folder: Path, queues: int, gangs: int) -> None:
     ledger = Ledger(url, years.CLUSTER)
     app_context = AppContext(
         cluster=years.CLUSTER,
-        cluster_views=ClusterViews(Showcase(store), time.monotonic),
+        cluster_views=ClusterViews(DashboardStore(store), time.monotonic),
         judge=Judge(Everything(), time.monotonic),
         ledger=ledger,
         sessions=Sessions(["a secret of thirty-two characters"], timedelta(hours=8)),

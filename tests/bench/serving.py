@@ -53,7 +53,7 @@ async def muster(certificate: tls_certificate.Certificate, port: int) -> AsyncIt
     metrics = Metrics()
     doors = judges()
     handlers = server.Handlers(
-        mutate=doors["mutate"], validate=doors["validate"], metrics=metrics.page, observe=metrics.reviewed
+        mutate=doors["mutate"], validate=doors["validate"], metrics=metrics.render, observe=metrics.record_review
     )
     settings = server.Settings(host=HOST, port=port, shared=True, linger=timedelta(0), drain=timedelta(seconds=1))
     async with server.serving(settings, handlers, certificate) as running:

@@ -14,7 +14,7 @@ from typing import Any
 from admission import resources, settings
 from admission.errors import ConflictError, GoneError, MusterError
 from admission.kube.client.connection import Connection, PatchKind
-from admission.kube.client.credentials import Place
+from admission.kube.client.credentials import ClusterSelection
 from tests.controlplane import ControlPlane, fleet
 from tests.demo import kubelets
 from tests.demo.stage import COLLECTIONS, NAMESPACES, Json, Stage, documents, until
@@ -37,7 +37,7 @@ class RefusedError(Exception):
 async def own(control_plane: ControlPlane) -> AsyncIterator[Stage]:
     """Yield a stage on a control plane that is running; whoever started it ends it."""
     kubeconfig = control_plane.kubeconfig
-    async with Connection(Place(kubeconfig=kubeconfig)) as connection:
+    async with Connection(ClusterSelection(kubeconfig=kubeconfig)) as connection:
         yield Stage(connection=connection, kubeconfig=str(kubeconfig), fitted=lambda manifest: manifest)
 
 

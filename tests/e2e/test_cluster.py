@@ -25,11 +25,11 @@ from admission.kube import crd_installer
 from admission.kube.cache import reflector, watched_resources
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import ONCE, Connection, PatchKind
-from admission.kube.client.credentials import Place
+from admission.kube.client.credentials import ClusterSelection
 from admission.kube.leader_election import Durations, Lease
 from admission.kube.server_version import Versions
 from admission.kube.webhook_config import registration as webhook_config_registration
-from admission.kube.webhook_config.client_config import Client
+from admission.kube.webhook_config.client_config import ClientConfig
 from admission.kube.webhook_config.registration import Registration
 from admission.kube.writers import events as writers_events
 from admission.kube.writers.pods import PodWriter
@@ -44,7 +44,7 @@ CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 
 @pytest.fixture
 async def connection(control_plane: ControlPlane) -> AsyncIterator[Connection]:
-    async with Connection(Place(kubeconfig=control_plane.kubeconfig)) as opened:
+    async with Connection(ClusterSelection(kubeconfig=control_plane.kubeconfig)) as opened:
         await crd_installer.install(opened, sorted((admission_resources.config() / "crds").glob("*.yaml")))
         yield opened
 
@@ -87,7 +87,7 @@ async def test_the_api_server_says_who_we_are_and_what_it_is(
 
 
 async def test_a_missing_role_is_named(control_plane: ControlPlane) -> None:
-    async with Connection(Place(kubeconfig=control_plane.kubeconfig_for("bob"))) as bob:
+    async with Connection(ClusterSelection(kubeconfig=control_plane.kubeconfig_for("bob"))) as bob:
         with pytest.raises(ForbiddenError, match="grant verb list on resource nodes of API group core in the whole"):
             await bob.get("/api/v1/nodes")
 
@@ -327,7 +327,7 @@ async def registered(connection: Connection, namespace: Namespace) -> AsyncItera
     """The webhooks for one namespace, at an address where nobody listens."""
     by_name = Requirement(key="kubernetes.io/metadata.name", operator="In", values=(namespace.name,))
     registration = Registration(
-        client=Client(authority=b"", url="https://127.0.0.1:9"),
+        client=ClientConfig(authority=b"", url="https://127.0.0.1:9"),
         selectors=(LabelSelector(requirements=(by_name,)),),
         namespace="muster",
         controller="",
@@ -416,7 +416,7 @@ async def test_a_kubelet_shows_its_static_pods_while_muster_is_down(
 
 async def _is_refused(connection: Connection, path: str, body: Any) -> bool:
     try:
-        await connection.post(path, body, patience=ONCE)
+        await connection.post(path, body, retry_policy=ONCE)
     except RetryError as error:
         return "failed calling webhook" in str(error)
     return False
@@ -424,7 +424,7 @@ async def _is_refused(connection: Connection, path: str, body: Any) -> bool:
 
 async def _is_refused_change(connection: Connection, path: str, change: Any) -> bool:
     try:
-        await connection.patch(path, change, PatchKind.MERGE, patience=ONCE)
+        await connection.patch(path, change, PatchKind.MERGE, retry_policy=ONCE)
     except RetryError as error:
         return "failed calling webhook" in str(error)
     return False

@@ -130,7 +130,7 @@ MISSING: dict[str, tuple[Any, str, Callable[..., Any], str]] = {
         deallocates_without_a_mark,
         "a late write to a claim whose only pod went",
     ),
-    "the mark on a pod": (in_memory.Cluster, "shut", shuts_without_a_mark, "a late gate"),
+    "the mark on a pod": (in_memory.Cluster, "close_gate", shuts_without_a_mark, "a late gate"),
     "to take back what is not allocated yet": (
         deallocate,
         "_revocable",

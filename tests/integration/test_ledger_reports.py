@@ -45,10 +45,10 @@ async def report(ledger: SqlLedger, keys: Sequence[Key], window: Window, *, clus
 def levels(history: Sequence[Entry], window: Window) -> Iterator[tuple[Placement, Holding, int]]:
     """Yield every settled holding with the seconds that it was held between two entries, within a time."""
     book = Book()
-    ends = [*(accruals.whole(entry.at) for entry in history[1:]), window.end]
+    ends = [*(accruals.floor_to_second(entry.at) for entry in history[1:]), window.end]
     for entry, end in zip(history, ends, strict=True) if history else ():
         book = book.apply(entry)
-        start = max(accruals.whole(entry.at), window.start)
+        start = max(accruals.floor_to_second(entry.at), window.start)
         seconds = max(0, accruals.between(start, min(end, window.end)))
         for placement in book.placements.values():
             for holding in placement.holdings.values():

@@ -28,9 +28,9 @@ def used(history: list[Entry], since: datetime) -> dict[QueueMeter, int]:
     if not marks:
         return spent
     levels: defaultdict[QueueMeter, int] = defaultdict(int)
-    since = accruals.whole(since)
+    since = accruals.floor_to_second(since)
     changes = [
-        (accruals.whole(entry.at), (line.queue, line.meter), line.amount)
+        (accruals.floor_to_second(entry.at), (line.queue, line.meter), line.amount)
         for entry in history
         for line in entry.postings
         if line.bucket is Bucket.USED
@@ -57,7 +57,7 @@ async def check(folder: Path, history: list[Entry], since: datetime) -> None:
 
         sums: defaultdict[QueueMeter, int] = defaultdict(int)
         for interval in await ledger.usage(since):
-            assert accruals.whole(since) <= interval.start < interval.end
+            assert accruals.floor_to_second(since) <= interval.start < interval.end
             sums[interval.queue, interval.meter] += interval.seconds
         assert {key: seconds for key, seconds in sums.items() if seconds} == used(history, since)
 

@@ -119,13 +119,13 @@ class Town(in_memory.Cluster):
         """Change a Queue, as its owner does with kubectl."""
         self._rest = replace(self._rest, queues={**self._rest.queues, queue.name: queue})
 
-    async def let_go(self, queue: Meta) -> None:
+    async def release(self, queue: Meta) -> None:
         book = await self._ledger.load()
         for placement in book.placements.values():
             assert queue.name not in self._path(placement.queue), (
                 f"{placement.gang} still holds devices in {queue.name}"
             )
-        await super().let_go(queue)
+        await super().release(queue)
 
     def _path(self, name: QueueName) -> list[QueueName]:
         parent = self._rest.queues[name].parent

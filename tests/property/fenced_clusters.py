@@ -28,7 +28,7 @@ from tests.property.faulty_clusters import Fault, Faults, KilledError
 Late = Callable[[], Awaitable[Any]]
 """A write that was sent and did not arrive yet."""
 
-WRITES = frozenset({"open_gate", "allocate", "deallocate", "shut"})
+WRITES = frozenset({"open_gate", "allocate", "deallocate", "close_gate"})
 
 
 @dataclass(slots=True)

@@ -51,7 +51,7 @@ def test_what_is_marked_as_used_is_what_the_holdings_used_for_how_long(history: 
     used: Counter[tuple[QueueName, MeterName]] = Counter()
     book, since = Book(), START
     for entry in history:
-        at = max(since, accruals.whole(entry.at))
+        at = max(since, accruals.floor_to_second(entry.at))
         for key, amount in used.items():
             due[key] += amount * accruals.between(since, at)
         for line in entry.postings:

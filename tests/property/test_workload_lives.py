@@ -55,8 +55,8 @@ class Town(HeldJobs):
             job = self._jobs[job.meta.uid] = replace(job, finished=is_done and not alive)
             if job.finished or job.suspended:
                 continue
-            self._end(alive[max(job.left, 0) :])
-            for _ in range(job.left - len(alive)):
+            self._end(alive[max(job.remaining_pods, 0) :])
+            for _ in range(job.remaining_pods - len(alive)):
                 self._make_one(name, job)
             self.set_job(name, active=len(self.alive(name)))
 
@@ -143,5 +143,5 @@ async def test_what_is_left_of_jobs_runs_in_the_end(seed: int) -> None:
     waiting = {name: len(town.alive(name)) - len(town.up(name)) for name in town.made if not town.job(name).finished}
     room = DEVICES - sum(len(town.up(name)) for name in town.made)
     dead_end = [name for name, count in waiting.items() if (count and count <= room) or not town.alive(name)]
-    lacking = [name for name in dead_end if town.alive(name) or town.job(name).left <= room]
+    lacking = [name for name in dead_end if town.alive(name) or town.job(name).remaining_pods <= room]
     assert lacking == []

@@ -8,7 +8,7 @@ from admission.api.values import names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visitor:
+class UserInfo:
     """A person or a program, as the API server knows it (authentication.k8s.io/v1, UserInfo).
 
     extra: as sorted pairs, so that a visitor can be a key of a mapping.

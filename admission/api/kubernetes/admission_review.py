@@ -44,14 +44,14 @@ class Review:
     """The trace that a pod entering a queue continues, as W3C's `traceparent`; empty without tracing."""
 
     @property
-    def maker(self) -> str:
+    def controller_uid(self) -> str:
         """Return the UID of a pod's controller, which identifies its gang at admission; empty for other objects.
 
         For the pods of a Job it is the UID of the gang.
         """
         return controller_in(self.obj) if self.resource == "pods" else ""
 
-    def whole(self) -> Json:
+    def full_object(self) -> Json:
         """Return the whole object, decoding the request again if obj is only a part of it."""
         if not self.sent:
             return self.obj or {}

@@ -74,14 +74,14 @@ class ClaimSpec:
     requests: tuple[Request, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     config: tuple[Json, ...] = ()
-    _asked: str = field(default="", init=False, repr=False, compare=False)
+    _equivalence_key: str = field(default="", init=False, repr=False, compare=False)
 
     @property
-    def asked(self) -> str:
+    def equivalence_key(self) -> str:
         """Return a cached text that is equal for specs with equal requests and constraints, whatever their `config`."""
-        if not self._asked:
-            object.__setattr__(self, "_asked", repr((self.requests, self.constraints)))
-        return self._asked
+        if not self._equivalence_key:
+            object.__setattr__(self, "_equivalence_key", repr((self.requests, self.constraints)))
+        return self._equivalence_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,8 +35,8 @@ class TaintRule:
 
     def matches(self, device: DeviceId) -> bool:
         """Return whether the selector matches the device; True without a selector (see `selects`)."""
-        wanted = ((self.driver, device.driver), (self.pool, device.pool), (self.device, device.device))
-        return all(name is None or name == has for name, has in wanted)
+        pairs = ((self.driver, device.driver), (self.pool, device.pool), (self.device, device.device))
+        return all(wanted is None or wanted == actual for wanted, actual in pairs)
 
 
 def fence_name(driver: str) -> str:
@@ -44,10 +44,10 @@ def fence_name(driver: str) -> str:
     return f"{_FENCE_NAME}{driver}"
 
 
-def fenced(rule: TaintRule) -> str | None:
+def fenced_driver(rule: TaintRule) -> str | None:
     """Return the driver that a rule fences, by its name and its taint's key; None for a rule that is no fence."""
-    ours = rule.meta.name.startswith(_FENCE_NAME) and rule.taint.key == FENCE.key
-    return rule.meta.name.removeprefix(_FENCE_NAME) if ours else None
+    is_fence = rule.meta.name.startswith(_FENCE_NAME) and rule.taint.key == FENCE.key
+    return rule.meta.name.removeprefix(_FENCE_NAME) if is_fence else None
 
 
 def decode(obj: Json) -> TaintRule:

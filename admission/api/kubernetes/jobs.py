@@ -20,7 +20,7 @@ class PodTemplate:
 
     path: of the template in the object. body: the template as JSON. pods: the number of pods that the controller makes
     from it without waiting for others to run. name: of its pods, without their number. labels: added by the controller.
-    counted: labels that number the parts of the template's pods, each with the pods per part.
+    part_labels: labels that number the parts of the template's pods, each with the pods per part.
     """
 
     path: tuple[str | int, ...]
@@ -28,11 +28,11 @@ class PodTemplate:
     pods: int
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
-    counted: Mapping[str, int] = field(default_factory=dict)
+    part_labels: Mapping[str, int] = field(default_factory=dict)
 
     def parts_of(self, number: int) -> dict[str, str]:
         """Return the labels that number a pod's parts, by the pod's number."""
-        return {key: str(number // pods) for key, pods in self.counted.items()}
+        return {key: str(number // pods) for key, pods in self.part_labels.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +72,12 @@ class Job:
     template: Json
 
     @property
-    def together(self) -> int:
+    def initial_pods(self) -> int:
         """Return how many pods run at the same time before any has succeeded."""
         return self.parallelism if self.completions is None else min(self.parallelism, self.completions)
 
     @property
-    def left(self) -> int:
+    def remaining_pods(self) -> int:
         """Return how many pods it still runs at a time: fewer than its parallelism towards its end.
 
         Without `completions`, no pod is created after the first success (`pkg/controller/job`, v1.37.1).
@@ -92,22 +92,25 @@ def decode_live(obj: Json) -> Job:
 
     A Job that Muster holds as a whole, or has held, keeps its template: it is planned before its pods exist.
     """
-    found = decode(obj)
-    return found if names.HELD in found.meta.annotations else replace(found, template={})
+    job = decode(obj)
+    return job if names.HELD in job.meta.annotations else replace(job, template={})
 
 
 def decode(obj: Json) -> Job:
     """Decode a Job."""
     reader = Reader(obj)
     spec, status = reader.child("spec"), reader.child("status")
-    ended = ("Complete", "Failed")
+    end_conditions = ("Complete", "Failed")
     result = Job(
         meta=meta.decode(reader),
         parallelism=spec.integer("parallelism", 1),
         completions=spec.integer("completions") if "completions" in spec else None,
         suspended=spec.flag("suspend"),
         indexed=spec.text("completionMode") == "Indexed",
-        finished=any(c.text("type") in ended and c.text("status") == "True" for c in status.children("conditions")),
+        finished=any(
+            condition.text("type") in end_conditions and condition.text("status") == "True"
+            for condition in status.children("conditions")
+        ),
         active=status.integer("active"),
         succeeded=status.integer("succeeded"),
         failed=_indexes(status.text("failedIndexes")),
@@ -123,5 +126,5 @@ _INTERVAL = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 
 def _indexes(text: str) -> int:
     """Return how many indexes a Job's status lists, such as `1,3-5`; other text counts as none."""
-    found = filter(None, map(_INTERVAL.fullmatch, text.split(",")))
-    return sum(max(int(one[2] or one[1]) - int(one[1]) + 1, 0) for one in found)
+    intervals = filter(None, map(_INTERVAL.fullmatch, text.split(",")))
+    return sum(max(int(interval[2] or interval[1]) - int(interval[1]) + 1, 0) for interval in intervals)

@@ -99,7 +99,7 @@ class Pod:
         return claim.claim or self.generated_claims.get(claim.name)
 
 
-def decode_asks(spec: Reader) -> tuple[Resources, tuple[Container, ...]]:
+def decode_requests(spec: Reader) -> tuple[Resources, tuple[Container, ...]]:
     """Decode the requests in a pod's spec: `Pod.requests` and `Pod.containers`."""
     return _requests(spec), _containers(spec)
 
@@ -108,7 +108,7 @@ def decode(obj: Json) -> Pod:
     """Decode a Pod."""
     reader = Reader(obj)
     spec, status = reader.child("spec"), reader.child("status")
-    requests, containers = decode_asks(spec)
+    requests, containers = decode_requests(spec)
     node_affinity = spec.child("affinity").child("nodeAffinity")
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     result = Pod(
@@ -116,7 +116,10 @@ def decode(obj: Json) -> Pod:
         node=NodeName(spec.text("nodeName")),
         gates=tuple(gate.required("name") for gate in spec.children("schedulingGates")),
         phase=status.text("phase", "Pending"),
-        ready=any(c.text("type") == "Ready" and c.text("status") == "True" for c in status.children("conditions")),
+        ready=any(
+            condition.text("type") == "Ready" and condition.text("status") == "True"
+            for condition in status.children("conditions")
+        ),
         claims=tuple(map(_claim, spec.children("resourceClaims"))),
         generated_claims={
             entry.text("name"): entry.text("resourceClaimName")
@@ -153,15 +156,17 @@ def _claim(reader: Reader) -> PodClaim:
 
 def _containers(spec: Reader) -> tuple[Container, ...]:
     """Return the containers of a pod if one of them requests a resource with a domain in its name; else none."""
-    found = [
+    staged = [
         *(
-            (Stage.SIDECAR if one.text("restartPolicy") == "Always" else Stage.INIT, one)
-            for one in spec.children("initContainers")
+            (Stage.SIDECAR if container.text("restartPolicy") == "Always" else Stage.INIT, container)
+            for container in spec.children("initContainers")
         ),
-        *((Stage.MAIN, one) for one in spec.children("containers")),
+        *((Stage.MAIN, container) for container in spec.children("containers")),
     ]
-    listed = tuple(Container(stage=stage, requests=tuple(sorted(_container(one).items()))) for stage, one in found)
-    return listed if any("/" in name for container in listed for name, _ in container.requests) else ()
+    containers = tuple(
+        Container(stage=stage, requests=tuple(sorted(_container(container).items()))) for stage, container in staged
+    )
+    return containers if any("/" in name for container in containers for name, _ in container.requests) else ()
 
 
 def _requests(spec: Reader) -> Resources:
@@ -170,19 +175,19 @@ def _requests(spec: Reader) -> Resources:
     Containers and sidecars (init containers that restart always) run together; any other init container runs alone
     beside the sidecars before it. Pod-level requests and overhead are added on top of, or instead of, that.
     """
-    running = _added(_container(container) for container in spec.children("containers"))
+    running = _sum(_container(container) for container in spec.children("containers"))
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in spec.children("initContainers"):
-        own = _container(container)
+        requests = _container(container)
         if container.text("restartPolicy") == "Always":
-            sidecars = _added((sidecars, own))
-            own = {}
-        peak = _largest(peak, _added((sidecars, own)))
-    total = _largest(_added((running, sidecars)), peak)
+            sidecars = _sum((sidecars, requests))
+            requests = {}
+        peak = _maximum(peak, _sum((sidecars, requests)))
+    total = _maximum(_sum((running, sidecars)), peak)
     if "resources" in spec:
         total |= nodes.decode_resources(spec.child("resources"), "requests")
-    return _added((total, nodes.decode_resources(spec, "overhead"), {"pods": 1}))
+    return _sum((total, nodes.decode_resources(spec, "overhead"), {"pods": 1}))
 
 
 def _container(container: Reader) -> dict[str, int]:
@@ -191,7 +196,7 @@ def _container(container: Reader) -> dict[str, int]:
     return nodes.decode_resources(resources, "limits") | nodes.decode_resources(resources, "requests")
 
 
-def _added(parts: Iterable[Resources]) -> dict[str, int]:
+def _sum(parts: Iterable[Resources]) -> dict[str, int]:
     total: dict[str, int] = {}
     for part in parts:
         for resource, amount in part.items():
@@ -199,5 +204,5 @@ def _added(parts: Iterable[Resources]) -> dict[str, int]:
     return total
 
 
-def _largest(left: Resources, right: Resources) -> dict[str, int]:
+def _maximum(left: Resources, right: Resources) -> dict[str, int]:
     return {resource: max(left.get(resource, 0), right.get(resource, 0)) for resource in {*left, *right}}

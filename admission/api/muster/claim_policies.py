@@ -76,7 +76,7 @@ class ClaimPolicy:
         return self.meta.name
 
     @property
-    def place(self) -> tuple[int, str]:
+    def sort_key(self) -> tuple[int, str]:
         """Return the sort key of the policy; the lowest comes first."""
         return self.order, self.meta.name
 
@@ -112,9 +112,9 @@ def _default(reader: Reader) -> Default:
         config=reader.objects("config"),
         labels=reader.pairs("labels"),
     )
-    given = ("deviceClassName", "count", "selectors", "tolerations", "capacity", "config", "labels")
-    if not any(reader.raw(name) for name in given):
-        reader.problem("", f"gives nothing; write at least one of {', '.join(given)}")
+    default_fields = ("deviceClassName", "count", "selectors", "tolerations", "capacity", "config", "labels")
+    if not any(reader.raw(name) for name in default_fields):
+        reader.problem("", f"gives nothing; write at least one of {', '.join(default_fields)}")
     if result.device_class is not None and not result.classes:
         reader.problem("deviceClasses", "is required beside deviceClassName, which replaces the aliases that it names")
     return result

@@ -52,7 +52,7 @@ Charge = Mapping[MeterName, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DomainWish:
+class DomainRequest:
     """A topology request for pods: to be in one domain, which is the set of nodes with one value of a label.
 
     required: the label of a required domain. preferred: the label of a domain that is tried first.
@@ -66,11 +66,11 @@ class DomainWish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopologyWish:
+class TopologyRequest:
     """The topology request of a gang. gang: for all of its pods. subgroups: for the pods of each subgroup."""
 
-    gang: DomainWish = field(default_factory=DomainWish)
-    subgroups: DomainWish = field(default_factory=DomainWish)
+    gang: DomainRequest = field(default_factory=DomainRequest)
+    subgroups: DomainRequest = field(default_factory=DomainRequest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class DomainReport:
     preferred: the domains by the preferred label, if there are both.
     """
 
-    wish: DomainWish
+    request: DomainRequest
     domains: tuple[str, ...] = ()
     preferred: tuple[str, ...] = ()
 
@@ -121,11 +121,11 @@ class Gang:
     priority: int = 0
     runtime: timedelta | None = None
     placement: PlacementMode | None = None
-    topology: TopologyWish | None = None
+    topology: TopologyRequest | None = None
     workload: Owner | None = None
     phase: Phase = Phase.PENDING
-    placed: str = ""
-    placed_because: str = ""
+    last_placement: str = ""
+    last_placement_reason: str = ""
     charges: Charge = field(default_factory=dict)
     """Its charge when its status was written."""
     evictions: int = 0
@@ -203,8 +203,8 @@ def decode(obj: Json) -> Gang:
         topology=decode_topology(spec) if "topology" in spec else None,
         workload=_workload(spec.child("workload")) if "workload" in spec else None,
         phase=Phase(phase) if phase in set(Phase) else Phase.PENDING,
-        placed=status.text("placement"),
-        placed_because=status.text("placementReason"),
+        last_placement=status.text("placement"),
+        last_placement_reason=status.text("placementReason"),
         charges={
             MeterName(meter): status.child("charges").parsed(meter, quantities.parse_amount, 0)
             for meter in status.keys("charges")
@@ -218,19 +218,21 @@ def decode(obj: Json) -> Gang:
     return result
 
 
-def decode_topology(reader: Reader) -> TopologyWish | None:
+def decode_topology(reader: Reader) -> TopologyRequest | None:
     """Decode the field `topology` of a Gang's spec."""
     wanted = reader.child("topology")
-    wish = TopologyWish(gang=decode_wish(wanted), subgroups=decode_wish(wanted.child("subgroups")))
-    if wish.gang or wish.subgroups:
-        return wish
+    request = TopologyRequest(
+        gang=decode_domain_request(wanted), subgroups=decode_domain_request(wanted.child("subgroups"))
+    )
+    if request.gang or request.subgroups:
+        return request
     reader.problem("topology", "needs required, preferred or subgroups")
     return None
 
 
-def decode_wish(reader: Reader) -> DomainWish:
+def decode_domain_request(reader: Reader) -> DomainRequest:
     """Decode the labels of one domain."""
-    return DomainWish(required=reader.text("required"), preferred=reader.text("preferred"))
+    return DomainRequest(required=reader.text("required"), preferred=reader.text("preferred"))
 
 
 def decode_evicted(reader: Reader) -> Evicted | None:

@@ -135,7 +135,7 @@ class Placement:
     first_reserved: datetime | None = field(default=None, compare=False)
 
     @property
-    def begun(self) -> datetime:
+    def held_since(self) -> datetime:
         """Return the time since which it has had a seat, as far as known."""
         return self.first_reserved or self.reserved_at
 

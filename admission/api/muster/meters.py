@@ -79,26 +79,26 @@ def decode(obj: Json) -> Meter:
 
 def _extended_resources(spec: Reader) -> tuple[str, ...]:
     """Decode names of extended resources by the rule of Kubernetes (`pkg/apis/core/helper`, IsExtendedResourceName)."""
-    listed = spec.texts("extendedResources")
-    for at, name in enumerate(listed):
+    resources = spec.texts("extendedResources")
+    for index, name in enumerate(resources):
         if "/" not in name or "kubernetes.io/" in name:
             fix = "write a vendor's domain and a name, as in nvidia.com/gpu; devices of a class are counted by sources"
-            spec.problem(f"extendedResources[{at}]", f"{name!r} is not the name of an extended resource; {fix}")
-    return listed
+            spec.problem(f"extendedResources[{index}]", f"{name!r} is not the name of an extended resource; {fix}")
+    return resources
 
 
 def _source(reader: Reader) -> Source:
-    given = [measure for measure in Measure if measure in reader]
-    if len(given) != 1:
-        reader.problem("", f"needs exactly one of {', '.join(Measure)}, has {', '.join(given) or 'none'}")
-    measure = given[0] if given else Measure.COUNT
+    measures = [measure for measure in Measure if measure in reader]
+    if len(measures) != 1:
+        reader.problem("", f"needs exactly one of {', '.join(Measure)}, has {', '.join(measures) or 'none'}")
+    measure = measures[0] if measures else Measure.COUNT
     settings = reader.child(measure)
-    named = measure in (Measure.CAPACITY, Measure.COUNTER)
+    needs_name = measure in (Measure.CAPACITY, Measure.COUNTER)
     return Source(
         classes=reader.texts("deviceClasses"),
         measure=measure,
         selector=reader.optional("selector"),
-        name=settings.required("name") if named else "",
+        name=settings.required("name") if needs_name else "",
         counter_set=settings.optional("counterSet") if measure is Measure.COUNTER else None,
         expression=settings.required("cel") if measure is Measure.EXPRESSION else "",
     )

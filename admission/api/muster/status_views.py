@@ -22,49 +22,51 @@ T = TypeVar("T")
 
 def gang(obj: Json) -> GangReport:
     """Decode a Gang with its status. Raises MalformedObjectError."""
-    known = gangs.decode(obj)
+    decoded = gangs.decode(obj)
     reader = Reader(obj)
     status = reader.child("status")
     report = GangReport(
-        uid=GangUid(known.workload.uid if known.workload else known.meta.uid),
-        namespace=known.meta.namespace,
-        name=known.meta.name,
-        queue=known.queue,
-        size=known.size,
-        priority=known.priority,
-        workload=known.workload,
-        phase=known.phase,
+        uid=GangUid(decoded.workload.uid if decoded.workload else decoded.meta.uid),
+        namespace=decoded.meta.namespace,
+        name=decoded.meta.name,
+        queue=decoded.queue,
+        size=decoded.size,
+        priority=decoded.priority,
+        workload=decoded.workload,
+        phase=decoded.phase,
         pods=status.integer("pods"),
         expected=status.integer("expected"),
         hold=_hold(status.child("hold")) if "hold" in status else None,
         position=status.integer("position") or None,
-        plan=tuple(_planned(pod, known.meta.namespace) for pod in status.children("plan")),
+        plan=tuple(_planned(pod, decoded.meta.namespace) for pod in status.children("plan")),
         charges={MeterName(meter): _amount(status.child("charges"), meter) for meter in status.pairs("charges")},
         placement=status.text("placement"),
         placement_reason=status.text("placementReason"),
         topology=_topology(status.child("topology")) if "topology" in status else None,
-        evictions=known.evictions,
-        evicted=known.evicted,
+        evictions=decoded.evictions,
+        evicted=decoded.evicted,
         start_estimate=status.time("startEstimate"),
         start_reason=status.text("startReason"),
-        queued_since=known.queued_since,
-        next_try=known.next_try,
+        queued_since=decoded.queued_since,
+        next_try=decoded.next_try,
     )
-    reader.finish("Gang", known.meta.key)
+    reader.finish("Gang", decoded.meta.key)
     return report
 
 
 def _topology(reader: Reader) -> TopologyReport:
     gang = _domains(reader)
     return TopologyReport(
-        gang=gang if gang.wish else None,
-        subgroups=tuple((own.text("name"), _domains(own)) for own in reader.children("subgroups")),
+        gang=gang if gang.request else None,
+        subgroups=tuple((subgroup.text("name"), _domains(subgroup)) for subgroup in reader.children("subgroups")),
     )
 
 
 def _domains(reader: Reader) -> DomainReport:
     return DomainReport(
-        wish=gangs.decode_wish(reader), domains=reader.texts("domains"), preferred=reader.texts("preferredDomains")
+        request=gangs.decode_domain_request(reader),
+        domains=reader.texts("domains"),
+        preferred=reader.texts("preferredDomains"),
     )
 
 

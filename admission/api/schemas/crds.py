@@ -44,7 +44,7 @@ def _definition(
         "storage": True,
         "subresources": {"status": {}},
         "additionalPrinterColumns": list(columns),
-        "schema": {"openAPIV3Schema": _whole(kind, schema)},
+        "schema": {"openAPIV3Schema": _with_common_fields(kind, schema)},
     }
     if selectable:
         version["selectableFields"] = [{"jsonPath": path} for path in selectable]
@@ -71,7 +71,7 @@ def _definition(
     }
 
 
-def _whole(kind: str, schema: Schema) -> Schema:
+def _with_common_fields(kind: str, schema: Schema) -> Schema:
     """Return the schema of one kind with the fields that every object has."""
     common = {
         "apiVersion": fields.text(f"The version of the object's schema: {names.API_VERSION}."),

@@ -186,7 +186,7 @@ def _status() -> Schema:
             ),
             "placement": fields.choice("Who picked the devices.", *_USED),
             "placementReason": fields.text("Why this placement was used, in words.", maxLength=1024),
-            "topology": _together(),
+            "topology": _domain_report(),
             "evictions": fields.integer(
                 "How often in a row it was admitted and did not start, or ran too long; its back-off grows with it.",
                 minimum=0,
@@ -203,7 +203,7 @@ def _status() -> Schema:
     )
 
 
-def _together() -> Schema:
+def _domain_report() -> Schema:
     return fields.record(
         "Where its pods are together. Absent where they may go anywhere.",
         {

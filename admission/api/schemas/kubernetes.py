@@ -166,14 +166,14 @@ def claim_spec(description: str) -> Schema:
 def _request() -> Schema:
     alternatives = fields.sequence(
         "Alternatives in order of preference; the first that can be had, and that the quota covers, is taken.",
-        fields.open_record("One alternative.", _wanted() | {"name": _request_name("The alternative's name.")}),
+        fields.open_record("One alternative.", _device_request() | {"name": _request_name("The alternative's name.")}),
         most=8,
     )
     return fields.open_record(
         "One request: either exactly or firstAvailable.",
         {
             "name": _request_name("The request's name, unique in the claim. Example: gpu."),
-            "exactly": fields.open_record("Devices of one kind.", _wanted()),
+            "exactly": fields.open_record("Devices of one kind.", _device_request()),
             "firstAvailable": alternatives,
         },
         required=("name",),
@@ -186,7 +186,7 @@ def _request() -> Schema:
     )
 
 
-def _wanted() -> dict[str, Schema]:
+def _device_request() -> dict[str, Schema]:
     return {
         "deviceClassName": fields.object_name("The DeviceClass. Example: gpu.example.com."),
         "allocationMode": fields.choice(

@@ -61,7 +61,7 @@ def schema() -> Schema:
 def _spec() -> Schema:
     return fields.record(
         "What the queue may use, whose pods may enter, and in which order they start.",
-        _entry() | _entitlement() | _order() | _starting() | _running(),
+        _selection_fields() | _quota_fields() | _order_fields() | _start_fields() | _runtime_fields(),
         rules=(
             fields.rule(
                 "!self.default || has(self.namespaceSelector)",
@@ -83,7 +83,7 @@ def _spec() -> Schema:
     )
 
 
-def _entry() -> dict[str, Schema]:
+def _selection_fields() -> dict[str, Schema]:
     return {
         "parent": fields.name(
             """The queue above this one; absent makes it the root of a tree. A parent that does not exist, a cycle, or
@@ -109,7 +109,7 @@ def _entry() -> dict[str, Schema]:
     }
 
 
-def _entitlement() -> dict[str, Schema]:
+def _quota_fields() -> dict[str, Schema]:
     return {
         "quotas": fields.sequence(
             """What the queue is entitled to, one entry per meter. A meter that neither the queue nor an ancestor
@@ -128,7 +128,7 @@ def _entitlement() -> dict[str, Schema]:
     }
 
 
-def _order() -> dict[str, Schema]:
+def _order_fields() -> dict[str, Schema]:
     return {
         "queueingStrategy": fields.choice(
             """What happens behind a gang that does not fit now. BestEffortFIFO lets later gangs pass when they do not
@@ -147,7 +147,7 @@ def _order() -> dict[str, Schema]:
     }
 
 
-def _starting() -> dict[str, Schema]:
+def _start_fields() -> dict[str, Schema]:
     return {
         "startTimeout": fields.duration(
             """How long an admitted gang may take until all its pods run. After that it is evicted as a whole, its quota
@@ -173,7 +173,7 @@ def _starting() -> dict[str, Schema]:
     }
 
 
-def _running() -> dict[str, Schema]:
+def _runtime_fields() -> dict[str, Schema]:
     return {
         "maxRuntime": fields.duration(
             """The longest that a gang may run here, from when it was let in: then it is evicted as a whole, and waits
@@ -364,23 +364,25 @@ def _status() -> Schema:
                 "allow. MetersKnown: every meter that the queue names exists. BudgetLeft: something is left of every "
                 "budget. DevicesProtected: kube-scheduler is kept off the devices that Muster allocates."
             ),
-            "meters": fields.sequence("Use against quota, one entry per meter.", _use(), most=128, keys=("meter",)),
-            "budgets": fields.sequence("The budgets and what was spent of them.", _spent(), most=16),
+            "meters": fields.sequence(
+                "Use against quota, one entry per meter.", _meter_use(), most=128, keys=("meter",)
+            ),
+            "budgets": fields.sequence("The budgets and what was spent of them.", _budget_use(), most=16),
             "gangs": fields.record(
                 "How many gangs of this queue are in each phase; finished ones are not counted.",
                 {
-                    "pending": _gangs("that wait"),
-                    "reserved": _gangs("with a reservation in the ledger whose gates are not open yet"),
-                    "admitted": _gangs("whose gates are open and whose pods do not all run yet"),
-                    "running": _gangs("whose pods all run"),
-                    "evicted": _gangs("that were taken back and still hold devices"),
+                    "pending": _gang_count("that wait"),
+                    "reserved": _gang_count("with a reservation in the ledger whose gates are not open yet"),
+                    "admitted": _gang_count("whose gates are open and whose pods do not all run yet"),
+                    "running": _gang_count("whose pods all run"),
+                    "evicted": _gang_count("that were taken back and still hold devices"),
                 },
             ),
         },
     )
 
 
-def _use() -> Schema:
+def _meter_use() -> Schema:
     return fields.record(
         "Use of one meter by this queue and those below it, as quantities in the meter's base unit.",
         {
@@ -396,7 +398,7 @@ def _use() -> Schema:
     )
 
 
-def _spent() -> Schema:
+def _budget_use() -> Schema:
     return fields.record(
         """One budget in its present period, in meter-hours: decimal, to four places, which tells any two numbers of
         meter-seconds apart.""",
@@ -417,5 +419,5 @@ def _spent() -> Schema:
     )
 
 
-def _gangs(which: str) -> Schema:
-    return fields.integer(f"Gangs {which}.", minimum=0)
+def _gang_count(phase: str) -> Schema:
+    return fields.integer(f"Gangs {phase}.", minimum=0)

@@ -22,11 +22,11 @@ LONGEST_PARAMETERS = 10 * 1024
 LARGEST_COUNT = 2**31 - 1
 """The largest count that is not reported: a larger one is a mistake, or means "as many as there are"."""
 
-Names = Mapping[str, frozenset[str]]
+RequestNames = Mapping[str, frozenset[str]]
 """Name of a request → names of its alternatives; empty for a request without `firstAvailable`."""
 
 
-def judge(spec: Reader) -> None:
+def validate(spec: Reader) -> None:
     """Judge the spec of a claim, or the inner one of a template."""
     devices = spec.child("devices")
     requests = list(devices.children("requests"))
@@ -45,7 +45,7 @@ def judge(spec: Reader) -> None:
         _references(config, known)
 
 
-def judge_class(spec: Reader) -> None:
+def validate_class(spec: Reader) -> None:
     """Judge the spec of a DeviceClass."""
     _selectors(spec)
     for _ in _configs(spec, MOST_CONFIGS):
@@ -53,7 +53,7 @@ def judge_class(spec: Reader) -> None:
     fields.optional(spec, "extendedResourceName", formats.extended_resource)
 
 
-def judge_status(status: Reader, spec: Reader) -> None:
+def validate_status(status: Reader, spec: Reader) -> None:
     """Judge the status of a claim: its allocation and its consumers."""
     devices = status.child("allocation").child("devices")
     known = _names(spec.child("devices"))
@@ -65,13 +65,13 @@ def judge_status(status: Reader, spec: Reader) -> None:
         node_selectors.node_selector(status.child("allocation").child("nodeSelector"))
     consumers = list(status.children("reservedFor"))
     fields.sized(status, "reservedFor", len(consumers), MOST_CONSUMERS)
-    fields.unique(status, [each.text("uid") for each in consumers], lambda index: f"reservedFor[{index}].uid")
+    fields.unique(status, [consumer.text("uid") for consumer in consumers], lambda index: f"reservedFor[{index}].uid")
     for consumer in consumers:
         for name in ("resource", "name", "uid"):
             consumer.required(name)
 
 
-def _names(devices: Reader) -> Names:
+def _names(devices: Reader) -> RequestNames:
     return {
         request.text("name"): frozenset(sub.text("name") for sub in request.children("firstAvailable"))
         for request in devices.children("requests")
@@ -86,35 +86,35 @@ def _request(request: Reader) -> None:
     if not alternatives and "exactly" not in request:
         request.problem("", "needs `exactly` or `firstAvailable`")
     if "exactly" in request:
-        _asked(request.child("exactly"))
+        _device_request(request.child("exactly"))
     fields.sized(request, "firstAvailable", len(alternatives), MOST_ALTERNATIVES)
-    names = [each.text("name") for each in alternatives]
+    names = [alternative.text("name") for alternative in alternatives]
     fields.unique(request, names, lambda index: f"firstAvailable[{index}].name")
-    for each in alternatives:
-        fields.text(each, "name", formats.label)
-        if "adminAccess" in each:
-            each.problem("adminAccess", "is not possible in firstAvailable; use exactly")
-        _asked(each)
+    for alternative in alternatives:
+        fields.text(alternative, "name", formats.label)
+        if "adminAccess" in alternative:
+            alternative.problem("adminAccess", "is not possible in firstAvailable; use exactly")
+        _device_request(alternative)
 
 
-def _asked(asked: Reader) -> None:
-    fields.text(asked, "deviceClassName", formats.subdomain)
-    _selectors(asked)
-    _count(asked)
-    asked.flag("adminAccess")
-    for toleration in asked.children("tolerations"):
+def _device_request(request: Reader) -> None:
+    fields.text(request, "deviceClassName", formats.subdomain)
+    _selectors(request)
+    _count(request)
+    request.flag("adminAccess")
+    for toleration in request.children("tolerations"):
         node_selectors.toleration(toleration)
-    capacity = asked.child("capacity").child("requests")
-    for name in asked.child("capacity").keys("requests"):
+    capacity = request.child("capacity").child("requests")
+    for name in request.child("capacity").keys("requests"):
         fields.quantity(capacity, name)
 
 
-def _count(asked: Reader) -> None:
-    mode = fields.one_of(asked, "allocationMode", (EXACT_COUNT, ALL))
-    if mode == ALL and fields.integer(asked, "count") != 0:
-        asked.problem("count", "must be left out, since allocationMode is All")
-    if mode in ("", EXACT_COUNT) and fields.integer(asked, "count", least=1, default=1) > LARGEST_COUNT:
-        asked.problem("count", f"is {asked.raw('count')}; a claim holds at most {MAX_RESULTS} devices")
+def _count(request: Reader) -> None:
+    mode = fields.one_of(request, "allocationMode", (EXACT_COUNT, ALL))
+    if mode == ALL and fields.integer(request, "count") != 0:
+        request.problem("count", "must be left out, since allocationMode is All")
+    if mode in ("", EXACT_COUNT) and fields.integer(request, "count", least=1, default=1) > LARGEST_COUNT:
+        request.problem("count", f"is {request.raw('count')}; a claim holds at most {MAX_RESULTS} devices")
 
 
 def _selectors(reader: Reader) -> None:
@@ -128,7 +128,7 @@ def _selectors(reader: Reader) -> None:
             selector.problem("cel.expression", message)
 
 
-def _constraint(constraint: Reader, known: Names) -> None:
+def _constraint(constraint: Reader, known: RequestNames) -> None:
     _references(constraint, known)
     names = ("matchAttribute", "distinctAttribute")
     given = [name for name in names if name in constraint]
@@ -163,7 +163,7 @@ def _parameters(opaque: Reader) -> None:
         opaque.problem("parameters", f"is {length} bytes of JSON, at most {LONGEST_PARAMETERS} are allowed")
 
 
-def _references(reader: Reader, known: Names) -> None:
+def _references(reader: Reader, known: RequestNames) -> None:
     """Judge the requests to which a constraint or a configuration refers."""
     names = reader.texts("requests")
     fields.sized(reader, "requests", len(names), MOST_REQUESTS)
@@ -172,15 +172,22 @@ def _references(reader: Reader, known: Names) -> None:
         _reference(reader, f"requests[{index}]", name, known)
 
 
-def _reference(reader: Reader, field: str, name: str, known: Names) -> None:
+def _reference(reader: Reader, field: str, name: str, known: RequestNames) -> None:
     request, slash, alternative = name.partition("/")
     if request in known and (not slash or alternative in known[request]):
         return
-    there = [*known, *(f"{one}/{sub}" for one, subs in known.items() for sub in sorted(subs))]
-    reader.problem(field, f"{name!r} is no request of the claim; it has {', '.join(there) or 'none'}")
+    valid_names = [
+        *known,
+        *(
+            f"{request_}/{alternative_}"
+            for request_, alternatives in known.items()
+            for alternative_ in sorted(alternatives)
+        ),
+    ]
+    reader.problem(field, f"{name!r} is no request of the claim; it has {', '.join(valid_names) or 'none'}")
 
 
-def _result(result: Reader, known: Names) -> None:
+def _result(result: Reader, known: RequestNames) -> None:
     name = result.required("request")
     if name:
         _reference(result, "request", name, known)

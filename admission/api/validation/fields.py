@@ -16,7 +16,7 @@ def text(reader: Reader, name: str, rule: Rule) -> None:
     """Judge a required text."""
     found = reader.required(name)
     if found:
-        _judge(reader, name, found, rule)
+        _check(reader, name, found, rule)
 
 
 def optional(reader: Reader, name: str, rule: Rule) -> None:
@@ -29,7 +29,7 @@ def texts(reader: Reader, name: str, rule: Rule, *, most: int) -> tuple[str, ...
     """Judge every text of a list, and return them. most: the largest number of texts."""
     found = reader.texts(name)
     for index, item in enumerate(found):
-        _judge(reader, f"{name}[{index}]", item, rule)
+        _check(reader, f"{name}[{index}]", item, rule)
     sized(reader, name, len(found), most)
     unique(reader, found, lambda index: f"{name}[{index}]")
     return found
@@ -39,7 +39,7 @@ def keys(reader: Reader, name: str, rule: Rule, *, most: int | None = None) -> N
     """Judge every key of a mapping."""
     found = reader.keys(name)
     for item in found:
-        _judge(reader, f"{name}[{item}]", item, rule)
+        _check(reader, f"{name}[{item}]", item, rule)
     if most is not None:
         sized(reader, name, len(found), most)
 
@@ -79,15 +79,15 @@ def sized(reader: Reader, name: str, count: int, most: int) -> None:
         reader.problem(name, f"holds {count} entries, at most {most} are allowed")
 
 
-def unique(reader: Reader, names: Sequence[str], place: Callable[[int], str]) -> None:
-    """Note every duplicate name. place: returns the field of the name at an index."""
+def unique(reader: Reader, names: Sequence[str], field: Callable[[int], str]) -> None:
+    """Note every duplicate name. field: returns the field of the name at an index."""
     first: dict[str, int] = {}
     for index, name in enumerate(names):
         if name in first:
-            reader.problem(place(index), f"{name!r} stands twice: at {place(first[name])} too")
+            reader.problem(field(index), f"{name!r} stands twice: at {field(first[name])} too")
         first.setdefault(name, index)
 
 
-def _judge(reader: Reader, name: str, found: str, rule: Rule) -> None:
+def _check(reader: Reader, name: str, found: str, rule: Rule) -> None:
     if message := rule(found):
         reader.problem(name, message)

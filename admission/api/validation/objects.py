@@ -13,30 +13,30 @@ def problems(kind: str, obj: Json) -> tuple[Problem, ...]:
 
     The object is one of `resource.k8s.io/v1`, or of another version of the same shape.
     """
-    judge = _KINDS.get(kind)
-    if judge is None:
+    validate = _KINDS.get(kind)
+    if validate is None:
         return ()
     reader = Reader(obj)
     fields.text(reader.child("metadata"), "name", formats.subdomain)
-    judge(reader)
+    validate(reader)
     return reader.problems
 
 
 def _slice(reader: Reader) -> None:
-    slices.judge(reader.child("spec"))
+    slices.validate(reader.child("spec"))
 
 
 def _class(reader: Reader) -> None:
-    claims.judge_class(reader.child("spec"))
+    claims.validate_class(reader.child("spec"))
 
 
 def _claim(reader: Reader) -> None:
-    claims.judge(reader.child("spec"))
-    claims.judge_status(reader.child("status"), reader.child("spec"))
+    claims.validate(reader.child("spec"))
+    claims.validate_status(reader.child("status"), reader.child("spec"))
 
 
 def _template(reader: Reader) -> None:
-    claims.judge(reader.child("spec").child("spec"))
+    claims.validate(reader.child("spec").child("spec"))
 
 
 def _taint_rule(reader: Reader) -> None:

@@ -17,16 +17,16 @@ MOST_COUNTER_SETS = 8
 MOST_COUNTERS = 32
 MOST_CONSUMED_SETS = 2
 
-_PLACES = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
+_NODE_SELECTIONS = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
 _SCALARS = ("string", "int", "bool", "version")
 _LISTS = ("strings", "ints", "bools", "versions")
 
 
-def judge(spec: Reader) -> None:
+def validate(spec: Reader) -> None:
     """Judge the spec of a ResourceSlice."""
     fields.text(spec, "driver", formats.driver)
     _pool(spec.child("pool"))
-    _place(spec, _PLACES)
+    _node_selection(spec, _NODE_SELECTIONS)
     if "nodeSelector" in spec and node_selectors.node_selector(spec.child("nodeSelector")) > 1:
         spec.problem("nodeSelector.nodeSelectorTerms", "must have exactly one term")
     if "sharedCounters" in spec and "devices" in spec:
@@ -50,7 +50,7 @@ def _pool(pool: Reader) -> None:
     fields.integer(pool, "resourceSliceCount", least=1, default=1)
 
 
-def _place(reader: Reader, places: tuple[str, ...]) -> None:
+def _node_selection(reader: Reader, places: tuple[str, ...]) -> None:
     """Judge the node selection of a slice or a device: exactly one of its fields must be set."""
     fields.optional(reader, "nodeName", formats.subdomain)
     for name in ("allNodes", "perDeviceNodeSelection"):
@@ -66,10 +66,12 @@ def _place(reader: Reader, places: tuple[str, ...]) -> None:
 def _counter_sets(spec: Reader) -> None:
     sets = list(spec.children("sharedCounters"))
     fields.sized(spec, "sharedCounters", len(sets), MOST_COUNTER_SETS)
-    fields.unique(spec, [each.text("name") for each in sets], lambda index: f"sharedCounters[{index}].name")
-    for each in sets:
-        fields.text(each, "name", formats.label)
-        _counters(each)
+    fields.unique(
+        spec, [counter_set.text("name") for counter_set in sets], lambda index: f"sharedCounters[{index}].name"
+    )
+    for counter_set in sets:
+        fields.text(counter_set, "name", formats.label)
+        _counters(counter_set)
 
 
 def _counters(reader: Reader) -> None:
@@ -89,7 +91,7 @@ def _is_advanced(device: Reader) -> bool:
 
 def _device(device: Reader, *, per_device: bool) -> None:
     fields.text(device, "name", formats.label)
-    _device_place(device, per_device=per_device)
+    _device_node_selection(device, per_device=per_device)
     _attributes(device)
     _capacities(device)
     _consumption(device)
@@ -100,10 +102,10 @@ def _device(device: Reader, *, per_device: bool) -> None:
     _conditions(device)
 
 
-def _device_place(device: Reader, *, per_device: bool) -> None:
-    places = _PLACES[:3]
+def _device_node_selection(device: Reader, *, per_device: bool) -> None:
+    places = _NODE_SELECTIONS[:3]
     if per_device:
-        _place(device, places)
+        _node_selection(device, places)
     for name in places:
         if not per_device and name in device:
             device.problem(name, "is only allowed where the slice sets perDeviceNodeSelection: true")
@@ -128,7 +130,7 @@ def _attribute(attribute: Reader) -> int:
         attribute.problem("", f"{found}; exactly one of {', '.join((*_SCALARS, *_LISTS))} is required")
     _scalars(attribute)
     listed = [name for name in _LISTS if name in attribute]
-    return sum(_listed(attribute, name) for name in listed) or 1
+    return sum(_list_values(attribute, name) for name in listed) or 1
 
 
 def _scalars(attribute: Reader) -> None:
@@ -139,7 +141,7 @@ def _scalars(attribute: Reader) -> None:
             attribute.problem(name, message)
 
 
-def _listed(attribute: Reader, name: str) -> int:
+def _list_values(attribute: Reader, name: str) -> int:
     """Judge each entry of a list like a scalar, and return their number."""
     entries = attribute.raw(name)
     if not isinstance(entries, list):
@@ -154,16 +156,16 @@ def _listed(attribute: Reader, name: str) -> int:
 
 
 def _scalar(attribute: Reader, place: str, kind: str, entry: object) -> None:
-    one = attribute.element(place, entry)
+    reader = attribute.element(place, entry)
     match kind:
         case "bool":
-            one.flag("")
+            reader.flag("")
         case "int":
-            fields.integer(one, "")
+            fields.integer(reader, "")
         case _:
             rule = formats.version if kind == "version" else formats.attribute
-            if message := rule(one.text("")):
-                one.problem("", message)
+            if message := rule(reader.text("")):
+                reader.problem("", message)
 
 
 def _capacities(device: Reader) -> None:
@@ -173,11 +175,11 @@ def _capacities(device: Reader) -> None:
     for _, capacity in device.entries("capacity"):
         if "value" not in capacity:
             capacity.problem("value", "is required")
-        whole = fields.quantity(capacity, "value")
+        value = fields.quantity(capacity, "value")
         if "requestPolicy" not in capacity:
             continue
         if shared:
-            request_policies.judge(capacity.child("requestPolicy"), whole)
+            request_policies.validate(capacity.child("requestPolicy"), value)
         else:
             capacity.problem("requestPolicy", "is only allowed where the device sets allowMultipleAllocations: true")
 
@@ -193,11 +195,11 @@ def _consumption(device: Reader) -> None:
 
 
 def _conditions(device: Reader) -> None:
-    wanted = fields.texts(device, "bindingConditions", formats.key, most=MOST_CONDITIONS)
+    conditions = fields.texts(device, "bindingConditions", formats.key, most=MOST_CONDITIONS)
     failures = fields.texts(device, "bindingFailureConditions", formats.key, most=MOST_CONDITIONS)
     for index, condition in enumerate(failures):
-        if condition in wanted:
+        if condition in conditions:
             device.problem(f"bindingFailureConditions[{index}]", f"{condition!r} is one of bindingConditions too")
-    if bool(wanted) != bool(failures):
-        missing = "bindingFailureConditions" if wanted else "bindingConditions"
+    if bool(conditions) != bool(failures):
+        missing = "bindingFailureConditions" if conditions else "bindingConditions"
         device.problem(missing, "is required: bindingConditions and bindingFailureConditions are used together")

@@ -44,30 +44,30 @@ def apply(obj: Any, patch: Iterable[Operation]) -> Any:
     Only the operations that Muster writes are supported: `add` and `remove`.
     """
     for step in patch:
-        way = [part.replace("~1", "/").replace("~0", "~") for part in step["path"].split("/")[1:]]
-        obj = _changed(obj, way, step)
+        path = [part.replace("~1", "/").replace("~0", "~") for part in step["path"].split("/")[1:]]
+        obj = _apply_step(obj, path, step)
     return obj
 
 
-def _changed(obj: Any, way: list[str], step: Operation) -> Any:
+def _apply_step(obj: Any, path: list[str], step: Operation) -> Any:
     """Return a value with one step applied at the end of a path; values on the path are copied, others shared."""
-    if not way:
+    if not path:
         return step.get("value")
     if isinstance(obj, list):
-        return _changed_list(obj, way, step)
-    if not isinstance(obj, Mapping) or (way[0] not in obj and (len(way) > 1 or step["op"] != "add")):
+        return _apply_step_to_list(obj, path, step)
+    if not isinstance(obj, Mapping) or (path[0] not in obj and (len(path) > 1 or step["op"] != "add")):
         raise ValueError(f"{step['op']} {step['path']}: there is no such place")
-    if len(way) > 1:
-        return {**obj, way[0]: _changed(obj[way[0]], way[1:], step)}
+    if len(path) > 1:
+        return {**obj, path[0]: _apply_step(obj[path[0]], path[1:], step)}
     if step["op"] == "remove":
-        return {key: value for key, value in obj.items() if key != way[0]}
-    return {**obj, way[0]: step.get("value")}
+        return {key: value for key, value in obj.items() if key != path[0]}
+    return {**obj, path[0]: step.get("value")}
 
 
-def _changed_list(found: list[Any], way: list[str], step: Operation) -> list[Any]:
-    index = len(found) if way[0] == "-" else int(way[0])
-    if len(way) > 1:
-        return [*found[:index], _changed(found[index], way[1:], step), *found[index + 1 :]]
+def _apply_step_to_list(items: list[Any], path: list[str], step: Operation) -> list[Any]:
+    index = len(items) if path[0] == "-" else int(path[0])
+    if len(path) > 1:
+        return [*items[:index], _apply_step(items[index], path[1:], step), *items[index + 1 :]]
     if step["op"] == "remove":
-        return [*found[:index], *found[index + 1 :]]
-    return [*found[:index], step.get("value"), *found[index:]]
+        return [*items[:index], *items[index + 1 :]]
+    return [*items[:index], step.get("value"), *items[index:]]

@@ -34,11 +34,11 @@ _QUANTITY = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d{1,3})|([KMG
 
 def parse(text: str) -> Fraction:
     """Return the exact value of a quantity, in units. Raises AmountError when the text is not a quantity."""
-    return _known(text) if len(text) <= _USUAL else _parsed(text)
+    return _parse_cached(text) if len(text) <= _USUAL else _parsed(text)
 
 
 @lru_cache(maxsize=4096)
-def _known(text: str) -> Fraction:
+def _parse_cached(text: str) -> Fraction:
     """Parse a quantity with a cache, since thousands of pods have equal requests."""
     return _parsed(text)
 
@@ -70,8 +70,8 @@ def measure(text: str) -> Fraction:
     if billionths.denominator == 1:
         return value
     # Away from zero, so that a non-zero amount is never counted as zero.
-    whole = -(-abs(billionths.numerator) // billionths.denominator)
-    return Fraction(whole if value > 0 else -whole, 10**9)
+    rounded = -(-abs(billionths.numerator) // billionths.denominator)
+    return Fraction(rounded if value > 0 else -rounded, 10**9)
 
 
 def parse_amount(text: str) -> int:

@@ -130,10 +130,10 @@ def decode_labels(reader: Reader) -> LabelSelector:
     for key, value in pairs.items():
         _check(reader, f"matchLabels[{key}]", formats.key(key) or formats.value(value))
     equal = [Requirement(key=k, operator="In", values=(v,)) for k, v in sorted(pairs.items())]
-    return LabelSelector(requirements=(*equal, *map(_checked, reader.children("matchExpressions"))))
+    return LabelSelector(requirements=(*equal, *map(_checked_requirement, reader.children("matchExpressions"))))
 
 
-def _checked(reader: Reader) -> Requirement:
+def _checked_requirement(reader: Reader) -> Requirement:
     found = _requirement(reader)
     operator, values = found.operator, found.values
     if operator and operator not in OPERATORS:

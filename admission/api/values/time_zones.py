@@ -35,13 +35,13 @@ def find(name: str) -> zoneinfo.ZoneInfo | None:
 
 def near(name: str) -> tuple[str, ...]:
     """Return up to three names for a mistaken one: in another case, by the city alone, or misspelt."""
-    asked = name[:LONGEST].casefold()
-    folded = {known.casefold(): known for known in names()}
-    cities = {key.rpartition("/")[2]: key for key in folded}
-    found = [asked] if asked in folded else []
-    found += [cities[city] for city in difflib.get_close_matches(asked, cities, n=1, cutoff=0.8)]
-    found += difflib.get_close_matches(asked, folded, n=3, cutoff=0.8)
-    return tuple(folded[key] for key in dict.fromkeys(found))[:3]
+    folded_name = name[:LONGEST].casefold()
+    by_folded_name = {known.casefold(): known for known in names()}
+    cities = {key.rpartition("/")[2]: key for key in by_folded_name}
+    found = [folded_name] if folded_name in by_folded_name else []
+    found += [cities[city] for city in difflib.get_close_matches(folded_name, cities, n=1, cutoff=0.8)]
+    found += difflib.get_close_matches(folded_name, by_folded_name, n=3, cutoff=0.8)
+    return tuple(by_folded_name[key] for key in dict.fromkeys(found))[:3]
 
 
 @functools.lru_cache(maxsize=1)

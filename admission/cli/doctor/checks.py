@@ -248,7 +248,7 @@ async def _is_served(connection: Connection, path: str) -> bool:
 
 async def _gates(connection: Connection) -> dict[str, bool]:
     found: dict[str, bool] = {}
-    async for line in connection.lines("/metrics", {}, quiet=5.0, whole=15.0):
+    async for line in connection.lines("/metrics", {}, quiet=5.0, total=15.0):
         gate = _GATE.match(line)
         if gate:
             found[gate["name"].decode()] = gate["value"] == b"1"

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from admission.cli import apps, config_command, terminal
-from admission.cli.cluster_options import PATIENCE, Cluster, ContextOption, KubeconfigOption
+from admission.cli.cluster_options import RETRY_POLICY, Cluster, ContextOption, KubeconfigOption
 from admission.cli.config_command import ConfigOption, SetOption
 from admission.cli.doctor import checks, findings
 from admission.cli.doctor.checks import Exam
@@ -17,7 +17,7 @@ from admission.cli.doctor.findings import Finding, Verdict
 from admission.cli.terminal import Format
 from admission.errors import ForbiddenError, MusterError, RetryError
 from admission.kube.client.connection import Connection
-from admission.kube.client.credentials import Place
+from admission.kube.client.credentials import ClusterSelection
 from admission.ledger.db import database_url, engines, migrations
 from admission.settings import Settings
 from admission.settings.schema import fields
@@ -59,7 +59,7 @@ def doctor(
 ) -> None:
     """Check the installation: Kubernetes, rights, webhook, certificates, leader, clocks, devices, queues, ledger."""
     settings = config_command.chosen(config, {}, changes).settings
-    place = Place(kubeconfig=kubeconfig or _file(settings.kubeconfig), context=context)
+    place = ClusterSelection(kubeconfig=kubeconfig or _file(settings.kubeconfig), context=context)
     found = asyncio.run(_looked(place, settings, account))
     if output is Format.JSON:
         told = [
@@ -76,7 +76,7 @@ def _file(name: str | None) -> Path | None:
     return Path(name) if name else None
 
 
-async def _looked(place: Place, settings: Settings, account: str) -> list[Finding]:
+async def _looked(place: ClusterSelection, settings: Settings, account: str) -> list[Finding]:
     found = [findings.fine("settings", "they can be read; `muster config show` tells them")]
     async with asyncio.timeout(WHOLE.total_seconds()):
         found += await _cluster(place, settings, account)
@@ -84,11 +84,11 @@ async def _looked(place: Place, settings: Settings, account: str) -> list[Findin
     return found
 
 
-async def _cluster(place: Place, settings: Settings, account: str) -> list[Finding]:
+async def _cluster(place: ClusterSelection, settings: Settings, account: str) -> list[Finding]:
     """Run every check of the cluster; if it does not answer, only the first one reports that."""
     found: list[Finding] = []
     try:
-        async with Connection(place, patience=PATIENCE, warns=False) as connection:
+        async with Connection(place, retry_policy=RETRY_POLICY, warns=False) as connection:
             exam = Exam(cluster=Cluster(connection), settings=settings, account=account)
             for name, check in checks.CHECKS.items():
                 try:

@@ -118,7 +118,7 @@ def export(
         )
         wanted = _table(what or What.ENTRIES, format_)
     if format_ is Format.FOCUS or what is What.USAGE:
-        asked = Window(*map(accruals.whole, options.past(asked)))
+        asked = Window(*map(accruals.floor_to_second, options.past(asked)))
     chosen = options.settings(config, database)
     try:
         with export_sinks.stream(output, binary_for=format_ if format_ is Format.PARQUET else "") as to:

@@ -25,7 +25,7 @@ from admission.errors import ClusterUnavailableError, FixError
 from admission.kube.cache import reflector, watched_resources
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
-from admission.kube.client.credentials import Place
+from admission.kube.client.credentials import ClusterSelection
 from admission.ledger.sql_ledger import SqlLedger
 from admission.lifecycle.reconciliation import Author, Difference
 
@@ -107,7 +107,7 @@ def reconcile(
         async with SqlLedger.open(settings.url, settings.cluster) as ledger:
             return await compared(ledger, seen)
 
-    outcome = asyncio.run(_watching(opened, Place(kubeconfig=kubeconfig, context=context)))
+    outcome = asyncio.run(_watching(opened, ClusterSelection(kubeconfig=kubeconfig, context=context)))
     if output is Format.JSON:
         terminal.as_json(_json(settings.cluster, outcome))
     else:
@@ -115,10 +115,10 @@ def reconcile(
     raise typer.Exit(DIFFERS if outcome.left else 0)
 
 
-async def _watching(question: Callable[[_Watched], Awaitable[T]], place: Place) -> T:
+async def _watching(question: Callable[[_Watched], Awaitable[T]], place: ClusterSelection) -> T:
     """Watch the cluster while the question runs."""
     store = Store(WATCHED)
-    async with Connection(place, patience=cluster_options.PATIENCE, warns=False) as connection:
+    async with Connection(place, retry_policy=cluster_options.RETRY_POLICY, warns=False) as connection:
         await connection.version()  # so that an unreachable API server is reported at once
         watch = asyncio.create_task(reflector.watch(connection, store), name="watch the cluster")
         try:

@@ -74,9 +74,9 @@ def serve(
     def read() -> Settings:
         return config_command.chosen(config, options, changes).settings
 
-    news = reload.News(config, read)
+    reloader = reload.Reloader(config, read)
     chosen = read()
-    run(lambda stop: _serve(chosen, stop, news))
+    run(lambda stop: _serve(chosen, stop, reloader))
 
 
 def run(serving: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
@@ -103,7 +103,7 @@ async def _until_told(serving: Callable[[asyncio.Event], Coroutine[Any, Any, Non
     await serving(stop)
 
 
-async def _serve(chosen: Settings, stop: asyncio.Event, news: reload.News) -> None:
+async def _serve(chosen: Settings, stop: asyncio.Event, reloader: reload.Reloader) -> None:
 
-    news.listen()
-    await application.serve(chosen, stop=stop, news=news)
+    reloader.listen()
+    await application.serve(chosen, stop=stop, reloader=reloader)

@@ -11,7 +11,7 @@ import structlog
 from admission.cli import config_command
 from admission.errors import FixError
 from admission.settings import Settings
-from admission.settings.live import Held
+from admission.settings.live import LiveSettings
 from admission.settings.schema import value
 
 log = structlog.get_logger(__name__)
@@ -22,7 +22,7 @@ POLL_SECONDS = 5.0
 FileState = tuple[int, int, int] | None
 
 
-class News:
+class Reloader:
     """The source of new settings: the file, its reader, and whether a reload was requested."""
 
     def __init__(
@@ -39,7 +39,7 @@ class News:
         """Reload on SIGHUP from now on."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._asked.set)
 
-    async def follow(self, held: Held) -> None:
+    async def follow(self, live: LiveSettings) -> None:
         """Apply new settings whenever there are any, until cancelled."""
         while True:
             asked = await self._wait()
@@ -52,7 +52,7 @@ class News:
             except FixError as error:
                 log.error("new settings cannot be used; the old ones hold on", error=str(error))  # noqa: TRY400 - a mistake
                 continue
-            self._apply(held, wanted, asked=asked)
+            self._apply(live, wanted, asked=asked)
 
     async def _wait(self) -> bool:
         """Wait for the next look; return whether a reload was requested."""
@@ -63,10 +63,10 @@ class News:
         self._asked.clear()
         return asked
 
-    def _apply(self, held: Held, wanted: Settings, *, asked: bool) -> None:
-        outcome = held.apply(wanted)
+    def _apply(self, live: LiveSettings, wanted: Settings, *, asked: bool) -> None:
+        outcome = live.apply(wanted)
         if outcome.changed:
-            log.info("settings have changed", **{path: value(held.now, path) for path in outcome.changed})
+            log.info("settings have changed", **{path: value(live.now, path) for path in outcome.changed})
         elif asked:
             log.info("settings were read again; none that is live has changed")
         if outcome.waiting and outcome.waiting != self._waiting:

@@ -163,15 +163,15 @@ MOST_SUBGROUPS = 16
 
 
 def _domains(who: str, report: DomainReport) -> str:
-    wish = report.wish
+    request = report.request
     where = f"; they are in {', '.join(report.domains)}" if report.domains else ""
-    if not wish.required:
-        return f"{who} would rather be in one domain of {wish.preferred}{where}."
-    asks = f"{who} have to be in one domain of {wish.required}"
-    if not wish.preferred:
+    if not request.required:
+        return f"{who} would rather be in one domain of {request.preferred}{where}."
+    asks = f"{who} have to be in one domain of {request.required}"
+    if not request.preferred:
         return f"{asks}{where}."
     rather = f" ({', '.join(report.preferred)})" if report.preferred else ""
-    return f"{asks}, and would rather be in one of {wish.preferred}{where}{rather}."
+    return f"{asks}, and would rather be in one of {request.preferred}{where}{rather}."
 
 
 def _estimate(gang: GangReport) -> str:

@@ -41,9 +41,9 @@ class _ReadObjects:
     unwatched: dict[str, str] = field(default_factory=dict)
 
     def add(self, kind: Kind, found: Any) -> None:
-        if kind.family:
+        if kind.workload_kind:
             by_key = found.meta.uid if kind.by_uid else found.meta.key
-            self.parents.setdefault(kind.family, {})[by_key] = found
+            self.parents.setdefault(kind.workload_kind, {})[by_key] = found
         else:
             (self.pods if kind is watched_resources.PODS else self.jobs)[found.meta.uid] = found
 

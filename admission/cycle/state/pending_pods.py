@@ -353,7 +353,7 @@ def _numbered(pod: Pod, template: PodTemplate, number: int, uid: Uid) -> Pod:
     name = f"{template.name}-{number}"
     created = pod.meta.created + timedelta(microseconds=number)
     claims = {claim.name: f"{name}-{claim.name}{SUFFIX}" for claim in pod.claims if claim.template is not None}
-    labels = {**pod.meta.labels, **template.parts_of(number)} if template.counted else pod.meta.labels
+    labels = {**pod.meta.labels, **template.parts_of(number)} if template.part_labels else pod.meta.labels
     meta = replace(pod.meta, name=name, uid=uid, created=created, labels=labels)
     return replace(pod, meta=meta, generated_claims=claims)
 

@@ -179,11 +179,11 @@ class GangEviction:
         """Ensure that gates stay closed, also against writes in flight; return whether all of them do."""
         opened: list[Pod] = []
 
-        async def shut(pod: Pod) -> None:
-            if not await self.pods.shut(pod):
+        async def close_gate(pod: Pod) -> None:
+            if not await self.pods.close_gate(pod):
                 opened.append(pod)
 
-        failed = await self.writer.each_pod([pod for pod in pods if not names.is_expected(pod.meta.uid)], shut)
+        failed = await self.writer.each_pod([pod for pod in pods if not names.is_expected(pod.meta.uid)], close_gate)
         return not failed and not opened
 
     async def _delete(self, inputs: CycleInputs, eviction: Eviction) -> bool:

@@ -27,12 +27,12 @@ class ProtectionCheck:
         wanted = self.fences.judge(
             snapshot,
             self.mirror.book.placements,
-            barriers=self.barriers.seen(),
+            barriers=self.barriers.observe(),
             opened=self.in_flight.opened,
             now=now,
             is_confirmed=self.term.is_confirmed,
         )
-        self.barriers.want(wanted)
+        self.barriers.set_drivers(wanted)
 
     def judge_again(self) -> None:
         """Judge by the current view, as of the time of the last judgement, so that nothing counts any sooner."""

@@ -54,7 +54,7 @@ class QueueFinalizers:
         placements = self.mirror.book.placements.values()
         unused = deleted_queues.removable(inputs.snapshot, inputs.tree.queues, placements)
         due = self.queues.removable(unused, inputs.now)
-        failures = await self._each(self.port.let_go, due)
+        failures = await self._each(self.port.release, due)
         for queue in due:
             refusal = self.queues.note_removal(queue, failures.refused.get(queue.name), inputs.now)
             if refusal is not None:

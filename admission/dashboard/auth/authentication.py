@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 
-from admission.api.kubernetes.access_review import Visitor
+from admission.api.kubernetes.access_review import UserInfo
 
 FORM_COOKIE = "__Host-muster-form"
 FORM_FIELD = "form"
@@ -42,7 +42,7 @@ class Proxies:
     certified: bool = False
     client_names: tuple[str, ...] = ()
 
-    def visitor(self, request: web.Request) -> Visitor | None:
+    def visitor(self, request: web.Request) -> UserInfo | None:
         """Return the visitor in a trusted proxy's headers; None if they name none, or the client is no such proxy.
 
         Raises BadHeaderError for two users, or for a name reserved by Kubernetes: a proxy that passes on its client's
@@ -58,7 +58,7 @@ class Proxies:
         user, groups = named[0].strip(), self._groups(request)
         if any(name.startswith("system:") for name in (user, *groups)) or len(groups) > MOST_GROUPS:
             raise BadHeaderError("names that begin with system: are Kubernetes' own, and no proxy's to give")
-        return Visitor(name=user, groups=(*groups, AUTHENTICATED))
+        return UserInfo(name=user, groups=(*groups, AUTHENTICATED))
 
     def _groups(self, request: web.Request) -> tuple[str, ...]:
         if not self.groups_header:

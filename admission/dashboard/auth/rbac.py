@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from admission.api.kubernetes.access_review import Question, Visitor
+from admission.api.kubernetes.access_review import Question, UserInfo
 from admission.api.muster.observed import ObservedGang
 from admission.dashboard.auth.ttl_cache import Memory
 from admission.dashboard.ports import Reviewer
@@ -52,18 +52,20 @@ class Judge:
 
     def __init__(self, reviewer: Reviewer, clock: Callable[[], float]) -> None:
         self._reviewer = reviewer
-        self._tokens: Memory[bytes, Visitor] = Memory(seconds=REMEMBERED, most=MOST_TOKENS, clock=clock)
-        self._rights: Memory[tuple[Visitor, Question], bool] = Memory(seconds=REMEMBERED, most=MOST_RIGHTS, clock=clock)
+        self._tokens: Memory[bytes, UserInfo] = Memory(seconds=REMEMBERED, most=MOST_TOKENS, clock=clock)
+        self._rights: Memory[tuple[UserInfo, Question], bool] = Memory(
+            seconds=REMEMBERED, most=MOST_RIGHTS, clock=clock
+        )
         self._pending = asyncio.Semaphore(AT_ONCE * 2)
 
-    async def recognise(self, token: str) -> Visitor | None:
+    async def authenticate(self, token: str) -> UserInfo | None:
         """Return the visitor of a token; None if it is invalid, which is not cached. Raises as the reviewer."""
         digest = hashlib.sha256(token.encode()).digest()
         known = self._tokens.get(digest)
         if known is not None:
             return known
         async with self._pending:
-            visitor = await self._reviewer.recognise(token)
+            visitor = await self._reviewer.authenticate(token)
         if visitor is not None:
             self._tokens.put(digest, visitor)
         return visitor
@@ -72,7 +74,7 @@ class Judge:
         """Remove a token from the cache."""
         self._tokens.drop(hashlib.sha256(token.encode()).digest())
 
-    async def allows(self, visitor: Visitor, question: Question) -> bool:
+    async def allows(self, visitor: UserInfo, question: Question) -> bool:
         """Return whether a visitor has a right. Raises as the reviewer."""
         known = self._rights.get((visitor, question))
         if known is not None:
@@ -105,7 +107,7 @@ class Seen:
 class Rights:
     """The rights of one visitor."""
 
-    def __init__(self, visitor: Visitor, judge: Judge) -> None:
+    def __init__(self, visitor: UserInfo, judge: Judge) -> None:
         self.visitor = visitor
         self._judge = judge
 

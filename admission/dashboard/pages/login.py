@@ -27,7 +27,7 @@ async def enter(request: web.Request) -> web.StreamResponse:
     if not session.is_token(token):
         return _asked(request, goes_to=goes_to, wrong="This is no token: it is empty, or holds spaces.")
     app_context = request.app[CONTEXT]
-    visitor = await app_context.judge.recognise(token)
+    visitor = await app_context.judge.authenticate(token)
     if visitor is None:
         log.warning("a token was not accepted", peer=request.remote)
         return _asked(request, goes_to=goes_to, wrong="The API server does not accept this token. It may have expired.")

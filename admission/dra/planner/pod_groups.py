@@ -152,7 +152,7 @@ def _shared(demands: Iterable[PodDemand], cluster: ClusterState) -> dict[Uid, in
 
 def _parsed(claim: Claim, cluster: ClusterState, known: dict[Hashable, ParsedClaim | Refusal]) -> ParsedClaim | Refusal:
     """Parse a claim; claims with the same requests and constraints, as a template makes them, only once."""
-    key = claim.spec.asked
+    key = claim.spec.equivalence_key
     if key not in known:
         known[key] = requests.parse(claim.spec, cluster.classes, f"claim {claim.meta.name}", cluster.profile)
     return known[key]

@@ -53,7 +53,7 @@ def may_help(
     asked: dict[tuple[str, ...], tuple[Claim, ...]] = {}
     for one in pods:
         own = tuple(claim for claim in one.claims if claim.meta.uid not in shared)
-        asked.setdefault(tuple(claim.spec.asked for claim in own), own)
+        asked.setdefault(tuple(claim.spec.equivalence_key for claim in own), own)
     seen = {cluster.profile: cluster, cluster.profile.with_known_bugs(compatibility.AS_OF_1_37): cluster}
     views = [known if known.profile == profile else replace(known, profile=profile) for profile, known in seen.items()]
     return any(

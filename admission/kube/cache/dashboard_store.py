@@ -24,7 +24,7 @@ WATCHED = (
 """The kinds that the dashboard's store watches. Pods are not among them: a gang's status has all that is shown."""
 
 
-class Showcase:
+class DashboardStore:
     """A store of `WATCHED`: the real `dashboard.ports.View`."""
 
     def __init__(self, store: Store) -> None:
@@ -39,15 +39,15 @@ class Showcase:
         """Return a frozen view. The mapping of a kind that has not changed since the last call is the same object."""
         malformed = {key: error for table in self._store.tables.values() for key, error in table.malformed().items()}
         return ObservedObjects(
-            queues=self._frozen(QUEUES),
-            gangs=self._frozen(GANGS),
-            meters=self._frozen(watched_resources.METERS),
-            nodes=self._frozen(watched_resources.NODES),
-            slices=self._frozen(watched_resources.SLICES),
-            claims=self._frozen(watched_resources.CLAIMS),
+            queues=self._freeze(QUEUES),
+            gangs=self._freeze(GANGS),
+            meters=self._freeze(watched_resources.METERS),
+            nodes=self._freeze(watched_resources.NODES),
+            slices=self._freeze(watched_resources.SLICES),
+            claims=self._freeze(watched_resources.CLAIMS),
             malformed=malformed,
             troubles=self._store.troubles(),
         )
 
-    def _frozen(self, kind: Kind) -> Mapping[Any, Any]:
+    def _freeze(self, kind: Kind) -> Mapping[Any, Any]:
         return self._store.tables[kind].freeze()

@@ -17,13 +17,13 @@ from admission.errors import MalformedObjectError, Problem
 from admission.kube.cache.watched_resources import Kind
 
 
-class Changed(Protocol):
+class ChangeHandler(Protocol):
     """Called with the key of every object that was added, changed or removed.
 
-    news: whether the decoded object differs in more than its resourceVersion.
+    content_changed: whether the decoded object differs in more than its resourceVersion.
     """
 
-    def __call__(self, kind: Kind, key: str, *, news: bool) -> None: ...
+    def __call__(self, kind: Kind, key: str, *, content_changed: bool) -> None: ...
 
 
 class _Malformed(NamedTuple):
@@ -35,18 +35,18 @@ class _Malformed(NamedTuple):
 class Table:
     """The objects of one kind by key, those that cannot be read, and whether all of them have been listed."""
 
-    def __init__(self, kind: Kind, changed: Changed) -> None:
+    def __init__(self, kind: Kind, changed: ChangeHandler) -> None:
         self.kind = kind
         self.listed = False
         self.trouble = "not listed yet"
         """Why the table may be out of date; empty while the watch runs."""
-        self.heard = time.monotonic()
+        self.last_answer = time.monotonic()
         """Monotonic time of the API server's latest answer for the kind; before the first one, of the start."""
         self.events = 0
         """Number of changes and bookmarks received."""
         self.lists = 0
         """Number of complete lists."""
-        self.unseen = ""
+        self.unavailable = ""
         """Why the kind cannot be read at all: it is not served, or Muster lacks the permission."""
         self._changed = changed
         self._objects: Version[str, Any] = Version()
@@ -59,31 +59,31 @@ class Table:
         key, version = self._key(obj), _meta(obj).get("resourceVersion")
         if not key or (version and version == self._versions.get(key)):
             return key
-        news = True
+        content_changed = True
         try:
             value = self.kind.decode(obj)
         except MalformedObjectError as error:
-            self._set_aside(key, obj, error)
+            self._put_malformed(key, obj, error)
         except Exception as error:  # noqa: BLE001 - one object that breaks its decoder must not stop the others
             problem = Problem(".", f"cannot be read: {type(error).__name__}: {error}")
-            self._set_aside(key, obj, MalformedObjectError(self.kind.name, meta.name_in(obj), (problem,)))
+            self._put_malformed(key, obj, MalformedObjectError(self.kind.name, meta.name_in(obj), (problem,)))
         else:
-            flawless = self._malformed.pop(key, None) is None
-            news = not (flawless and _same(self._objects.get(key), value))
-            if news or not self.kind.stays(value):
-                self._thawed().put(key, value)
+            was_readable = self._malformed.pop(key, None) is None
+            content_changed = not (was_readable and _equal_but_version(self._objects.get(key), value))
+            if content_changed or not self.kind.ignores_version(value):
+                self._writable().put(key, value)
         self._versions[key] = str(version or "")
-        self._changed(self.kind, key, news=news)
+        self._changed(self.kind, key, content_changed=content_changed)
         return key
 
     def drop(self, obj: Json) -> None:
         """Remove an object that was deleted."""
-        self._forget(self._key(obj))
+        self._remove(self._key(obj))
 
     def keep_only(self, keys: set[str]) -> None:
         """Remove the objects that are missing from a complete list: they were deleted between two watches."""
         for key in self._versions.keys() - keys:
-            self._forget(key)
+            self._remove(key)
         self.listed = True
 
     def is_behind(self, obj: Json) -> bool:
@@ -94,9 +94,9 @@ class Table:
         # Versions are ascending numbers, which Kubernetes guarantees since 1.35 and has always kept.
         return known.isdecimal() and version.isdecimal() and int(known) < int(version)
 
-    def hear(self) -> None:
+    def record_answer(self) -> None:
         """Record that the API server answered for the kind just now."""
-        self.heard = time.monotonic()
+        self.last_answer = time.monotonic()
 
     def __len__(self) -> int:
         return len(self._versions)
@@ -118,7 +118,7 @@ class Table:
         """Return the errors of unreadable objects, by kind and `namespace/name`."""
         return {(self.kind.name, found.name): found.error for found in self._malformed.values()}
 
-    def unread(self) -> dict[str, Meta]:
+    def unreadable(self) -> dict[str, Meta]:
         """Return the metadata of unreadable objects, by `namespace/name`."""
         return {found.name: found.meta for found in self._malformed.values()}
 
@@ -127,35 +127,35 @@ class Table:
             return str(_meta(obj).get("uid") or "")
         return meta.name_in(obj) if _meta(obj).get("name") else ""
 
-    def _set_aside(self, key: str, obj: Json, error: MalformedObjectError) -> None:
+    def _put_malformed(self, key: str, obj: Json, error: MalformedObjectError) -> None:
         # The last readable version is removed too: decisions must not rest on outdated content.
         if key in self._objects:
-            self._thawed().drop(key)
+            self._writable().drop(key)
         self._malformed[key] = _Malformed(meta.name_in(obj), meta.decode(Reader(obj)), error)
 
-    def _forget(self, key: str) -> None:
+    def _remove(self, key: str) -> None:
         if self._versions.pop(key, None) is None:
             return
         self._malformed.pop(key, None)
         if key in self._objects:
-            self._thawed().drop(key)
-        self._changed(self.kind, key, news=True)
+            self._writable().drop(key)
+        self._changed(self.kind, key, content_changed=True)
 
-    def _thawed(self) -> Version[str, Any]:
+    def _writable(self) -> Version[str, Any]:
         if self._frozen:
             self._objects = Version(self._objects)
             self._frozen = False
         return self._objects
 
 
-def _same(before: Any, after: Any) -> bool:
+def _equal_but_version(before: Any, after: Any) -> bool:
     """Return whether two decoded objects differ only in their version, as after a write to fields that are not read."""
     if before is None:
         return False
     if isinstance(after, Meta):
         return bool(replace(before, resource_version=after.resource_version) == after)
-    seen = replace(before.meta, resource_version=after.meta.resource_version)
-    return bool(replace(before, meta=seen) == after)
+    versioned = replace(before.meta, resource_version=after.meta.resource_version)
+    return bool(replace(before, meta=versioned) == after)
 
 
 def _meta(obj: Json) -> Mapping[str, Any]:

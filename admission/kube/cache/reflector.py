@@ -23,27 +23,27 @@ from admission.kube.cache.indexer import Table
 from admission.kube.cache.store import Store
 from admission.kube.cache.watched_resources import Kind
 from admission.kube.client import backoff, errors
-from admission.kube.client.connection import Connection, Kept
+from admission.kube.client.connection import Connection, ParsedFields
 
 log = structlog.get_logger(__name__)
 
 BEHIND_SECONDS = 0.2
 """Seconds between two checks whether the watches have caught up."""
 
-HEADS = 2_000
+IDENTITIES_PER_PAGE = 2_000
 """Objects per page when only their versions are read."""
 
 SYNC_WARNING = 30.0
 """Seconds between warnings of a start that waits for kinds to be listed."""
 
-CERTAIN = 4
+REFUSALS_UNTIL_LOST = 4
 """Refusals in a row after which the permission for a kind that was readable counts as lost: an API server that has just
 started refuses every request until it has read its roles."""
 
-SELDOM = (200_000, 50, 1_000)
+GC_THRESHOLDS = (200_000, 50, 1_000)
 """Thresholds of the garbage collector's generations while a cluster is read (gc.set_threshold)."""
 
-SLICE = 50
+DECODED_AT_ONCE = 50
 """Objects decoded before the watcher yields to other tasks: 50 pods take about 5 ms."""
 
 
@@ -111,8 +111,10 @@ class Watcher:
                 self._version = ""
                 self._fail(str(error))
                 self._refused += 1
-                if self._kind.family and (self._refused >= CERTAIN or not self._table.lists or self._table.unseen):
-                    self._do_without(str(error))
+                if self._kind.workload_kind and (
+                    self._refused >= REFUSALS_UNTIL_LOST or not self._table.lists or self._table.unavailable
+                ):
+                    self._treat_as_empty(str(error))
                     await asyncio.sleep(backoff.backoff(self._refused, base=self._pace.base, longest=self._pace.absent))
                     continue
             except MusterError as error:
@@ -128,31 +130,31 @@ class Watcher:
         """Make the table equal to the cluster at one moment; empty where the API server does not serve the kind."""
         found = await self._read()
         # Not logged for workload kinds: most clusters serve few of them.
-        if found is None and not self._absent and not self._kind.family:
+        if found is None and not self._absent and not self._kind.workload_kind:
             log.info("the API server does not serve this kind", kind=str(self._kind), again=self._pace.absent)
         self._absent = found is None
         self._refused = 0
         if self._absent:
             self._failed = self._expired = 0
-        self._see(UNSERVED if self._absent else "")
+        self._set_unavailable(UNSERVED if self._absent else "")
         self._version, keys = found or ("", set[str]())
         self._table.keep_only(keys)
         self._table.trouble = ""
         self._table.lists += 1
-        self._table.hear()
+        self._table.record_answer()
         self._store.note_listed()
 
-    def _do_without(self, why: str) -> None:
-        """Treat a workload kind that may not be read as empty; `unseen` gives the reason to gangs of that kind."""
-        self._table.hear()
-        self._see(why)
+    def _treat_as_empty(self, why: str) -> None:
+        """Treat a workload kind that may not be read as empty; `unavailable` gives the reason to gangs of that kind."""
+        self._table.record_answer()
+        self._set_unavailable(why)
         self._table.keep_only(set())
         self._store.note_listed()
 
-    def _see(self, unseen: str) -> None:
-        if self._table.unseen != unseen:
-            self._table.unseen = unseen
-            self._store.note_seen(self._kind)
+    def _set_unavailable(self, reason: str) -> None:
+        if self._table.unavailable != reason:
+            self._table.unavailable = reason
+            self._store.note_availability(self._kind)
 
     async def _read(self) -> tuple[str, set[str]] | None:
         """Read all objects in the best served version; None where no version of an optional kind is served."""
@@ -174,14 +176,14 @@ class Watcher:
 
     async def _read_pages(self, limit: int) -> tuple[str, set[str]]:
         version, keys = "", set[str]()
-        kept = Kept.ALL if self._kind.whole else Kept.READ
-        async with aclosing(self._connection.pages(self._path, limit=limit, kept=kept)) as pages:
+        parsed_fields = ParsedFields.ALL if self._kind.all_fields else ParsedFields.DECODED
+        async with aclosing(self._connection.pages(self._path, limit=limit, parsed_fields=parsed_fields)) as pages:
             async for page in pages:
                 version = str(page["metadata"]["resourceVersion"])
-                self._table.hear()
+                self._table.record_answer()
                 for number, item in enumerate(page.get("items") or (), start=1):
                     keys.add(self._table.put(item))
-                    if number % SLICE == 0:
+                    if number % DECODED_AT_ONCE == 0:
                         await asyncio.sleep(0)
         return version, keys
 
@@ -195,27 +197,27 @@ class Watcher:
             "timeoutSeconds": seconds,
         }
         began = asyncio.get_running_loop().time()
-        seen = 0
-        stream = self._connection.lines(self._path, params, quiet=self._pace.quiet, whole=seconds + self._pace.grace)
+        events = 0
+        stream = self._connection.lines(self._path, params, quiet=self._pace.quiet, total=seconds + self._pace.grace)
         async with aclosing(stream) as lines:
             async for line in lines:
                 self._table.trouble = ""
-                self._table.hear()
+                self._table.record_answer()
                 if not line:
                     continue
-                self._try_acquire(line)
+                self._apply(line)
                 # Only a received event counts as success. If a list did, a watch that is always refused would list
                 # everything again and again without back-off.
                 self._failed = self._expired = 0
-                seen += 1
-                if seen % SLICE == 0:
+                events += 1
+                if events % DECODED_AT_ONCE == 0:
                     await asyncio.sleep(0)
-        if not seen and asyncio.get_running_loop().time() - began < 1:
+        if not events and asyncio.get_running_loop().time() - began < 1:
             self._fail("the API server ended the watch at once")
         else:
             self._failed = self._expired = 0
 
-    def _try_acquire(self, line: bytes) -> None:
+    def _apply(self, line: bytes) -> None:
         """Apply one event."""
         event = _parsed(line)
         self._table.events += 1
@@ -228,11 +230,11 @@ class Watcher:
             case "BOOKMARK":
                 pass
             case _:
-                raise self._logged(obj, line)
+                raise self._event_error(obj, line)
         version = (obj.get("metadata") or {}).get("resourceVersion")
         self._version = str(version or self._version)
 
-    def _logged(self, status: Any, line: bytes) -> MusterError:
+    def _event_error(self, status: Any, line: bytes) -> MusterError:
         """Return the error of an ERROR event, and have the kind listed again, since its version may be the cause."""
         self._version = ""
         call = errors.target("GET", self._path, watch=True)
@@ -243,8 +245,8 @@ class Watcher:
         self._failed += 1
         self._table.trouble = trouble
         # Each of a dozen watchers warns only after 1, 2, 4, 8 … failures, so as not to fill the log.
-        say = log.warning if self._failed.bit_count() == 1 else log.debug
-        say("the watch failed", kind=str(self._kind), failures=self._failed, error=trouble)
+        log_failure = log.warning if self._failed.bit_count() == 1 else log.debug
+        log_failure("the watch failed", kind=str(self._kind), failures=self._failed, error=trouble)
 
     @property
     def _kind(self) -> Kind:
@@ -267,7 +269,7 @@ async def until_synced(store: Store) -> None:
 
     A full collection would stop the event loop while it visits tens of thousands of objects that are never garbage.
     """
-    with _seldom_collected():
+    with _rare_garbage_collection():
         while not store.synced:
             try:
                 await store.wait_synced(SYNC_WARNING)
@@ -278,13 +280,13 @@ async def until_synced(store: Store) -> None:
 
 
 @contextmanager
-def _seldom_collected() -> Iterator[None]:
+def _rare_garbage_collection() -> Iterator[None]:
     """Collect garbage less often within the block: nearly all objects made while a cluster is read stay alive.
 
     With the interpreter's default thresholds, half of the time of reading goes into collections that free nothing.
     """
     before = gc.get_threshold()
-    gc.set_threshold(*SELDOM)
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         yield
     finally:
@@ -301,30 +303,32 @@ async def caught_up(connection: Connection, store: Store, kinds: Iterable[Kind],
     try:
         async with asyncio.timeout(within):
             for kind in kinds:
-                while behind := await _behind(connection, store.tables[kind]):
+                while behind := await _objects_behind(connection, store.tables[kind]):
                     log.info("the watch is behind", kind=str(kind), objects=behind)
                     await asyncio.sleep(BEHIND_SECONDS)
     except TimeoutError:
         raise ClusterUnavailableError(f"after {within} s the watches still do not show all that there is") from None
 
 
-async def _behind(connection: Connection, table: Table) -> int:
+async def _objects_behind(connection: Connection, table: Table) -> int:
     """Return the number of the API server's objects that the table lacks, or has in an older version.
 
     The first served version of the kind is read; an optional kind that is not served has none.
     """
     for path in table.kind.paths:
         try:
-            return await _behind_at(connection, table, path)
+            return await _objects_behind_at(connection, table, path)
         except errors.AbsentEndpointError:
             if not table.kind.optional:
                 raise
     return 0
 
 
-async def _behind_at(connection: Connection, table: Table, path: str) -> int:
+async def _objects_behind_at(connection: Connection, table: Table, path: str) -> int:
     behind = 0
-    async with aclosing(connection.pages(path, limit=HEADS, kept=Kept.HEADS)) as pages:
+    async with aclosing(
+        connection.pages(path, limit=IDENTITIES_PER_PAGE, parsed_fields=ParsedFields.IDENTITY)
+    ) as pages:
         async for page in pages:
             behind += sum(map(table.is_behind, page.get("items") or ()))
     return behind

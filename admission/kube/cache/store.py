@@ -45,14 +45,18 @@ class Store:
     def snapshot(self) -> Snapshot:
         """Return a frozen snapshot; the same object as before when nothing has changed since."""
         if self._snapshot is None:
-            whole = ((kind, table) for kind, table in self.tables.items() if kind.field and not kind.family)
-            fields: dict[str, Any] = {kind.field: table.freeze() for kind, table in whole}
-            of_kinds = [(kind.family, table) for kind, table in self.tables.items() if kind.family]
-            fields["parents"] = {family: table.freeze() for family, table in of_kinds}
-            fields["unwatched"] = {family: table.unseen for family, table in of_kinds if table.unseen}
+            snapshot_tables = (
+                (kind, table) for kind, table in self.tables.items() if kind.field and not kind.workload_kind
+            )
+            fields: dict[str, Any] = {kind.field: table.freeze() for kind, table in snapshot_tables}
+            workload_tables = [(kind.workload_kind, table) for kind, table in self.tables.items() if kind.workload_kind]
+            fields["parents"] = {workload_kind: table.freeze() for workload_kind, table in workload_tables}
+            fields["unwatched"] = {
+                workload_kind: table.unavailable for workload_kind, table in workload_tables if table.unavailable
+            }
             malformed = {key: error for table in self.tables.values() for key, error in table.malformed().items()}
             queues = self.tables.get(watched_resources.QUEUES)
-            fields["unread_queues"] = queues.unread() if queues else {}
+            fields["unread_queues"] = queues.unreadable() if queues else {}
             self._snapshot = Snapshot(**fields, malformed=malformed)
         return self._snapshot
 
@@ -65,11 +69,11 @@ class Store:
         """Return why kinds may be out of date, by `plural.group`; empty when all are current. For readiness, doctor."""
         return {str(kind): table.trouble for kind, table in self.tables.items() if table.trouble}
 
-    def heard(self) -> Iterator[tuple[str, int, int, int, float]]:
+    def watch_statistics(self) -> Iterator[tuple[str, int, int, int, float]]:
         """Yield for each kind: `plural.group`, numbers of objects, events and lists, seconds since the last answer."""
         now = time.monotonic()
         for kind, table in self.tables.items():
-            yield str(kind), len(table), table.events, table.lists, now - table.heard
+            yield str(kind), len(table), table.events, table.lists, now - table.last_answer
 
     def subscribe(self, *watched: Kind) -> "Subscription":
         """Return a subscription to changes of these kinds, of all when none is named; active within its `with`."""
@@ -92,13 +96,13 @@ class Store:
             for subscription in self._subscriptions:
                 subscription.wake()
 
-    def note_seen(self, kind: Kind) -> None:
+    def note_availability(self, kind: Kind) -> None:
         """Record that a kind has become readable, or unreadable."""
-        self._changed(kind, "", news=True)
+        self._changed(kind, "", content_changed=True)
 
-    def _changed(self, kind: Kind, key: str, *, news: bool) -> None:
+    def _changed(self, kind: Kind, key: str, *, content_changed: bool) -> None:
         self._snapshot = None
-        for subscription in self._subscriptions if news else ():
+        for subscription in self._subscriptions if content_changed else ():
             subscription.note(kind, key)
 
 
@@ -108,20 +112,20 @@ class Subscription:
     A change of fields that are not decoded, such as the heartbeat in a node's status, does not wake the reader.
     """
 
-    def __init__(self, among: "list[Subscription]", watched: frozenset[Kind]) -> None:
-        self._among = among
+    def __init__(self, subscriptions: "list[Subscription]", watched: frozenset[Kind]) -> None:
+        self._subscriptions = subscriptions
         self._watched = watched
         self._pending: dict[Kind, set[str]] = {}
         self._event = asyncio.Event()
 
     def __enter__(self) -> Self:
-        self._among.append(self)
+        self._subscriptions.append(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._among.remove(self)
+        self._subscriptions.remove(self)
 
     async def next(self) -> Changes:
         """Wait for a change, then return all of them since the last call. Empty when the store has just synced."""

@@ -23,10 +23,10 @@ class Kind:
     decode: returns the value of an object, or raises MalformedObjectError. by_uid: pods and jobs are keyed by UID,
     since one that was recreated under an old name is another; everything else by `namespace/name`, or the name where
     cluster-scoped. older: versions of the same shape, the newest first, that an API server may serve instead. optional:
-    the API server may not serve the kind, which is then empty. family: the key of a workload kind; without permission
-    to read it, Muster works on and gives the reason in the holds of its gangs. stays: whether the present value may
-    stay in the table when only its resourceVersion has changed, since no write to the object needs that version. whole:
-    keep all fields of listed objects for `decode`, not only those that other decoders read.
+    the API server may not serve the kind, which is then empty. workload_kind: the key of a workload kind; without
+    permission to read it, Muster works on and gives the reason in the holds of its gangs. ignores_version: whether the
+    present value may stay in the table when only its resourceVersion has changed, since no write to the object needs
+    that version. all_fields: keep all fields of listed objects for `decode`, not only those that other decoders read.
     """
 
     name: str
@@ -38,9 +38,9 @@ class Kind:
     by_uid: bool = False
     older: tuple[str, ...] = ()
     optional: bool = False
-    family: str = ""
-    stays: Callable[[Any], bool] = _never
-    whole: bool = False
+    workload_kind: str = ""
+    ignores_version: Callable[[Any], bool] = _never
+    all_fields: bool = False
 
     @property
     def path(self) -> str:
@@ -63,10 +63,17 @@ def _core(
     decode: Callable[[Json], Any],
     *,
     by_uid: bool = False,
-    stays: Callable[[Any], bool] = _never,
+    ignores_version: Callable[[Any], bool] = _never,
 ) -> Kind:
     return Kind(
-        name=name, group="", version="v1", plural=plural, field=plural, decode=decode, by_uid=by_uid, stays=stays
+        name=name,
+        group="",
+        version="v1",
+        plural=plural,
+        field=plural,
+        decode=decode,
+        by_uid=by_uid,
+        ignores_version=ignores_version,
     )
 
 
@@ -85,7 +92,7 @@ def _parent(workload_kind: WorkloadKind) -> Kind:
         by_uid=not workload_kind.named,
         older=workload_kind.versions[1:],
         optional=True,
-        family=workload_kind.key,
+        workload_kind=workload_kind.key,
     )
 
 
@@ -93,8 +100,8 @@ def _own(name: str, plural: str, field: str, decode: Callable[[Json], Any]) -> K
     return Kind(name=name, group=names.GROUP, version=names.VERSION, plural=plural, field=field, decode=decode)
 
 
-PODS = _core("Pod", "pods", pods.decode, by_uid=True, stays=lambda pod: bool(pod.node))
-NODES = _core("Node", "nodes", nodes.decode, stays=lambda _: True)
+PODS = _core("Pod", "pods", pods.decode, by_uid=True, ignores_version=lambda pod: bool(pod.node))
+NODES = _core("Node", "nodes", nodes.decode, ignores_version=lambda _: True)
 NAMESPACES = _core("Namespace", "namespaces", nodes.decode_namespace)
 CLAIMS = _resource("ResourceClaim", "resourceclaims", "claims", claims.decode)
 TEMPLATES = _resource("ResourceClaimTemplate", "resourceclaimtemplates", "templates", claims.decode_template)

@@ -5,8 +5,8 @@ import random
 
 def backoff(failures: int, *, base: float, longest: float) -> float:
     """Return the seconds to wait after n failures in a row: between half and all of base x 2^(n-1), capped."""
-    whole = min(longest, base * 2.0 ** min(max(failures - 1, 0), 30))
-    return spread(whole / 2, whole)
+    delay = min(longest, base * 2.0 ** min(max(failures - 1, 0), 30))
+    return spread(delay / 2, delay)
 
 
 def spread(least: float, most: float) -> float:

@@ -22,7 +22,7 @@ import admission
 from admission.api.values import names
 from admission.errors import ClusterUnavailableError, FixError
 from admission.kube.client import backoff, credentials, errors
-from admission.kube.client.credentials import Place
+from admission.kube.client.credentials import ClusterSelection
 from admission.kube.client.session import Session
 
 log = structlog.get_logger(__name__)
@@ -46,7 +46,7 @@ class PatchKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class RetryPolicy:
     """How long one request may take, and how often it is tried while the API server is away or busy. Seconds."""
 
     tries: int = 5
@@ -54,17 +54,17 @@ class Patience:
     base: float = 0.2
     longest: float = 10.0
 
-    def pause(self, failed: int, asked: float | None) -> float:
+    def pause(self, failed: int, retry_after: float | None) -> float:
         """Return the wait after a number of failures: at least what the server asked for, at most `longest`."""
-        own = backoff.backoff(failed, base=self.base, longest=self.longest)
-        return own if asked is None else min(self.longest, max(own, asked))
+        delay = backoff.backoff(failed, base=self.base, longest=self.longest)
+        return delay if retry_after is None else min(self.longest, max(delay, retry_after))
 
 
-PATIENT = Patience()
-ONCE = Patience(tries=1, timeout=5.0)
+DEFAULT_RETRIES = RetryPolicy()
+ONCE = RetryPolicy(tries=1, timeout=5.0)
 
 
-BRIEF = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
 """Accept header for an answer with only the object's metadata."""
 
 
@@ -72,35 +72,35 @@ class ServerVersions(NamedTuple):
     """Major and minor version of the API server, and its minimum compatibility version where it reports one."""
 
     own: tuple[int, int]
-    compatible: tuple[int, int] | None = None
+    min_compatible: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         return f"{self.own[0]}.{self.own[1]}"
 
 
-BRIEF_LIST = BRIEF.replace("PartialObjectMetadata", "PartialObjectMetadataList")
+METADATA_ONLY_LIST = METADATA_ONLY.replace("PartialObjectMetadata", "PartialObjectMetadataList")
 """Accept header for a collection with only the objects' metadata."""
 
 
-class _MetaHead(TypedDict, total=False):
+class _IdentityMeta(TypedDict, total=False):
     name: str
     namespace: str
     uid: str
     resourceVersion: str
 
 
-class _Head(TypedDict, total=False):
-    metadata: _MetaHead
+class _Identity(TypedDict, total=False):
+    metadata: _IdentityMeta
 
 
-class _Heads(TypedDict, total=False):
+class _IdentityPage(TypedDict, total=False):
     """A page of a collection, parsed only for the identities and versions of its objects."""
 
     metadata: dict[str, Any]
-    items: list[_Head] | None
+    items: list[_Identity] | None
 
 
-class _MetaRead(TypedDict, total=False):
+class _DecodedMeta(TypedDict, total=False):
     name: Any
     generateName: Any
     namespace: Any
@@ -115,38 +115,38 @@ class _MetaRead(TypedDict, total=False):
     deletionTimestamp: Any
 
 
-class _ObjectRead(TypedDict, total=False):
+class _DecodedObject(TypedDict, total=False):
     apiVersion: Any
     kind: Any
-    metadata: _MetaRead
+    metadata: _DecodedMeta
     spec: Any
     status: Any
     value: Any
     globalDefault: Any
 
 
-class _Lean(TypedDict, total=False):
+class _DecodedPage(TypedDict, total=False):
     """A page of a collection, parsed only for the fields that decoders read: managedFields are half of a claim."""
 
     metadata: dict[str, Any]
-    items: list[_ObjectRead] | None
+    items: list[_DecodedObject] | None
 
 
-class Kept(Enum):
+class ParsedFields(Enum):
     """The fields that the parser keeps of the objects of a collection."""
 
     ALL = None
-    READ = _Lean
+    DECODED = _DecodedPage
     """The fields that the decoders of any kind read."""
-    HEADS = _Heads
+    IDENTITY = _IdentityPage
     """Name, namespace, UID and version, in an eighth of the time. The API server sends only metadata."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request. urgent: it does not wait for others. brief: the answer needs only metadata.
+    """One request. urgent: it does not wait for others. metadata_only: the answer needs only metadata.
 
-    kept: the fields to parse of a collection's objects.
+    parsed_fields: the fields to parse of a collection's objects.
     """
 
     method: str
@@ -156,8 +156,8 @@ class Request:
     content: str = "application/json"
     urgent: bool = False
     watch: bool = False
-    brief: bool = False
-    kept: Kept = Kept.ALL
+    metadata_only: bool = False
+    parsed_fields: ParsedFields = ParsedFields.ALL
 
     @property
     def url(self) -> str:
@@ -175,12 +175,14 @@ class Connection:
     """A connection to one API server, as an async context manager. Entering it reads credentials and sends nothing.
 
     Every call raises the errors of `admission.errors` that `errors.translate` returns, and ClusterUnavailableError when
-    there is no answer after the tries of `patience`. warns: whether retries before the first answer are logged.
+    there is no answer after the tries of `retry_policy`. warns: whether retries before the first answer are logged.
     """
 
-    def __init__(self, place: Place | None = None, *, patience: Patience | None = None, warns: bool = True) -> None:
-        self._place = place or Place()
-        self._patience = patience or PATIENT
+    def __init__(
+        self, selection: ClusterSelection | None = None, *, retry_policy: RetryPolicy | None = None, warns: bool = True
+    ) -> None:
+        self._selection = selection or ClusterSelection()
+        self._retry_policy = retry_policy or DEFAULT_RETRIES
         self._warns = warns
         self._reached = False
         self._configuration: Any = None
@@ -188,7 +190,7 @@ class Connection:
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
     async def __aenter__(self) -> Self:
-        self._configuration = await credentials.load(self._place)
+        self._configuration = await credentials.load(self._selection)
         try:
             self._session = Session(self._configuration)
         except OSError as error:
@@ -207,61 +209,65 @@ class Connection:
         return str(self._configuration.host)
 
     async def get(
-        self, path: str, params: Params | None = None, *, patience: Patience | None = None, urgent: bool = False
+        self, path: str, params: Params | None = None, *, retry_policy: RetryPolicy | None = None, urgent: bool = False
     ) -> Json:
         """Return an object, or a page of a collection."""
-        return await self.send(Request(method="GET", path=path, params=params or {}, urgent=urgent), patience)
+        return await self.send(Request(method="GET", path=path, params=params or {}, urgent=urgent), retry_policy)
 
-    async def post(self, path: str, body: Any, *, patience: Patience | None = None, urgent: bool = False) -> Json:
+    async def post(
+        self, path: str, body: Any, *, retry_policy: RetryPolicy | None = None, urgent: bool = False
+    ) -> Json:
         """Create an object. Raises ExistsError when it exists already."""
-        return await self.send(Request(method="POST", path=path, body=body, urgent=urgent), patience)
+        return await self.send(Request(method="POST", path=path, body=body, urgent=urgent), retry_policy)
 
     async def patch(
-        self, path: str, body: Any, kind: PatchKind, *, patience: Patience | None = None, urgent: bool = False
+        self, path: str, body: Any, kind: PatchKind, *, retry_policy: RetryPolicy | None = None, urgent: bool = False
     ) -> Json:
         """Change an object."""
-        return await self.send(Request(method="PATCH", path=path, body=body, content=kind, urgent=urgent), patience)
+        return await self.send(Request(method="PATCH", path=path, body=body, content=kind, urgent=urgent), retry_policy)
 
     async def set(self, path: str, body: Any, kind: PatchKind) -> None:
         """Change an object, without returning the changed object."""
-        await self.send(Request(method="PATCH", path=path, body=body, content=kind, brief=True))
+        await self.send(Request(method="PATCH", path=path, body=body, content=kind, metadata_only=True))
 
-    async def apply(self, path: str, body: Any, *, patience: Patience | None = None) -> Json:
+    async def apply(self, path: str, body: Any, *, retry_policy: RetryPolicy | None = None) -> Json:
         """Apply an object on the server side as field manager `muster`, taking over conflicting fields by force."""
         params = {"fieldManager": names.FIELD_MANAGER, "force": "true"}
         request = Request(method="PATCH", path=path, params=params, body=body, content=PatchKind.APPLY)
-        return await self.send(request, patience)
+        return await self.send(request, retry_policy)
 
     async def delete(self, path: str, body: Any = None) -> Json:
         """Delete an object. `body`: DeleteOptions."""
         return await self.send(Request(method="DELETE", path=path, body=body))
 
-    async def pages(self, path: str, *, limit: int, kept: Kept = Kept.ALL) -> AsyncGenerator[Json]:
+    async def pages(
+        self, path: str, *, limit: int, parsed_fields: ParsedFields = ParsedFields.ALL
+    ) -> AsyncGenerator[Json]:
         """Yield the pages of a collection at one moment. Raises ExpiredError when the API server has discarded it."""
         params: dict[str, str | int | bool] = {"limit": limit} if limit else {}
         while True:
-            page = await self.send(Request(method="GET", path=path, params=params, kept=kept))
+            page = await self.send(Request(method="GET", path=path, params=params, parsed_fields=parsed_fields))
             yield page
             token = (page.get("metadata") or {}).get("continue")
             if not token:
                 return
             params["continue"] = token
 
-    async def lines(self, path: str, params: Params, *, quiet: float, whole: float) -> AsyncGenerator[bytes]:
+    async def lines(self, path: str, params: Params, *, quiet: float, total: float) -> AsyncGenerator[bytes]:
         """Yield the lines of a long answer as they arrive, after an empty line when it begins. Not retried.
 
-        quiet: seconds without a byte after which the connection counts as lost; whole: seconds for the whole answer.
+        quiet: seconds without a byte after which the connection counts as lost; total: seconds for the whole answer.
         Lines may have any length.
         """
         request = Request(method="GET", path=path, params=params, watch=True)
-        timeout = aiohttp.ClientTimeout(total=whole, sock_connect=CONNECT_SECONDS, sock_read=quiet)
+        timeout = aiohttp.ClientTimeout(total=total, sock_connect=CONNECT_SECONDS, sock_read=quiet)
         pending: list[bytes] = []
         async with self._answer(request, timeout) as answer:
             yield b""
             async for chunk in answer.content.iter_any():
-                *ends, rest = chunk.split(b"\n")
-                for end in ends:
-                    yield b"".join((*pending, end))
+                *complete, rest = chunk.split(b"\n")
+                for line in complete:
+                    yield b"".join((*pending, line))
                     pending.clear()
                 pending.append(rest)
 
@@ -285,15 +291,15 @@ class Connection:
             raise ClusterUnavailableError(f"{self.server}/version is not that of Kubernetes: {errors.cut(answer)}")
         return ServerVersions(own, _version(answer, "minCompatibilityMajor", "minCompatibilityMinor"))
 
-    async def send(self, request: Request, patience: Patience | None = None) -> Json:
+    async def send(self, request: Request, retry_policy: RetryPolicy | None = None) -> Json:
         """Send a request, retrying failures that may pass; renew the credentials once if they are refused."""
-        patience = patience or self._patience
+        retry_policy = retry_policy or self._retry_policy
         renewed = False
         failed = 0
         while True:
             try:
                 async with nullcontext() if request.urgent else self._in_flight:
-                    return await self._read(request, patience.timeout)
+                    return await self._read(request, retry_policy.timeout)
             except errors.UnauthorizedError:
                 if renewed:
                     raise
@@ -301,13 +307,13 @@ class Connection:
                 await self._renew_credentials()
             except (ClusterUnavailableError, errors.BusyError) as error:
                 failed += 1
-                if failed >= patience.tries:
+                if failed >= retry_policy.tries:
                     raise
-                pause = patience.pause(failed, getattr(error, "after", None))
-                self._log_version(error, failed, patience.tries, pause)
+                pause = retry_policy.pause(failed, getattr(error, "after", None))
+                self._log_retry(error, failed, retry_policy.tries, pause)
                 await asyncio.sleep(pause)
 
-    def _log_version(self, error: Exception, failed: int, tries: int, pause: float) -> None:
+    def _log_retry(self, error: Exception, failed: int, tries: int, pause: float) -> None:
         """Warn that a request is retried. After the first answer, the callers log failures themselves."""
         if self._warns and not self._reached:
             log.warning("trying again", failed=failed, tries=tries, seconds=round(pause, 3), error=str(error))
@@ -316,7 +322,7 @@ class Connection:
         async with self._answer(request, aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)) as answer:
             text = await answer.read()
         try:
-            parsed = _parsed(text, request.kept)
+            parsed = _parsed(text, request.parsed_fields)
         except ValueError as error:
             raise ClusterUnavailableError(f"{request.call}: the answer is not JSON: {errors.cut(text)}") from error
         if not isinstance(parsed, dict):
@@ -331,7 +337,7 @@ class Connection:
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
         """Yield a successful answer, or raise one of our errors, also for a failure while the answer is being read."""
         try:
-            answer = await self._sent(request, timeout)
+            answer = await self._send_once(request, timeout)
             self._reached = True
             async with answer:
                 if answer.status >= 300:
@@ -346,9 +352,9 @@ class Connection:
                 f"{request.call}: the API server at {self.server} does not answer: {reason}{fix}"
             ) from error
 
-    async def _sent(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:  # noqa: ASYNC109 - as above
+    async def _send_once(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:  # noqa: ASYNC109 - as above
         headers = {
-            "Accept": BRIEF if request.brief else BRIEF_LIST if request.kept is Kept.HEADS else "application/json",
+            "Accept": _accept(request),
             "Content-Type": request.content,
             "User-Agent": f"muster/{admission.__version__}",
         }
@@ -367,15 +373,21 @@ class Connection:
 
     async def _renew_credentials(self) -> None:
         """Read the credentials again: a token file was replaced, or a token of an `exec` program expired."""
-        fresh = await credentials.load(self._place)
+        fresh = await credentials.load(self._selection)
         self._configuration.api_key.update(fresh.api_key)
 
 
-def _parsed(text: bytes, kept: Kept) -> Any:
-    if kept is Kept.ALL:
+def _accept(request: Request) -> str:
+    if request.metadata_only:
+        return METADATA_ONLY
+    return METADATA_ONLY_LIST if request.parsed_fields is ParsedFields.IDENTITY else "application/json"
+
+
+def _parsed(text: bytes, parsed_fields: ParsedFields) -> Any:
+    if parsed_fields is ParsedFields.ALL:
         return msgspec.json.decode(text)
     try:
-        return msgspec.json.decode(text, type=kept.value)
+        return msgspec.json.decode(text, type=parsed_fields.value)
     except msgspec.ValidationError:
         # A field has another type than Kubernetes documents: the decoders report which, object by object.
         return msgspec.json.decode(text)

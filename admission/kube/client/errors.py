@@ -122,8 +122,8 @@ VERSION = "/version"
 def translate(call: Target, code: int, body: bytes | str, *, after: float | None = None) -> MusterError:
     """Return the error for an answer with an HTTP status of 300 or more, or for the Status of an ERROR event."""
     status = _status(body)
-    said = cut(status.get("message") or body)
-    text = f"{call}: {said or 'no reason given'} ({code})"
+    reason = cut(status.get("message") or body)
+    text = f"{call}: {reason or 'no reason given'} ({code})"
     match code:
         case HTTPStatus.UNAUTHORIZED:
             return UnauthorizedError(f"{text}; the API server does not accept the credentials: renew them")
@@ -133,7 +133,7 @@ def translate(call: Target, code: int, body: bytes | str, *, after: float | None
                 " read its roles"
             )
         case HTTPStatus.FORBIDDEN if not _has_cause(status, "NamespaceTerminating"):
-            return ForbiddenError(_forbidden(call, text, said))
+            return ForbiddenError(_forbidden(call, text, reason))
         case HTTPStatus.TOO_MANY_REQUESTS:
             return BusyError(text, after)
         case _:
@@ -180,8 +180,8 @@ def _status(body: bytes | str) -> Mapping[str, Any]:
     return status if isinstance(status, Mapping) else {}
 
 
-def _forbidden(call: Target, text: str, said: str) -> str:
+def _forbidden(call: Target, text: str, reason: str) -> str:
     # Only RBAC's messages match; a 403 of a quota, pod security or an admission webhook is not fixed by a role.
-    if _OF_RBAC.search(said):
+    if _OF_RBAC.search(reason):
         return f"{text}; grant {call.permission}"
     return f"{text}; refused by a policy of the cluster, not for want of a role"

@@ -80,9 +80,9 @@ class Session:
         until it is garbage-collected.
         """
         await self._session.close()
-        for one in self._open():
+        for open_socket in self._open():
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                open_socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSING_SECONDS):
                 while self._open():  # noqa: ASYNC110 - there is no event to wait for
@@ -90,9 +90,9 @@ class Session:
 
     def _socket(self, address: Any) -> socket.socket:
         """Return the socket for a new connection. address: as returned by `socket.getaddrinfo`."""
-        made = socket.socket(*address[:3])
-        self._sockets.add(made)
-        return made
+        opened = socket.socket(*address[:3])
+        self._sockets.add(opened)
+        return opened
 
     def _open(self) -> list[socket.socket]:
         return [one for one in self._sockets if one.fileno() >= 0]

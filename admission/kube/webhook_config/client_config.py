@@ -1,6 +1,7 @@
 """The client configuration of the webhook: its address, the trusted authorities, and whether a dry run proved them.
 
-`app` creates one `Terms`; `tls.rotation` and `dry_run_probe` change it, and `registration` writes it to the cluster.
+`app` creates one `WebhookState`; `tls.rotation` and `dry_run_probe` change it, and `registration` writes it to the
+cluster.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from admission.errors import FixError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
+class ClientConfig:
     """The webhook's address, a base URL or a Service `namespace/name[:port]`, and the authorities trusted for it.
 
     authority: PEM of the certificate authorities; None: another program writes them, such as cert-manager. inject: the
@@ -35,15 +36,15 @@ class Client:
         raise FixError("the webhook needs a URL or a Service by which the API server reaches it")
 
 
-class Terms:
+class WebhookState:
     """The present client configuration, and whether it is proved. `registration.keep` follows its changes."""
 
-    def __init__(self, client: Client, *, proved: bool = False) -> None:
+    def __init__(self, client: ClientConfig, *, proved: bool = False) -> None:
         self.client = client
         self.proved = proved
         self.written = asyncio.Event()
         """Set once the configurations are written."""
-        self.doubted = False
+        self.rewrite_requested = False
         """Whether another client may have changed the configurations since."""
         self.wake: Callable[[], None] = lambda: None
 
@@ -57,9 +58,9 @@ class Terms:
         self.proved = True
         self.wake()
 
-    def uncertainty(self) -> None:
+    def request_rewrite(self) -> None:
         """Have the configurations written again: the webhook is not reached, perhaps because they were changed."""
-        self.doubted = True
+        self.rewrite_requested = True
         self.wake()
 
 

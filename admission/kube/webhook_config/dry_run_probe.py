@@ -13,7 +13,7 @@ from admission.api.values import names
 from admission.errors import MusterError
 from admission.kube.client import backoff, paths
 from admission.kube.client.connection import Connection, Request
-from admission.kube.webhook_config.client_config import Terms
+from admission.kube.webhook_config.client_config import WebhookState
 
 log = structlog.get_logger(__name__)
 
@@ -23,11 +23,11 @@ CHECK_SECONDS = 20.0
 AGAIN_SECONDS = 10.0
 """Longest time between two probes while they fail."""
 
-TELLING = 3
+FAILURES_UNTIL_WARNING = 3
 """Failures in a row before a warning: the API server uses a new configuration only after a moment."""
 
 
-async def keep(connection: Connection, terms: Terms, *, namespace: str) -> None:
+async def keep(connection: Connection, state: WebhookState, *, namespace: str) -> None:
     """Probe the webhook until cancelled: record the first success, and warn when the webhook is no longer reached.
 
     After TELLING failures the configurations are written again, since another client may have changed them, such as a
@@ -37,17 +37,17 @@ async def keep(connection: Connection, terms: Terms, *, namespace: str) -> None:
     from Muster would be a way to bypass it. Namespaces stay closed until the cause is fixed, or the configurations are
     deleted.
     """
-    await terms.written.wait()
+    await state.written.wait()
     failed = 0
     while True:
         trouble = await probe(connection, namespace)
-        if trouble and failed == TELLING:
-            log.warning("the API server does not reach the webhook", trouble=trouble, closed=terms.proved)
-        if trouble and failed >= TELLING:
-            terms.uncertainty()
-        if not trouble and not terms.proved:
-            terms.prove()
-        elif not trouble and failed > TELLING:
+        if trouble and failed == FAILURES_UNTIL_WARNING:
+            log.warning("the API server does not reach the webhook", trouble=trouble, closed=state.proved)
+        if trouble and failed >= FAILURES_UNTIL_WARNING:
+            state.request_rewrite()
+        if not trouble and not state.proved:
+            state.prove()
+        elif not trouble and failed > FAILURES_UNTIL_WARNING:
             log.info("the API server reaches the webhook")
         failed = failed + 1 if trouble else 0
         await asyncio.sleep(backoff.backoff(failed, base=0.2, longest=AGAIN_SECONDS) if failed else CHECK_SECONDS)

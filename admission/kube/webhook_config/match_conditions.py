@@ -17,8 +17,8 @@ def _differs(field: str) -> str:
     """Return CEL that is true when a label or annotation that defines gangs differs between old and new object."""
     new, old = f"object.metadata.?{field}.orValue({{}})", f"oldObject.metadata.?{field}.orValue({{}})"
     return " || ".join(
-        f"{these}.exists(k, {FIXED} && !(k in {those} && {those}[k] == {these}[k]))"
-        for these, those in ((new, old), (old, new))
+        f"{left}.exists(k, {FIXED} && !(k in {right} && {right}[k] == {left}[k]))"
+        for left, right in ((new, old), (old, new))
     )
 
 
@@ -85,13 +85,13 @@ four. Rules of a ClaimPolicy are evaluated on those claims as well."""
 
 def asks_for_devices(resources: Iterable[str]) -> str:
     """Return CEL that is true for pods with the claims annotation, or an extended resource that becomes a claim."""
-    annotated = _has("annotations", names.CLAIMS)
+    has_annotation = _has("annotations", names.CLAIMS)
     known = json.dumps(list(resources))
-    listed = "(object.spec.containers + object.spec.?initContainers.orValue([]))"
-    asked = " || ".join(
+    containers = "(object.spec.containers + object.spec.?initContainers.orValue([]))"
+    requested = " || ".join(
         f"{known}.exists(r, r in c.?resources.?{field}.orValue({{}}))" for field in ("limits", "requests")
     )
-    return f"{annotated} || {listed}.exists(c, {asked})" if known != "[]" else annotated
+    return f"{has_annotation} || {containers}.exists(c, {requested})" if known != "[]" else has_annotation
 
 
 def not_by(user: str) -> str:
@@ -104,11 +104,11 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _maker(which: str) -> str:
+def _creator(which: str) -> str:
     return f"{which}.spec.template.?metadata.?annotations[?'{names.USER}'].orValue('')"
 
 
-NAMED = f"{_maker('object')} != (request.operation == 'UPDATE' ? {_maker('oldObject')} : '')"
+NAMED = f"{_creator('object')} != (request.operation == 'UPDATE' ? {_creator('oldObject')} : '')"
 """CEL: a new Job whose template already names a user as its creator, or a change of that name."""
 
 
@@ -116,11 +116,13 @@ def _suspended(which: str) -> str:
     return f"({which}.spec.?suspend.orValue(false) || {which}.spec.?runPolicy.?suspend.orValue(false))"
 
 
-def _mark(which: str) -> str:
+def _held_mark(which: str) -> str:
     return f"{which}.metadata.?annotations[?'{names.HELD}'].orValue('')"
 
 
-_HELD_OTHERWISE = f"{_suspended('object')} != {_suspended('oldObject')} || {_mark('object')} != {_mark('oldObject')}"
+_HELD_OTHERWISE = (
+    f"{_suspended('object')} != {_suspended('oldObject')} || {_held_mark('object')} != {_held_mark('oldObject')}"
+)
 
 RESUMED = f"request.operation != 'UPDATE' || {_HELD_OTHERWISE}"
 """CEL: a new workload, or an update that suspends or resumes it, or changes its mark as held."""

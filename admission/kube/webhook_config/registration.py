@@ -29,7 +29,7 @@ from admission.kube.cache.store import Store, Subscription
 from admission.kube.client import backoff
 from admission.kube.client.connection import Connection
 from admission.kube.webhook_config import match_conditions
-from admission.kube.webhook_config.client_config import Client, Terms
+from admission.kube.webhook_config.client_config import ClientConfig, WebhookState
 from admission.workloads import suspendable
 
 log = structlog.get_logger(__name__)
@@ -57,20 +57,19 @@ AGAIN_SECONDS = 600.0
 class Registration:
     """The content of the configurations. selectors: the namespaces of each queue; namespace: Muster's own.
 
-    controller: Muster's user name, whose changes are not sent.
-    holding: the namespaces of queues that hold workloads as a whole.
-    policies: the namespaces of each ClaimPolicy that has defaults or rules; of_pods: of those whose rules read the pod;
-    rewriting: of those that have templates or conversions. resources: the extended resources that become claims.
-    proved: whether the API server is known to reach the webhook; nothing is closed before.
+    controller: Muster's user name, whose changes are not sent. holding: the namespaces of queues that hold workloads as
+    a whole. policies: the namespaces of each ClaimPolicy that has defaults or rules; reading_pods: of those whose rules
+    read the pod; rewriting: of those that have templates or conversions. resources: the extended resources that become
+    claims. proved: whether the API server is known to reach the webhook; nothing is closed before.
     """
 
-    client: Client
+    client: ClientConfig
     selectors: tuple[LabelSelector, ...]
     namespace: str
     controller: str
     holding: tuple[LabelSelector, ...] = ()
     policies: tuple[LabelSelector, ...] = ()
-    of_pods: tuple[LabelSelector, ...] = ()
+    reading_pods: tuple[LabelSelector, ...] = ()
     rewriting: tuple[LabelSelector, ...] = ()
     resources: tuple[str, ...] = ()
     proved: bool = True
@@ -103,30 +102,30 @@ async def unregister(connection: Connection) -> None:
             log.debug("the webhook configuration is gone already", kind=kind)
 
 
-async def keep(connection: Connection, store: Store, terms: Terms, *, namespace: str, controller: str) -> None:
+async def keep(connection: Connection, store: Store, state: WebhookState, *, namespace: str, controller: str) -> None:
     """Update the configurations by queues and policies until cancelled. The store must watch both, and be synced."""
     written: Registration | None = None
     failed, stale = 0, True
     with store.subscribe(watched_resources.QUEUES, watched_resources.POLICIES) as changed:
-        terms.wake = changed.wake
+        state.wake = changed.wake
         while True:
             wanted = Registration(
-                client=terms.client,
+                client=state.client,
                 selectors=_selectors(store, written.selectors if written else ()),
                 holding=_selectors(store, written.holding if written else (), _holds_workloads),
                 namespace=namespace,
                 controller=controller,
-                policies=_policies(store, _says_something, written.policies if written else ()),
-                of_pods=_policies(store, _reads_pods, written.of_pods if written else ()),
+                policies=_policies(store, _has_defaults_or_rules, written.policies if written else ()),
+                reading_pods=_policies(store, _reads_pods, written.reading_pods if written else ()),
                 rewriting=_policies(store, _rewrites_pods, written.rewriting if written else ()),
                 resources=_resources(store, written.resources if written else ()),
-                proved=terms.proved,
+                proved=state.proved,
             )
-            if stale or terms.doubted or wanted != written:
-                terms.doubted = False
+            if stale or state.rewrite_requested or wanted != written:
+                state.rewrite_requested = False
                 try:
                     if not wanted.proved and await is_closed(connection):
-                        terms.proved = True
+                        state.proved = True
                         continue
                     await register(connection, wanted)
                 except MusterError as error:
@@ -137,7 +136,7 @@ async def keep(connection: Connection, store: Store, terms: Terms, *, namespace:
                 done = "the webhooks are registered" if wanted.proved else "the webhooks are written, and to be proved"
                 log.info(done, selectors=len(wanted.selectors))
                 written, failed = wanted, 0
-                terms.written.set()
+                state.written.set()
             stale = not await _changed(changed)
 
 
@@ -164,7 +163,9 @@ def _selectors(
 ) -> tuple[LabelSelector, ...]:
     """Return the distinct namespace selectors of some queues, in a stable order. written: the previous ones."""
     snapshot = store.snapshot()
-    selectors = [one.namespaces for one in snapshot.queues.values() if one.namespaces is not None and wanted(one)]
+    selectors = [
+        queue.namespaces for queue in snapshot.queues.values() if queue.namespaces is not None and wanted(queue)
+    ]
     if any(kind == watched_resources.QUEUES.name for kind, _ in snapshot.malformed):
         # The namespaces of a queue that cannot be read any more are unknown: all previous ones stay closed meanwhile.
         selectors += written
@@ -182,7 +183,7 @@ def _policies(
     return _distinct(selectors)
 
 
-def _says_something(policy: ClaimPolicy) -> bool:
+def _has_defaults_or_rules(policy: ClaimPolicy) -> bool:
     return bool(policy.defaults or policy.rules)
 
 
@@ -216,30 +217,30 @@ def mutating(registration: Registration) -> dict[str, Any]:
     could not be corrected, and would be trusted for their pods.
     """
     conditions = [match_conditions.NO_MIRROR_CONDITION]
-    entry = {"rules": [_pods("CREATE")], "reinvocationPolicy": "IfNeeded", "matchConditions": conditions}
+    entry = {"rules": [_pod_rule("CREATE")], "reinvocationPolicy": "IfNeeded", "matchConditions": conditions}
     configuration = _configuration("MutatingWebhookConfiguration", registration, "/mutate", entry)
     claims = {
-        "rules": [_claims("CREATE", "UPDATE")],
+        "rules": [_claim_rule("CREATE", "UPDATE")],
         "reinvocationPolicy": "IfNeeded",
         "matchConditions": [
             match_conditions.NOT_ALLOCATED_AT_ONCE,
             {"name": "new-spec", "expression": match_conditions.NEW_SPEC},
         ],
     }
-    of_claims = _of_claims(registration, "/mutate", registration.policies, claims)
-    rewritten = {"name": "asks-for-devices", "expression": match_conditions.asks_for_devices(registration.resources)}
-    of_pods = _of_other_pods(
-        registration, "/mutate", registration.rewriting, match_conditions.NO_MIRROR_CONDITION, rewritten
+    claim_webhooks = _claim_webhooks(registration, "/mutate", registration.policies, claims)
+    converted = {"name": "asks-for-devices", "expression": match_conditions.asks_for_devices(registration.resources)}
+    pod_webhooks = _other_pod_webhooks(
+        registration, "/mutate", registration.rewriting, match_conditions.NO_MIRROR_CONDITION, converted
     )
-    webhooks = [*_of_jobs(registration), *configuration["webhooks"]]
-    again = {"reinvocationPolicy": "IfNeeded"}
-    configuration["webhooks"] = [*webhooks, *(webhook | again for webhook in of_pods), *of_claims]
-    configuration["webhooks"] += _of_workloads(registration, "/hold")
-    configuration["webhooks"].append(_of_proofs(registration))
+    webhooks = [*_job_webhooks(registration), *configuration["webhooks"]]
+    reinvoked = {"reinvocationPolicy": "IfNeeded"}
+    configuration["webhooks"] = [*webhooks, *(webhook | reinvoked for webhook in pod_webhooks), *claim_webhooks]
+    configuration["webhooks"] += _workload_webhooks(registration, "/hold")
+    configuration["webhooks"].append(_probe_webhook(registration))
     return configuration
 
 
-def _of_workloads(registration: Registration, path: str) -> Iterator[dict[str, Any]]:
+def _workload_webhooks(registration: Registration, path: str) -> Iterator[dict[str, Any]]:
     """Yield the webhooks for workloads that are created, suspended or resumed where they are held as a whole.
 
     They are closed like pods: an unseen workload would not be suspended, and its pods would be held one by one.
@@ -254,45 +255,45 @@ def _of_workloads(registration: Registration, path: str) -> Iterator[dict[str, A
         for kind in suspendable.ALL
     ]
     for selector in _distinct(registration.holding):
-        where = _which(f"held-{digest(selector)}", selector, registration.namespace, "workloads")
+        identity = _scope(f"held-{digest(selector)}", selector, registration.namespace, "workloads")
         entry = {"rules": rules, "matchConditions": conditions, "failurePolicy": "Fail"}
-        yield {**_common(registration, path), **where, **entry}
+        yield {**_common(registration, path), **identity, **entry}
 
 
-def _of_proofs(registration: Registration) -> dict[str, Any]:
+def _probe_webhook(registration: Registration) -> dict[str, Any]:
     """Return the webhook for the Leases of `dry_run_probe`, which are dry runs."""
-    here = Requirement(key="kubernetes.io/metadata.name", operator="In", values=(registration.namespace,))
-    own = {"matchExpressions": [_requirement(here)]}
+    own_namespace = Requirement(key="kubernetes.io/metadata.name", operator="In", values=(registration.namespace,))
+    in_own_namespace = {"matchExpressions": [_requirement(own_namespace)]}
     marked = {"matchExpressions": [{"key": names.PROOF, "operator": "Exists"}]}
-    where = {"name": f"proof.leases.{names.GROUP}", "namespaceSelector": own, "objectSelector": marked}
+    identity = {"name": f"proof.leases.{names.GROUP}", "namespaceSelector": in_own_namespace, "objectSelector": marked}
     return {
         **_common(registration, "/prove"),
-        **where,
+        **identity,
         "rules": [_rule("coordination.k8s.io", "leases", "CREATE")],
         "failurePolicy": "Ignore",
     }
 
 
-def _of_claims(
+def _claim_webhooks(
     registration: Registration, path: str, selectors: Iterable[LabelSelector], entry: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
     common = _common(registration, path)
     for selector in _distinct(selectors):
-        where = _which(f"selected-{digest(selector)}", selector, registration.namespace, "claims")
-        yield {**common, **where, **entry, "failurePolicy": "Fail"}
+        identity = _scope(f"selected-{digest(selector)}", selector, registration.namespace, "claims")
+        yield {**common, **identity, **entry, "failurePolicy": "Fail"}
 
 
-def _of_jobs(registration: Registration) -> Iterator[dict[str, Any]]:
+def _job_webhooks(registration: Registration) -> Iterator[dict[str, Any]]:
     common = _common(registration, "/mutate")
     named = {
-        "rules": [_jobs("CREATE", "UPDATE")],
+        "rules": [_job_rule("CREATE", "UPDATE")],
         "matchConditions": [{"name": "named", "expression": match_conditions.NAMED}],
     }
-    anywhere = _which("named", LabelSelector(), registration.namespace, "jobs")
+    anywhere = _scope("named", LabelSelector(), registration.namespace, "jobs")
     yield common | anywhere | named | {"failurePolicy": "Fail"}
     for selector in _distinct(registration.selectors):
-        queued = _which(f"queued-{digest(selector)}", selector, registration.namespace, "jobs")
-        yield common | queued | {"rules": [_jobs("CREATE")], "failurePolicy": "Ignore"}
+        queued = _scope(f"queued-{digest(selector)}", selector, registration.namespace, "jobs")
+        yield common | queued | {"rules": [_job_rule("CREATE")], "failurePolicy": "Ignore"}
 
 
 def validating(registration: Registration) -> dict[str, Any]:
@@ -301,45 +302,45 @@ def validating(registration: Registration) -> dict[str, Any]:
     Pods' status is included, since it also updates labels and annotations (`pkg/registry/core/pod`,
     podStatusStrategy). No other subresource that updates a pod does.
     """
-    rules = [_pods("CREATE", "UPDATE"), _pods("UPDATE", resource="pods/status")]
+    rules = [_pod_rule("CREATE", "UPDATE"), _pod_rule("UPDATE", resource="pods/status")]
     conditions = [
         {"name": "not-by-muster", "expression": match_conditions.not_by(registration.controller)},
         {"name": "what-matters", "expression": match_conditions.MATTERS},
     ]
     entry = {"rules": rules, "matchConditions": conditions}
     configuration = _configuration("ValidatingWebhookConfiguration", registration, "/validate", entry)
-    claims = {"rules": [_claims("CREATE")], "matchConditions": [match_conditions.NOT_ALLOCATED_AT_ONCE]}
-    configuration["webhooks"] += _of_claims(registration, "/validate", registration.policies, claims)
-    shown = set(map(digest, registration.policies))
-    queued = [selector for selector in registration.selectors if digest(selector) not in shown]
+    claims = {"rules": [_claim_rule("CREATE")], "matchConditions": [match_conditions.NOT_ALLOCATED_AT_ONCE]}
+    configuration["webhooks"] += _claim_webhooks(registration, "/validate", registration.policies, claims)
+    with_policies = set(map(digest, registration.policies))
+    queued = [selector for selector in registration.selectors if digest(selector) not in with_policies]
     authored = claims | {
         "matchConditions": [match_conditions.NOT_ALLOCATED_AT_ONCE, match_conditions.NOT_FROM_TEMPLATE]
     }
-    configuration["webhooks"] += _of_claims(registration, "/validate", queued, authored)
+    configuration["webhooks"] += _claim_webhooks(registration, "/validate", queued, authored)
     with_claims = {"name": "with-claims", "expression": match_conditions.WITH_CLAIMS}
-    configuration["webhooks"] += _of_other_pods(registration, "/validate", registration.of_pods, with_claims)
-    configuration["webhooks"] += _of_workloads(registration, "/validate")
-    configuration["webhooks"].append(_of_own(registration))
+    configuration["webhooks"] += _other_pod_webhooks(registration, "/validate", registration.reading_pods, with_claims)
+    configuration["webhooks"] += _workload_webhooks(registration, "/validate")
+    configuration["webhooks"].append(_own_object_webhook(registration))
     return configuration
 
 
-def _of_other_pods(
+def _other_pod_webhooks(
     registration: Registration, path: str, selectors: Iterable[LabelSelector], *conditions: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
     """Yield the webhooks for new pods that meet conditions in some namespaces, except where a queue covers all pods."""
     queued = _distinct(registration.selectors)
-    elsewhere, shown = _elsewhere(queued), set(map(digest, queued))
-    if elsewhere is None:
+    complement, covered = _complement(queued), set(map(digest, queued))
+    if complement is None:
         return
-    entry = {"rules": [_pods("CREATE")], "matchConditions": list(conditions), "failurePolicy": "Fail"}
+    entry = {"rules": [_pod_rule("CREATE")], "matchConditions": list(conditions), "failurePolicy": "Fail"}
     for selector in _distinct(selectors):
-        if digest(selector) not in shown:
-            both = LabelSelector(requirements=(*selector.requirements, *elsewhere.requirements))
-            where = _which(f"selected-{digest(selector)}", both, registration.namespace)
-            yield {**_common(registration, path), **where, **entry}
+        if digest(selector) not in covered:
+            combined = LabelSelector(requirements=(*selector.requirements, *complement.requirements))
+            identity = _scope(f"selected-{digest(selector)}", combined, registration.namespace)
+            yield {**_common(registration, path), **identity, **entry}
 
 
-def _of_own(registration: Registration) -> dict[str, Any]:
+def _own_object_webhook(registration: Registration) -> dict[str, Any]:
     """Return the webhook for Muster's own objects, with Ignore, so that they can be corrected while Muster is down.
 
     The status of an object that was never judged reports its problems.
@@ -350,8 +351,8 @@ def _of_own(registration: Registration) -> dict[str, Any]:
         {"name": "new-spec", "expression": match_conditions.NEW_SETTINGS},
     ]
     common = _common(registration, "/validate")
-    anywhere = _which("written", LabelSelector(), registration.namespace, "objects")
-    return common | anywhere | {"rules": _own(), "matchConditions": conditions, "failurePolicy": "Ignore"}
+    anywhere = _scope("written", LabelSelector(), registration.namespace, "objects")
+    return common | anywhere | {"rules": _own_object_rules(), "matchConditions": conditions, "failurePolicy": "Ignore"}
 
 
 def digest(selector: LabelSelector) -> str:
@@ -363,13 +364,13 @@ def digest(selector: LabelSelector) -> str:
 def _configuration(kind: str, registration: Registration, path: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     common = {**_common(registration, path), **entry}
     webhooks = [
-        common | _which(f"queued-{digest(selector)}", selector, registration.namespace) | {"failurePolicy": "Fail"}
+        common | _scope(f"queued-{digest(selector)}", selector, registration.namespace) | {"failurePolicy": "Fail"}
         for selector in _distinct(registration.selectors)
     ]
-    elsewhere = _elsewhere(_distinct(registration.selectors))
-    if elsewhere is not None:
+    complement = _complement(_distinct(registration.selectors))
+    if complement is not None:
         named = {"matchExpressions": [{"key": names.QUEUE, "operator": "Exists"}]}
-        anywhere = _which("labelled", elsewhere, registration.namespace)
+        anywhere = _scope("labelled", complement, registration.namespace)
         webhooks.append(common | anywhere | {"objectSelector": named, "failurePolicy": "Ignore"})
     metadata: dict[str, Any] = {"name": NAME}
     metadata["labels"] = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "webhook"}
@@ -383,26 +384,28 @@ def _configuration(kind: str, registration: Registration, path: str, entry: Mapp
     }
 
 
-def _elsewhere(selectors: Iterable[LabelSelector]) -> LabelSelector | None:
+def _complement(selectors: Iterable[LabelSelector]) -> LabelSelector | None:
     """Return a selector that excludes the namespaces of these selectors; None when they select every namespace.
 
     A selector with several requirements has no opposite that can be expressed, so it is skipped: pods there that name
     a queue are sent twice.
     """
-    left: list[Requirement] = []
+    requirements: list[Requirement] = []
     values: dict[str, set[str]] = {}
     for selector in selectors:
         match selector.requirements:
             case ():
                 return None
-            case (Requirement(operator="In") as one,):
-                values.setdefault(one.key, set()).update(one.values)
-            case (one,):
-                left.append(replace(one, operator=_OPPOSITE[one.operator]))
+            case (Requirement(operator="In") as requirement,):
+                values.setdefault(requirement.key, set()).update(requirement.values)
+            case (requirement,):
+                requirements.append(replace(requirement, operator=_OPPOSITE[requirement.operator]))
             case _:
                 continue
-    left += (Requirement(key=key, operator="NotIn", values=tuple(sorted(values[key]))) for key in sorted(values))
-    return LabelSelector(requirements=tuple(left))
+    requirements += (
+        Requirement(key=key, operator="NotIn", values=tuple(sorted(values[key]))) for key in sorted(values)
+    )
+    return LabelSelector(requirements=tuple(requirements))
 
 
 def _common(registration: Registration, path: str) -> dict[str, Any]:
@@ -420,14 +423,14 @@ def spared(namespace: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*NEVER, namespace)))
 
 
-def shows_all(kind: str, configuration: Json, *, namespace: str, controller: str) -> bool:
+def covers_all_pods(kind: str, configuration: Json, *, namespace: str, controller: str) -> bool:
     """Return whether a stored configuration sends every pod to Muster, and refuses the pod if Muster fails.
 
     The spared namespaces are excepted. The client configuration and the timeout are not checked.
     """
     everywhere = LabelSelector()
     registration = Registration(
-        client=Client(authority=b"", url="https://-"),
+        client=ClientConfig(authority=b"", url="https://-"),
         selectors=(everywhere,),
         namespace=namespace,
         controller=controller,
@@ -438,15 +441,15 @@ def shows_all(kind: str, configuration: Json, *, namespace: str, controller: str
     found = next((webhook for webhook in configuration.get("webhooks") or () if webhook.get("name") == name), None)
     if found is None or found.get("objectSelector"):
         return False
-    matters = ("rules", "matchConditions", "matchPolicy", "namespaceSelector", "failurePolicy")
-    return all(found.get(field) == wanted[field] for field in matters)
+    compared = ("rules", "matchConditions", "matchPolicy", "namespaceSelector", "failurePolicy")
+    return all(found.get(field) == wanted[field] for field in compared)
 
 
-def _which(name: str, selector: LabelSelector, namespace: str, plural: str = "pods") -> dict[str, Any]:
-    others = Requirement(key="kubernetes.io/metadata.name", operator="NotIn", values=spared(namespace))
+def _scope(name: str, selector: LabelSelector, namespace: str, plural: str = "pods") -> dict[str, Any]:
+    not_spared = Requirement(key="kubernetes.io/metadata.name", operator="NotIn", values=spared(namespace))
     return {
         "name": f"{name}.{plural}.{names.GROUP}",
-        "namespaceSelector": {"matchExpressions": [_requirement(r) for r in (*selector.requirements, others)]},
+        "namespaceSelector": {"matchExpressions": [_requirement(r) for r in (*selector.requirements, not_spared)]},
     }
 
 
@@ -455,11 +458,11 @@ def _requirement(requirement: Requirement) -> dict[str, Any]:
     return {"key": requirement.key, "operator": requirement.operator, **values}
 
 
-def _pods(*operations: str, resource: str = "pods") -> dict[str, Any]:
+def _pod_rule(*operations: str, resource: str = "pods") -> dict[str, Any]:
     return _rule("", resource, *operations)
 
 
-def _claims(*operations: str) -> dict[str, Any]:
+def _claim_rule(*operations: str) -> dict[str, Any]:
     """Return the rule for claims and templates. With matchPolicy Equivalent, the API server sends them all as v1."""
     return {
         "apiGroups": ["resource.k8s.io"],
@@ -470,7 +473,7 @@ def _claims(*operations: str) -> dict[str, Any]:
     }
 
 
-def _jobs(*operations: str) -> dict[str, Any]:
+def _job_rule(*operations: str) -> dict[str, Any]:
     return _rule("batch", "jobs", *operations)
 
 
@@ -484,7 +487,7 @@ def _rule(group: str, resource: str, *operations: str) -> dict[str, Any]:
     }
 
 
-def _own() -> list[dict[str, Any]]:
+def _own_object_rules() -> list[dict[str, Any]]:
     """Return the rules for Muster's own objects."""
     common = {"apiGroups": [names.GROUP], "apiVersions": [names.VERSION]}
     cluster = {"resources": ["queues", "meters", "claimpolicies"], "operations": ["CREATE", "UPDATE", "DELETE"]}

@@ -61,7 +61,7 @@ class TemplateKeeper:
         """The templates that the API server refused, by key: with the reason and the time of the next try."""
         self._idle: dict[str, float] = {}
         """Since when templates of converted pods have been unused, by UID."""
-        self._kept: dict[Uid, float] = {}
+        self._delete_again_at: dict[Uid, float] = {}
         """When the deletion of a template is tried again that the API server refused, by UID."""
         self._troubles: Mapping[str, tuple[str, ...]] = {}
 
@@ -94,10 +94,10 @@ class TemplateKeeper:
                     wake()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(AGAIN_SECONDS):
-                        await self._news(changed)
+                        await self._relevant_change(changed)
                 await asyncio.sleep(GATHER_SECONDS)
 
-    async def _news(self, changed: Subscription) -> None:
+    async def _relevant_change(self, changed: Subscription) -> None:
         """Wait for a change that may affect templates; pods do only if a policy converts resources to claims."""
         while True:
             changes = await changed.next()
@@ -113,8 +113,8 @@ class TemplateKeeper:
             return
         plan = templates.plan(self._policies, snapshot, excluded=self._spared)
         self._forget(plan)
-        left = {found.meta.uid for found in (*plan.surplus, *plan.idle)}
-        self._kept = {uid: at for uid, at in self._kept.items() if uid in left}
+        remaining = {template.meta.uid for template in (*plan.surplus, *plan.idle)}
+        self._delete_again_at = {uid: time for uid, time in self._delete_again_at.items() if uid in remaining}
         try:
             await self._write(plan)
         finally:
@@ -129,38 +129,38 @@ class TemplateKeeper:
     async def _write(self, plan: Plan) -> None:
         now = self._clock()
         limit = asyncio.Semaphore(WRITES)
-        later: list[RetryError] = []
+        retryable: list[RetryError] = []
 
         async def run(write: Awaitable[None]) -> None:
             async with limit:
                 try:
                     await write
                 except RetryError as error:
-                    later.append(error)
+                    retryable.append(error)
 
         async with asyncio.TaskGroup() as tasks:
-            for one in plan.missing:
-                tasks.create_task(run(self._made(one, None, now)), name=f"make {one.key}")
-            for one, found in plan.outdated:
-                tasks.create_task(run(self._made(one, found, now)), name=f"make {one.key} anew")
-            for found in (*plan.surplus, *self._aged(plan.idle, now)):
-                tasks.create_task(run(self._cleared(found, now)), name=f"remove {found.meta.key}")
-        if later:
-            raise later[0]
+            for desired in plan.missing:
+                tasks.create_task(run(self._create(desired, None, now)), name=f"make {desired.key}")
+            for desired, template in plan.outdated:
+                tasks.create_task(run(self._create(desired, template, now)), name=f"make {desired.key} anew")
+            for template in (*plan.surplus, *self._idle_too_long(plan.idle, now)):
+                tasks.create_task(run(self._delete_unwanted(template, now)), name=f"remove {template.meta.key}")
+        if retryable:
+            raise retryable[0]
 
-    async def _made(self, wanted: DesiredTemplate, instead: ClaimTemplate | None, now: float) -> None:
-        """Create a template, deleting `instead` before. A no-op when another client has created it."""
-        known = self._refused.get(wanted.key)
-        if known is not None and now < known[2]:
+    async def _create(self, wanted: DesiredTemplate, replaced: ClaimTemplate | None, now: float) -> None:
+        """Create a template, deleting `replaced` before. A no-op when another client has created it."""
+        refusal = self._refused.get(wanted.key)
+        if refusal is not None and now < refusal[2]:
             return
         path = paths.within(ROOT, wanted.namespace, "resourceclaimtemplates")
         body = wanted.body()
         try:
-            if instead is not None:
+            if replaced is not None:
                 # A dry run before the deletion: the old template stays if the new one would be refused.
-                trial = Request(method="POST", path=path, params={"dryRun": "All"}, body=_renamed(body))
-                await self._connection.send(trial)
-                await self._removed(instead)
+                dry_run = Request(method="POST", path=path, params={"dryRun": "All"}, body=_renamed(body))
+                await self._connection.send(dry_run)
+                await self._delete(replaced)
             await self._connection.post(path, body)
         except ExistsError:
             log.debug("the template is there already", template=wanted.key)
@@ -171,31 +171,31 @@ class TemplateKeeper:
             self._refused[wanted.key] = wanted, str(error), now + AGAIN_SECONDS
         else:
             self._refused.pop(wanted.key, None)
-            log.info("the claim template is made", template=wanted.key, anew=instead is not None)
+            log.info("the claim template is made", template=wanted.key, anew=replaced is not None)
 
-    def _aged(self, idle: Iterable[ClaimTemplate], now: float) -> list[ClaimTemplate]:
+    def _idle_too_long(self, idle: Iterable[ClaimTemplate], now: float) -> list[ClaimTemplate]:
         """Return the templates that have been unused for IDLE_SECONDS."""
-        by_uid = {str(found.meta.uid): found for found in idle}
+        by_uid = {str(template.meta.uid): template for template in idle}
         self._idle = {uid: self._idle.get(uid, now) for uid in by_uid}
         return [by_uid[uid] for uid, since in self._idle.items() if now - since >= IDLE_SECONDS]
 
-    async def _removed(self, found: ClaimTemplate) -> None:
+    async def _delete(self, template: ClaimTemplate) -> None:
         """Delete exactly this template. A no-op when it is gone, or another one has its name."""
-        path = paths.within(ROOT, found.meta.namespace, "resourceclaimtemplates", found.meta.name)
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": found.meta.uid}}
+        path = paths.within(ROOT, template.meta.namespace, "resourceclaimtemplates", template.meta.name)
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": template.meta.uid}}
         with contextlib.suppress(GoneError, ConflictError):
             await self._connection.delete(path, options)
-            log.info("the claim template is removed", template=found.meta.key)
+            log.info("the claim template is removed", template=template.meta.key)
 
-    async def _cleared(self, found: ClaimTemplate, now: float) -> None:
+    async def _delete_unwanted(self, template: ClaimTemplate, now: float) -> None:
         """Delete a template that is no longer wanted; if that is refused, try again later."""
-        if now < self._kept.get(found.meta.uid, 0.0):
+        if now < self._delete_again_at.get(template.meta.uid, 0.0):
             return
         try:
-            await self._removed(found)
+            await self._delete(template)
         except FixError as error:
-            log.warning("a claim template may not be deleted", template=found.meta.key, error=str(error))
-            self._kept[found.meta.uid] = now + AGAIN_SECONDS
+            log.warning("a claim template may not be deleted", template=template.meta.key, error=str(error))
+            self._delete_again_at[template.meta.uid] = now + AGAIN_SECONDS
 
 
 def _renamed(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,8 +52,8 @@ class ClaimWriter:
             return await self._write(protected, allocation)
         except ConflictError:
             # The answer to an earlier try of this write may have been lost, or this process's cache was behind.
-            fresh = await self._again(claim)
-            if _given(fresh.allocation) != _given(claims.decode_allocation(allocation)):
+            fresh = await self._refetch(claim)
+            if _devices(fresh.allocation) != _devices(claims.decode_allocation(allocation)):
                 raise
             return fresh
 
@@ -64,14 +64,14 @@ class ClaimWriter:
         """
         for attempt in range(1, TRIES):
             try:
-                return await self._taken_back(claim)
+                return await self._deallocate_once(claim)
             except ConflictError:
                 await asyncio.sleep(backoff.backoff(attempt, base=0.05, longest=1.0))
-        return await self._taken_back(claim)
+        return await self._deallocate_once(claim)
 
-    async def _taken_back(self, claim: Claim) -> Claim | None:
+    async def _deallocate_once(self, claim: Claim) -> Claim | None:
         try:
-            fresh = await self._again(claim)
+            fresh = await self._refetch(claim)
             if fresh.reserved_for:
                 return fresh
             if fresh.allocation is None:
@@ -81,17 +81,17 @@ class ClaimWriter:
         except GoneError:
             return None
 
-    async def _mark(self, claim: Claim, what: str, **more: Any) -> Claim:
+    async def _mark(self, claim: Claim, operation: str, **metadata: Any) -> Claim:
         """Annotate the claim with the operation, which changes its version."""
-        logged = f"{what} {self._clock().isoformat(timespec='microseconds')}"
-        body = {"metadata": {**_version(claim), "annotations": {names.PLACEMENT: logged}, **more}}
+        annotation = f"{operation} {self._clock().isoformat(timespec='microseconds')}"
+        body = {"metadata": {**_version(claim), "annotations": {names.PLACEMENT: annotation}, **metadata}}
         return claims.decode(await self._connection.patch(_path(claim), body, PatchKind.STRATEGIC))
 
     async def _write(self, claim: Claim, allocation: Json | None) -> Claim:
         body = {"metadata": _version(claim), "status": {"allocation": allocation}}
         return claims.decode(await self._connection.patch(f"{_path(claim)}/status", body, PatchKind.MERGE))
 
-    async def _again(self, claim: Claim) -> Claim:
+    async def _refetch(self, claim: Claim) -> Claim:
         """Return the claim's present state. Raises GoneError when another claim has its name."""
         fresh = claims.decode(await self._connection.get(_path(claim)))
         if fresh.meta.uid != claim.meta.uid:
@@ -103,7 +103,7 @@ def _version(claim: Claim) -> dict[str, Any]:
     return {"uid": claim.meta.uid, "resourceVersion": claim.meta.resource_version}
 
 
-def _given(allocation: Allocation | None) -> list[RequestDevice]:
+def _devices(allocation: Allocation | None) -> list[RequestDevice]:
     return sorted(device.given for device in allocation.devices) if allocation else []
 
 

@@ -23,7 +23,7 @@ LONGEST_NAME = 230
 
 
 @dataclass(slots=True)
-class Said:
+class RecentEvent:
     """An Event: its name, how often it occurred, and when it was sent last, in seconds of a monotonic clock."""
 
     name: str
@@ -32,40 +32,40 @@ class Said:
 
 
 @dataclass(slots=True)
-class Sieve:
+class EventFilter:
     """The recent Events, and the token bucket."""
 
-    _said: dict[tuple[str, ...], Said] = field(default_factory=dict)
+    _recent: dict[tuple[str, ...], RecentEvent] = field(default_factory=dict)
     _tokens: float = BURST
     _at: float = 0.0
 
-    def admit(self, notice: Notice, *, now: float) -> Said | None:
+    def admit(self, notice: Notice, *, now: float) -> RecentEvent | None:
         """Return the Event to send for a notice, None for no Event; a count over 1 marks a repetition."""
         key = _key(notice)
-        said = self._said.get(key)
-        if said is not None:
-            said.count += 1
-            if now - said.sent < REPEAT_SECONDS:
+        recent = self._recent.get(key)
+        if recent is not None:
+            recent.count += 1
+            if now - recent.sent < REPEAT_SECONDS:
                 return None
         if not self._try_acquire(now):
             return None
-        if said is None:
-            said = Said(_name(notice, now), now)
-            self._remember(key, said)
-        said.sent = now
-        return said
+        if recent is None:
+            recent = RecentEvent(_name(notice, now), now)
+            self._remember(key, recent)
+        recent.sent = now
+        return recent
 
-    def begin_again(self, notice: Notice, *, now: float) -> Said:
+    def restart_series(self, notice: Notice, *, now: float) -> RecentEvent:
         """Return a new Event for a notice whose Event has expired in the cluster."""
-        said = Said(_name(notice, now), now)
-        self._remember(_key(notice), said)
-        return said
+        recent = RecentEvent(_name(notice, now), now)
+        self._remember(_key(notice), recent)
+        return recent
 
-    def _remember(self, key: tuple[str, ...], said: Said) -> None:
-        self._said.pop(key, None)
-        self._said[key] = said
-        if len(self._said) > MOST_REMEMBERED:
-            del self._said[next(iter(self._said))]
+    def _remember(self, key: tuple[str, ...], recent: RecentEvent) -> None:
+        self._recent.pop(key, None)
+        self._recent[key] = recent
+        if len(self._recent) > MOST_REMEMBERED:
+            del self._recent[next(iter(self._recent))]
 
     def _try_acquire(self, now: float) -> bool:
         self._tokens = min(BURST, self._tokens + max(0.0, now - self._at) * PER_SECOND)
@@ -78,11 +78,11 @@ class Sieve:
 
 def event(notice: Notice, name: str, *, instance: str, at: datetime) -> dict[str, Any]:
     """Return an Event of events.k8s.io/v1."""
-    about = {"annotations": {names.GANG_UID: notice.gang_uid}} if notice.gang_uid else {}
+    annotations = {"annotations": {names.GANG_UID: notice.gang_uid}} if notice.gang_uid else {}
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"name": name, "namespace": namespace(notice), **about},
+        "metadata": {"name": name, "namespace": namespace(notice), **annotations},
         "eventTime": micro_time(at),
         "reportingController": REPORTER,
         "reportingInstance": instance[:128],

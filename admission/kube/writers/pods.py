@@ -16,7 +16,7 @@ from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.errors import ConflictError, FixError, ForbiddenError, GoneError
 from admission.kube.client import backoff, errors, paths
-from admission.kube.client.connection import Connection, PatchKind, Patience
+from admission.kube.client.connection import Connection, PatchKind, RetryPolicy
 from admission.kube.writers import pod_patch
 
 log = structlog.get_logger(__name__)
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 TRIES = 4
 """How often a write is tried, each time with the pod's present version."""
 
-EVICTING = Patience(tries=3, longest=2.0)
+EVICTION_RETRIES = RetryPolicy(tries=3, longest=2.0)
 """Few tries: a disruption budget may refuse for hours, so the caller retries later instead of waiting here."""
 
 
@@ -45,7 +45,7 @@ class PodWriter:
                 raise
             except (ConflictError, FixError) as error:
                 # An invalid patch (FixError) is permanent, unless the pod has changed since it was seen.
-                fresh = await self._again(pod)
+                fresh = await self._refetch(pod)
                 if _mark(fresh) != _mark(pod):
                     raise ConflictError(f"the place of pod {pod.meta.key} was taken back since it was seen") from error
                 if attempt == TRIES or (isinstance(error, FixError) and _same_start(pod, fresh)):
@@ -55,23 +55,23 @@ class PodWriter:
                 return
             await asyncio.sleep(backoff.backoff(attempt, base=0.05, longest=1.0))
 
-    async def shut(self, pod: Pod) -> bool:
+    async def close_gate(self, pod: Pod) -> bool:
         """Mark the pod, so that earlier patches no longer open its gate. Return False when the gate is open already."""
         for attempt in range(1, TRIES):
             try:
-                return await self._shut(pod)
+                return await self._close_gate_once(pod)
             except ConflictError:
                 await asyncio.sleep(backoff.backoff(attempt, base=0.05, longest=1.0))
-        return await self._shut(pod)
+        return await self._close_gate_once(pod)
 
-    async def _shut(self, pod: Pod) -> bool:
+    async def _close_gate_once(self, pod: Pod) -> bool:
         try:
-            fresh = await self._again(pod)
+            fresh = await self._refetch(pod)
             if not fresh.gated:
                 return False
-            logged = f"withdrawn {datetime.now(UTC).isoformat(timespec='microseconds')}"
+            annotation = f"withdrawn {datetime.now(UTC).isoformat(timespec='microseconds')}"
             version = {"uid": fresh.meta.uid, "resourceVersion": fresh.meta.resource_version}
-            body = {"metadata": {**version, "annotations": {names.PLACEMENT: logged}}}
+            body = {"metadata": {**version, "annotations": {names.PLACEMENT: annotation}}}
             await self._connection.set(_path(pod), body, PatchKind.MERGE)
         except GoneError:
             return True
@@ -103,11 +103,11 @@ class PodWriter:
         """Create the Eviction; delete the pod where the API server does not serve evictions."""
         options = {"preconditions": {"uid": pod.meta.uid}}
         try:
-            await self._connection.post(f"{_path(pod)}/eviction", eviction(pod), patience=EVICTING)
+            await self._connection.post(f"{_path(pod)}/eviction", eviction(pod), retry_policy=EVICTION_RETRIES)
         except (errors.AbsentEndpointError, errors.RefusedMethodError):
             await self._connection.delete(_path(pod), {"apiVersion": "v1", "kind": "DeleteOptions", **options})
 
-    async def _again(self, pod: Pod) -> Pod:
+    async def _refetch(self, pod: Pod) -> Pod:
         """Return the pod's present state. Raises GoneError when another pod has its name."""
         fresh = pods.decode(await self._connection.get(_path(pod)))
         if fresh.meta.uid != pod.meta.uid:
@@ -116,7 +116,7 @@ class PodWriter:
 
     async def _is_ending(self, pod: Pod) -> bool:
         try:
-            fresh = await self._again(pod)
+            fresh = await self._refetch(pod)
         except GoneError:
             return True
         return fresh.meta.deleted is not None

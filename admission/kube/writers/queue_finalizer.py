@@ -34,7 +34,7 @@ class QueueKeeper:
     async def keep(self, queue: Meta) -> None:
         """Add the finalizer to a Queue. A no-op when the Queue has it, is being deleted, or is gone."""
         try:
-            await self._change(queue, _kept)
+            await self._change(queue, _with_finalizer)
         except FixError as error:
             log.warning(
                 "the queue does not take the finalizer; if it is deleted while its gangs run, the next leader does not"
@@ -44,9 +44,9 @@ class QueueKeeper:
             )
             raise
 
-    async def let_go(self, queue: Meta) -> None:
+    async def release(self, queue: Meta) -> None:
         """Remove the finalizer from a Queue that is being deleted. A no-op when the Queue lacks it, or is gone."""
-        await self._change(queue, _free)
+        await self._change(queue, _without_finalizer)
         log.info("the queue is deleted and nothing uses it any more", queue=queue.name, uid=queue.uid)
 
     async def _change(self, queue: Meta, wanted: Callable[[Meta], tuple[str, ...]]) -> None:
@@ -71,12 +71,12 @@ class QueueKeeper:
             else:
                 return
             await asyncio.sleep(backoff.backoff(attempt, base=0.05, longest=1.0))
-            fresh = await self._again(queue)
+            fresh = await self._refetch(queue)
             if fresh is None:
                 return
             queue = fresh
 
-    async def _again(self, queue: Meta) -> Meta | None:
+    async def _refetch(self, queue: Meta) -> Meta | None:
         """Return the queue's present metadata; None when it is gone, or another queue has its name."""
         try:
             fresh = meta.decode(Reader(await self._connection.get(_path(queue))))
@@ -85,13 +85,13 @@ class QueueKeeper:
         return fresh if fresh.uid == queue.uid else None
 
 
-def _kept(queue: Meta) -> tuple[str, ...]:
+def _with_finalizer(queue: Meta) -> tuple[str, ...]:
     if queue.deleted is not None or names.IN_USE in queue.finalizers:
         return queue.finalizers
     return (*queue.finalizers, names.IN_USE)
 
 
-def _free(queue: Meta) -> tuple[str, ...]:
+def _without_finalizer(queue: Meta) -> tuple[str, ...]:
     return tuple(name for name in queue.finalizers if name != names.IN_USE)
 
 

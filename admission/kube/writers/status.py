@@ -35,7 +35,7 @@ _REPORTED = {kind.plural: kind for kind in (watched_resources.METERS, watched_re
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class CachedObject:
     """An object in the state that Muster last read or wrote."""
 
     uid: str
@@ -71,8 +71,8 @@ class Reporter:
         self._connection = connection
         self._store = store
         self._clock = clock
-        self._seen: dict[str, Seen] = {}
-        self._sieve = events.Sieve()
+        self._cache: dict[str, CachedObject] = {}
+        self._event_filter = events.EventFilter()
         self._instance = f"{socket.gethostname()}-{os.getpid()}"
 
     async def gang(self, report: GangReport) -> None:
@@ -82,20 +82,20 @@ class Reporter:
         over is removed, unless another owner was added to it, whose garbage collection will remove it.
         """
         path = paths.within(f"/apis/{names.API_VERSION}", report.namespace, "gangs", report.name)
-        seen = await self._stored(watched_resources.GANGS, report.key, path)
+        cached = await self._stored(watched_resources.GANGS, report.key, path)
         if report.over:
-            if seen is not None and seen.ours and seen.owners == _owners(report.workload):
-                await self._remove(path, seen)
+            if cached is not None and cached.ours and cached.owners == _owners(report.workload):
+                await self._remove(path, cached)
             return
-        if seen is not None and seen.ours and not seen.is_of(report.workload):
-            await self._remove(path, seen)
-            seen = None
+        if cached is not None and cached.ours and not cached.is_of(report.workload):
+            await self._remove(path, cached)
+            cached = None
         wanted = status_encoding.gang(report)
         try:
-            if seen is None and (report.pods or report.expected):
-                seen = self._remember(path, await self._connection.post(path.rpartition("/")[0], wanted))
-            elif seen is not None and seen.ours and not wanted["spec"].items() <= seen.spec.items():
-                seen = self._remember(path, await self._connection.apply(path, wanted))
+            if cached is None and (report.pods or report.expected):
+                cached = self._remember(path, await self._connection.post(path.rpartition("/")[0], wanted))
+            elif cached is not None and cached.ours and not wanted["spec"].items() <= cached.spec.items():
+                cached = self._remember(path, await self._connection.apply(path, wanted))
         except errors.ExistsError:
             # The object was created, and the watch has yet to deliver it.
             self._remember(path, await self._connection.get(path))
@@ -104,20 +104,20 @@ class Reporter:
         except errors.EndingError:
             log.info("no gang is made in a namespace that ends", gang=report.key, gang_uid=report.uid)
             return
-        if seen is None:
+        if cached is None:
             return
 
-        status = status_encoding.gang_status(report, seen.status, now=self._clock())
+        status = status_encoding.gang_status(report, cached.status, now=self._clock())
         body = status_encoding.applied(names.API_VERSION, "Gang", report.name, status, namespace=report.namespace)
-        await self._write(path, seen, body)
+        await self._write(path, cached, body)
 
     async def queue(self, report: QueueReport) -> None:
         """Update a Queue's status. A no-op when the queue is gone."""
         path = paths.join(watched_resources.QUEUES.path, report.name)
-        seen = await self._stored(watched_resources.QUEUES, report.name, path)
-        if seen is not None:
-            status = status_encoding.queue_status(report, seen.status, now=self._clock())
-            await self._write(path, seen, status_encoding.applied(names.API_VERSION, "Queue", report.name, status))
+        cached = await self._stored(watched_resources.QUEUES, report.name, path)
+        if cached is not None:
+            status = status_encoding.queue_status(report, cached.status, now=self._clock())
+            await self._write(path, cached, status_encoding.applied(names.API_VERSION, "Queue", report.name, status))
 
     async def conditions(self, report: ConditionReport) -> None:
         """Update the conditions of a Meter or ClaimPolicy. A no-op when it is gone."""
@@ -125,98 +125,100 @@ class Reporter:
         if kind is None:
             raise FixError(f"conditions are reported of {', '.join(_REPORTED)}, not of {report.plural}")
         path = paths.join(kind.path, report.name)
-        seen = await self._stored(kind, report.name, path)
-        if seen is not None:
-            status = status_encoding.condition_status(report, seen.status, now=self._clock())
-            await self._write(path, seen, status_encoding.applied(names.API_VERSION, kind.name, report.name, status))
+        cached = await self._stored(kind, report.name, path)
+        if cached is not None:
+            status = status_encoding.condition_status(report, cached.status, now=self._clock())
+            await self._write(path, cached, status_encoding.applied(names.API_VERSION, kind.name, report.name, status))
 
     async def notify(self, notice: Notice) -> None:
         """Publish an Event, unless it repeats a recent one. Never raises: a lost Event must not stop a decision."""
         now = asyncio.get_running_loop().time()
-        said = self._sieve.admit(notice, now=now)
-        if said is None:
+        recent = self._event_filter.admit(notice, now=now)
+        if recent is None:
             return
         try:
-            await self._publish(notice, said, now)
+            await self._publish(notice, recent, now)
         except MusterError as error:
             log.warning("an Event was not published", reason=notice.reason, object=notice.name, error=str(error))
 
     async def flush(self) -> None:
         """Do nothing: every report is written before its call returns."""
 
-    async def _publish(self, notice: Notice, said: events.Said, now: float) -> None:
+    async def _publish(self, notice: Notice, recent: events.RecentEvent, now: float) -> None:
         collection = paths.within("/apis/events.k8s.io/v1", events.namespace(notice), "events")
         at = self._clock()
-        if said.count > 1:
+        if recent.count > 1:
             try:
-                change = events.series(said.count, at=at)
-                await self._connection.patch(paths.join(collection, said.name), change, PatchKind.MERGE, patience=ONCE)
+                change = events.series(recent.count, at=at)
+                await self._connection.patch(
+                    paths.join(collection, recent.name), change, PatchKind.MERGE, retry_policy=ONCE
+                )
             except GoneError:
-                said = self._sieve.begin_again(notice, now=now)
+                recent = self._event_filter.restart_series(notice, now=now)
             else:
                 return
-        body = events.event(notice, said.name, instance=self._instance, at=at)
-        await self._connection.post(collection, body, patience=ONCE)
+        body = events.event(notice, recent.name, instance=self._instance, at=at)
+        await self._connection.post(collection, body, retry_policy=ONCE)
 
-    async def _stored(self, kind: Kind, key: str, path: str) -> Seen | None:
+    async def _stored(self, kind: Kind, key: str, path: str) -> CachedObject | None:
         """Return the object as last seen; read it if it is not cached or may be another one. None if there is none.
 
         An object that is neither cached nor in the synced store is not read, since it almost certainly does not exist.
         """
-        seen = self._seen.get(path)
-        if seen is not None and self._is_there(kind, key, seen):
-            return seen
-        if seen is None and self._knows_of_none(kind, key):
+        cached = self._cache.get(path)
+        if cached is not None and self._is_same_object(kind, key, cached):
+            return cached
+        if cached is None and self._is_known_absent(kind, key):
             return None
         try:
             return self._remember(path, await self._connection.get(path))
         except GoneError:
-            self._seen.pop(path, None)
+            self._cache.pop(path, None)
             return None
 
-    def _is_there(self, kind: Kind, key: str, seen: Seen) -> bool:
+    def _is_same_object(self, kind: Kind, key: str, cached: CachedObject) -> bool:
         if self._store is None or kind not in self._store.tables:
             return True
-        return self._store.uid_of(kind, key) == seen.uid
+        return self._store.uid_of(kind, key) == cached.uid
 
-    def _knows_of_none(self, kind: Kind, key: str) -> bool:
+    def _is_known_absent(self, kind: Kind, key: str) -> bool:
         table = self._store.tables.get(kind) if self._store is not None else None
         return table is not None and table.listed and not table.knows(key)
 
-    async def _remove(self, path: str, seen: Seen) -> None:
+    async def _remove(self, path: str, cached: CachedObject) -> None:
         """Delete a Gang whose workload or pods are gone. A no-op if the garbage collector was first."""
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": seen.uid}}
-        self._seen.pop(path, None)
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": cached.uid}}
+        self._cache.pop(path, None)
         try:
             await self._connection.delete(path, options)
         except (GoneError, ConflictError):
             log.debug("the gang was gone already", path=path)
 
-    async def _write(self, path: str, seen: Seen, body: dict[str, Any]) -> None:
+    async def _write(self, path: str, cached: CachedObject, body: dict[str, Any]) -> None:
         """Apply a status that differs; drop a deleted object from the cache, so that the next report reads again."""
-        if body["status"] == seen.status:
+        if body["status"] == cached.status:
             return
         try:
             answer = await self._connection.apply(f"{path}/status", body)
         except GoneError:
-            self._seen.pop(path, None)
+            self._cache.pop(path, None)
             log.info("the object of a report is gone", path=path)
         else:
             # Cache the sent status, not the returned one: fields written by a newer Muster would always differ.
             self._remember(path, answer | {"status": body["status"]})
 
-    def _remember(self, path: str, obj: Json) -> Seen:
+    def _remember(self, path: str, obj: Json) -> CachedObject:
         meta = obj.get("metadata") or {}
         owners = tuple(str(owner.get("uid")) for owner in meta.get("ownerReferences") or ())
-        seen = Seen(
+        cached = CachedObject(
             uid=str(meta.get("uid", "")),
             labels=meta.get("labels") or {},
             owners=owners,
             spec=obj.get("spec") or {},
             status=obj.get("status") or {},
         )
-        self._seen.pop(path, None)
-        self._seen[path] = seen
-        if len(self._seen) > MOST_REMEMBERED:
-            del self._seen[next(iter(self._seen))]
-        return seen
+        self._cache.pop(path, None)
+        self._cache[path] = cached
+        if len(self._cache) > MOST_REMEMBERED:
+            del self._cache[next(iter(self._cache))]
+        return cached

@@ -11,7 +11,7 @@ from typing import Any
 from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
 from admission.api.muster.gangs import (
     DomainReport,
-    DomainWish,
+    DomainRequest,
     Evicted,
     GangReport,
     Phase,
@@ -44,7 +44,7 @@ def gang(report: GangReport) -> dict[str, Any]:
         meta["annotations"] = {names.LINE: report.line}
     spec: dict[str, Any] = {"queue": report.queue, "size": report.size, "priority": report.priority}
     if report.topology is not None and report.topology.gang is not None:
-        spec["topology"] = _wish(report.topology.gang.wish)
+        spec["topology"] = _domain_request(report.topology.gang.request)
     if report.workload is not None:
         # Neither controller nor blockOwnerDeletion: Muster must never block the deletion of a workload.
         meta["ownerReferences"] = [_owner(report.workload) | {"controller": False, "blockOwnerDeletion": False}]
@@ -73,30 +73,30 @@ def gang_status(report: GangReport, before: Json, *, now: datetime) -> dict[str,
         "queuedSince": time(report.queued_since),
         "nextTry": time(report.next_try),
     }
-    return _given(status)
+    return _without_none(status)
 
 
-def _wish(wish: DomainWish) -> dict[str, Any]:
-    return _given({"required": wish.required or None, "preferred": wish.preferred or None})
+def _domain_request(request: DomainRequest) -> dict[str, Any]:
+    return _without_none({"required": request.required or None, "preferred": request.preferred or None})
 
 
 def _topology(report: TopologyReport) -> dict[str, Any]:
-    subgroups = [{"name": name, **_domains(own)} for name, own in report.subgroups]
-    return _given({**_domains(report.gang), "subgroups": subgroups or None})
+    subgroups = [{"name": name, **_domains(subgroup)} for name, subgroup in report.subgroups]
+    return _without_none({**_domains(report.gang), "subgroups": subgroups or None})
 
 
 def _domains(report: DomainReport | None) -> dict[str, Any]:
     if report is None:
         return {}
-    where = {"domains": list(report.domains) or None, "preferredDomains": list(report.preferred) or None}
-    return {**_wish(report.wish), **_given(where)}
+    domains = {"domains": list(report.domains) or None, "preferredDomains": list(report.preferred) or None}
+    return {**_domain_request(report.request), **_without_none(domains)}
 
 
 def _evicted(evicted: Evicted | None) -> dict[str, Any] | None:
     """Return why a gang was evicted. Its time has microseconds, unlike others, since it is compared with the ledger."""
     if evicted is None:
         return None
-    return _given(
+    return _without_none(
         {
             "reason": str(evicted.reason),
             "message": cut(evicted.message, LONGEST_MESSAGE),
@@ -115,7 +115,7 @@ def queue_status(report: QueueReport, before: Json, *, now: datetime) -> dict[st
         "budgets": [_budget(budget) for budget in report.budgets] or None,
         "gangs": {phase.lower(): report.gangs.get(phase, 0) for phase in _COUNTED},
     }
-    return _given(status)
+    return _without_none(status)
 
 
 def condition_status(report: ConditionReport, before: Json, *, now: datetime) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def condition_status(report: ConditionReport, before: Json, *, now: datetime) ->
         "observedGeneration": report.generation or None,
         "conditions": conditions(report.conditions, before, now=now, generation=report.generation),
     }
-    return _given(status)
+    return _without_none(status)
 
 
 def conditions(
@@ -194,7 +194,7 @@ def _hold(hold: Hold | Denial, before: Json, *, now: datetime) -> dict[str, Any]
         "details": dict(sorted(hold.details.items())) or None,
         "since": (previous.get("since") if isinstance(previous, Mapping) and same else None) or time(now),
     }
-    return _given(status)
+    return _without_none(status)
 
 
 def _planned_pod(pod: PlannedPod) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def _planned_pod(pod: PlannedPod) -> dict[str, Any]:
 
 
 def _planned_claim(claim: PlannedClaim) -> dict[str, Any]:
-    devices = [{"request": given.request, **given.device._asdict()} for given in claim.devices]
+    devices = [{"request": allocated.request, **allocated.device._asdict()} for allocated in claim.devices]
     return {"claim": _own_name(claim.claim), "devices": devices}
 
 
@@ -226,7 +226,7 @@ def _budget(budget: BudgetUse) -> dict[str, Any]:
         "elsewhere": budget.elsewhere,
     }
     kept = {name: seconds for name, seconds in amounts.items() if name != "elsewhere" or budget.scope == Scope.GLOBAL}
-    return _given(
+    return _without_none(
         {
             "meter": str(budget.meter),
             **{name: budgets.hours(seconds) for name, seconds in kept.items()},
@@ -243,7 +243,7 @@ def _owner(owner: Owner) -> dict[str, Any]:
     return {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": str(owner.uid)}
 
 
-def _given(status: dict[str, Any]) -> dict[str, Any]:
+def _without_none(status: dict[str, Any]) -> dict[str, Any]:
     """Return a status without its empty fields.
 
     If a map or list that had content before is applied empty, it becomes null, and the API server refuses the whole

@@ -60,8 +60,8 @@ class Tally:
 
     def _until(self, key: QueueMeter, at: datetime) -> None:
         """Count the use until a moment, which becomes the start of what is counted next."""
-        start = self._since.get(key, accruals.begun(at, self._begun).since)
-        end = max(start, accruals.whole(at))
+        start = self._since.get(key, accruals.begin(at, self._begun).since)
+        end = max(start, accruals.floor_to_second(at))
         used = self._used.get(key, 0)
         if used and end > start:
             self._divide(key, start, end, used)

@@ -170,7 +170,7 @@ async def _move(connection: AsyncConnection, head: Head, values: dict[str, Any])
 def _check_times(latest: datetime | None, entries: Sequence[Entry]) -> None:
     """Refuse entries older than the latest one. The time of a usage entry is cut to its whole second."""
     for entry in entries:
-        if latest is not None and entry.at < (accruals.whole(latest) if entry.kind is Kind.USAGE else latest):
+        if latest is not None and entry.at < (accruals.floor_to_second(latest) if entry.kind is Kind.USAGE else latest):
             raise ClockError(
                 f"entry {entry.key} is of {hash_chain.instant(entry.at)}, and the ledger has one of"
                 f" {hash_chain.instant(latest)}: the time of the books does not go back"

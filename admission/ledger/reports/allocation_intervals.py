@@ -135,7 +135,7 @@ async def moves(connection: AsyncConnection, cluster: str, window: Window, watch
     yield Move(window.start, [], list(scan.holding()))
     async for row in _rows(connection, cluster, span):
         ended = list(scan.follow(row))
-        yield Move(accruals.whole(row.at), ended, scan.begun)
+        yield Move(accruals.floor_to_second(row.at), ended, scan.begun)
         watch(row.sequence - span.first, span.size)
 
 
@@ -173,7 +173,7 @@ class IntervalScan:
                 f"transaction {row.sequence} of cluster {self._cluster} cannot be read ({error!r}):"
                 " run `muster ledger verify`"
             ) from error
-        at = accruals.whole(row.at)
+        at = accruals.floor_to_second(row.at)
         self.begun = [self._interval(row, holding, at) for holding in holdings if holding.settled]
         for uid in dict.fromkeys((*closes, *(interval.holding.claim_uid for interval in self.begun))):
             if (ended := self._open.pop(uid, None)) is not None:

@@ -35,7 +35,7 @@ async def spent(connection: AsyncConnection, cluster: str, since: datetime) -> d
 
 async def usage(connection: AsyncConnection, cluster: str, since: datetime) -> list[UsageInterval]:
     """Return the same use by intervals between marks, oldest first."""
-    since = accruals.whole(since)
+    since = accruals.floor_to_second(since)
     before = await read.mark(connection, cluster, until=since)
     carried = [interval async for interval in _carried(connection, cluster, since)]
     marks = [mark async for mark in _marks(connection, cluster, before)]
@@ -116,7 +116,7 @@ def _cut(
     for change in changes:
         of[change.key].append(change)
     for key, seconds in marked.seconds.items():
-        begun = start if start is not None else accruals.whole(of[key][0].at)
+        begun = start if start is not None else accruals.floor_to_second(of[key][0].at)
         if since <= begun:
             yield _interval(key, begun, marked.at, seconds)
         elif since < marked.at:
@@ -125,7 +125,7 @@ def _cut(
 
 def _after(seconds: int, start: datetime, end: datetime, since: datetime, changes: Iterable[Change]) -> int:
     """Return the part of the meter-seconds used from start to end that was used after `since`, a time between them."""
-    listed = [(max(start, accruals.whole(change.at)), change.amount) for change in changes]
+    listed = [(max(start, accruals.floor_to_second(change.at)), change.amount) for change in changes]
     from_changes = sum(amount * accruals.between(at, end) for at, amount in listed)
     level, rest = divmod(seconds - from_changes, accruals.between(start, end))
     if rest:

@@ -70,7 +70,7 @@ async def report(
 
     Raises FixError when the start lies in a closed period, LedgerCorruptError when a row cannot be read.
     """
-    whole = Window(*map(accruals.whole, window))
+    whole = Window(*map(accruals.floor_to_second, window))
     groups, total = dict[tuple[str, ...], Use](), Use()
     for cluster in clusters:
         async for interval in allocation_intervals.between(connection, cluster, whole, watch):

@@ -150,7 +150,7 @@ def _number(uid: Uid) -> int:
 
 def wanted_of(claim: Claim) -> str:
     """Return all that the planner reads of an unallocated claim that no other pod uses."""
-    return f"{claim.spec.asked} {claim.spec.config!r}"
+    return f"{claim.spec.equivalence_key} {claim.spec.config!r}"
 
 
 def asked_by(pod: Pod) -> Hashable:

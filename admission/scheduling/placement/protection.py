@@ -165,7 +165,9 @@ def judge(scene: FenceInputs) -> Judgement:
     """Return the protection of every driver's devices: by what, or why not."""
     barriers = scene.barriers
     fenced_now = {
-        driver for driver in map(device_taint_rules.fenced, scene.snapshot.taint_rules.values()) if driver is not None
+        driver
+        for driver in map(device_taint_rules.fenced_driver, scene.snapshot.taint_rules.values())
+        if driver is not None
     }
     rest = NOTHING.rest if barriers.webhooks is None else _covered(barriers.webhooks, scene)
     if not barriers.fence and not fenced_now:
@@ -196,7 +198,7 @@ def later(protections: Protections, why: str) -> Protections:
 
 def without_fences(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot for Muster's planner, without the rules of fences, which do not bind Muster."""
-    rules = {key: rule for key, rule in snapshot.taint_rules.items() if device_taint_rules.fenced(rule) is None}
+    rules = {key: rule for key, rule in snapshot.taint_rules.items() if device_taint_rules.fenced_driver(rule) is None}
     return snapshot if len(rules) == len(snapshot.taint_rules) else replace(snapshot, taint_rules=rules)
 
 

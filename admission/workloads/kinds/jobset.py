@@ -106,7 +106,7 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
                 pods=jobs * first_pods,
                 name=f"{meta.name}-{name}",
                 labels={REPLICATED_JOB: name, RESTARTS: str(restarts)},
-                counted={JOB_INDEX: max(first_pods, 1)},
+                part_labels={JOB_INDEX: max(first_pods, 1)},
             )
 
 

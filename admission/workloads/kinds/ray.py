@@ -108,7 +108,7 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
             pods=replicas * hosts,
             name=f"{meta.name}-{name}-worker",
             labels={NODE_TYPE: "worker", GROUP: name},
-            counted={REPLICA: hosts} if hosts > 1 else {},
+            part_labels={REPLICA: hosts} if hosts > 1 else {},
         )
 
 

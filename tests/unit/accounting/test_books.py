@@ -236,7 +236,7 @@ def test_late_pods_join_with_a_reservation_of_their_own() -> None:
 
 def test_a_gang_has_begun_with_the_first_reservation_since_which_it_has_had_a_seat() -> None:
     book = opened(a_holding("c")).apply(a_reservation(a_holding("d"), seats=(a_seat("late"),), at=LATER))
-    assert book.placements[GANG].begun == AT
+    assert book.placements[GANG].held_since == AT
 
     def without(book: Book, *pods: str, at: datetime = LATER) -> Book:
         entry = books.release(
@@ -246,11 +246,11 @@ def test_a_gang_has_begun_with_the_first_reservation_since_which_it_has_had_a_se
         return book.apply(entry)
 
     book = without(book, "pod").apply(a_reservation(seats=(a_seat("third"),), at=LATER + HOUR))
-    assert (book.placements[GANG].begun, book.placements[GANG].reserved_at) == (AT, LATER + HOUR)
+    assert (book.placements[GANG].held_since, book.placements[GANG].reserved_at) == (AT, LATER + HOUR)
 
     book = without(book, "late", "third").apply(a_reservation(seats=(a_seat("new"),), at=LATER + 2 * HOUR))
     assert sorted(book.placements[GANG].holdings) == ["c", "d"]
-    assert book.placements[GANG].begun == LATER + 2 * HOUR
+    assert book.placements[GANG].held_since == LATER + 2 * HOUR
 
 
 CONFLICTS = {

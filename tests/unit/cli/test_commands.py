@@ -284,7 +284,7 @@ def test_serve_without_an_api_server_says_what_it_tried_and_ends_with_1(
     }
     path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(config))
-    monkeypatch.setattr(connection, "PATIENT", connection.Patience(tries=3, base=0.001))
+    monkeypatch.setattr(connection, "DEFAULT_RETRIES", connection.RetryPolicy(tries=3, base=0.001))
     monkeypatch.setattr(logs, "configure", lambda **_: None)
 
     with structlog.testing.capture_logs() as told:

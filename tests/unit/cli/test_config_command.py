@@ -14,7 +14,7 @@ from admission.cli import config_command
 from admission.cli.serve import reload
 from admission.errors import FixError
 from admission.settings import Settings
-from admission.settings.live import Held
+from admission.settings.live import LiveSettings
 from tests.unit.cli.conftest import Muster
 
 PASSWORD = "hush"
@@ -89,27 +89,27 @@ def read(config: Path) -> Callable[[], Settings]:
 
 async def followed(
     config: Path, *happenings: Callable[[], None], poll_seconds: float = 0.001
-) -> tuple[Held, list[str]]:
+) -> tuple[LiveSettings, list[str]]:
     """Let things happen to a file, one after the other, each once the log tells of the one before."""
-    held = Held(read(config)())
-    news = reload.News(config, read(config), poll_seconds=poll_seconds)
+    live = LiveSettings(read(config)())
+    reloader = reload.Reloader(config, read(config), poll_seconds=poll_seconds)
     with capture_logs() as logs:
-        news.listen()
-        following = asyncio.create_task(news.follow(held))
+        reloader.listen()
+        following = asyncio.create_task(reloader.follow(live))
         for happens in happenings:
             told = len(logs)
             happens()
             while len(logs) == told:  # noqa: ASYNC110 - the log has no event to wait for
                 await asyncio.sleep(0.001)
         following.cancel()
-    return held, [" ".join(str(value) for value in log.values()) for log in logs]
+    return live, [" ".join(str(value) for value in log.values()) for log in logs]
 
 
 async def test_a_file_that_changes_is_read_again(config: Path) -> None:
-    held, told = await followed(config, lambda: replace(config, "[controller]\nsteps = 9\n\n[webhook]\nport = 1\n"))
+    live, told = await followed(config, lambda: replace(config, "[controller]\nsteps = 9\n\n[webhook]\nport = 1\n"))
 
-    assert held.now.controller.steps == 9
-    assert held.now.webhook.port == 0
+    assert live.now.controller.steps == 9
+    assert live.now.webhook.port == 0
     assert any("settings have changed 9" in line or "9 settings have changed" in line for line in told), told
 
 
@@ -126,9 +126,9 @@ async def test_what_needs_a_restart_is_told_once(config: Path) -> None:
 
 
 async def test_a_mistake_changes_nothing_and_is_told(config: Path) -> None:
-    held, [told] = await followed(config, lambda: replace(config, "[controller]\nstepps = 9\n"))
+    live, [told] = await followed(config, lambda: replace(config, "[controller]\nstepps = 9\n"))
 
-    assert held.now.controller.steps == 7
+    assert live.now.controller.steps == 7
     assert "did you mean controller.steps?" in told
 
 
@@ -137,9 +137,9 @@ async def test_sighup_has_the_file_read_at_once(config: Path) -> None:
         replace(config, "[controller]\nsteps = 9\n")
         os.kill(os.getpid(), signal.SIGHUP)
 
-    held, _ = await followed(config, hang_up, poll_seconds=3600)
+    live, _ = await followed(config, hang_up, poll_seconds=3600)
 
-    assert held.now.controller.steps == 9
+    assert live.now.controller.steps == 9
 
 
 def replace(config: Path, text: str) -> None:

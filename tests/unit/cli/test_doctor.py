@@ -18,7 +18,7 @@ from admission.cli.doctor import checks, command, permissions
 from admission.cli.doctor.checks import Exam
 from admission.cli.doctor.findings import Finding, Verdict
 from admission.kube.client.connection import Connection
-from admission.kube.client.credentials import Place
+from admission.kube.client.credentials import ClusterSelection
 from admission.ledger.db import migrations
 from admission.settings import Settings
 from admission.settings.schema import replaced
@@ -71,7 +71,7 @@ def kubeconfig(tmp_path: Path) -> Callable[[str], Path]:
 @pytest.fixture
 async def examined(api: FakeApi, kubeconfig: Callable[[str], Path]) -> AsyncIterator[Callable[..., Any]]:
     """Make a check of a cluster."""
-    async with Connection(Place(kubeconfig=kubeconfig(api.url)), patience=QUICK) as connection:
+    async with Connection(ClusterSelection(kubeconfig=kubeconfig(api.url)), retry_policy=QUICK) as connection:
 
         async def make(check: str, **changes: Any) -> list[Finding]:
             settings = replaced(Settings(), {name.replace("__", "."): value for name, value in changes.items()})
@@ -311,7 +311,7 @@ async def test_a_database_that_does_not_answer_is_told_without_its_password() ->
 def test_a_cluster_that_does_not_answer_is_one_finding(
     muster: Muster, kubeconfig: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "PATIENCE", QUICK)
+    monkeypatch.setattr(command, "RETRY_POLICY", QUICK)
 
     done = muster("doctor", "--kubeconfig", str(kubeconfig("http://127.0.0.1:1")), "--format", "json")
 

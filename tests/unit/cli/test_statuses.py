@@ -10,7 +10,7 @@ from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
 from admission.api.muster import status_views
 from admission.api.muster.gangs import (
     DomainReport,
-    DomainWish,
+    DomainRequest,
     GangReport,
     Phase,
     PlannedClaim,
@@ -47,7 +47,7 @@ RUNS = GangReport(
     ),
     charges={MeterName("gpus"): 2, MeterName("memory"): 80 * 1024**3},
     placement="Pin",
-    topology=TopologyReport(gang=DomainReport(wish=DomainWish(required="example.com/rack"), domains=("r1",))),
+    topology=TopologyReport(gang=DomainReport(request=DomainRequest(required="example.com/rack"), domains=("r1",))),
 )
 WAITS = replace(
     RUNS,
@@ -55,7 +55,7 @@ WAITS = replace(
     plan=(),
     charges={},
     placement="",
-    topology=TopologyReport(gang=DomainReport(wish=DomainWish(preferred="rack"))),
+    topology=TopologyReport(gang=DomainReport(request=DomainRequest(preferred="rack"))),
     hold=Hold(HoldReason.QUOTA_EXCEEDED, "too much", {"left": "1", "needed": "2", "names": ["a", "b"]}),
     position=2,
     evictions=1,

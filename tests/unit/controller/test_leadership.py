@@ -49,7 +49,7 @@ async def test_a_lost_lease_ends_the_work_and_a_new_term_begins_it_again() -> No
         await asyncio.Event().wait()
 
     with pytest.raises(Enough):
-        await leadership.lead(election, work, leads=leads.append)
+        await leadership.lead(election, work, on_change=leads.append)
 
     assert epochs == [1, 2, 3]
     assert leads == [1, None, 2, None, 3, None]
@@ -66,7 +66,7 @@ async def test_a_leader_that_is_deposed_or_cut_off_stands_for_election_again(err
         raise ExceptionGroup("of a task group", [error])
 
     with pytest.raises(Enough):
-        await leadership.lead(election, work, leads=lambda _now: None)
+        await leadership.lead(election, work, on_change=lambda _now: None)
 
     assert epochs == [1, 2]
 
@@ -82,7 +82,7 @@ async def test_a_leader_that_is_refused_something_says_so_and_begins_anew() -> N
         raise ExceptionGroup("of a task group", [ForbiddenError("list pods: forbidden (403)")])
 
     with capture_logs() as logs, pytest.raises(Enough):
-        await leadership.lead(Election(), work, leads=lambda _now: None)
+        await leadership.lead(Election(), work, on_change=lambda _now: None)
 
     (told,) = [entry for entry in logs if entry["log_level"] == "warning"]
     assert (told["error"], "exc_info" in told) == ("list pods: forbidden (403)", False)
@@ -98,7 +98,7 @@ async def test_a_defect_is_logged_and_does_not_end_the_process() -> None:
         raise ExceptionGroup("of a task group", [ZeroDivisionError()])
 
     with capture_logs() as logs, pytest.raises(Enough):
-        await leadership.lead(Election(), work, leads=lambda _now: None)
+        await leadership.lead(Election(), work, on_change=lambda _now: None)
 
     assert epochs == [1, 2]
     assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == [

@@ -46,9 +46,9 @@ class Cluster(in_memory.Cluster):
         self._call("open", pod.meta.name)
         await super().open_gate(pod, node)
 
-    async def shut(self, pod: Pod) -> bool:
-        self._call("shut", pod.meta.name)
-        return await super().shut(pod)
+    async def close_gate(self, pod: Pod) -> bool:
+        self._call("close_gate", pod.meta.name)
+        return await super().close_gate(pod)
 
     async def allocate(self, claim: Claim, allocation: Json) -> Claim:
         self._call("allocate", claim.meta.name)

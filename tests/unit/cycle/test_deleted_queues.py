@@ -35,11 +35,11 @@ class Keeping(Cluster):
             raise self.error
         await super().keep(queue)
 
-    async def let_go(self, queue: Meta) -> None:
+    async def release(self, queue: Meta) -> None:
         self.freed.append(queue.name)
         if self.error is not None:
             raise self.error
-        await super().let_go(queue)
+        await super().release(queue)
 
 
 def a_lab() -> ClusterBuilder:

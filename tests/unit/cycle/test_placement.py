@@ -321,7 +321,7 @@ async def test_a_gang_planned_with_any_devices_is_not_reserved_once_its_fence_ha
     class Falling(ports.NoFences):
         """A fence that is there when it is asked for first, and not a second time."""
 
-        def seen(self) -> Barriers:
+        def observe(self) -> Barriers:
             before, self.barriers = self.barriers, Barriers()
             return before
 

@@ -48,7 +48,7 @@ async def test_a_fence_that_falls_between_deciding_and_placing_is_noticed() -> N
     class Falling(ports.NoFences):
         """A fence that is there when it is asked for first, and not a second time."""
 
-        def seen(self) -> Barriers:
+        def observe(self) -> Barriers:
             before, self.barriers = self.barriers, replace(fence(), rules={})
             return before
 

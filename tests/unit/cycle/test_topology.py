@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from admission.api.muster import gangs
-from admission.api.muster.gangs import DomainReport, DomainWish, GangReport, Phase, TopologyReport
+from admission.api.muster.gangs import DomainReport, DomainRequest, GangReport, Phase, TopologyReport
 from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.api.values.reasons import DenyReason, HoldReason
@@ -66,7 +66,7 @@ async def test_a_gang_starts_in_the_rack_that_takes_all_of_it_and_its_status_say
     report = await decided(builder.job("j", queue="q", pods=2, gpus=2, annotations=REQUIRED))
 
     assert nodes_of(report) == ["c", "d"]
-    assert report.topology == TopologyReport(gang=DomainReport(wish=DomainWish(required=RACK), domains=("r2",)))
+    assert report.topology == TopologyReport(gang=DomainReport(request=DomainRequest(required=RACK), domains=("r2",)))
 
 
 async def test_a_gang_waits_for_its_rack_and_starts_when_a_node_is_labelled_anew() -> None:
@@ -82,7 +82,7 @@ async def test_a_gang_waits_for_its_rack_and_starts_when_a_node_is_labelled_anew
     assert before.hold is not None
     assert before.hold.reason is HoldReason.NO_FEASIBLE_PLACEMENT
     assert before.hold.message.startswith(f"none of 2 domains of {RACK} takes all 2 pods together; r1 comes nearest")
-    assert before.topology == TopologyReport(gang=DomainReport(wish=DomainWish(required=RACK)))
+    assert before.topology == TopologyReport(gang=DomainReport(request=DomainRequest(required=RACK)))
     assert again.hold == before.hold
     assert nodes_of(after) == ["a", "b"]
 
@@ -116,7 +116,7 @@ async def test_who_comes_later_goes_where_the_gang_is_also_under_the_next_leader
     (report,) = (await cycle.run(a_leader(cluster, ledger, epoch=2), NOON)).gangs
 
     assert {planned.pod: planned.node for planned in report.plan} == {"team/g-1": "b", "team/g-2": "c"}
-    assert report.topology == TopologyReport(gang=DomainReport(wish=DomainWish(required=RACK), domains=("r2",)))
+    assert report.topology == TopologyReport(gang=DomainReport(request=DomainRequest(required=RACK), domains=("r2",)))
 
 
 async def test_who_comes_later_waits_where_the_gangs_rack_is_full() -> None:
@@ -141,7 +141,9 @@ async def test_a_gang_that_would_rather_be_together_starts_apart_and_says_why() 
     (report,) = (await cycle.run(a_leader(cluster, in_memory.Ledger()), NOON)).gangs
 
     assert nodes_of(report) == ["a", "b"]
-    assert report.topology == TopologyReport(gang=DomainReport(wish=DomainWish(preferred=RACK), domains=("r1", "r2")))
+    assert report.topology == TopologyReport(
+        gang=DomainReport(request=DomainRequest(preferred=RACK), domains=("r1", "r2"))
+    )
     (notice,) = [notice for notice in cluster.notices if notice.reason == "NotTogether"]
     assert f"its pods need not be in one domain: none of 2 domains of {RACK} takes all 2 pods" in notice.message
 
@@ -258,7 +260,7 @@ async def test_a_gang_that_a_user_wrote_says_it_for_all_of_its_pods() -> None:
 
     assert len({planned.node for planned in report.plan}) == 1
     assert report.topology is not None
-    assert report.topology.gang == DomainReport(wish=DomainWish(required=RACK), domains=("r1",))
+    assert report.topology.gang == DomainReport(request=DomainRequest(required=RACK), domains=("r1",))
 
 
 AT_ODDS = {

@@ -13,7 +13,7 @@ from aiohttp import test_utils, web
 from structlog.testing import capture_logs
 from yarl import URL
 
-from admission.api.kubernetes.access_review import Visitor
+from admission.api.kubernetes.access_review import UserInfo
 from admission.dashboard.auth import authentication, rbac, session as auth_session
 from admission.dashboard.auth.authentication import Proxies
 from admission.dashboard.auth.session import Sessions
@@ -304,7 +304,7 @@ async def test_groups_are_passed_on_to_the_review() -> None:
     class Groups(dashboards.Reviews):
         seen: tuple[str, ...] = ()
 
-        async def allows(self, visitor: Visitor, question: Any) -> bool:
+        async def allows(self, visitor: UserInfo, question: Any) -> bool:
             self.seen = visitor.groups
             return await super().allows(visitor, question)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from admission.kube.client.connection import Connection, Patience
-from admission.kube.client.credentials import Place
+from admission.kube.client.connection import Connection, RetryPolicy
+from admission.kube.client.credentials import ClusterSelection
 from tests.unit.kube.fake_api import FakeApi
 
-QUICK = Patience(tries=3, timeout=5.0, base=0.001, longest=0.01)
+QUICK = RetryPolicy(tries=3, timeout=5.0, base=0.001, longest=0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -50,5 +50,5 @@ def kubeconfig(tmp_path: Path) -> Callable[[str], Path]:
 
 @pytest.fixture
 async def connection(api: FakeApi, kubeconfig: Callable[[str], Path]) -> AsyncIterator[Connection]:
-    async with Connection(Place(kubeconfig=kubeconfig(api.url)), patience=QUICK) as opened:
+    async with Connection(ClusterSelection(kubeconfig=kubeconfig(api.url)), retry_policy=QUICK) as opened:
         yield opened

@@ -19,8 +19,8 @@ from admission.errors import (
     RetryError,
 )
 from admission.kube.client import errors
-from admission.kube.client.connection import Connection, PatchKind, Patience
-from admission.kube.client.credentials import Place
+from admission.kube.client.connection import Connection, PatchKind, RetryPolicy
+from admission.kube.client.credentials import ClusterSelection
 from admission.kube.client.session import Session
 from tests.unit.kube.conftest import QUICK
 from tests.unit.kube.fake_api import FakeApi, status
@@ -109,27 +109,27 @@ async def test_a_server_that_stays_busy_asks_to_retry(api: FakeApi, connection: 
 
 
 def test_a_pause_is_as_long_as_the_server_asks_within_reason() -> None:
-    patience = Patience(base=0.1, longest=4)
+    retry_policy = RetryPolicy(base=0.1, longest=4)
 
-    assert patience.pause(1, 2.0) == 2.0
-    assert patience.pause(1, 3600.0) == 4
-    assert 0.05 <= patience.pause(1, None) <= 0.1
-    assert 2 <= patience.pause(90, None) <= 4
+    assert retry_policy.pause(1, 2.0) == 2.0
+    assert retry_policy.pause(1, 3600.0) == 4
+    assert 0.05 <= retry_policy.pause(1, None) <= 0.1
+    assert 2 <= retry_policy.pause(90, None) <= 4
 
 
 async def test_no_api_server_is_said_with_its_address(kubeconfig: Callable[[str], Path]) -> None:
-    place = Place(kubeconfig=kubeconfig("http://127.0.0.1:9"))
+    place = ClusterSelection(kubeconfig=kubeconfig("http://127.0.0.1:9"))
 
-    async with Connection(place, patience=Patience(tries=2, base=0.001)) as connection:
+    async with Connection(place, retry_policy=RetryPolicy(tries=2, base=0.001)) as connection:
         with pytest.raises(ClusterUnavailableError, match=r"the API server at http://127\.0\.0\.1:9 does not answer"):
             await connection.version()
 
 
 async def test_while_there_was_no_answer_yet_every_retry_is_told(kubeconfig: Callable[[str], Path]) -> None:
-    place = Place(kubeconfig=kubeconfig("http://127.0.0.1:9"))
+    place = ClusterSelection(kubeconfig=kubeconfig("http://127.0.0.1:9"))
 
     with structlog.testing.capture_logs() as logged:
-        async with Connection(place, patience=Patience(tries=3, base=0.001)) as connection:
+        async with Connection(place, retry_policy=RetryPolicy(tries=3, base=0.001)) as connection:
             with pytest.raises(ClusterUnavailableError, match="is the cluster up, and is KUBECONFIG"):
                 await connection.version()
 
@@ -154,10 +154,10 @@ async def test_an_api_server_that_has_answered_before_is_waited_for_quietly(
 
 
 async def test_a_slow_server_is_away_in_time(api: FakeApi, kubeconfig: Callable[[str], Path]) -> None:
-    place = Place(kubeconfig=kubeconfig(api.url))
+    place = ClusterSelection(kubeconfig=kubeconfig(api.url))
     never = {"watch": "true", "resourceVersion": "0", "timeoutSeconds": "60"}
 
-    async with Connection(place, patience=Patience(tries=1, timeout=0.05)) as connection:
+    async with Connection(place, retry_policy=RetryPolicy(tries=1, timeout=0.05)) as connection:
         with pytest.raises(ClusterUnavailableError, match="does not answer"):
             await connection.get("/api/v1/pods", never)
 
@@ -206,7 +206,9 @@ async def test_a_proxy_of_the_environment_is_asked(
     monkeypatch.setenv("HTTP_PROXY", api.url)
     api.answer("GET", "/version", 200, {"major": "1", "minor": "37"})
 
-    async with Connection(Place(kubeconfig=kubeconfig("http://cluster.example")), patience=QUICK) as connection:
+    async with Connection(
+        ClusterSelection(kubeconfig=kubeconfig("http://cluster.example")), retry_policy=QUICK
+    ) as connection:
         assert await connection.version() == (1, 37)
 
 
@@ -218,7 +220,7 @@ async def test_the_proxy_of_the_kubeconfig_goes_before_that_of_the_environment(
     path.write_text(path.read_text().replace("server:", f"proxy-url: {api.url}\n    server:"))
     api.answer("GET", "/version", 200, {"major": "1", "minor": "37"})
 
-    async with Connection(Place(kubeconfig=path), patience=QUICK) as connection:
+    async with Connection(ClusterSelection(kubeconfig=path), retry_policy=QUICK) as connection:
         assert await connection.version() == (1, 37)
 
 
@@ -229,7 +231,7 @@ async def test_a_server_that_no_proxy_names_is_asked_itself(
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     api.answer("GET", "/version", 200, {"major": "1", "minor": "37"})
 
-    async with Connection(Place(kubeconfig=kubeconfig(api.url)), patience=QUICK) as connection:
+    async with Connection(ClusterSelection(kubeconfig=kubeconfig(api.url)), retry_policy=QUICK) as connection:
         assert await connection.version() == (1, 37)
 
 
@@ -243,19 +245,19 @@ async def test_a_password_in_netrc_is_not_sent(
     monkeypatch.setenv("NETRC", str(netrc))
     api.answer("GET", "/version", 200, {"major": "1", "minor": "37"})
 
-    async with Connection(Place(kubeconfig=kubeconfig(api.url)), patience=QUICK) as connection:
+    async with Connection(ClusterSelection(kubeconfig=kubeconfig(api.url)), retry_policy=QUICK) as connection:
         assert await connection.version() == (1, 37)
 
 
 async def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
     with pytest.raises(FixError, match=r"no kubeconfig at .*nowhere"):
-        async with Connection(Place(kubeconfig=tmp_path / "nowhere")):
+        async with Connection(ClusterSelection(kubeconfig=tmp_path / "nowhere")):
             pass
 
 
 async def test_a_context_that_is_not_there_is_named(kubeconfig: Callable[[str], Path]) -> None:
     with pytest.raises(FixError, match="production"):
-        async with Connection(Place(kubeconfig=kubeconfig("http://x"), context="production")):
+        async with Connection(ClusterSelection(kubeconfig=kubeconfig("http://x"), context="production")):
             pass
 
 
@@ -264,7 +266,7 @@ async def test_a_broken_kubeconfig_is_named(tmp_path: Path) -> None:
     path.write_text("[not a kubeconfig")
 
     with pytest.raises(FixError, match="broken"):
-        async with Connection(Place(kubeconfig=path)):
+        async with Connection(ClusterSelection(kubeconfig=path)):
             pass
 
 
@@ -289,7 +291,7 @@ async def test_a_line_of_three_megabytes_arrives_whole(api: FakeApi, connection:
     api.put("/api/v1/pods", {"metadata": {"name": "a", "annotations": {"big": "x" * 3 * 2**20}}})
     params: dict[str, str | int | bool] = {"watch": True, "resourceVersion": "0", "timeoutSeconds": 5}
 
-    async with aclosing(connection.lines("/api/v1/pods", params, quiet=5, whole=5)) as lines:
+    async with aclosing(connection.lines("/api/v1/pods", params, quiet=5, total=5)) as lines:
         first = await anext(lines)
         second = await anext(lines)
 

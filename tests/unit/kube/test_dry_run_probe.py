@@ -14,7 +14,7 @@ from admission.kube.cache.store import Store
 from admission.kube.client import backoff
 from admission.kube.client.connection import Connection
 from admission.kube.webhook_config import dry_run_probe, registration as webhook_config_registration
-from admission.kube.webhook_config.client_config import Client, Terms
+from admission.kube.webhook_config.client_config import ClientConfig, WebhookState
 from admission.webhook import handler
 from tests.unit.kube.fake_api import FakeApi
 
@@ -30,8 +30,8 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff, "backoff", lambda *_, **__: 0.001)
 
 
-def a_client() -> Client:
-    return Client(authority=b"PEM", url="https://muster:8443")
+def a_client() -> ClientConfig:
+    return ClientConfig(authority=b"PEM", url="https://muster:8443")
 
 
 def policies(configuration: Mapping[str, Any]) -> dict[str, str]:
@@ -43,16 +43,16 @@ class Keeping:
 
     def __init__(self, api: FakeApi, connection: Connection, *, proved: bool = False) -> None:
         self.api = api
-        self.terms = Terms(a_client(), proved=proved)
+        self.state = WebhookState(a_client(), proved=proved)
         store = Store((watched_resources.QUEUES,))
         store.tables[watched_resources.QUEUES].put(QUEUE)
         self._tasks = [
             asyncio.create_task(
                 webhook_config_registration.keep(
-                    connection, store, self.terms, namespace="muster-system", controller="muster"
+                    connection, store, self.state, namespace="muster-system", controller="muster"
                 )
             ),
-            asyncio.create_task(dry_run_probe.keep(connection, self.terms, namespace="muster-system")),
+            asyncio.create_task(dry_run_probe.keep(connection, self.state, namespace="muster-system")),
         ]
 
     async def until(self, *, writes: int = 0, looks: int = 0) -> None:
@@ -80,7 +80,7 @@ async def test_namespaces_are_closed_once_a_dry_run_comes_back_with_the_webhooks
     await keeping.until(writes=2)
     await keeping.end()
 
-    assert keeping.terms.proved
+    assert keeping.state.proved
     assert api.last("POST", LEASES).query == {"dryRun": "All"}
     assert api.last("POST", LEASES).body["metadata"]["labels"] == {names.PROOF: ""}
     assert policies(api.last("PATCH", VALIDATING).body)["queued"] == "Fail"
@@ -107,7 +107,7 @@ async def test_a_webhook_that_is_no_longer_reached_is_said_and_stays_closed(
 ) -> None:
     with capture_logs() as logs:
         keeping = Keeping(api, connection, proved=True)
-        await keeping.until(looks=dry_run_probe.TELLING + 4)
+        await keeping.until(looks=dry_run_probe.FAILURES_UNTIL_WARNING + 4)
         await keeping.end()
 
     [warning] = [entry for entry in logs if entry["event"] == "the API server does not reach the webhook"]
@@ -123,7 +123,7 @@ async def test_a_webhook_that_is_no_longer_reached_is_registered_again(api: Fake
     looks = api.count("POST", LEASES)
     await keeping.end()
 
-    assert looks > dry_run_probe.TELLING
+    assert looks > dry_run_probe.FAILURES_UNTIL_WARNING
     first, again, *_ = (asked.body for asked in api.asked if (asked.method, asked.path) == ("PATCH", VALIDATING))
     assert again == first
 
@@ -138,7 +138,7 @@ def test_the_mark_is_what_is_looked_for() -> None:
 
 
 async def test_others_may_write_the_bundle(api: FakeApi, connection: Connection) -> None:
-    client = Client(authority=None, inject="muster-system/webhook", url="https://muster:8443")
+    client = ClientConfig(authority=None, inject="muster-system/webhook", url="https://muster:8443")
     registration = webhook_config_registration.Registration(
         client=client, selectors=(), namespace="muster-system", controller="muster"
     )
@@ -154,7 +154,7 @@ async def test_new_authorities_are_written_at_once(api: FakeApi, connection: Con
     keeping = Keeping(api, connection, proved=True)
     await keeping.until(writes=1)
 
-    keeping.terms.trust(b"OLD AND NEW")
+    keeping.state.trust(b"OLD AND NEW")
     await keeping.until(writes=2)
     await keeping.end()
 

@@ -12,9 +12,9 @@ import pytest
 from admission.api.values.selectors import LabelSelector
 from admission.kube import admission_policies, desired_state, fence_controller
 from admission.kube.client.connection import Connection
-from admission.kube.fence_controller import Fencer, Wish
+from admission.kube.fence_controller import FenceController, FenceSettings
 from admission.kube.webhook_config import registration as webhook_config_registration
-from admission.kube.webhook_config.client_config import Client
+from admission.kube.webhook_config.client_config import ClientConfig
 from admission.kube.webhook_config.registration import Registration
 from tests.builders import CLASS, NOON
 from tests.unit.kube.fake_api import FakeApi
@@ -27,10 +27,10 @@ WEBHOOKS = {kind: f"{ROOT}/{plural}" for kind, plural in webhook_config_registra
 PROBES = "/apis/resource.k8s.io/v1/namespaces/muster-system/resourceclaims"
 NAME = f"muster-fence-{CLASS}"
 MUSTER = "system:serviceaccount:muster-system:muster"
-FENCE = Wish(namespace="muster-system", controller=MUSTER, fence=(CLASS,))
-COVERAGE = Wish(namespace="muster-system", controller=MUSTER, coverage=True)
+FENCE = FenceSettings(namespace="muster-system", controller=MUSTER, fence=(CLASS,))
+COVERAGE = FenceSettings(namespace="muster-system", controller=MUSTER, coverage=True)
 
-Keeping = Callable[[Fencer], Awaitable[None]]
+Keeping = Callable[[FenceController], Awaitable[None]]
 
 
 class Clock:
@@ -44,7 +44,7 @@ class Clock:
 
 
 @asynccontextmanager
-async def running(fencer: Fencer) -> AsyncIterator[Fencer]:
+async def running(fencer: FenceController) -> AsyncIterator[FenceController]:
     task = asyncio.create_task(fencer.run())
     try:
         yield fencer
@@ -66,27 +66,27 @@ def heeded(api: FakeApi) -> None:
 
 
 @pytest.fixture
-def fencer(connection: Connection) -> Fencer:
-    return Fencer(connection, FENCE, clock=Clock())
+def fencer(connection: Connection) -> FenceController:
+    return FenceController(connection, FENCE, clock=Clock())
 
 
-async def raised(api: FakeApi, fencer: Fencer) -> None:
+async def raised(api: FakeApi, fencer: FenceController) -> None:
     """Wait until the policy stands, then have the rule put up."""
-    await until(lambda: fencer.seen().policy)
-    fencer.want(frozenset({CLASS}))
-    await until(lambda: fencer.seen().rules)
+    await until(lambda: fencer.observe().policy)
+    fencer.set_drivers(frozenset({CLASS}))
+    await until(lambda: fencer.observe().rules)
 
 
-async def test_the_policy_comes_first_and_the_rule_when_it_is_wanted(api: FakeApi, fencer: Fencer) -> None:
+async def test_the_policy_comes_first_and_the_rule_when_it_is_wanted(api: FakeApi, fencer: FenceController) -> None:
     async with running(fencer):
-        await until(lambda: fencer.seen().policy)
+        await until(lambda: fencer.observe().policy)
         assert not api.objects[RULES]
 
-        fencer.want(frozenset({CLASS}))
-        await until(lambda: fencer.seen().rules)
+        fencer.set_drivers(frozenset({CLASS}))
+        await until(lambda: fencer.observe().rules)
 
-    assert fencer.seen().rules == {CLASS: NOON}
-    assert fencer.seen().policy == NOON
+    assert fencer.observe().rules == {CLASS: NOON}
+    assert fencer.observe().policy == NOON
     rule = api.objects[RULES][NAME]
     assert rule["spec"] == {
         "deviceSelector": {"driver": CLASS},
@@ -103,7 +103,7 @@ async def test_the_policy_comes_first_and_the_rule_when_it_is_wanted(api: FakeAp
     ("collection", "name"), [(RULES, NAME), (POLICIES, "muster-fence"), (BINDINGS, "muster-fence")]
 )
 async def test_what_is_deleted_is_missed_at_once_and_made_anew(
-    api: FakeApi, fencer: Fencer, collection: str, name: str
+    api: FakeApi, fencer: FenceController, collection: str, name: str
 ) -> None:
     async with running(fencer):
         await raised(api, fencer)
@@ -112,8 +112,8 @@ async def test_what_is_deleted_is_missed_at_once_and_made_anew(
         for _ in range(2):
             api.answer("POST", collection, 403)  # for a moment, so that one sees it missing
             api.delete(collection, name)
-            await until(lambda: not (fencer.seen().rules and fencer.seen().policy))
-            await until(lambda: fencer.seen().rules and fencer.seen().policy)
+            await until(lambda: not (fencer.observe().rules and fencer.observe().policy))
+            await until(lambda: fencer.observe().rules and fencer.observe().policy)
             made.add(api.objects[collection][name]["metadata"]["uid"])
 
     assert len(made) == 3
@@ -130,7 +130,7 @@ CHANGES: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("collection", "name", "change"), CHANGES.values(), ids=CHANGES)
 async def test_what_somebody_changes_counts_no_more_and_is_replaced(
-    api: FakeApi, fencer: Fencer, collection: str, name: str, change: dict[str, Any]
+    api: FakeApi, fencer: FenceController, collection: str, name: str, change: dict[str, Any]
 ) -> None:
     async with running(fencer):
         await raised(api, fencer)
@@ -141,13 +141,13 @@ async def test_what_somebody_changes_counts_no_more_and_is_replaced(
         api.answer("PUT", f"{collection}/{name}", 403)
         api.put(collection, changed)
 
-        await until(lambda: not (fencer.seen().rules and fencer.seen().policy))
-        await until(lambda: fencer.seen().rules and fencer.seen().policy)
+        await until(lambda: not (fencer.observe().rules and fencer.observe().policy))
+        await until(lambda: fencer.observe().rules and fencer.observe().policy)
 
     assert api.objects[collection][name]["spec"] == right
 
 
-async def test_what_the_api_server_adds_to_a_taint_is_no_change(api: FakeApi, fencer: Fencer) -> None:
+async def test_what_the_api_server_adds_to_a_taint_is_no_change(api: FakeApi, fencer: FenceController) -> None:
     async with running(fencer):
         await raised(api, fencer)
         timed = copy.deepcopy(api.objects[RULES][NAME])
@@ -156,27 +156,29 @@ async def test_what_the_api_server_adds_to_a_taint_is_no_change(api: FakeApi, fe
         table = fencer.store.tables[fence_controller.RULES]
         await until(lambda: (rule := table.find(NAME)) and rule.meta.resource_version == version)
 
-        assert fencer.seen().rules
+        assert fencer.observe().rules
 
 
-async def test_a_fence_of_an_earlier_leader_stands_without_a_gap(api: FakeApi, fencer: Fencer) -> None:
+async def test_a_fence_of_an_earlier_leader_stands_without_a_gap(api: FakeApi, fencer: FenceController) -> None:
     async with running(fencer):
         await raised(api, fencer)
     stood = copy.deepcopy(api.objects[RULES][NAME])
     stray = {"metadata": {"name": "muster-fence-nic"}, "spec": {"taint": {"key": "muster.dev/fence", "effect": "X"}}}
     api.put(RULES, stray)
-    successor = Fencer(fencer._connection, FENCE, clock=Clock())
+    successor = FenceController(fencer._connection, FENCE, clock=Clock())
 
-    successor.want(frozenset())  # its first cycle may be over before it is seen what stands
+    successor.set_drivers(frozenset())  # its first cycle may be over before it is seen what stands
     async with running(successor):
-        await until(lambda: successor.seen().policy and "muster-fence-nic" not in api.objects[RULES])
-        successor.want(frozenset({CLASS}))
-        await until(lambda: successor.seen().rules)
+        await until(lambda: successor.observe().policy and "muster-fence-nic" not in api.objects[RULES])
+        successor.set_drivers(frozenset({CLASS}))
+        await until(lambda: successor.observe().rules)
 
     assert api.objects[RULES] == {NAME: stood}
 
 
-async def test_a_fence_that_is_not_wanted_any_more_goes_and_others_rules_stay(api: FakeApi, fencer: Fencer) -> None:
+async def test_a_fence_that_is_not_wanted_any_more_goes_and_others_rules_stay(
+    api: FakeApi, fencer: FenceController
+) -> None:
     theirs = {"metadata": {"name": "theirs"}, "spec": {"taint": {"key": "example.com/broken", "effect": "NoExecute"}}}
     stray = {"metadata": {"name": "muster-fence-nic"}, "spec": {"taint": {"key": "muster.dev/fence", "effect": "X"}}}
     api.put(RULES, theirs)
@@ -185,49 +187,51 @@ async def test_a_fence_that_is_not_wanted_any_more_goes_and_others_rules_stay(ap
         await raised(api, fencer)
         assert api.objects[RULES].keys() == {"theirs", NAME}
 
-        fencer.want(frozenset())
-        await until(lambda: not fencer.seen().rules)
+        fencer.set_drivers(frozenset())
+        await until(lambda: not fencer.observe().rules)
 
     assert api.objects[RULES].keys() == {"theirs"}
     assert api.objects[POLICIES].keys() == {"muster-fence"}, "it is needed to put the fence up again"
 
 
-async def test_where_rules_are_not_served_it_says_so(api: FakeApi, fencer: Fencer) -> None:
+async def test_where_rules_are_not_served_it_says_so(api: FakeApi, fencer: FenceController) -> None:
     api.absent |= {RULES, RULES.replace("/v1/", "/v1beta2/")}
     async with running(fencer):
-        await until(lambda: fencer.seen().policy)
+        await until(lambda: fencer.observe().policy)
 
-        assert not fencer.seen().served
-        fencer.want(frozenset({CLASS}))
+        assert not fencer.observe().served
+        fencer.set_drivers(frozenset({CLASS}))
         await asyncio.sleep(0.05)
 
-    assert not fencer.seen().rules
-    assert not fencer.seen().trouble
+    assert not fencer.observe().rules
+    assert not fencer.observe().trouble
 
 
-async def test_an_earlier_version_of_rules_does_as_well(api: FakeApi, fencer: Fencer) -> None:
+async def test_an_earlier_version_of_rules_does_as_well(api: FakeApi, fencer: FenceController) -> None:
     older = RULES.replace("/v1/", "/v1beta2/")
     api.absent.add(RULES)
     async with running(fencer):
         await raised(api, fencer)
 
-    assert fencer.seen().served
+    assert fencer.observe().served
     assert api.objects[older][NAME]["apiVersion"] == "resource.k8s.io/v1beta2"
 
 
-async def test_what_is_forbidden_is_a_trouble_with_its_mend_until_it_is_allowed(api: FakeApi, fencer: Fencer) -> None:
+async def test_what_is_forbidden_is_a_trouble_with_its_mend_until_it_is_allowed(
+    api: FakeApi, fencer: FenceController
+) -> None:
     for _ in range(3):
         refusal = 'User "muster" cannot create resource "validatingadmissionpolicies" in API group'
         api.answer("POST", POLICIES, 403, {"message": refusal, "reason": "Forbidden"})
     async with running(fencer):
-        await until(lambda: "grant verb create on resource validatingadmissionpolicies" in fencer.seen().trouble)
-        assert fencer.seen().troubled == NOON
-        assert fencer.seen().policy is None
+        await until(lambda: "grant verb create on resource validatingadmissionpolicies" in fencer.observe().trouble)
+        assert fencer.observe().troubled == NOON
+        assert fencer.observe().policy is None
 
-        await until(lambda: fencer.seen().policy)
+        await until(lambda: fencer.observe().policy)
 
-    assert not fencer.seen().trouble
-    assert fencer.seen().troubled is None
+    assert not fencer.observe().trouble
+    assert fencer.observe().troubled is None
 
 
 async def test_a_policy_that_lets_everything_through_does_not_count(
@@ -235,18 +239,18 @@ async def test_a_policy_that_lets_everything_through_does_not_count(
 ) -> None:
     monkeypatch.setattr(fence_controller, "AGAIN_SECONDS", 0.01)
     api.refusing, clock = "another policy", Clock()
-    fencer = Fencer(connection, FENCE, clock=clock)
+    fencer = FenceController(connection, FENCE, clock=clock)
     async with running(fencer):
         await until(lambda: api.count("POST", PROBES, dryRun="All"))
-        assert not fencer.seen().trouble, "it may not be heeded yet"
-        assert fencer.seen().policy is None
+        assert not fencer.observe().trouble, "it may not be heeded yet"
+        assert fencer.observe().policy is None
 
         clock.now += timedelta(minutes=1)
-        await until(lambda: "admission plugin ValidatingAdmissionPolicy" in fencer.seen().trouble)
-        assert fencer.seen().policy is None
+        await until(lambda: "admission plugin ValidatingAdmissionPolicy" in fencer.observe().trouble)
+        assert fencer.observe().policy is None
 
         api.refusing = admission_policies.FENCE
-        await until(lambda: fencer.seen().policy)
+        await until(lambda: fencer.observe().policy)
 
 
 async def test_an_old_object_has_stood_for_long_and_one_that_was_changed_has_not(
@@ -255,15 +259,15 @@ async def test_an_old_object_has_stood_for_long_and_one_that_was_changed_has_not
     old, clock = (NOON - timedelta(hours=1)).isoformat(), Clock()
     metadata = {"name": NAME, "creationTimestamp": old, "generation": 1}
     api.put(RULES, {"metadata": metadata, "spec": fence_controller.rule(CLASS)})
-    fencer = Fencer(connection, FENCE, clock=clock)
-    fencer.want(frozenset({CLASS}))
+    fencer = FenceController(connection, FENCE, clock=clock)
+    fencer.set_drivers(frozenset({CLASS}))
     async with running(fencer):
-        await until(lambda: fencer.seen().rules)
-        assert fencer.seen().rules == {CLASS: NOON - timedelta(hours=1)}
+        await until(lambda: fencer.observe().rules)
+        assert fencer.observe().rules == {CLASS: NOON - timedelta(hours=1)}
 
         clock.now = NOON + timedelta(minutes=1)
         api.put(RULES, {"metadata": metadata | {"generation": 3}, "spec": fence_controller.rule(CLASS)})
-        await until(lambda: fencer.seen().rules == {CLASS: clock.now})
+        await until(lambda: fencer.observe().rules == {CLASS: clock.now})
 
 
 async def test_without_any_wish_what_is_left_of_earlier_ones_goes(api: FakeApi, connection: Connection) -> None:
@@ -272,12 +276,12 @@ async def test_without_any_wish_what_is_left_of_earlier_ones_goes(api: FakeApi, 
     for collection in (POLICIES, BINDINGS):
         for name in ("muster-fence", "muster-coverage", "theirs"):
             api.put(collection, {"metadata": {"name": name}, "spec": {}})
-    fencer = Fencer(connection, Wish(namespace="muster-system", controller=MUSTER))
+    fencer = FenceController(connection, FenceSettings(namespace="muster-system", controller=MUSTER))
     api.answer("DELETE", f"{BINDINGS}/muster-fence", 409)
 
     await fencer.run()
 
-    assert fencer.seen().fence == ()
+    assert fencer.observe().fence == ()
     assert [set(api.objects[where]) for where in (RULES, POLICIES, BINDINGS)] == [{"theirs"}] * 3
 
 
@@ -304,7 +308,7 @@ async def test_the_fence_of_one_driver_can_be_lifted_alone(api: FakeApi, connect
 
 
 def configurations(*selectors: LabelSelector) -> dict[str, dict[str, Any]]:
-    client = Client(authority=b"PEM", url="https://muster:8443/")
+    client = ClientConfig(authority=b"PEM", url="https://muster:8443/")
     registration = Registration(client=client, selectors=selectors, namespace="muster-system", controller=MUSTER)
     return {
         body["kind"]: body
@@ -325,25 +329,25 @@ async def test_coverage_is_there_at_once_for_a_leader_that_finds_both_webhooks(
 ) -> None:
     api.refusing = admission_policies.COVERAGE
     register(api, LabelSelector())
-    async with running(Fencer(connection, COVERAGE, clock=Clock())) as fencer:
-        await until(lambda: (seen := fencer.seen().webhooks) and seen.since == NOON)
+    async with running(FenceController(connection, COVERAGE, clock=Clock())) as fencer:
+        await until(lambda: (seen := fencer.observe().webhooks) and seen.since == NOON)
 
 
 async def test_coverage_needs_both_webhooks_to_see_all_pods(api: FakeApi, connection: Connection) -> None:
     api.refusing = admission_policies.COVERAGE
-    fencer = Fencer(connection, COVERAGE, clock=Clock())
+    fencer = FenceController(connection, COVERAGE, clock=Clock())
     async with running(fencer):
-        await until(lambda: (seen := fencer.seen().webhooks) and seen.kept_out)
-        webhooks = fencer.seen().webhooks
+        await until(lambda: (seen := fencer.observe().webhooks) and seen.kept_out)
+        webhooks = fencer.observe().webhooks
         assert webhooks is not None
         assert webhooks.since is None
         assert webhooks.spared == ("kube-system", "kube-node-lease", "kube-public", "muster-system")
 
         register(api, LabelSelector())
-        await until(lambda: (seen := fencer.seen().webhooks) and seen.since == NOON)
+        await until(lambda: (seen := fencer.observe().webhooks) and seen.since == NOON)
 
         api.delete(WEBHOOKS["MutatingWebhookConfiguration"], "muster")
-        await until(lambda: (seen := fencer.seen().webhooks) and seen.since is None)
+        await until(lambda: (seen := fencer.observe().webhooks) and seen.since is None)
 
     assert not api.objects[RULES]
     assert set(api.objects[POLICIES]) == {"muster-coverage"}
@@ -364,17 +368,17 @@ WEAKER: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", webhook_config_registration.KINDS)
 def test_a_webhook_does_not_see_all_pods_if(kind: str, change: dict[str, Any]) -> None:
     body = configurations(LabelSelector())[kind]
-    assert webhook_config_registration.shows_all(kind, body, namespace="muster-system", controller=MUSTER)
+    assert webhook_config_registration.covers_all_pods(kind, body, namespace="muster-system", controller=MUSTER)
 
     name = f"queued-{webhook_config_registration.digest(LabelSelector())}.pods.muster.dev"
     next(webhook for webhook in body["webhooks"] if webhook["name"] == name).update(change)
 
-    assert not webhook_config_registration.shows_all(kind, body, namespace="muster-system", controller=MUSTER)
-    assert not webhook_config_registration.shows_all(kind, {}, namespace="muster-system", controller=MUSTER)
+    assert not webhook_config_registration.covers_all_pods(kind, body, namespace="muster-system", controller=MUSTER)
+    assert not webhook_config_registration.covers_all_pods(kind, {}, namespace="muster-system", controller=MUSTER)
 
 
 def test_times_are_no_part_of_what_an_object_says() -> None:
     added = {"spec": {"taints": [{"key": "k", "timeAdded": datetime(2026, 1, 1, tzinfo=UTC).isoformat()}]}}
 
-    assert desired_state.says(added, {"taints": [{"key": "k"}]})
-    assert not desired_state.says({}, {"taints": []})
+    assert desired_state.has_spec(added, {"taints": [{"key": "k"}]})
+    assert not desired_state.has_spec({}, {"taints": []})

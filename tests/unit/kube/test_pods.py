@@ -152,11 +152,11 @@ async def test_a_pod_whose_place_was_taken_back_is_not_let_in_by_who_saw_it_befo
     """Of a leader that was deposed while it opened gates, or of a request whose answer never came."""
     seen = read(api.put(PODS, a_pod()))
 
-    assert await PodWriter(connection).shut(seen)
+    assert await PodWriter(connection).close_gate(seen)
     with pytest.raises(ConflictError, match="taken back"):
         await PodWriter(connection).open_gate(seen, NODE)
     between = read(api.objects[PODS]["team/a"])
-    assert await PodWriter(connection).shut(between)
+    assert await PodWriter(connection).close_gate(between)
     with pytest.raises(ConflictError, match="taken back"):
         await PodWriter(connection).open_gate(between, NODE)
 
@@ -164,7 +164,7 @@ async def test_a_pod_whose_place_was_taken_back_is_not_let_in_by_who_saw_it_befo
 
 
 async def test_a_pod_is_let_in_again_after_its_place_was_taken_back(api: FakeApi, connection: Connection) -> None:
-    assert await PodWriter(connection).shut(read(api.put(PODS, a_pod())))
+    assert await PodWriter(connection).close_gate(read(api.put(PODS, a_pod())))
 
     await PodWriter(connection).open_gate(read(api.objects[PODS]["team/a"]), NODE)
 
@@ -175,7 +175,7 @@ async def test_a_gate_that_is_open_cannot_be_shut_again(api: FakeApi, connection
     seen = read(api.put(PODS, a_pod()))
     api.put(PODS, a_pod(gates=()))
 
-    assert not await PodWriter(connection).shut(seen)
+    assert not await PodWriter(connection).close_gate(seen)
 
     assert api.count("PATCH", PATH) == 0
 
@@ -184,14 +184,14 @@ async def test_the_gate_of_a_pod_that_is_gone_stays_shut(api: FakeApi, connectio
     seen = read(api.put(PODS, a_pod()))
     api.delete(PODS, "team/a")
 
-    assert await PodWriter(connection).shut(seen)
+    assert await PodWriter(connection).close_gate(seen)
 
 
 async def test_a_pod_that_changes_while_its_gate_is_shut_is_read_again(api: FakeApi, connection: Connection) -> None:
     seen = read(api.put(PODS, a_pod()))
     api.answer("PATCH", PATH, 409, status(409, "Conflict", "modified"))
 
-    assert await PodWriter(connection).shut(seen)
+    assert await PodWriter(connection).close_gate(seen)
 
     assert api.count("PATCH", PATH) == 2
 

@@ -44,7 +44,7 @@ async def test_the_finalizer_comes_after_those_of_others_in_a_write_that_names_u
 async def test_it_alone_is_taken_away(api: FakeApi, connection: Connection) -> None:
     api.answer("PATCH", PATH, 200, an_object())
 
-    await QueueKeeper(connection).let_go(a_queue("example.org/backup", names.IN_USE, **DELETED))
+    await QueueKeeper(connection).release(a_queue("example.org/backup", names.IN_USE, **DELETED))
 
     assert api.last("PATCH", PATH).body["metadata"]["finalizers"] == ["example.org/backup"]
 
@@ -81,7 +81,7 @@ async def test_nothing_more_is_written_when(api: FakeApi, connection: Connection
 async def test_a_queue_that_is_gone_needs_nothing(api: FakeApi, connection: Connection) -> None:
     api.answer("PATCH", PATH, 404, status(404, "NotFound", "gone"))
 
-    await QueueKeeper(connection).let_go(a_queue(names.IN_USE, **DELETED))
+    await QueueKeeper(connection).release(a_queue(names.IN_USE, **DELETED))
 
     assert api.count("PATCH", PATH) == 1
 

@@ -16,7 +16,7 @@ from admission.kube.cache import reflector, watched_resources
 from admission.kube.cache.reflector import Pace
 from admission.kube.cache.store import Store
 from admission.kube.cache.watched_resources import Kind
-from admission.kube.client.connection import Connection, Kept
+from admission.kube.client.connection import Connection, ParsedFields
 from tests.unit.kube.builders import PODS, a_pod
 from tests.unit.kube.fake_api import FakeApi, status
 
@@ -353,7 +353,7 @@ async def test_who_may_not_read_what_gangs_are_read_from_works_on_and_is_told(
         assert "grant verb list on resource jobsets of API group jobset.x-k8s.io in the whole cluster" in why
 
         # The role is granted.
-        await until(store, lambda: set(store.snapshot().parents[JOBSETS.family]) == {"js-1"})
+        await until(store, lambda: set(store.snapshot().parents[JOBSETS.workload_kind]) == {"js-1"})
         assert store.snapshot().unwatched == {}
         assert store.troubles() == {}
 
@@ -365,18 +365,18 @@ async def test_an_api_server_that_has_yet_to_read_its_roles_makes_nobody_blind(
     api.put(JOBSETS.path, {"metadata": {"name": "train", "namespace": "team", "uid": "js-1"}, "spec": {}})
     async with watched(connection, JOBSETS) as store:
         (table,) = store.tables.values()
-        for _ in range(reflector.CERTAIN - 1):
+        for _ in range(reflector.REFUSALS_UNTIL_LOST - 1):
             api.answer("GET", JOBSETS.path, 403, REFUSAL)
         api.break_watches()
         async with asyncio.timeout(5):
             while table.lists < 2:
                 assert store.snapshot().unwatched == {}
-                assert set(store.snapshot().parents[JOBSETS.family]) == {"js-1"}
+                assert set(store.snapshot().parents[JOBSETS.workload_kind]) == {"js-1"}
                 await api.next_request()
         assert store.snapshot().unwatched == {}
 
         # But a role that was taken away is missed.
-        for _ in range(reflector.CERTAIN):
+        for _ in range(reflector.REFUSALS_UNTIL_LOST):
             api.answer("GET", JOBSETS.path, 403, REFUSAL)
         api.break_watches()
         await until(store, lambda: store.snapshot().unwatched != {})
@@ -394,7 +394,7 @@ async def test_kinds_that_gangs_are_read_from_need_not_be_served(api: FakeApi, c
         api.put(JOBSETS.path, {"metadata": {"name": "train", "namespace": "team", "uid": "js-1"}, "spec": {}})
         api.answers.clear()
         await until(store, lambda: store.snapshot().unwatched == {})
-        assert set(store.snapshot().parents[JOBSETS.family]) == {"js-1"}
+        assert set(store.snapshot().parents[JOBSETS.workload_kind]) == {"js-1"}
 
 
 async def test_a_webhook_does_not_watch_nodes_and_pods(api: FakeApi, connection: Connection) -> None:
@@ -424,7 +424,7 @@ async def test_to_see_whether_the_watches_have_caught_up_only_versions_are_read(
     api: FakeApi, connection: Connection
 ) -> None:
     api.put(PODS, a_pod("a"))
-    page = [page async for page in connection.pages(PODS, limit=10, kept=Kept.HEADS)]
+    page = [page async for page in connection.pages(PODS, limit=10, parsed_fields=ParsedFields.IDENTITY)]
 
     ((head,),) = [one["items"] for one in page]
     assert head.keys() == {"metadata"}
@@ -436,7 +436,7 @@ async def test_of_a_collection_nothing_is_kept_that_no_decoder_reads(api: FakeAp
     pod = a_pod("a")
     pod["metadata"]["managedFields"] = [{"manager": "kubelet", "fieldsV1": {"f:status": {}}}]
     api.put(PODS, pod)
-    ((kept,),) = [page["items"] async for page in connection.pages(PODS, limit=10, kept=Kept.READ)]
+    ((kept,),) = [page["items"] async for page in connection.pages(PODS, limit=10, parsed_fields=ParsedFields.DECODED)]
     ((whole,),) = [page["items"] async for page in connection.pages(PODS, limit=10)]
 
     assert "managedFields" not in kept["metadata"]

@@ -12,7 +12,7 @@ from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
 from admission.kube.webhook_config import match_conditions, registration as webhook_config_registration
-from admission.kube.webhook_config.client_config import Client, Terms
+from admission.kube.webhook_config.client_config import ClientConfig, WebhookState
 from admission.kube.webhook_config.registration import Registration
 from tests.unit.kube.fake_api import FakeApi
 
@@ -20,7 +20,7 @@ ROOT = "/apis/admissionregistration.k8s.io/v1"
 MUTATING = f"{ROOT}/mutatingwebhookconfigurations/muster"
 VALIDATING = f"{ROOT}/validatingwebhookconfigurations/muster"
 MUSTER = "system:serviceaccount:muster-system:muster"
-CLIENT = Client(authority=b"PEM", url="https://muster:8443/")
+CLIENT = ClientConfig(authority=b"PEM", url="https://muster:8443/")
 VISION = LabelSelector(requirements=(Requirement(key="team", operator="In", values=("vision",)),))
 SPEECH = LabelSelector(requirements=(Requirement(key="team", operator="Exists"),))
 
@@ -28,7 +28,7 @@ SPEECH = LabelSelector(requirements=(Requirement(key="team", operator="Exists"),
 OWN = "written.objects.muster.dev"
 
 
-def a_registration(*selectors: LabelSelector, client: Client = CLIENT) -> Registration:
+def a_registration(*selectors: LabelSelector, client: ClientConfig = CLIENT) -> Registration:
     return Registration(client=client, selectors=selectors, namespace="muster-system", controller=MUSTER)
 
 
@@ -108,7 +108,7 @@ def test_where_every_namespace_is_shown_none_is_by_label() -> None:
 
 
 def test_a_user_whose_name_would_end_the_text_of_a_condition_does_not() -> None:
-    client = Client(authority=b"", url="https://muster")
+    client = ClientConfig(authority=b"", url="https://muster")
     odd = Registration(client=client, selectors=(), namespace="muster", controller='a"\\ || "é')
 
     webhook = webhook_config_registration.validating(odd)["webhooks"][0]
@@ -155,7 +155,7 @@ def test_musters_own_objects_are_shown_and_can_be_mended_while_muster_is_down() 
 
 
 def test_a_service_is_called_by_its_reference() -> None:
-    client = Client(authority=b"PEM", service="muster-system/muster:9443")
+    client = ClientConfig(authority=b"PEM", service="muster-system/muster:9443")
 
     assert client.config("/mutate")["service"] == {
         "namespace": "muster-system",
@@ -163,18 +163,18 @@ def test_a_service_is_called_by_its_reference() -> None:
         "port": 9443,
         "path": "/mutate",
     }
-    assert Client(authority=b"", service="a/b").config("/x")["service"]["port"] == 443
+    assert ClientConfig(authority=b"", service="a/b").config("/x")["service"]["port"] == 443
 
 
 @pytest.mark.parametrize("text", ["muster", "a/", "/b", "a/b:http", "a/b:"])
 def test_a_service_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(FixError, match="is not a Service"):
-        Client(authority=b"", service=text).config("/mutate")
+        ClientConfig(authority=b"", service=text).config("/mutate")
 
 
 def test_nowhere_to_call_is_refused() -> None:
     with pytest.raises(FixError, match="URL or a Service"):
-        Client(authority=b"").config("/mutate")
+        ClientConfig(authority=b"").config("/mutate")
 
 
 def test_a_selector_is_one_entry_however_it_is_written() -> None:
@@ -183,7 +183,7 @@ def test_a_selector_is_one_entry_however_it_is_written() -> None:
 
     assert len(webhook_config_registration.validating(a_registration(one, other))["webhooks"]) == 4
     assert len(webhook_config_registration.mutating(a_registration(one, other))["webhooks"]) == 5
-    both = replace(a_registration(one), policies=(other,), of_pods=(other,), rewriting=(other,))
+    both = replace(a_registration(one), policies=(other,), reading_pods=(other,), rewriting=(other,))
     for configuration in (webhook_config_registration.validating(both), webhook_config_registration.mutating(both)):
         written = [webhook["name"] for webhook in configuration["webhooks"]]
         assert len(set(written)) == len(written)
@@ -254,7 +254,7 @@ def test_claims_are_shown_where_a_queue_or_a_policy_is_and_nowhere_else() -> Non
 
 
 def test_pods_with_claims_are_shown_where_a_rule_reads_them_and_no_queue_shows_them_anyway() -> None:
-    registration = replace(a_registration(VISION), policies=(VISION, SPEECH), of_pods=(VISION, SPEECH))
+    registration = replace(a_registration(VISION), policies=(VISION, SPEECH), reading_pods=(VISION, SPEECH))
 
     webhooks = by_name(webhook_config_registration.validating(registration))
 
@@ -307,7 +307,7 @@ async def test_a_policy_that_reads_pods_is_asked_about_them(
     async with asyncio.TaskGroup() as group:
         keeping = group.create_task(
             webhook_config_registration.keep(
-                connection, store, Terms(CLIENT, proved=True), namespace="muster", controller="muster"
+                connection, store, WebhookState(CLIENT, proved=True), namespace="muster", controller="muster"
             )
         )
         assert await entries(api, 3) == {"a"}
@@ -323,7 +323,7 @@ async def test_claims_are_shown_for_policies_that_say_something_of_them(api: Fak
     async with asyncio.TaskGroup() as group:
         keeping = group.create_task(
             webhook_config_registration.keep(
-                connection, store, Terms(CLIENT, proved=True), namespace="muster", controller=MUSTER
+                connection, store, WebhookState(CLIENT, proved=True), namespace="muster", controller=MUSTER
             )
         )
         assert await entries(api, 2) == {"b"}
@@ -380,7 +380,7 @@ async def test_the_entries_follow_the_queues(api: FakeApi, connection: Connectio
     async with asyncio.TaskGroup() as group:
         keeping = group.create_task(
             webhook_config_registration.keep(
-                connection, store, Terms(CLIENT, proved=True), namespace="muster", controller=MUSTER
+                connection, store, WebhookState(CLIENT, proved=True), namespace="muster", controller=MUSTER
             )
         )
         assert await entries(api, 3) == {"a"}

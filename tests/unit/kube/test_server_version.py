@@ -57,8 +57,8 @@ async def test_an_api_server_that_has_yet_to_read_its_roles_is_asked_again(
 
 async def test_the_minimum_compatibility_version_decides_about_gates(api: FakeApi, connection: Connection) -> None:
     versions = Versions()
-    for compatible, fractional in {"36": False, "37": True, "": False}.items():
-        says(api, "37", minCompatibilityMajor="1", minCompatibilityMinor=compatible)
+    for min_compatible, fractional in {"36": False, "37": True, "": False}.items():
+        says(api, "37", minCompatibilityMajor="1", minCompatibilityMinor=min_compatible)
         await versions.probe(connection)
         assert versions.profile == replace(NEW, features=replace(NEW.features, fractional_ranges=fractional))
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from admission.kube.client.connection import Connection
-from admission.kube.client.credentials import Place
+from admission.kube.client.credentials import ClusterSelection
 from admission.webhook.tls import certificate
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -65,12 +65,12 @@ async def begun(lines: AsyncGenerator[bytes]) -> None:
 
 
 async def give_up_after_the_head(path: Path) -> None:
-    async with Connection(Place(kubeconfig=path)) as connection:
-        await begun(connection.lines("/api/v1/pods", {"watch": True}, quiet=60, whole=60))
+    async with Connection(ClusterSelection(kubeconfig=path)) as connection:
+        await begun(connection.lines("/api/v1/pods", {"watch": True}, quiet=60, total=60))
 
 
 async def cancel_while_waiting_for_more(path: Path) -> None:
-    async with Connection(Place(kubeconfig=path)) as connection:
+    async with Connection(ClusterSelection(kubeconfig=path)) as connection:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await connection.get("/api/v1/pods")

@@ -385,10 +385,10 @@ async def test_a_failure_to_publish_is_logged_and_no_more(api: FakeApi, reporter
 
 
 def test_a_flood_of_news_is_thinned_out() -> None:
-    sieve = events.Sieve()
+    event_filter = events.EventFilter()
 
-    sent = [sieve.admit(a_notice(str(number)), now=1000.0) for number in range(200)]
-    later = [sieve.admit(a_notice(f"later {number}"), now=1002.0) for number in range(200)]
+    sent = [event_filter.admit(a_notice(str(number)), now=1000.0) for number in range(200)]
+    later = [event_filter.admit(a_notice(f"later {number}"), now=1002.0) for number in range(200)]
 
     assert sum(said is not None for said in sent) == events.BURST
     assert sum(said is not None for said in later) == 2 * events.PER_SECOND

@@ -174,7 +174,7 @@ async def test_garbage_is_looked_for_seldom_only_until_the_cluster_is_read() -> 
     try:
         waiting = asyncio.create_task(reflector.until_synced(store))
         await asyncio.sleep(0)
-        assert gc.get_threshold() == reflector.SELDOM
+        assert gc.get_threshold() == reflector.GC_THRESHOLDS
 
         listed(store, watched_resources.PODS, known("a"))
         await waiting

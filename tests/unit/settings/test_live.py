@@ -3,13 +3,13 @@
 import asyncio
 
 from admission.settings import Settings
-from admission.settings.live import Held, ReloadOutcome
+from admission.settings.live import LiveSettings, ReloadOutcome
 from admission.settings.schema import replaced
 
 
 def test_what_is_live_holds_at_once_and_is_told() -> None:
-    held, heard = Held(Settings()), list[str]()
-    held.hear(lambda now: heard.append(now.log_level))
+    held, heard = LiveSettings(Settings()), list[str]()
+    held.subscribe(lambda now: heard.append(now.log_level))
 
     taken = held.apply(replaced(Settings(), {"log_level": "debug", "controller.steps": 7}))
 
@@ -19,7 +19,7 @@ def test_what_is_live_holds_at_once_and_is_told() -> None:
 
 
 def test_the_rest_waits_for_a_restart() -> None:
-    held = Held(Settings())
+    held = LiveSettings(Settings())
 
     taken = held.apply(replaced(Settings(), {"webhook.port": 1, "controller.writes": 7}))
 
@@ -28,14 +28,14 @@ def test_the_rest_waits_for_a_restart() -> None:
 
 
 def test_what_is_back_as_it_was_waits_no_more() -> None:
-    held = Held(Settings())
+    held = LiveSettings(Settings())
     held.apply(replaced(Settings(), {"webhook.port": 1}))
 
     assert held.apply(Settings()) == ReloadOutcome(changed=(), waiting=())
 
 
 async def test_a_change_is_waited_for() -> None:
-    held = Held(Settings())
+    held = LiveSettings(Settings())
     waiting = asyncio.create_task(held.change())
     await asyncio.sleep(0)
 

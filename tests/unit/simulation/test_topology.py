@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from admission.api.muster.gangs import DomainReport, DomainWish, TopologyReport
+from admission.api.muster.gangs import DomainReport, DomainRequest, TopologyReport
 from admission.api.values.reasons import DenyReason, HoldReason
 from admission.simulation.offline import GangOutcome
 from tests.unit.simulation.test_offline import Objects, fates, job, node, of, simulate, teams
@@ -32,7 +32,7 @@ def test_a_gang_is_admitted_in_one_rack() -> None:
     gang = of(simulate(teams(), HARDWARE, together("train", pods=2)), "train")
 
     assert nodes_of(gang) == ["a", "b"]
-    assert gang.topology == TopologyReport(gang=DomainReport(wish=DomainWish(required=RACK), domains=("r1",)))
+    assert gang.topology == TopologyReport(gang=DomainReport(request=DomainRequest(required=RACK), domains=("r1",)))
 
 
 def test_a_gang_waits_until_a_rack_is_free() -> None:
@@ -45,7 +45,7 @@ def test_a_gang_waits_until_a_rack_is_free() -> None:
     assert of(now, "waits").message.startswith(
         f"no domain of {RACK} takes the whole gang now; r1 could, and has places"
     )
-    assert of(now, "waits").topology == TopologyReport(gang=DomainReport(wish=DomainWish(required=RACK)))
+    assert of(now, "waits").topology == TopologyReport(gang=DomainReport(request=DomainRequest(required=RACK)))
     assert nodes_of(of(later, "waits")) == ["a", "b"]
 
 
@@ -57,7 +57,7 @@ def test_a_gang_that_no_rack_takes_is_held_or_spread_as_it_asks() -> None:
     assert "takes all 3 pods together; r1 comes nearest, with places for 2" in required.message
     assert nodes_of(preferred) == ["a", "b", "c"]
     assert preferred.topology == TopologyReport(
-        gang=DomainReport(wish=DomainWish(preferred=RACK), domains=("r1", "r2"))
+        gang=DomainReport(request=DomainRequest(preferred=RACK), domains=("r1", "r2"))
     )
 
 
@@ -91,5 +91,5 @@ def test_what_the_author_of_a_gang_wrote_is_there_in_every_cycle() -> None:
 
     assert gang.order == 2
     assert gang.topology is not None
-    assert gang.topology.gang == DomainReport(wish=DomainWish(required=RACK), domains=("r1",))
+    assert gang.topology.gang == DomainReport(request=DomainRequest(required=RACK), domains=("r1",))
     assert nodes_of(gang) == ["a", "b"]

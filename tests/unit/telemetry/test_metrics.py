@@ -24,9 +24,9 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
 def test_reviews_are_counted_by_door_and_outcome_and_denials_by_reason() -> None:
     metrics = Metrics()
 
-    metrics.reviewed("mutate", "patched", 0.0001)
-    metrics.reviewed("mutate", "patched", 0.0002)
-    metrics.reviewed("validate", "denied", 0.0001, "NeverFits")
+    metrics.record_review("mutate", "patched", 0.0001)
+    metrics.record_review("mutate", "patched", 0.0002)
+    metrics.record_review("validate", "denied", 0.0001, "NeverFits")
 
     patched = {"worker": "1", "door": "mutate", "outcome": "patched", "reason": ""}
     denied = {"worker": "1", "door": "validate", "outcome": "denied", "reason": "NeverFits"}
@@ -36,13 +36,13 @@ def test_reviews_are_counted_by_door_and_outcome_and_denials_by_reason() -> None
 
 def test_the_reviews_of_all_workers_are_shown_side_by_side() -> None:
     metrics, other = Metrics(), Metrics(worker=2)
-    metrics.reviewed("mutate", "patched", 0.0001)
+    metrics.record_review("mutate", "patched", 0.0001)
     for _ in range(3):
-        other.reviewed("mutate", "patched", 0.5)
+        other.record_review("mutate", "patched", 0.5)
 
-    metrics.reported(2, other.tallies())
-    metrics.staffed(2)
-    metrics.lost()
+    metrics.add_report(2, other.tallies())
+    metrics.set_ready_workers(2)
+    metrics.count_lost_worker()
 
     counted = [
         value(metrics, "muster_review_seconds_count", worker=worker, door="mutate", outcome="patched", reason="")
@@ -57,8 +57,8 @@ def test_the_reviews_of_all_workers_are_shown_side_by_side() -> None:
 def test_a_page_says_whether_the_process_is_ready_and_until_when_its_certificate_is_valid() -> None:
     metrics, expires = Metrics(), datetime(2026, 8, 1, tzinfo=UTC)
 
-    before, _ = metrics.page(["the cluster's objects"], {})
-    after, _ = metrics.page([], {"leaf": expires, "authority": expires + timedelta(days=9)})
+    before, _ = metrics.render(["the cluster's objects"], {})
+    after, _ = metrics.render([], {"leaf": expires, "authority": expires + timedelta(days=9)})
 
     name = "muster_webhook_certificate_expiry_timestamp_seconds"
     assert f"{name}{{" not in before.decode()
@@ -71,9 +71,9 @@ def test_which_devices_are_protected_is_shown_while_it_leads() -> None:
     metrics = leader()
     name = "muster_devices_protected"
 
-    metrics.cycled(CycleResult(protected={"gpu.example.com": True, "": False}), 0.1)
+    metrics.record_cycle(CycleResult(protected={"gpu.example.com": True, "": False}), 0.1)
     shown = [value(metrics, name, driver=driver) for driver in ("gpu.example.com", "*")]
-    metrics.cycled(CycleResult(), 0.1)
+    metrics.record_cycle(CycleResult(), 0.1)
 
     assert shown == [1, 0]
     assert value(metrics, name, driver="gpu.example.com") is None
@@ -83,7 +83,7 @@ def test_a_review_is_counted_in_every_bucket_that_it_fits() -> None:
     metrics = Metrics()
 
     for seconds in (0.0001, 0.00011, 99.0):
-        metrics.reviewed("mutate", "patched", seconds)
+        metrics.record_review("mutate", "patched", seconds)
 
     def below(bound: str) -> float | None:
         labels = {"worker": "1", "door": "mutate", "outcome": "patched", "reason": ""}
@@ -97,7 +97,7 @@ def test_a_review_is_counted_in_every_bucket_that_it_fits() -> None:
 def test_two_of_them_live_in_one_process() -> None:
     first, second = Metrics(), Metrics()
 
-    first.leads(3)
+    first.set_term(3)
 
     assert (value(first, "muster_leading"), value(second, "muster_leading")) == (1, 0)
 
@@ -116,18 +116,18 @@ def waiting(reason: HoldReason, name: str = "train") -> GangReport:
 
 def leader() -> Metrics:
     metrics = Metrics()
-    metrics.leads(3)
+    metrics.set_term(3)
     return metrics
 
 
 def test_a_reason_that_no_longer_holds_anyone_is_zero() -> None:
     metrics = leader()
 
-    metrics.cycled(
+    metrics.record_cycle(
         CycleResult(gangs=(waiting(HoldReason.QUOTA_EXCEEDED), waiting(HoldReason.QUOTA_EXCEEDED, "b"))), 0.1
     )
     before = value(metrics, "muster_gangs_held", reason="QuotaExceeded")
-    metrics.cycled(CycleResult(gangs=(), granted=(GangUid("a"), GangUid("b"))), 0.1)
+    metrics.record_cycle(CycleResult(gangs=(), granted=(GangUid("a"), GangUid("b"))), 0.1)
 
     assert (before, value(metrics, "muster_gangs_held", reason="QuotaExceeded")) == (2, 0)
     assert value(metrics, "muster_gangs_admitted_total") == 2
@@ -142,8 +142,8 @@ def test_decisions_are_counted_by_reason_and_waits_of_those_that_were_let_in_for
 
     held = outcome(Kind.HELD, reason=HoldReason.DEVICES_BUSY)
     admitted = outcome(Kind.ADMITTED, waited=timedelta(minutes=2))
-    metrics.cycled(CycleResult(decisions=(held, admitted)), 0.1)
-    metrics.cycled(CycleResult(decisions=(held, outcome(Kind.ADMITTED))), 0.1)
+    metrics.record_cycle(CycleResult(decisions=(held, admitted)), 0.1)
+    metrics.record_cycle(CycleResult(decisions=(held, outcome(Kind.ADMITTED))), 0.1)
 
     assert value(metrics, "muster_decisions_total", decision="held", reason="DevicesBusy") == 2
     assert value(metrics, "muster_decisions_total", decision="admitted", reason="") == 2
@@ -156,8 +156,8 @@ def test_decisions_are_counted_by_reason_and_waits_of_those_that_were_let_in_for
 def test_how_the_last_cycle_stood_with_the_ledger_is_shown() -> None:
     metrics = leader()
 
-    metrics.cycled(CycleResult(behind=timedelta(seconds=90), unposted=3), 0.1)
-    metrics.cycled(CycleResult(behind=timedelta(seconds=2.5), unposted=4, lag=timedelta(minutes=1)), 0.1)
+    metrics.record_cycle(CycleResult(behind=timedelta(seconds=90), unposted=3), 0.1)
+    metrics.record_cycle(CycleResult(behind=timedelta(seconds=2.5), unposted=4, lag=timedelta(minutes=1)), 0.1)
 
     assert value(metrics, "muster_clock_behind_books_seconds") == 2.5
     assert value(metrics, "muster_ledger_entries_waiting") == 4
@@ -168,8 +168,8 @@ def test_what_muster_failed_of_is_counted_by_what_was_done() -> None:
     metrics = leader()
 
     failed = [During.PLANNING, During.PLANNING, During.PLACING]
-    metrics.cycled(CycleResult(defects=tuple(Defect(during, "ml/train", ValueError()) for during in failed)), 0.1)
-    metrics.cycled(CycleResult(), 0.1)
+    metrics.record_cycle(CycleResult(defects=tuple(Defect(during, "ml/train", ValueError()) for during in failed)), 0.1)
+    metrics.record_cycle(CycleResult(), 0.1)
 
     assert value(metrics, "muster_gang_defects_total", during="planning") == 2
     assert value(metrics, "muster_gang_defects_total", during="placing") == 1
@@ -185,8 +185,8 @@ def report(*budgets: BudgetUse, **phases: int) -> QueueReport:
 def test_a_queue_is_shown_as_its_status_shows_it() -> None:
     metrics = leader()
 
-    metrics.cycled(CycleResult(queues=(report(Pending=2),)), 0.1)
-    metrics.cycled(CycleResult(queues=(report(Running=1),)), 0.1)
+    metrics.record_cycle(CycleResult(queues=(report(Pending=2),)), 0.1)
+    metrics.record_cycle(CycleResult(queues=(report(Running=1),)), 0.1)
 
     assert value(metrics, "muster_queue_amount", queue=TEAM, meter="gpus", kind="used") == 4
     assert value(metrics, "muster_queue_amount", queue=TEAM, meter="gpus", kind="pending") == 9
@@ -201,7 +201,7 @@ def test_budgets_are_shown_each_by_its_period() -> None:
     daily = BudgetUse(limit=100, spent=30, promised=20, period="Day", **common)
     fixed = BudgetUse(limit=7, start=start, end=end, **common)
 
-    metrics.cycled(CycleResult(queues=(report(daily, fixed),)), 0.1)
+    metrics.record_cycle(CycleResult(queues=(report(daily, fixed),)), 0.1)
 
     def left(period: str) -> float | None:
         return value(metrics, "muster_queue_budget_seconds", queue=TEAM, period=period, kind="left", **common)
@@ -212,26 +212,26 @@ def test_budgets_are_shown_each_by_its_period() -> None:
 
 def test_a_queue_that_is_gone_is_no_longer_shown() -> None:
     metrics = leader()
-    metrics.cycled(CycleResult(queues=(report(Running=1),)), 0.1)
+    metrics.record_cycle(CycleResult(queues=(report(Running=1),)), 0.1)
 
-    metrics.cycled(CycleResult(), 0.1)
+    metrics.record_cycle(CycleResult(), 0.1)
 
-    assert TEAM not in metrics.page([], {})[0].decode()
+    assert TEAM not in metrics.render([], {})[0].decode()
 
 
 def test_of_a_leader_that_leads_no_more_no_gauge_keeps_its_last_value() -> None:
     metrics = leader()
     shown = CycleResult(gangs=(waiting(HoldReason.QUOTA_EXCEEDED),), queues=(report(Running=1),), unposted=4)
-    metrics.cycled(shown, 0.1)
+    metrics.record_cycle(shown, 0.1)
     names = ("muster_gangs_held{", "muster_queue_", "muster_ledger_", "muster_clock_", "muster_leader_epoch")
 
     def values() -> list[str]:
-        return [line for line in metrics.page([], {})[0].decode().splitlines() if line.startswith(names)]
+        return [line for line in metrics.render([], {})[0].decode().splitlines() if line.startswith(names)]
 
     before = values()
-    metrics.leads(None)
+    metrics.set_term(None)
     after = values()
-    metrics.cycled(shown, 0.1)  # one that ended late
+    metrics.record_cycle(shown, 0.1)  # one that ended late
 
     assert (bool(before), after, values()) == (True, [], [])
     assert value(metrics, "muster_leading") == 0
@@ -275,7 +275,7 @@ def test_no_label_names_a_gang_a_namespace_or_a_person() -> None:
 
 
 def test_the_page_is_what_prometheus_reads() -> None:
-    page, content_type = Metrics().page([], {})
+    page, content_type = Metrics().render([], {})
 
     assert content_type.startswith("text/plain")
     assert b"# TYPE muster_leading gauge" in page

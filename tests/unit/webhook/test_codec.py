@@ -29,7 +29,7 @@ def test_ordinary_reviews_go_the_quick_way(endpoint: str) -> None:
 
         assert found is not None
         assert arrival_of(found) == arrival_of(wanted)
-        assert found.whole() == wanted.whole()
+        assert found.full_object() == wanted.full_object()
         for field in set(Review.__dataclass_fields__) - {"obj", "sent"}:
             assert getattr(found, field) == getattr(wanted, field)
 
@@ -95,7 +95,7 @@ def test_what_is_read_the_quick_way_is_read_alike_the_thorough_way(place: Any, v
         except MalformedObjectError as error:
             raise AssertionError(f"the thorough way refuses it: {error}") from error
         assert arrival_of(found) == arrival_of(wanted)
-        assert found.whole() == wanted.whole()
+        assert found.full_object() == wanted.full_object()
         for field in set(Review.__dataclass_fields__) - {"obj", "sent"}:
             assert getattr(found, field) == getattr(wanted, field)
 
