@@ -357,11 +357,9 @@ async def _probes_and_metrics(parts: Parts) -> None:
 
     def waiting_for() -> list[str]:
         needs_books = "controller" in parts.settings.roles
-        missing = {
-            "the cluster's objects": not parts.store.synced,
-            "the ledger": needs_books and not parts.ledger_opened.is_set(),
-        }
-        return [what for what, is_missing in missing.items() if is_missing]
+        has_ledger = not needs_books or parts.ledger_opened.is_set()
+        ready = {"the cluster's objects": parts.store.synced, "the ledger": has_ledger}
+        return [what for what, is_ready in ready.items() if not is_ready]
 
     handlers = server.Handlers(waiting_for=waiting_for, metrics=parts.metrics.render)
     async with server.serving_probes(_listening(parts), handlers):
