@@ -21,7 +21,7 @@ SKIPPED: Counter[str] = Counter(
         "needs Docker and a registry": 1,
         "needs Kueue": 1,
         "needs books of months; tests/integration/test_ledger_closing_command.py closes them": 1,
-        "of a ledger in a file; tests/integration/test_ledger_restoring.py backs up and restores": 2,
+        "of a ledger in a file; tests/integration/test_ledger_restoration.py backs up and restores": 2,
         "plays a trace of yours; tests/unit play some": 1,
         "sets up or runs this repository": 6,
         "shows a file that has the traps; tests/unit lint them": 1,

@@ -1,4 +1,4 @@
-"""Laws of the door: whatever is sent, the answer is a review or says what is wrong, and patches are made once."""
+"""Laws of the review: whatever is sent, the answer is a review or says what is wrong, and patches are made once."""
 
 import base64
 import copy

@@ -1,4 +1,4 @@
-"""Claims and templates at the door: what they get there, and which are refused."""
+"""Reviews of claims and templates: what they get, and which are refused."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Pods at the door with claims by annotation and with extended resources: what is stored, and what is judged."""
+"""Reviews of pods with claims by annotation and with extended resources: what is stored, and what is judged."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Rules at the door for pods: the claims and templates that a pod refers to, by what is known of them."""
+"""Rules in the review of a pod: the claims and templates that a pod refers to, by what is known of them."""
 
 from collections.abc import Sequence
 from dataclasses import replace

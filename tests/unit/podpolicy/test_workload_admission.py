@@ -1,4 +1,4 @@
-"""Workloads at the door of a queue that holds them as a whole: what is added, and what is refused."""
+"""Reviews of workloads of a queue that holds them as a whole: what is added, and what is refused."""
 
 import copy
 from dataclasses import replace
