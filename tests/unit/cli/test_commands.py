@@ -269,7 +269,7 @@ def test_settings_that_are_wrong_are_named(muster: Muster, tmp_path: Path) -> No
 
 
 @pytest.mark.enable_socket
-def test_serve_without_an_api_server_says_what_it_tried_and_ends_with_1(
+def test_serve_without_an_api_server_names_the_address_and_exits_with_1(
     muster: Muster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
@@ -296,7 +296,7 @@ def test_serve_without_an_api_server_says_what_it_tried_and_ends_with_1(
     assert [(line["log_level"], line["failed"]) for line in told] == [("warning", 1), ("warning", 2)]
 
 
-def test_simulate_tries_a_policy_before_it_bites(run: Run, hardware: str, tmp_path: Path) -> None:
+def test_simulate_applies_a_claim_policy_given_on_the_command_line(run: Run, hardware: str, tmp_path: Path) -> None:
     rule = "{cel: request.exactly.count < 1, message: nobody gets anything}"
     tried = tmp_path / "policy.yaml"
     tried.write_text(

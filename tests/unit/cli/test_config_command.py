@@ -76,7 +76,7 @@ def test_wrong_settings_end_with_2(muster: Muster) -> None:
     assert "--set: controler.steps: there is no such setting; did you mean controller.steps?" in done.stderr
 
 
-def test_a_set_without_a_value_is_told_how_it_is_written(muster: Muster) -> None:
+def test_a_set_option_without_a_value_is_refused_with_its_syntax(muster: Muster) -> None:
     done = muster("config", "show", "--set", "controller.steps")
 
     assert done.returncode == 2

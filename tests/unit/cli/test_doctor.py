@@ -212,7 +212,7 @@ SEEN: dict[str, tuple[str, Callable[[FakeApi], None], dict[str, Any], Verdict, s
 
 
 @pytest.mark.parametrize(("check", "prepare", "changes", "verdict", "said"), SEEN.values(), ids=SEEN)
-async def test_what_is_seen(  # noqa: PLR0917 - a row of the table
+async def test_a_doctor_check_gives_the_expected_verdict(  # noqa: PLR0917 - a row of the table
     api: FakeApi,
     examined: Callable[..., Any],
     check: str,
@@ -308,7 +308,7 @@ async def test_a_database_that_does_not_answer_is_told_without_its_password() ->
     assert "hush" not in found.message
 
 
-def test_a_cluster_that_does_not_answer_is_one_finding(
+def test_a_cluster_that_does_not_answer_is_a_single_finding(
     muster: Muster, kubeconfig: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "RETRY_POLICY", QUICK)

@@ -18,7 +18,7 @@ def test_what_differs_from_place_to_place_is_put_in(muster: Muster) -> None:
         assert usual not in done.stdout
 
 
-def test_what_watches_it_is_printed_if_asked_for(muster: Muster) -> None:
+def test_the_prometheus_rules_are_printed_with_the_monitoring_option(muster: Muster) -> None:
     words = ("install", "--print", "--image", IMAGE)
 
     assert "kind: PrometheusRule" not in muster(*words).stdout

@@ -55,7 +55,7 @@ def test_lines_name_file_line_object_field_and_correction(muster: Muster, trap: 
     assert last == "1 objects, 0 errors, 1 warnings"
 
 
-def test_json(muster: Muster, trap: str) -> None:
+def test_lint_writes_remarks_as_json(muster: Muster, trap: str) -> None:
     answer: Any = json.loads(muster("lint", trap, "--format", "json").stdout)
 
     (remark,) = answer["remarks"]
@@ -72,7 +72,7 @@ def test_json(muster: Muster, trap: str) -> None:
     assert answer["summary"] == {"objects": 1, "errors": 0, "warnings": 1}
 
 
-def test_sarif(muster: Muster, trap: str) -> None:
+def test_lint_writes_remarks_as_sarif(muster: Muster, trap: str) -> None:
     answer: Any = json.loads(muster("lint", trap, "--format", "sarif").stdout)
 
     (run,) = answer["runs"]

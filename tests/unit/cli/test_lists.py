@@ -66,7 +66,7 @@ def test_gangs_that_run_come_first_then_those_that_wait_in_their_order() -> None
 
 
 @pytest.mark.usefixtures("answers")
-def test_gangs_of_one_queue_are_chosen() -> None:
+def test_gang_list_filters_by_queue() -> None:
     assert json.loads(run("gang", "list", "--queue", "other", "--format", "json")) == {"gangs": []}
 
 

@@ -166,7 +166,7 @@ def test_a_string_of_json_may_hold_what_unicode_ends_lines_with(muster: Muster, 
     assert done.returncode == 0, done.stderr
 
 
-def test_two_columns_of_one_heading_are_told(muster: Muster, place: str, tmp_path: Path) -> None:
+def test_a_trace_with_a_repeated_column_heading_is_refused(muster: Muster, place: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("queue,arrival,runtime,class,class\nteam,0,10,gpu,nic\n")
 
@@ -185,7 +185,7 @@ def test_a_trace_that_goes_on_for_too_long_is_refused(muster: Muster, place: str
     assert "goes on beyond the year 9999" in done.stderr
 
 
-def test_who_is_never_served_is_not_told_to_be(muster: Muster, place: str, tmp_path: Path) -> None:
+def test_the_served_share_is_empty_where_no_time_passes(muster: Muster, place: str, tmp_path: Path) -> None:
     """All come at once and none starts: no time passes that anything could be measured in."""
     path = lines(tmp_path, {**ROWS[0], "claims": [{"class": "gpu", "count": 3}]})
 

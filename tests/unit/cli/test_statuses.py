@@ -66,13 +66,13 @@ DENIED = replace(WAITS, hold=Denial(DenyReason.UNMETERED_CLASS, "not counted", {
 
 
 @pytest.mark.parametrize("report", [RUNS, WAITS, DENIED], ids=["runs", "waits", "denied"])
-def test_a_gang_is_read_back_as_it_was_written(report: GangReport) -> None:
+def test_a_gang_status_survives_a_round_trip(report: GangReport) -> None:
     obj = {**status_encoding.gang(report), "status": status_encoding.gang_status(report, {}, now=NOW)}
 
     assert status_views.gang(obj) == report
 
 
-def test_a_queue_is_read_back_as_it_was_written() -> None:
+def test_a_queue_status_survives_a_round_trip() -> None:
     report = QueueReport(
         name=QueueName("team"),
         generation=4,

@@ -83,7 +83,7 @@ def test_a_gang_is_found_by(name: str, gang: str) -> None:
     assert report.name == gang
 
 
-def test_a_pod_outside_queues_is_found_as_it_is() -> None:
+def test_why_finds_a_pod_outside_queues() -> None:
     assert found("free").meta.name == "free"
 
 

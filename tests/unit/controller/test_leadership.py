@@ -38,7 +38,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leadership, "PAUSE", 0.0)
 
 
-async def test_a_lost_lease_ends_the_work_and_a_new_term_begins_it_again() -> None:
+async def test_a_lost_lease_ends_the_work_of_a_leader_and_a_new_term_starts_the_work_again() -> None:
     election, epochs, leads = Election(), list[int](), list[int | None]()
 
     async def work(epoch: int) -> None:

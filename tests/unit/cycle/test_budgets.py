@@ -126,7 +126,7 @@ async def test_an_alternative_that_is_over_budget_holds_gangs_only_as_far_as_the
     assert use_of(result).left == 0
 
 
-async def test_the_numbers_of_a_budget_are_told_once_a_minute_and_in_one_event() -> None:
+async def test_the_budget_numbers_of_a_hold_change_once_a_minute_and_make_a_single_event() -> None:
     cluster = Cluster(a_queue(a_budget("3")).job("first", queue="q", pods=2).job("then", queue="q", pods=2))
     leader = a_leader(cluster, Ledger())
     await run(leader)
@@ -151,7 +151,7 @@ async def test_a_budget_of_a_parent_binds_the_queues_below_it() -> None:
     assert (hold.reason, hold.details["queue"]) == (HoldReason.BUDGET_EXHAUSTED, "top")
 
 
-async def test_a_gang_pays_for_the_runtime_that_it_states() -> None:
+async def test_a_gang_is_charged_its_budget_for_its_stated_runtime() -> None:
     annotations = {"muster.dev/runtime": "30m"}
     cluster = Cluster(a_queue(a_budget("1")).job("short", queue="q", pods=2, annotations=annotations))
 
@@ -263,7 +263,7 @@ async def test_two_clusters_never_take_more_of_a_shared_budget_than_there_is() -
 
 
 @pytest.mark.parametrize("successor", [False, True])
-async def test_a_cluster_that_has_no_shared_budget_any_more_gives_back_what_it_was_promised_ahead(
+async def test_a_cluster_whose_shared_budget_is_removed_gives_back_its_share_of_later_periods(
     *, successor: bool
 ) -> None:
     ledger = in_memory.Ledger(cluster="east")

@@ -57,7 +57,7 @@ def active(result: CycleResult, name: str) -> Condition:
     return report.conditions[0]
 
 
-async def test_what_it_has_borrowed_stays_taken_under_a_new_leader_and_it_goes_when_its_gangs_have_ended() -> None:
+async def test_a_deleted_queue_keeps_its_borrowed_quota_under_a_new_leader_until_its_gangs_have_ended() -> None:
     builder = a_lab().job("one", queue="x", pods=4).job("two", queue="y", pods=4).job("late", queue="x")
     cluster, ledger = Cluster(builder), Ledger()
     leader = a_leader(cluster, ledger)
@@ -90,7 +90,7 @@ async def test_a_queue_that_nobody_uses_goes_at_once() -> None:
     assert set(cluster.snapshot().queues) == {"lab", "y"}
 
 
-async def test_a_parent_waits_for_the_gangs_below_it_and_lets_none_in_there() -> None:
+async def test_a_deleted_parent_queue_stays_for_the_gangs_below_and_admits_none_there() -> None:
     cluster, ledger = Cluster(a_lab().job("one", queue="x").job("two", queue="y", made=0)), Ledger()
     leader = a_leader(cluster, ledger)
     await run(leader)
@@ -189,7 +189,7 @@ async def test_a_finalizer_that_cannot_be_taken_away_is_tried_again() -> None:
     assert X not in cluster.snapshot().queues
 
 
-async def test_a_finalizer_that_is_refused_is_told_once_and_stands_in_the_condition() -> None:
+async def test_a_refused_queue_finalizer_write_is_an_event_once_and_stands_in_the_condition() -> None:
     cluster = Keeping(a_lab())
     leader = a_leader(cluster, Ledger())
     await run(leader)

@@ -65,7 +65,7 @@ async def test_what_was_planned_freely_is_pinned_only_if_kube_scheduler_would_do
     everything_runs(cluster, ledger, 2)
 
 
-async def test_nobody_behind_it_gets_the_devices_of_a_gang_that_is_given_back_to_be_planned_anew() -> None:
+async def test_devices_of_a_gang_requeued_for_another_plan_go_to_no_gang_behind() -> None:
     cluster, ledger = a_choosy_pair(choosy="two"), in_memory.Ledger()
     cluster.fails = {f"allocate {name}-gpus": RetryError("it died") for name in ("one", "two")}
     await cycle.run(a_leader(cluster, ledger), NOON)
@@ -145,7 +145,7 @@ async def test_after_a_write_that_was_refused_the_hold_says_so() -> None:
     )
 
 
-async def test_a_gang_that_was_late_is_told_that_it_was_late() -> None:
+async def test_a_gang_that_did_not_start_in_time_has_no_failure_in_its_back_off() -> None:
     cluster, ledger = Cluster(a_gang(startTimeout="1m", requeue={"base": "1h", "limit": 0})), in_memory.Ledger()
     cluster.fails["allocate train-1-gpus"] = RetryError("the API server does not answer")
     leader = a_leader(cluster, ledger)

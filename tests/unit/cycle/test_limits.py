@@ -106,7 +106,7 @@ async def test_a_queue_above_drains_those_below() -> None:
     assert cluster.let_in() == []
 
 
-async def test_who_is_held_only_goes_on() -> None:
+async def test_a_running_gang_keeps_running_when_its_queue_is_stopped_with_hold() -> None:
     cluster, ledger = Town(a_pair()), in_memory.Ledger()
     leader = a_leader(cluster, ledger)
     await cycle.run(leader, NOON)
@@ -140,7 +140,7 @@ async def test_a_gang_that_runs_for_too_long_is_evicted_in_time_and_backs_off() 
     assert len(cluster.let_in()) == 2
 
 
-async def test_a_successor_says_why_it_backs_off() -> None:
+async def test_a_recreated_gang_reports_why_it_backs_off() -> None:
     cluster, ledger = Town(a_pair(maxRuntime="1h", requeue={"base": "10m"})), in_memory.Ledger()
     leader = a_leader(cluster, ledger)
     await cycle.run(leader, NOON)

@@ -153,7 +153,7 @@ async def test_pods_that_were_evicted_do_not_let_the_rest_of_their_gang_in_one_b
     assert kinds(ledger) == [Kind.RESERVE, Kind.EVICT]
 
 
-async def test_a_gang_named_as_an_earlier_one_in_another_queue_waits_and_stops_nobody_else() -> None:
+async def test_a_gang_named_as_an_earlier_gang_of_another_queue_is_held_and_stops_no_other() -> None:
     labels = {GANG: "g"}
     builder = a_cluster().node("a", gpus=8).queue("q", gpus=8).queue("r", gpus=8)
     cluster, ledger = Cluster(builder.pod("old", labels={**labels, GANG_SIZE: "1"})), Ledger()
@@ -191,7 +191,7 @@ async def test_an_entry_that_the_ledger_refuses_holds_its_own_gang_alone() -> No
     assert hold.reason == "WaitingForClaims"
 
 
-async def test_a_shared_claim_stays_charged_and_taken_as_long_as_a_pod_waits_for_it() -> None:
+async def test_a_shared_claim_stays_charged_and_taken_while_a_pod_waits_for_the_claim() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=1).queue("q", gpus=8).pod("one", gpus=0).pod("two", gpus=0))
     ledger = Ledger()
     share(cluster, "one", "two")

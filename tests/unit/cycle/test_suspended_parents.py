@@ -128,7 +128,9 @@ def a_play(
 
 
 @pytest.mark.parametrize("obj", [a_ray_job, a_jobset])
-async def test_it_is_planned_without_pods_resumed_and_its_pods_take_the_plan_over(obj: Callable[[], Manifest]) -> None:
+async def test_a_suspended_workload_is_planned_without_pods_and_resumed_and_its_pods_take_over_the_plan(
+    obj: Callable[[], Manifest],
+) -> None:
     cluster, play = a_play(obj())
     name = cluster.obj["metadata"]["name"]
 
@@ -369,7 +371,7 @@ async def test_a_jobset_goes_on_of_which_an_index_has_failed_for_good() -> None:
     assert running(cluster) == 4
 
 
-async def test_a_retry_does_not_wait_for_what_was_promised_to_the_try_before_it() -> None:
+async def test_a_retried_ray_job_does_not_wait_for_the_reservation_of_the_failed_try() -> None:
     """A RayJob fails of which one pod never comes; what was promised is not taken back from the next try."""
     cluster, play = a_play(a_ray_job(), gpus=10, nodes={"a": 8, "b": 8}, startTimeout="9s")
     make = cluster.make

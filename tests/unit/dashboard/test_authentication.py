@@ -263,7 +263,7 @@ HEADER = Proxies(user_header="X-Forwarded-User", groups_header="X-Forwarded-Grou
 ADA = [("X-Forwarded-User", "ada")]
 
 
-async def test_a_trusted_proxy_says_who_it_is() -> None:
+async def test_a_trusted_proxy_names_the_user() -> None:
     status, text = await _proxied(HEADER, ADA)
 
     assert status == 200
@@ -408,7 +408,7 @@ def test_a_session_outlives_a_change_of_secrets() -> None:
     assert Sessions([new], timedelta(hours=1)).token(request) is None
 
 
-async def test_who_may_see_too_many_namespaces_one_by_one_names_one() -> None:
+async def test_a_user_with_rights_to_single_namespaces_of_too_many_is_asked_to_name_one() -> None:
     cluster = dashboards.Cluster().queue("q")
     for number in range(rbac.MOST_NAMESPACES + 1):
         cluster.gang(f"ns-{number}/g", "q")

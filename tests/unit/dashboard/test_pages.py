@@ -97,7 +97,7 @@ async def test_a_gangs_life_begins_before_its_gang_is_made() -> None:
     assert answer.text.count("kind-reserve") == 1
 
 
-async def test_a_search_shows_only_what_it_finds(reader: Reader) -> None:
+async def test_a_gang_search_shows_matching_gangs_only(reader: Reader) -> None:
     answer = await reader.get("/gangs?reason=DevicesBusy")
 
     assert "team-a/bigger" not in answer.text
@@ -227,7 +227,7 @@ async def test_a_search_by_name_needs_a_right_to_the_namespace(reader: Reader, c
     assert condition == "namespace=ns" or "name a namespace" not in allowed.text
 
 
-async def test_one_queues_account_may_be_seen_without_the_others(reader: Reader) -> None:
+async def test_a_user_may_see_the_account_of_a_single_queue(reader: Reader) -> None:
     name, rights = reader.site.reviews.known[MEMBER]
     own = LEDGERS._replace(verb="get", name="team-a")
     reader.site.reviews.known[MEMBER] = (name, rights | {own})

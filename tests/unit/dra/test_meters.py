@@ -81,7 +81,9 @@ AMOUNTS = {
 
 
 @pytest.mark.parametrize(("meter", "made", "amount"), AMOUNTS.values(), ids=AMOUNTS)
-def test_charge(meter: Meter, made: tuple[Device, ...], amount: int) -> None:
+def test_a_meter_charges_the_expected_amount_for_the_given_devices(
+    meter: Meter, made: tuple[Device, ...], amount: int
+) -> None:
     assert cost(meter, *made) == amount
 
 

@@ -66,7 +66,7 @@ def test_a_way_straight_to_a_plan_costs_a_step_for_every_pod_and_device() -> Non
     assert answer.steps <= 40 * 3
 
 
-def test_a_search_in_vain_pays_for_what_it_looks_at() -> None:
+def test_a_search_without_a_plan_pays_steps_for_the_pods_that_it_places() -> None:
     """What is affordable is asked for every pod that is placed."""
     asked: list[Charge] = []
 

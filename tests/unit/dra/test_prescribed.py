@@ -89,7 +89,9 @@ CASES: dict[str, tuple[list[dict[str, Any]], Claim, Given, Mismatch | None]] = {
 
 
 @pytest.mark.parametrize(("gpus", "claim", "given", "problem"), CASES.values(), ids=CASES)
-def test_the_flaw(gpus: list[dict[str, Any]], claim: Claim, given: Given, problem: Mismatch | None) -> None:
+def test_prescribed_devices_that_kube_scheduler_refuses_are_a_misfit(
+    gpus: list[dict[str, Any]], claim: Claim, given: Given, problem: Mismatch | None
+) -> None:
     answer = allotted(a_cluster().node("a", gpus=gpus), claim, *given)
 
     assert (answer.problem if isinstance(answer, Misfit) else None) is problem

@@ -373,7 +373,9 @@ LATE = {
 
 
 @pytest.mark.parametrize(("after", "taken_back"), LATE.values(), ids=LATE)
-def test_start_timeout(after: timedelta, *, taken_back: bool) -> None:
+def test_a_gang_that_does_not_run_in_full_within_the_start_timeout_is_evicted(
+    after: timedelta, *, taken_back: bool
+) -> None:
     snapshot = a_snapshot()
     snapshot = with_pods(snapshot, running(pod_of(snapshot, "train-0"), "a"), let_in(pod_of(snapshot, "train-1")))
 

@@ -260,7 +260,9 @@ DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("cluster_state", "pod", "reason", "words"), DENIED.values(), ids=DENIED)
-def test_what_is_refused(cluster_state: World, pod: dict[str, Any], reason: DenyReason, words: tuple[str, ...]) -> None:
+def test_a_pod_against_the_policy_is_refused_with_its_reason(
+    cluster_state: World, pod: dict[str, Any], reason: DenyReason, words: tuple[str, ...]
+) -> None:
     denial = plan_inputs.judge(cluster_state, pod).denial
 
     assert denial is not None
@@ -319,7 +321,9 @@ ALLOWED: dict[str, tuple[World, dict[str, Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("cluster_state", "pod", "warnings"), ALLOWED.values(), ids=ALLOWED)
-def test_what_is_allowed(cluster_state: World, pod: dict[str, Any], warnings: tuple[str, ...]) -> None:
+def test_an_allowed_pod_has_the_expected_warnings(
+    cluster_state: World, pod: dict[str, Any], warnings: tuple[str, ...]
+) -> None:
     verdict = plan_inputs.judge(cluster_state, pod)
 
     assert verdict.denial is None

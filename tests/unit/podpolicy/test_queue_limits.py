@@ -134,7 +134,9 @@ def at_the_door(cluster_state: World, spec: dict[str, Any]) -> Denial | None:
 
 
 @pytest.mark.parametrize(("cluster_state", "asked", "refused"), CASES.values(), ids=CASES)
-def test_what_never_fits(cluster_state: World, asked: list[KnownClaim], refused: tuple[int, int] | None) -> None:
+def test_claims_for_more_than_the_queue_can_ever_have_are_denied(
+    cluster_state: World, asked: list[KnownClaim], refused: tuple[int, int] | None
+) -> None:
     snapshot = cluster_state.build()
     limits = Limits.build(snapshot.queues.values(), snapshot.meters.values())
 

@@ -69,7 +69,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize(("tree", "left"), LEFT.values(), ids=LEFT)
-def test_available(tree: TreeBuilder, left: int) -> None:
+def test_the_available_quota_of_a_queue_follows_its_tree(tree: TreeBuilder, left: int) -> None:
     assert tree.left("a") == left
 
 

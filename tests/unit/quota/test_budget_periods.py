@@ -146,5 +146,7 @@ FOLLOWING: dict[str, tuple[Budget, str, tuple[str, str] | None]] = {
 
 
 @pytest.mark.parametrize(("budget", "now", "span"), FOLLOWING.values(), ids=FOLLOWING)
-def test_what_follows(budget: Budget, now: str, span: tuple[str, str] | None) -> None:
+def test_a_budget_period_is_followed_by_the_expected_period(
+    budget: Budget, now: str, span: tuple[str, str] | None
+) -> None:
     assert budget_periods.following(budget, at(now)) == (span and Span(*map(at, span)))

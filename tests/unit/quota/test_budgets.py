@@ -75,7 +75,9 @@ PAID: dict[str, tuple[dict[str, Any], timedelta | None, int]] = {
 
 
 @pytest.mark.parametrize(("spec", "runtime", "seconds"), PAID.values(), ids=PAID)
-def test_the_paid_time(spec: dict[str, Any], runtime: timedelta | None, seconds: int) -> None:
+def test_a_gang_is_charged_the_paid_seconds_of_its_runtime_and_queue(
+    spec: dict[str, Any], runtime: timedelta | None, seconds: int
+) -> None:
     assert budgets.paid_seconds(a_queue("a", **spec), runtime) == seconds
 
 

@@ -159,7 +159,9 @@ CASES: dict[str, tuple[Scene, int, Preemption, Victims | NoVictims]] = {
 
 
 @pytest.mark.parametrize(("scene", "gpus", "preemption", "answer"), CASES.values(), ids=CASES)
-def test_who_is_evicted(scene: Scene, gpus: int, preemption: Preemption, answer: Victims | NoVictims) -> None:
+def test_preemption_chooses_the_expected_victims(
+    scene: Scene, gpus: int, preemption: Preemption, answer: Victims | NoVictims
+) -> None:
     assert scene.answer(gpus, preemption) == answer
 
 

@@ -123,7 +123,7 @@ def test_gangs_of_unknown_and_inactive_queues_are_looked_at_too() -> None:
     assert keys(a_tournament(declared, a_gang("a/1"), a_gang("b/1"), a_gang("c/1"), a=1)) == ["b/1", "c/1", "a/1"]
 
 
-def test_nobody_waits() -> None:
+def test_the_queue_order_of_no_pending_gangs_is_empty() -> None:
     assert keys(a_tournament([a_root(gpu=8)])) == []
 
 

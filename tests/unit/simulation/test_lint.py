@@ -219,7 +219,7 @@ FOUND: dict[str, tuple[Sequence[Any], list[tuple[str, str, str]]]] = {
 
 
 @pytest.mark.parametrize(("objects", "wanted"), FOUND.values(), ids=FOUND)
-async def test_lint(objects: Sequence[Any], wanted: list[tuple[str, str, str]]) -> None:
+async def test_lint_reports_the_expected_remarks(objects: Sequence[Any], wanted: list[tuple[str, str, str]]) -> None:
     assert told(await lint.lint(objects)) == wanted
 
 

@@ -381,7 +381,7 @@ def test_a_taint_rule_keeps_gangs_off_devices() -> None:
 @pytest.mark.parametrize(
     ("release", "fate"), [(Release.V1_36, HoldReason.NO_FEASIBLE_PLACEMENT), (Release.V1_37, "Admitted")]
 )
-def test_the_profile_decides(release: Release, fate: str) -> None:
+def test_a_taint_rule_without_a_selector_is_decided_by_the_profile(release: Release, fate: str) -> None:
     """A rule without a selector matches every device in 1.36, and none in 1.37."""
     cluster_state = expand(teams(), node("one", 1), job("a"), [refused.rule()], profile=compatibility.profile(release))
 
