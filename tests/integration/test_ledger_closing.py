@@ -157,7 +157,7 @@ async def test_a_closing_does_not_depose_the_leader(office: Office) -> None:
     assert await office.finding() is None
 
 
-async def test_the_close_entry_says_who_why_and_what(office: Office) -> None:
+async def test_the_close_entry_names_actor_reason_and_archive(office: Office) -> None:
     await office.post(a_long_history())
 
     carried = await office.closed(minutes(90))
@@ -189,7 +189,7 @@ async def test_a_closing_that_died_after_its_archive_is_repeated(office: Office,
     assert await office.finding(archive=True) is None
 
 
-async def test_of_two_who_close_at_a_time_one_is_told(office: Office) -> None:
+async def test_of_two_concurrent_period_closings_one_gets_a_conflict(office: Office) -> None:
     await office.post(a_long_history())
     async with SqlLedger.open(office.url, CLUSTER) as east, SqlLedger.open(office.url, CLUSTER) as west:
         outcomes = await asyncio.gather(

@@ -21,7 +21,7 @@ async def test_a_ledger_that_does_not_exist_is_not_made_in_passing(tmp_path: Pat
     assert not path.exists()
 
 
-async def test_a_file_without_tables_is_refused_with_the_mend(tmp_path: Path) -> None:
+async def test_a_file_without_tables_is_refused_with_the_remedy(tmp_path: Path) -> None:
     path = tmp_path / "empty.db"
     path.touch()
 

@@ -328,7 +328,7 @@ async def test_a_file_that_is_no_database_is_not_migrated(tmp_path: Path) -> Non
     assert path.read_bytes() == b"garbage" * 1000
 
 
-def test_a_checkout_finds_its_own() -> None:
+def test_a_checkout_finds_its_own_migrations() -> None:
     assert resources.migrations() == ROOT / "migrations"
     assert resources.config() == ROOT / "config"
 

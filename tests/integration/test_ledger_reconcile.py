@@ -70,7 +70,7 @@ async def test_books_of_another_past_are_not_gone_on_from(ledger: SqlLedger, mor
     assert await ledger.since(2, most=9) is None
 
 
-async def test_what_is_open_does_not_follow_from_what_was_written_where_it_was_made_anew(ledger: SqlLedger) -> None:
+async def test_after_a_rebuild_the_entries_since_an_earlier_state_are_not_offered(ledger: SqlLedger) -> None:
     await ledger.post_all(a_history(), epoch=1)
     known = await ledger.load()
 

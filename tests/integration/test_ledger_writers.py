@@ -33,7 +33,7 @@ async def test_a_deposed_leader_is_refused_also_through_another_connection(url: 
     assert await ledger.load() == Book.replay([a_grant()])
 
 
-async def test_a_higher_epoch_raises_the_stored_one(ledger: SqlLedger) -> None:
+async def test_a_post_with_a_higher_epoch_deposes_lower_epochs(ledger: SqlLedger) -> None:
     await ledger.post(a_grant(), epoch=1)
     await ledger.post(a_gang(), epoch=7)
 

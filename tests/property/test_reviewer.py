@@ -177,7 +177,7 @@ MUTATED = st.sampled_from(
 
 
 @given(sent=MUTATED)
-def test_a_second_pass_changes_nothing(sent: tuple[str, dict[str, Any]]) -> None:
+def test_a_second_review_of_a_patched_object_changes_nothing(sent: tuple[str, dict[str, Any]]) -> None:
     resource, obj = sent
     try:
         first = DOORS["mutate"](_asked(resource, copy.deepcopy(obj)))
@@ -205,7 +205,7 @@ def gates_of(pod: dict[str, Any]) -> list[str]:
     return [gate["name"] for gate in pod["spec"].get("schedulingGates") or []]
 
 
-def test_the_door_that_is_tried_mutates_and_converts() -> None:
+def test_the_drawn_reviews_are_mutated_and_converted() -> None:
     """Check that what is drawn gets as far as to be judged, so that the laws above are not about refusals alone."""
     assert [one.problems for one in Policies.build(VIEW.known.policies, VIEW.known.namespaces).compiled.values()] == [
         ()

@@ -66,7 +66,7 @@ CONSUMED: dict[str, tuple[Json, str | None, str | type]] = {
 
 
 @pytest.mark.parametrize("case", CONSUMED)
-def test_what_a_request_consumes(case: str) -> None:
+def test_a_request_consumes_the_expected_capacity(case: str) -> None:
     capacity, asked, expected = CONSUMED[case]
     needs = () if asked is None else (("memory", measure(asked)),)
     found = requests_capacity.consumed(needs, a_device(capacity=capacity).capacity, fractional=False)

@@ -51,7 +51,7 @@ def test_what_was_added_last_is_given_back() -> None:
     assert above.has_shares
 
 
-def test_each_change_of_a_layer_or_below_it_has_a_stamp_of_its_own() -> None:
+def test_each_change_of_an_overlay_or_of_a_lower_one_has_its_own_stamp() -> None:
     below, above = layers()
     stamps = [above.stamp]
     changes: list[Callable[[], None]] = [

@@ -95,7 +95,7 @@ async def test_a_claim_that_changes_between_the_two_writes_is_left_unallocated(
     assert "status" not in stored(api)
 
 
-async def test_the_same_allocation_twice_is_one(api: FakeApi, writer: ClaimWriter) -> None:
+async def test_repeating_an_allocation_write_changes_nothing(api: FakeApi, writer: ClaimWriter) -> None:
     """Its answer was lost, or the view does not show it yet."""
     seen = put(api)
     first = await writer.allocate(seen, devices("gpu-0"))
@@ -118,7 +118,9 @@ async def test_a_claim_made_anew_under_the_name_is_not_allocated(api: FakeApi, w
     assert "status" not in stored(api)
 
 
-async def test_what_the_api_server_finds_invalid_is_to_be_mended(api: FakeApi, writer: ClaimWriter) -> None:
+async def test_an_allocation_that_the_api_server_finds_invalid_is_a_fix_error(
+    api: FakeApi, writer: ClaimWriter
+) -> None:
     seen = put(api)
     api.answer("PATCH", f"{PATH}/status", 422, status(422, "Invalid", "status.allocation: whatever"))
 
@@ -136,7 +138,7 @@ async def test_an_allocation_is_taken_back(api: FakeApi, writer: ClaimWriter) ->
     assert not stored(api)["status"].get("allocation")
 
 
-async def test_what_pods_have_reserved_is_not_taken_from_them(api: FakeApi, writer: ClaimWriter) -> None:
+async def test_a_claim_that_pods_have_reserved_is_not_deallocated(api: FakeApi, writer: ClaimWriter) -> None:
     seen = put(api, status={"allocation": devices("gpu-0")})
     put(api, status={"allocation": devices("gpu-0"), "reservedFor": [{"resource": "pods", "name": "a", "uid": "p"}]})
 
@@ -169,7 +171,7 @@ async def test_a_claim_that_is_gone_need_not_be_taken_back(api: FakeApi, writer:
     assert await writer.deallocate(seen) is None
 
 
-async def test_a_claim_that_changes_while_it_is_taken_back_is_read_again(api: FakeApi, writer: ClaimWriter) -> None:
+async def test_a_claim_that_changes_during_its_deallocation_is_read_again(api: FakeApi, writer: ClaimWriter) -> None:
     seen = put(api, status={"allocation": devices("gpu-0")})
     api.answer("PATCH", f"{PATH}/status", 409, status(409, "Conflict", "modified"))
 

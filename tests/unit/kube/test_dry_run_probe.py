@@ -88,7 +88,9 @@ async def test_namespaces_are_closed_once_a_dry_run_comes_back_with_the_webhooks
     assert policies(api.last("PATCH", MUTATING).body)["proof.leases.muster.dev"] == "Ignore"
 
 
-async def test_what_is_closed_stays_closed_whoever_starts(api: FakeApi, connection: Connection) -> None:
+async def test_a_closed_namespace_stays_closed_when_another_process_starts(
+    api: FakeApi, connection: Connection
+) -> None:
     """A process that is new, and not proved yet, finds what another one has closed."""
     registration = webhook_config_registration.Registration(
         client=a_client(), selectors=(), namespace="muster-system", controller="muster"

@@ -18,7 +18,7 @@ PATHS: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize(("segments", "path"), PATHS.values(), ids=PATHS)
-def test_a_name_is_one_segment(segments: tuple[str, ...], path: str) -> None:
+def test_an_object_name_is_a_single_path_segment(segments: tuple[str, ...], path: str) -> None:
     assert paths.join("/apis/g/v1", *segments) == path
 
 

@@ -342,7 +342,7 @@ JOBSETS = next(kind for kind in watched_resources.PARENTS if kind.name == "JobSe
 REFUSAL = status(403, "Forbidden", 'User "muster" cannot list resource "jobsets" in API group "jobset.x-k8s.io"')
 
 
-async def test_who_may_not_read_what_gangs_are_read_from_works_on_and_is_told(
+async def test_a_kind_of_workload_that_may_not_be_listed_is_reported_and_other_kinds_work(
     api: FakeApi, connection: Connection
 ) -> None:
     api.answer("GET", JOBSETS.path, 403, REFUSAL)

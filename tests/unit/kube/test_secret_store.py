@@ -34,7 +34,7 @@ async def test_what_is_written_is_read(api: FakeApi, vault: SecretVault) -> None
     assert made["data"] == {"ca.crt": base64.b64encode(b"one").decode()}
 
 
-async def test_of_two_that_write_at_the_same_time_one_fails(api: FakeApi, vault: SecretVault) -> None:
+async def test_of_two_concurrent_secret_writes_one_fails(api: FakeApi, vault: SecretVault) -> None:
     await vault.write({"ca.crt": b"one"}, None)
     with pytest.raises(ConflictError):
         await vault.write({"ca.crt": b"another"}, None)

@@ -256,7 +256,7 @@ def replaced_times(book: Book, by: Book) -> dict[GangUid, object]:
     }
 
 
-def test_both_sides_are_told() -> None:
+def test_a_ledger_difference_names_both_sides() -> None:
     (difference,) = refresh(other_device(a_settled_world()))
 
     assert difference.books == "gpu.example.com/a/gpu-0 for claims 1, gpus 1"

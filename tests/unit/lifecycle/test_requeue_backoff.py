@@ -39,7 +39,7 @@ def test_hundreds_of_evictions_and_waits_beyond_the_calendar_are_borne() -> None
     assert after(3, a_queue(base="99999999h", max="99999999h")).next_try == NOON + requeue_backoff.MAX_WAIT
 
 
-def test_a_gang_waits_until_its_next_try_and_not_longer() -> None:
+def test_a_back_off_holds_a_gang_until_its_next_try_only() -> None:
     queue = a_queue(base="2m")
     backoff = after(1, queue)
 
@@ -53,7 +53,7 @@ def test_a_gang_waits_until_its_next_try_and_not_longer() -> None:
 
 
 @pytest.mark.parametrize("failure", ["", "the API server refuses it"])
-def test_after_its_last_try_it_waits_for_good(failure: str) -> None:
+def test_a_gang_that_used_up_its_requeue_limit_is_held_for_good(failure: str) -> None:
     queue = a_queue(base="1m", limit=2)
     later = NOON + timedelta(days=400)
 

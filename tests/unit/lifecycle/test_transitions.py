@@ -161,7 +161,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("change", BROKEN.values(), ids=BROKEN)
-def test_what_was_planned_is_charged_where_it_cannot_be_counted_any_more(change: Callable[[Any], Any]) -> None:
+def test_a_settlement_charges_the_planned_amount_where_the_meter_no_longer_counts(change: Callable[[Any], Any]) -> None:
     snapshot = with_allocation(a_snapshot(), "team/train-0-gpus", device(3))
     snapshot = replace(snapshot, meters=change(dict(snapshot.meters)))
 
@@ -263,7 +263,7 @@ def test_what_a_device_plugin_gave_is_held_until_its_pod_is_over(change: Callabl
     assert (entry is not None) == over
 
 
-def test_what_a_device_plugin_gave_to_a_pod_that_is_gone_is_given_back_unless_it_only_cannot_be_read() -> None:
+def test_device_plugin_holdings_of_a_deleted_pod_are_released_but_not_those_of_an_unreadable_pod() -> None:
     snapshot = with_pods(a_snapshot(), without=("train-0",))
     broken = MalformedObjectError("Pod", "team/train-0", (Problem("spec", "is not an object"),))
     placement = replace(a_plugged_placement(), seats={})

@@ -109,7 +109,7 @@ def test_resources_of_device_plugins_that_never_fit(
         }
 
 
-def test_one_meter_for_plugins_and_devices_refuses_what_neither_could_give() -> None:
+def test_a_meter_for_device_plugins_and_dra_refuses_more_than_either_could_give() -> None:
     """Both ways cost 9 of the same meter, which is certain then."""
     cluster_state = World().queue("team-a", quotas=quota(8)).offered(GPU, RESOURCE)
     cluster_state.meter_of("gpus", GPU, RESOURCE)

@@ -81,7 +81,7 @@ POTENTIAL = {
 
 
 @pytest.mark.parametrize(("tree", "most"), POTENTIAL.values(), ids=POTENTIAL)
-def test_what_a_queue_could_ever_have(tree: TreeBuilder, most: int) -> None:
+def test_the_potential_quota_of_a_queue_follows_its_tree(tree: TreeBuilder, most: int) -> None:
     assert tree.potential("a") == most
 
 
@@ -139,7 +139,7 @@ def test_an_inactive_queue_affords_nothing() -> None:
     assert short.message == "queue a is not active"
 
 
-def test_meters_are_mentioned_by_the_queue_and_those_above_it() -> None:
+def test_the_meters_of_a_queue_are_those_in_its_own_quotas_and_its_ancestors() -> None:
     tree = a_tree().queue("root", 4).queue("a", parent="root").tree
 
     assert list(available.mentioned(tree, A)) == [GPU]

@@ -127,7 +127,7 @@ PROMISED: dict[str, tuple[timedelta, float]] = {
 
 
 @pytest.mark.parametrize(("ago", "committed"), PROMISED.values(), ids=PROMISED)
-def test_a_gang_that_was_let_in_is_promised(ago: timedelta, committed: float) -> None:
+def test_an_admitted_gang_commits_the_rest_of_its_runtime_to_the_budget(ago: timedelta, committed: float) -> None:
     balances = at_hand(
         a_queue("a", a_budget(24)), placements=[a_placement("a", 2, ago=ago)], runtimes={GangUid("g"): 4 * HOUR}
     )
@@ -135,7 +135,7 @@ def test_a_gang_that_was_let_in_is_promised(ago: timedelta, committed: float) ->
     assert left(balances, "a") == [24 - committed]
 
 
-def test_only_what_comes_before_the_end_of_the_period_counts_in_it() -> None:
+def test_only_the_use_before_the_end_of_a_budget_period_counts() -> None:
     late = DAY + 23 * HOUR
     balances = at_hand(a_queue("a", a_budget(3), maxRuntime="72h"), now=late)
 
@@ -156,7 +156,7 @@ def test_a_gang_from_before_is_paid_by_the_new_period_for_the_rest_of_its_time()
     assert left(balances, "a") == [24 - 2 * 3]
 
 
-def test_a_parents_budget_binds_all_under_it() -> None:
+def test_the_budget_of_a_parent_queue_binds_all_queues_below() -> None:
     balances = at_hand(
         a_queue("root", a_budget(10)),
         a_queue("a", a_budget(9), parent="root"),
@@ -294,7 +294,7 @@ AHEAD: dict[str, tuple[dict[str, Any], datetime, timedelta, float]] = {
 
 @pytest.mark.parametrize(("budget", "start", "runtime", "hours"), AHEAD.values(), ids=AHEAD)
 @pytest.mark.parametrize("ago", [timedelta(0), HOUR])
-def test_what_is_promised_in_the_next_period_of_a_global_budget_is_shared_ahead_whatever_the_limit(
+def test_use_committed_to_the_next_period_of_a_global_budget_is_stated_ahead_whatever_the_limit(
     budget: dict[str, Any], start: datetime, runtime: timedelta, hours: float, ago: timedelta
 ) -> None:
     declared = a_queue("a", {**budget, "scope": "Global"}, budget)
@@ -310,7 +310,7 @@ def test_what_is_promised_in_the_next_period_of_a_global_budget_is_shared_ahead_
     assert [share.seconds for share in balances.shares() if share.start > NOW] == [2 * hours * 3600]
 
 
-def test_what_is_promised_ahead_does_not_hold_back_now() -> None:
+def test_use_committed_to_the_next_period_does_not_reduce_what_is_left_of_the_present_one() -> None:
     late = DAY + 23 * HOUR
     balances = at_hand(a_queue("a", a_budget(3, scope="Global"), maxRuntime="72h"), now=late)
 
@@ -328,7 +328,7 @@ def test_each_period_asks_the_ledger_from_its_own_beginning() -> None:
         Balances(tree, NOW, Sources(booked={DAY: {}}))
 
 
-def test_what_a_queue_that_is_being_deleted_has_spent_and_was_promised_counts_above_it() -> None:
+def test_spent_and_committed_use_of_a_deleted_queue_counts_in_the_budget_of_its_parent() -> None:
     deleted = a_queue("b", a_budget(5), parent="a")
     deleted = replace(deleted, meta=replace(deleted.meta, deleted=NOW))
     balances = at_hand(

@@ -215,7 +215,7 @@ def test_when_the_bound_ends_what_was_found_in_order_is_taken() -> None:
     assert changes == [NoVictims(proved=False), ones, twos, victims("y-0", "y-1")]
 
 
-def test_a_gang_that_only_one_way_to_reclaim_needs_gone_stays_wherever_the_bound_ends() -> None:
+def test_preemption_evicts_no_needless_victim_wherever_the_search_bound_ends() -> None:
     """Were z evicted, x would have to go as well, for a to take back its own alone; but y frees the devices."""
     scene = two_teams().gang("x", "a", 2).gang("y", "c", 2).gang("z", "b", 1, priority=9)
     scene.builder.usage[QueueName("c")][GPU] += 2

@@ -91,7 +91,7 @@ def test_what_is_not_granted_leaves_its_queue_in_front() -> None:
     assert keys(a_tournament(declared, *GANGS, a=1)) == ["b/1", "b/2", "a/2", "a/1"]
 
 
-def test_what_is_taken_back_counts_no_more() -> None:
+def test_released_usage_no_longer_counts_in_the_queue_order() -> None:
     tournament = a_tournament([a_root(gpu=8), a_child("a"), a_child("b")], *GANGS, a=1, b=2)
 
     assert next(tournament).key == "a/2"
@@ -117,7 +117,7 @@ def test_a_parents_own_gangs_compete_by_rank() -> None:
     assert granted(a_tournament(declared, *waiting)) == ["a/1", "root/1", "b/1"]
 
 
-def test_gangs_of_unknown_and_inactive_queues_are_looked_at_too() -> None:
+def test_gangs_of_unknown_and_inactive_queues_are_ordered_too() -> None:
     declared = [a_queue("a", **FAIR), a_queue("b", parent="nowhere")]
 
     assert keys(a_tournament(declared, a_gang("a/1"), a_gang("b/1"), a_gang("c/1"), a=1)) == ["b/1", "c/1", "a/1"]

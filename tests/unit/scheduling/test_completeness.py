@@ -32,7 +32,7 @@ def held(herd: Herd) -> str:
     return found.message if found is not None else ""
 
 
-def test_what_is_missing_is_told_with_the_field_that_wants_it() -> None:
+def test_an_incomplete_gang_is_held_with_the_field_that_states_its_size() -> None:
     herd = Herd()
     herd.all(a_jobset(herd, pods=3)[:2])
 
@@ -74,14 +74,14 @@ def test_a_gang_of_which_nobody_knows_the_size_does_not_start_however_many_have_
     assert "PodGroup lost" in held(herd)
 
 
-def test_a_size_that_no_gang_can_have_is_told() -> None:
+def test_a_gang_of_an_impossible_size_is_held_with_that_reason() -> None:
     herd = Herd()
     herd.all(a_jobset(herd, pods=20_000)[:1])
 
     assert "spec.replicatedJobs of JobSet train makes it 20000 pods, and a gang has at most 10000" in held(herd)
 
 
-def test_a_size_that_is_too_large_by_one_is_told_as_such() -> None:
+def test_a_gang_size_one_above_the_limit_is_reported_as_too_large() -> None:
     herd = Herd()
     job = herd.put(an_object("batch/v1", "Job", "wide", parallelism=10_001, template=TEMPLATE))
     herd.all(standins.job_pods({**job, "spec": {**job["spec"], "parallelism": 1}}))

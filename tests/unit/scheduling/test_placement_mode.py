@@ -132,7 +132,7 @@ def test_a_search_for_devices_is_worthwhile_where_some_may_be_allocated() -> Non
     assert not placement_mode.may_allocate(PIN, FENCED)
 
 
-def test_a_gang_that_a_user_wrote_says_it_before_the_queue_does() -> None:
+def test_the_placement_of_a_gang_object_written_by_a_user_goes_before_that_of_the_queue() -> None:
     queue = Queue(meta=Meta(name="q"), placement=PIN)
     written = Gang(meta=Meta(name="g"), queue=QueueName("q"), size=1, placement=ALLOCATE)
     made = replace(written, meta=Meta(name="g", labels={names.MANAGED_BY: names.FIELD_MANAGER}))

@@ -31,7 +31,7 @@ def test_without_anything_said_all_are_defaults() -> None:
     assert str(found.origin("webhook.port")) == "default"
 
 
-def test_each_source_goes_before_the_one_above_it(written: Any) -> None:
+def test_options_override_variables_and_variables_override_the_file(written: Any) -> None:
     file = written({"controller": {"steps": 1, "writes": 1, "debounce": 1.0}})
     environment = {"MUSTER_CONTROLLER_STEPS": "2", "MUSTER_CONTROLLER_WRITES": "2"}
 
@@ -47,7 +47,7 @@ def test_each_source_goes_before_the_one_above_it(written: Any) -> None:
     ]
 
 
-def test_a_value_over_several_lines_stands_where_it_begins(written: Any) -> None:
+def test_a_setting_over_several_lines_has_its_first_line_as_origin(written: Any) -> None:
     file = written('log_level = "debug"\n\nfence = [\n  # ours\n  "a.example",\n]\n[lease]\nname = "x"\n')
 
     found = load.read(file)

@@ -229,7 +229,7 @@ async def test_every_remark_names_its_object() -> None:
     assert [remark.index for remark in linted.remarks] == [1, 3]
 
 
-async def test_a_job_that_is_refused_at_the_door_is_told() -> None:
+async def test_a_job_whose_pods_the_webhook_would_refuse_is_a_remark() -> None:
     pod = {"metadata": {"labels": {"muster.dev/queue": "none"}}, "spec": {"containers": []}}
     job = {
         "apiVersion": "batch/v1",
@@ -244,7 +244,7 @@ async def test_a_job_that_is_refused_at_the_door_is_told() -> None:
     assert "UnknownQueue" in remark.message
 
 
-async def test_a_pod_that_is_refused_at_the_door_is_told_and_not_a_job_of_its_name() -> None:
+async def test_a_pod_that_the_webhook_would_refuse_is_a_remark_of_the_pod_and_not_of_its_namesake_job() -> None:
     named = {"name": "train", "namespace": "vision"}
     spec: dict[str, Any] = {"template": {"spec": {"containers": []}}}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": named, "spec": spec}

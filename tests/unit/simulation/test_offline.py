@@ -142,7 +142,7 @@ def test_until_empty_ends_gangs_in_their_order_and_tries_again() -> None:
     assert of(outcome, "c").verdict is not Verdict.ADMITTED
 
 
-def test_what_can_never_be_is_denied_at_the_door() -> None:
+def test_a_gang_above_the_potential_quota_is_denied() -> None:
     outcome = simulate(teams(quota=4), node("one", 8), job("big", gpus=5), job("small"))
 
     assert fates(outcome) == {"big": DenyReason.NEVER_FITS, "small": "Admitted"}
@@ -160,7 +160,7 @@ def test_a_pod_that_names_an_unknown_queue_is_denied() -> None:
     assert fates(simulate(teams(), lone)) == {"lone": DenyReason.UNKNOWN_QUEUE}
 
 
-def test_pods_outside_queues_are_none_of_its_business() -> None:
+def test_pods_outside_queues_make_no_gang_in_a_simulation() -> None:
     assert simulate(node("one", 1), job("train")).gangs == ()
 
 
@@ -338,7 +338,7 @@ def test_a_flaw_names_the_object_of_the_input_and_its_field(obj: dict[str, Any],
     ]
 
 
-def test_what_the_api_server_would_refuse_is_no_input() -> None:
+def test_input_that_the_api_server_would_refuse_is_refused() -> None:
     """Which object is refused for which field, `tests/unit/api/test_validation` has one by one."""
     expected = {name: [(3, case.field)] for name, case in REFUSED.items()}
 
@@ -354,7 +354,7 @@ def test_what_the_api_server_would_refuse_is_no_input() -> None:
     assert {name: fields for name, fields in found.items() if fields != expected[name]} == {}
 
 
-def test_what_the_api_server_would_take_is() -> None:
+def test_input_that_the_api_server_would_accept_is_accepted() -> None:
     found = {name: expand(teams(), [obj]).problems for name, obj in refused.GOOD.items()}
 
     assert {name: problems for name, problems in found.items() if problems} == {}
@@ -394,7 +394,7 @@ def test_kinds_that_are_not_simulated_are_noted() -> None:
     assert expand(service).notes == ("Service a/web (v1) is left out: it is not simulated",)
 
 
-def test_an_object_that_stands_twice_is_noted_and_the_last_one_counts() -> None:
+def test_a_repeated_input_object_is_noted_and_the_last_counts() -> None:
     cluster_state = expand(teams(quota=1), teams(quota=2))
 
     assert cluster_state.notes[0] == "Queue team stands more than once; the last one counts"

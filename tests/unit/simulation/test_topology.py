@@ -61,7 +61,7 @@ def test_a_gang_that_no_rack_takes_is_held_or_spread_as_it_asks() -> None:
     )
 
 
-def test_a_label_that_cannot_be_one_is_denied_as_at_the_door() -> None:
+def test_a_topology_that_is_no_label_key_is_denied() -> None:
     gang = of(simulate(teams(), HARDWARE, together("train", pods=2, label="one rack")), "train")
 
     assert gang.reason == DenyReason.MALFORMED_REQUEST

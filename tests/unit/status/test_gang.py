@@ -127,7 +127,7 @@ READY = {
 
 
 @pytest.mark.parametrize(("price", "status", "reason", "says"), READY.values(), ids=READY)
-def test_a_meter_says_whether_it_counts(
+def test_the_ready_condition_of_a_meter_says_whether_the_meter_counts(
     price: str, status: ConditionStatus, reason: str, says: tuple[str, ...]
 ) -> None:
     condition = ready(price)
@@ -158,7 +158,7 @@ def test_the_object_of_a_gang_that_was_taken_back_stays_though_others_of_its_wor
 NEXT_TRY = EPOCH + timedelta(days=2)
 
 
-def test_the_object_of_a_gang_goes_with_its_workload_or_when_another_one_is_in_its_stead() -> None:
+def test_a_gang_object_is_removed_with_its_workload_or_when_a_successor_replaces_the_gang() -> None:
     workload = Owner(api_version="jobset.x-k8s.io/v1alpha2", kind="JobSet", name="js", uid=Uid("u"), controller=True)
     known = {names.MANAGED_BY: names.FIELD_MANAGER}
     meta = Meta(name="js-abcde", namespace="team", labels=known, annotations={names.LINE: "u/js"})

@@ -52,7 +52,7 @@ def test_a_meter_that_is_gone_is_named_with_what_stays_charged() -> None:
     assert "the 2 that are charged stay so until their claims are gone" in known.message
 
 
-def test_of_several_exhausted_budgets_the_one_that_holds_gangs_back_is_told() -> None:
+def test_of_several_exhausted_budgets_the_condition_names_the_budget_that_holds_gangs() -> None:
     facts = facts_of(a_cluster().queue("q", gpus=4, budgets=[{"meter": "gpus", "hours": "1", "period": "Day"}]))
     warns = BudgetUse(meter=MeterName("claims"), limit=3600, spent=3600, start=NOON, end=NOON, on_exhausted="Warn")
     holds = BudgetUse(meter=GPUS, limit=7200, spent=7300, start=NOON, end=NOON, on_exhausted="Hold")

@@ -39,7 +39,7 @@ def logged(stream: io.StringIO) -> dict[str, Any]:
     return entry
 
 
-def test_machines_get_one_object_a_line(stream: io.StringIO) -> None:
+def test_json_logs_have_an_object_per_line(stream: io.StringIO) -> None:
     structlog.get_logger("admission.x").info("gang admitted", gang="ml/train", pods=4)
 
     entry = logged(stream)
@@ -75,7 +75,7 @@ def test_what_is_below_the_level_is_not_written() -> None:
     assert stream.getvalue() == ""
 
 
-def test_a_traceback_is_one_field(stream: io.StringIO) -> None:
+def test_a_traceback_is_a_single_field_of_a_json_log_line(stream: io.StringIO) -> None:
     try:
         raise ValueError("postgresql://muster:hunter2@db/muster does not answer")  # noqa: TRY301
     except ValueError as error:

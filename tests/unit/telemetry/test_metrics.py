@@ -21,7 +21,7 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(name, labels)
 
 
-def test_reviews_are_counted_by_door_and_outcome_and_denials_by_reason() -> None:
+def test_reviews_are_counted_by_endpoint_and_outcome_and_denials_by_reason() -> None:
     metrics = Metrics()
 
     metrics.record_review("mutate", "patched", 0.0001)
@@ -67,7 +67,7 @@ def test_a_page_says_whether_the_process_is_ready_and_until_when_its_certificate
     assert value(metrics, name, part="authority") == (expires + timedelta(days=9)).timestamp()
 
 
-def test_which_devices_are_protected_is_shown_while_it_leads() -> None:
+def test_the_protected_drivers_are_a_gauge_while_the_process_leads() -> None:
     metrics = leader()
     name = "muster_devices_protected"
 
@@ -79,7 +79,7 @@ def test_which_devices_are_protected_is_shown_while_it_leads() -> None:
     assert value(metrics, name, driver="gpu.example.com") is None
 
 
-def test_a_review_is_counted_in_every_bucket_that_it_fits() -> None:
+def test_a_review_is_counted_in_every_bucket_of_at_least_its_duration() -> None:
     metrics = Metrics()
 
     for seconds in (0.0001, 0.00011, 99.0):
@@ -94,7 +94,7 @@ def test_a_review_is_counted_in_every_bucket_that_it_fits() -> None:
     assert total == pytest.approx(99.00021)
 
 
-def test_two_of_them_live_in_one_process() -> None:
+def test_two_metrics_registries_live_in_one_process() -> None:
     first, second = Metrics(), Metrics()
 
     first.set_term(3)
@@ -153,7 +153,7 @@ def test_decisions_are_counted_by_reason_and_waits_of_those_that_were_let_in_for
     )
 
 
-def test_how_the_last_cycle_stood_with_the_ledger_is_shown() -> None:
+def test_the_ledger_state_of_the_last_cycle_is_a_gauge() -> None:
     metrics = leader()
 
     metrics.record_cycle(CycleResult(behind=timedelta(seconds=90), unposted=3), 0.1)
@@ -182,7 +182,7 @@ def report(*budgets: BudgetUse, **phases: int) -> QueueReport:
     return QueueReport(name=TEAM, meters={MeterName("gpus"): use}, gangs=gangs, budgets=budgets)
 
 
-def test_a_queue_is_shown_as_its_status_shows_it() -> None:
+def test_the_gauges_of_a_queue_follow_its_status() -> None:
     metrics = leader()
 
     metrics.record_cycle(CycleResult(queues=(report(Pending=2),)), 0.1)
@@ -245,7 +245,7 @@ def test_a_new_leader_shows_no_gauge_of_its_own_before_its_first_cycle() -> None
     assert value(metrics, "muster_ledger_entries_waiting") is None
 
 
-def test_the_age_of_what_is_seen_is_looked_at_when_it_is_asked_for() -> None:
+def test_watch_staleness_is_read_at_scrape_time() -> None:
     silent = [0.5]
     metrics = Metrics(watched=lambda: [Watched("pods", 7, 40, 2, silent[0])])
 

@@ -104,7 +104,7 @@ async def test_files_that_are_missing_or_no_certificate_are_named(files: Path) -
         await Files(files / "tls.crt", files / "tls.key", None).current()
 
 
-async def test_a_leaf_says_when_it_expires() -> None:
+async def test_a_leaf_certificate_expires_with_its_authority() -> None:
     authority = certificate.authority(now=NOW, validity=timedelta(days=1))
 
     leaf = certificate.issue(authority, ["localhost"], now=NOW, validity=timedelta(days=9))

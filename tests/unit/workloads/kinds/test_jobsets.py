@@ -37,7 +37,7 @@ def test_all_jobs_of_a_jobset_are_one_gang() -> None:
     assert group.identity.size_source == "spec.replicatedJobs of JobSet train"
 
 
-def test_jobs_that_are_made_in_order_are_gangs_one_after_the_other() -> None:
+def test_jobs_of_a_jobset_that_starts_in_order_are_successive_gangs() -> None:
     """The second Job is made when the first is ready: who waited for both would wait for ever."""
     herd = Herd()
     jobset = an_object(GROUP, "JobSet", "train", replicatedJobs=[entry("driver", 1, 1), entry("workers", 2, 2)])
@@ -52,7 +52,7 @@ def test_jobs_that_are_made_in_order_are_gangs_one_after_the_other() -> None:
     assert len({group.uid for group in herd.gangs}) == len({group.key for group in herd.gangs}) == 2
 
 
-def test_jobs_that_wait_for_the_same_others_are_one_gang() -> None:
+def test_jobs_with_the_same_dependencies_are_one_gang() -> None:
     """As of a TrainJob: what prepares the data is complete before the trainer's Jobs are made."""
     herd = Herd()
     after = {"dependsOn": [{"name": "prepare", "status": "Complete"}]}
@@ -106,7 +106,7 @@ def test_pods_that_have_succeeded_need_not_come_again() -> None:
     assert (len(group.waiting), len(group.ended), group.identity.needed, group.identity.counts_ended) == (1, 1, 2, True)
 
 
-def test_a_job_that_makes_pods_one_after_the_other_needs_as_many_at_a_time_until_its_end() -> None:
+def test_a_job_with_more_completions_than_parallelism_needs_as_many_pods_as_run_at_a_time() -> None:
     herd = Herd()
     several = entry("a", 1, 4)
     several["template"]["spec"]["completions"] = 10
@@ -189,7 +189,7 @@ def test_while_the_jobset_is_not_seen_its_pods_wait_and_are_told_so() -> None:
     assert "JobSet train, which the pods belong to, is not seen yet; if it was deleted" in herd.gang.identity.unknown
 
 
-def test_a_job_of_no_jobset_that_says_it_is_of_one_is_its_own_gang() -> None:
+def test_a_job_that_only_claims_by_label_to_be_of_a_jobset_is_its_own_gang() -> None:
     herd = Herd()
     jobset = herd.put(an_object(GROUP, "JobSet", "train", replicatedJobs=[entry("a", 1, 2)]))
     run(herd, jobset)
