@@ -334,7 +334,7 @@ def test_an_entry_that_no_book_may_hold_is_refused(entry: Entry, said: str) -> N
         entry_rules.check(entry)
 
 
-def test_every_entry_of_a_gang_says_who_made_it_and_late_pods_of_others_do_not_change_that() -> None:
+def test_every_entry_of_a_gang_names_its_first_user_also_after_late_pods_of_other_users() -> None:
     book = Book().apply(replace(a_reservation(a_holding("c"), seats=(a_seat("pod"),)), user="alice"))
     book = book.apply(replace(a_reservation(a_holding("d"), at=LATER), user="bob"))
     placement = book.placements[GANG]

@@ -97,11 +97,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_told_with_line_and_field(change: dict[str, Any], message: str) -> None:
+def test_a_problem_of_a_trace_is_reported_with_line_and_field(change: dict[str, Any], message: str) -> None:
     assert any(message in text for text in told(row(**change))), told(row(**change))
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_all_problems_of_a_trace_are_reported_at_once() -> None:
     assert [text.split(":")[0] for text in told(row(runtime=0), "nonsense", row(), row(pods=0))] == [
         "1",
         "2",

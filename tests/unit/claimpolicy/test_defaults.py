@@ -133,7 +133,7 @@ def test_the_first_entry_that_matches_wins_for_each_field() -> None:
     }
 
 
-def test_what_an_alias_stands_for_gets_the_defaults_of_both() -> None:
+def test_a_device_class_behind_an_alias_gets_the_defaults_of_alias_and_class() -> None:
     policy = defaults(
         {"deviceClasses": ["gpu"], "deviceClassName": "gpu.example.com", "selectors": [SELECTOR]},
         {"deviceClasses": ["gpu.example.com"], "tolerations": [TOLERATION]},
@@ -154,7 +154,7 @@ def test_aliases_that_lead_in_a_circle_stand_for_nothing() -> None:
     assert complete(a_claim(exactly(device_class="a")), policy).patch == ()
 
 
-def test_what_a_default_makes_true_is_given_too() -> None:
+def test_a_default_label_may_make_the_condition_of_another_default_true() -> None:
     policy = defaults(
         {"when": "claim.metadata.?labels[?'tier'].orValue('') == 'short'", "tolerations": [TOLERATION]},
         {"labels": {"tier": "short"}},
@@ -293,7 +293,7 @@ def test_a_policy_may_name_its_values() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_claim_is_left_to_the_api_server(spec: dict[str, Any]) -> None:
+def test_an_object_that_is_no_claim_is_left_to_the_api_server(spec: dict[str, Any]) -> None:
     policy = defaults({"deviceClasses": ["gpu"], "selectors": [SELECTOR], "config": [CONFIG], "when": "true"})
 
     assert complete({**a_claim(), "spec": spec}, policy).patch == ()

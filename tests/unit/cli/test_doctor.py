@@ -286,7 +286,7 @@ async def test_a_ledger_that_is_up_to_date_is_fine(tmp_path: Path) -> None:
     assert (await ledger(url)).verdict is Verdict.OK
 
 
-async def test_a_ledger_of_an_earlier_muster_is_told_with_its_mend(tmp_path: Path) -> None:
+async def test_a_ledger_of_an_earlier_muster_is_a_finding_with_its_remedy(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
     await migrations.migrate(url, revision=(await migrations.known_revisions())[0])
 
@@ -301,7 +301,7 @@ async def test_a_ledger_elsewhere_is_not_looked_for_here(tmp_path: Path) -> None
     assert (await ledger("sqlite:///x", roles=("webhook",))).verdict is Verdict.SKIPPED
 
 
-async def test_a_database_that_does_not_answer_is_told_without_its_password() -> None:
+async def test_a_database_that_does_not_answer_is_a_finding_without_its_password() -> None:
     found = await ledger("postgresql://muster:hush@127.0.0.1:1/muster")
 
     assert found.verdict is Verdict.FAILED

@@ -7,7 +7,7 @@ from tests.unit.cli.conftest import Muster
 IMAGE = "registry.example.org/batch/muster@sha256:" + "a" * 64
 
 
-def test_what_differs_from_place_to_place_is_put_in(muster: Muster) -> None:
+def test_install_puts_site_specific_values_into_the_manifests(muster: Muster) -> None:
     done = muster("install", "--print", "--image", IMAGE, "--namespace", "batch", "--ledger-secret", "books")
 
     assert done.returncode == 0
@@ -38,7 +38,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("words", "said"), WRONG.values(), ids=WRONG)
-def test_what_cannot_be_meant_is_refused(muster: Muster, words: tuple[str, ...], said: str) -> None:
+def test_install_refuses_contradictory_options(muster: Muster, words: tuple[str, ...], said: str) -> None:
     done = muster("install", *words)
 
     assert done.returncode == 2

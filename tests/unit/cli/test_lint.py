@@ -97,7 +97,7 @@ def test_errors_end_with_4(muster: Muster, tmp_path: Path) -> None:
     assert ended.stdout.splitlines()[0].endswith("[Refused]")
 
 
-def test_what_is_no_manifest_ends_with_2(muster: Muster, tmp_path: Path) -> None:
+def test_lint_of_a_file_that_is_no_manifest_exits_with_2(muster: Muster, tmp_path: Path) -> None:
     path = tmp_path / "claim.yaml"
     path.write_text("kind: [")
 
@@ -107,7 +107,7 @@ def test_what_is_no_manifest_ends_with_2(muster: Muster, tmp_path: Path) -> None
     assert "is not YAML" in ended.stderr
 
 
-def test_help_has_examples(muster: Muster) -> None:
+def test_the_help_of_lint_has_examples(muster: Muster) -> None:
     ended = muster("lint", "--help")
 
     assert "Exit codes" in ended.stdout

@@ -84,7 +84,7 @@ def test_no_gangs_are_said_to_be_none(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.usefixtures("answers")
-def test_what_is_reserved_counts_as_used() -> None:
+def test_reserved_amounts_count_as_used_in_queue_list() -> None:
     (queue,) = json.loads(run("queue", "list", "--format", "json"))["queues"]
 
     assert queue["meters"]["memory"] == {

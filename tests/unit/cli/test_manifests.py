@@ -74,7 +74,9 @@ def test_times_in_manifests_stay_text(folder: Path) -> None:
         "": 8,
     }.items(),
 )
-def test_a_flaw_is_shown_at_the_line_of_its_field_or_of_what_is_around_it(folder: Path, field: str, line: int) -> None:
+def test_a_problem_is_shown_at_the_line_of_its_field_or_of_the_enclosing_one(
+    folder: Path, field: str, line: int
+) -> None:
     assert read(folder, TWO)[1].place(field) == f"{folder}/in.yaml:{line}"
 
 
@@ -140,7 +142,7 @@ def test_bad_input_is_refused_with_its_place(folder: Path, text: str, problem: s
     assert refused(folder, text)[0].startswith(problem)
 
 
-def test_everything_wrong_is_told_at_once(folder: Path) -> None:
+def test_all_problems_of_manifests_are_reported_at_once(folder: Path) -> None:
     assert len(refused(folder, "kind: Pod\n---\napiVersion: v1\n---\n{}\n")) == 4
 
 

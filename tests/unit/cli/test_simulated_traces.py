@@ -87,7 +87,7 @@ def test_jobs_that_never_start_are_listed_and_make_the_exit_code(muster: Muster,
     assert "large  team   Held      QuotaExceeded: queue team" in done.stdout
 
 
-def test_what_is_wrong_with_a_trace_is_told_with_file_line_and_field(
+def test_a_problem_of_a_trace_file_is_reported_with_file_line_and_field(
     muster: Muster, place: str, tmp_path: Path
 ) -> None:
     path = lines(tmp_path, ROWS[0], {**ROWS[1], "runtime": 0}, {**ROWS[2], "gpus": 1})
@@ -109,7 +109,7 @@ def limit() -> Iterator[int]:
     csv.field_size_limit(before)
 
 
-def test_a_line_that_no_reader_bears_is_told_with_its_number(
+def test_an_unreadable_line_of_a_trace_is_reported_with_its_number(
     muster: Muster, place: str, tmp_path: Path, limit: int
 ) -> None:
     deep, long = tmp_path / "deep.jsonl", tmp_path / "long.csv"
@@ -123,14 +123,14 @@ def test_a_line_that_no_reader_bears_is_told_with_its_number(
         assert f"{path}{told}" in done.stderr
 
 
-def test_of_much_that_is_wrong_some_is_told(muster: Muster, place: str, tmp_path: Path) -> None:
+def test_of_many_problems_of_a_trace_some_are_reported(muster: Muster, place: str, tmp_path: Path) -> None:
     done = muster("simulate", place, "--arrivals", lines(tmp_path, *({"queue": "team"} for _ in range(30))))
 
     assert done.returncode == 2
     assert "and 40 more" in done.stderr
 
 
-def test_what_the_cluster_does_not_have_is_told(muster: Muster, place: str, tmp_path: Path) -> None:
+def test_a_trace_that_needs_what_the_cluster_lacks_is_refused(muster: Muster, place: str, tmp_path: Path) -> None:
     path = lines(tmp_path, ROWS[0], {**ROWS[1], "queue": "nobody"})
 
     done = muster("simulate", place, "--arrivals", path)
@@ -203,7 +203,7 @@ def test_an_empty_trace_is_refused(muster: Muster, place: str, tmp_path: Path) -
     assert "has no jobs" in done.stderr
 
 
-def test_what_takes_no_part_is_noted(muster: Muster, tmp_path: Path) -> None:
+def test_input_objects_that_a_replay_ignores_are_noted(muster: Muster, tmp_path: Path) -> None:
     first, *rest = teams(quota=2)
     budget = {"meter": "gpus", "hours": 1, "period": "Day"}
     path = tmp_path / "cluster.yaml"

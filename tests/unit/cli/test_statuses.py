@@ -89,7 +89,7 @@ def test_a_queue_status_survives_a_round_trip() -> None:
     assert status_views.queue(obj) == report
 
 
-def test_a_reason_of_a_newer_muster_is_still_told() -> None:
+def test_a_hold_reason_of_a_newer_muster_is_still_read() -> None:
     status = {"phase": "Pending", "hold": {"reason": "MoonTooFull", "message": "wait for the wane"}}
     obj = {"metadata": {"name": "g", "namespace": "a"}, "spec": {"queue": "team", "size": 1}, "status": status}
     hold = status_views.gang(obj).hold

@@ -84,7 +84,7 @@ def test_a_queue_is_stopped_and_resumed(muster: Muster, api: FakeApi) -> None:
     assert (done.stdout, policy(api, "lab")) == ("queue lab lets gangs in\n", "None")
 
 
-def test_what_is_so_already_is_not_written_again(muster: Muster, api: FakeApi) -> None:
+def test_a_queue_that_is_already_stopped_is_not_written_again(muster: Muster, api: FakeApi) -> None:
     done = muster("queue", "stop", "speech")
 
     assert done.stdout == "queue speech lets no gang in; what runs goes on as before\n"
@@ -182,7 +182,7 @@ def test_a_stopped_or_resumed_queue_is_watched_until_drained_or_filled(  # noqa:
     assert phase in done.stdout
 
 
-def test_what_is_watched_is_waited_for_while_the_cluster_is_away(
+def test_watching_a_queue_continues_while_the_cluster_is_away(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[str] = []

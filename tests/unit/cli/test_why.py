@@ -90,7 +90,7 @@ def test_why_finds_a_pod_outside_queues() -> None:
 @pytest.mark.parametrize(
     ("name", "message"), [("gone", "there is no gang, workload of a gang, or pod gone"), ("stray", "is Muster running")]
 )
-def test_what_has_no_gang_is_told(name: str, message: str) -> None:
+def test_why_says_that_an_object_has_no_gang(name: str, message: str) -> None:
     with pytest.raises(FixError, match=message):
         found(name)
 

@@ -146,7 +146,7 @@ async def test_a_view_that_does_not_catch_up_ends_the_term() -> None:
     assert asked == [False, True], "the next term does nothing before it has"
 
 
-async def test_a_clock_that_is_behind_the_books_is_told_once_each_time() -> None:
+async def test_a_clock_behind_the_ledger_is_logged_once_each_time() -> None:
     early, right = (lambda: None, NOON), (lambda: None, NOON + timedelta(hours=1))
 
     told = await cycles(Ledger(), right, early, early, right, early)
@@ -170,7 +170,7 @@ async def test_a_ledger_outage_is_logged_when_entries_begin_to_wait_and_when_non
     ]
 
 
-async def test_what_muster_fails_of_is_logged_once_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_defect_is_logged_once_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(group: Any, *_: Any) -> Any:
         raise ZeroDivisionError(f"for {group.key}")
 

@@ -42,7 +42,7 @@ async def test_of_each_object_only_the_latest_report_is_written() -> None:
     assert sorted(cluster.written) == [("other", Phase.PENDING), ("train", Phase.RUNNING)]
 
 
-async def test_what_has_not_changed_is_not_written_again() -> None:
+async def test_an_unchanged_status_is_not_written_again() -> None:
     cluster = Cluster()
     outbox = StatusWriter(cluster)
 
@@ -82,7 +82,7 @@ async def test_the_status_writer_writes_in_its_own_loop_and_forgets_reports_afte
     assert set(cluster.written) == {("train", Phase.PENDING)}
 
 
-async def test_what_somebody_deleted_is_written_again_though_nothing_has_changed() -> None:
+async def test_a_deleted_gang_object_is_written_again_though_its_report_has_not_changed() -> None:
     """Quiet: the deleted object's report stays the same, so nothing but time can bring it back."""
     cluster = Cluster()
     outbox = StatusWriter(cluster, forget_after=0.0)

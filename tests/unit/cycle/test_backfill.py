@@ -113,7 +113,7 @@ def test_each_queue_has_a_head() -> None:
     assert starts(found) == {"a": 0, "b": 0, "large": 10, "next": 20, "long": 30}
 
 
-def test_what_is_left_beside_a_reservation_is_less_as_soon_as_somebody_else_comes() -> None:
+def test_devices_left_beside_a_reservation_shrink_when_another_gang_starts() -> None:
     place = town(teams(6), node("one", 4))
     stage = Clock(place)
     decider = Muster(stage)

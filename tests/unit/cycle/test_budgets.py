@@ -160,7 +160,7 @@ async def test_a_gang_is_charged_its_budget_for_its_stated_runtime() -> None:
     assert use_of(result).promised == 2 * 1800
 
 
-async def test_a_budget_that_warns_holds_nobody_and_says_so_once() -> None:
+async def test_an_exhausted_budget_that_only_warns_holds_no_gang_and_makes_an_event_once() -> None:
     cluster = Cluster(a_queue(a_budget("1", onExhausted="Warn")).job("two", queue="q", pods=2))
     ledger = Ledger()
     leader = a_leader(cluster, ledger)
@@ -173,7 +173,7 @@ async def test_a_budget_that_warns_holds_nobody_and_says_so_once() -> None:
     assert [notice.reason for notice in cluster.notices].count(HoldReason.BUDGET_EXHAUSTED) == 1
 
 
-async def test_what_is_spent_is_known_while_the_database_is_away() -> None:
+async def test_the_spent_budget_is_known_while_the_database_is_down() -> None:
     cluster, ledger = Cluster(a_queue(a_budget("50")).job("two", queue="q", pods=2)), Ledger()
     leader = a_leader(cluster, ledger)
     await run(leader)
@@ -205,7 +205,7 @@ class Away(Ledger):
         await super().fence(epoch)
 
 
-async def test_a_period_that_begins_while_the_database_is_away_is_told_of() -> None:
+async def test_a_budget_period_that_begins_while_the_database_is_down_is_reported() -> None:
     cluster, ledger = Cluster(a_queue(a_budget("10"), defaultRuntime="1h").job("two", queue="q", pods=2)), Away()
     leader = a_leader(cluster, ledger)
     await run(leader)
@@ -223,7 +223,7 @@ async def test_a_period_that_begins_while_the_database_is_away_is_told_of() -> N
     assert use_of(await run(successor, MIDNIGHT + 6 * HOUR)) == use_of(result)
 
 
-async def test_of_a_budget_that_comes_while_the_database_is_away_nobody_knows_what_is_left() -> None:
+async def test_what_is_left_of_a_budget_created_while_the_database_is_down_is_unknown() -> None:
     cluster, ledger = Cluster(a_queue()), Away()
     leader = a_leader(cluster, ledger)
     await run(leader)
@@ -282,7 +282,7 @@ async def test_a_cluster_whose_shared_budget_is_removed_gives_back_its_share_of_
     assert any(mine.get("east") for key, mine in ledger.shares.items() if key not in ahead), "spent is spent"
 
 
-async def test_a_cluster_states_its_use_from_when_it_has_a_shared_budget_and_nothing_again_while_it_has_none() -> None:
+async def test_a_cluster_without_shared_budgets_states_no_shares_once_and_states_shares_when_one_comes() -> None:
     class Counting(in_memory.Ledger):
         async def state_shares(self, shares: Sequence[BudgetShare], **options: Any) -> Any:
             stated.append(len(shares))

@@ -45,7 +45,7 @@ async def test_a_counted_gang_over_its_quota_is_held() -> None:
     assert kinds(ledger) == []
 
 
-async def test_what_kube_scheduler_has_given_is_settled_and_the_rest_stays_reserved() -> None:
+async def test_a_counted_gang_is_settled_to_its_allocated_claims_and_the_rest_stays_reserved() -> None:
     cluster, ledger = Cluster(a_counted_gang()), in_memory.Ledger()
     leader = a_leader(cluster, ledger, barriers=Barriers())
     await cycle.run(leader, NOON)

@@ -105,7 +105,7 @@ async def run(leader: Leader, at: datetime = NOON) -> CycleResult:
     return await cycle.run(leader, at)
 
 
-async def test_a_gang_that_fits_is_reserved_first_and_let_in_whole() -> None:
+async def test_a_gang_that_fits_is_reserved_first_and_then_admitted_whole() -> None:
     cluster, ledger = (
         Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2)),
         Ledger(),

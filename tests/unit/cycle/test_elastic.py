@@ -94,7 +94,7 @@ async def test_a_gang_starts_with_as_many_as_fit_and_the_others_join_when_they_f
     assert Kind.EVICT not in kinds(town.ledger)
 
 
-async def test_a_gang_waits_whole_until_the_fewest_fit_and_is_told_of_these() -> None:
+async def test_an_elastic_gang_is_held_until_its_least_size_fits() -> None:
     town = Town(a_cluster().node("a", gpus=1).queue("q", gpus=8).job("train", **elastic(4, 2)))
 
     held = await town.settle()

@@ -17,7 +17,7 @@ def a_town(*, gpus: int = 2) -> ClusterBuilder:
     return builder.queue("p", gpus=0, parent="top", fairSharing=FAIR).queue("q", gpus=0, parent="top")
 
 
-async def test_what_was_granted_in_a_cycle_counts_for_the_next_gang() -> None:
+async def test_a_grant_raises_the_fair_share_for_the_next_gang_of_the_cycle() -> None:
     builder = a_town().job("p1", queue="p").job("p2", queue="p").job("q1", queue="q")
     cluster = Cluster(builder)
 

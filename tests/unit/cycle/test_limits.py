@@ -155,7 +155,7 @@ async def test_a_recreated_gang_reports_why_it_backs_off() -> None:
 
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["the next leader", "the same leader"])
-async def test_what_runs_of_a_gang_that_was_evicted_half_way_is_evicted(is_new: bool) -> None:
+async def test_the_running_pods_of_a_half_evicted_gang_are_evicted(is_new: bool) -> None:
     """Its queue takes gangs again by then: what was begun is ended all the same."""
     cluster, ledger = Town(pods_of_nobody()), in_memory.Ledger()
     leader = a_leader(cluster, ledger)

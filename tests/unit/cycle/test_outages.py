@@ -79,7 +79,7 @@ async def a_granted_gang() -> tuple[Cluster, Ledger, Leader]:
 @pytest.mark.parametrize("carried_out", [False, True], ids=["refused", "answer lost"])
 @pytest.mark.parametrize("calls", [1, 2, 4])
 @pytest.mark.parametrize("first", range(12))
-async def test_whatever_call_fails_the_gang_starts_once_and_the_books_end_right(
+async def test_a_gang_starts_once_and_the_ledger_ends_right_whichever_call_fails(
     first: int, calls: int, carried_out: bool
 ) -> None:
     cluster, ledger = a_town(), Failing(first, calls, carried_out=carried_out)
@@ -92,7 +92,7 @@ async def test_whatever_call_fails_the_gang_starts_once_and_the_books_end_right(
     assert ledger.book == Book.replay(ledger.entries)
 
 
-async def test_what_happens_while_the_database_is_away_is_posted_with_its_true_times_and_in_order() -> None:
+async def test_entries_of_an_outage_are_posted_in_order_with_their_true_times() -> None:
     cluster, ledger, leader = await a_granted_gang()
     ledger.away = True
     started = cluster.schedule(leader.mirror.book)
@@ -196,7 +196,7 @@ async def test_a_deposed_leader_posts_none_of_its_waiting_entries() -> None:
     assert kinds(ledger) == [Kind.RESERVE]
 
 
-async def test_what_another_writer_has_posted_is_noticed_and_the_book_is_read_again() -> None:
+async def test_entries_of_another_writer_are_noticed_and_the_ledger_is_read_again() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q").job("two", queue="q"))
     ledger = Ledger()
     leader = a_leader(cluster, ledger)

@@ -114,7 +114,7 @@ async def test_a_changed_claim_requeues_its_gang_whole_and_the_gang_is_placed_ag
     assert report(result).evictions == 0, "it was nobody's fault"
 
 
-async def test_what_the_api_server_refuses_is_tried_again_after_a_while() -> None:
+async def test_a_gang_whose_allocation_the_api_server_refuses_is_tried_again_after_a_while() -> None:
     cluster, ledger = Cluster(a_gang(requeue={"base": "1m"})), in_memory.Ledger()
     cluster.fails["allocate train-1-gpus"] = ForbiddenError("grant verb patch on resource resourceclaims/binding")
     leader = a_leader(cluster, ledger)
@@ -203,7 +203,7 @@ async def test_a_named_claim_that_no_pod_ever_used_is_freed_when_its_pods_are_go
     assert ledger.book.usage() == {}
 
 
-async def test_what_a_deposed_leader_has_written_late_is_taken_back_before_the_gang_is_planned() -> None:
+async def test_late_allocations_of_a_deposed_leader_are_deallocated_before_the_gang_is_planned() -> None:
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     claim = cluster.snapshot().claims["team/train-0-gpus"]
     given = {"request": "gpus", "driver": "gpu.example.com", "pool": "b", "device": "gpu-1"}
@@ -262,7 +262,7 @@ class Late(Cluster):
         return now if self.shown is None else replace(now, claims=self.shown.claims)
 
 
-async def test_what_the_view_does_not_show_yet_is_not_given_to_anybody_else() -> None:
+async def test_devices_allocated_but_not_yet_seen_are_given_to_no_other_gang() -> None:
     builder = a_cluster().node("a", gpus=1).queue("q", gpus=8).pod("one").pod("two")
     cluster, ledger = Late(builder), in_memory.Ledger()
     leader = a_leader(cluster, ledger)

@@ -80,7 +80,7 @@ def plugin_claim(pod: str) -> Uid:
     return names.plugin_claim(Uid(f"pod-{pod}"))
 
 
-async def test_what_a_device_plugin_serves_is_reserved_settled_with_the_binding_and_released_with_the_pod() -> None:
+async def test_device_plugin_resources_are_reserved_settled_at_binding_and_released_with_the_pod() -> None:
     builder = Plugged().plugin("a", gpu=4).queue("q", gpus=4)
     cluster, ledger = Cluster(builder.asking("train", pods=2, gpu=2).asking("next", gpu=1)), Ledger()
     leader = a_leader(cluster, ledger)

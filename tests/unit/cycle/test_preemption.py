@@ -128,7 +128,7 @@ async def test_a_gang_preempts_though_a_similar_gang_cannot(differing: dict[str,
     assert cluster.running() == {"high"}
 
 
-async def test_nothing_is_remembered_of_asks_that_nobody_has_any_more() -> None:
+async def test_preemption_questions_that_no_gang_asks_any_more_are_forgotten() -> None:
     cluster = Jobs(a_queue(quota=4))
     play = Play(cluster)
     cluster.submit("low", queue="q", pods=4)

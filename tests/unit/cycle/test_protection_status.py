@@ -86,7 +86,7 @@ async def test_a_fence_that_falls_while_the_ledger_commits_is_noticed_before_cla
     assert cluster.calls == ["open one-0"], "it is pinned, since kube-scheduler comes to the same devices"
 
 
-async def test_a_fence_that_is_put_up_anew_while_the_ledger_commits_is_waited_for() -> None:
+async def test_placement_waits_for_a_fence_recreated_while_the_ledger_commits() -> None:
     class Slow(in_memory.Ledger):
         """The fence is put up anew while a reservation is committed, and counts soon."""
 

@@ -257,7 +257,7 @@ async def test_a_settled_claim_that_is_deallocated_under_a_waiting_pod_is_not_pl
     assert "other" not in opened(cluster)
 
 
-async def test_a_claim_that_was_allocated_anew_is_booked_with_its_new_devices() -> None:
+async def test_a_claim_allocated_again_is_booked_with_its_new_devices() -> None:
     cluster, ledger = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q")), Ledger()
     leader = a_leader(cluster, ledger)
     await run(leader)
@@ -423,7 +423,7 @@ async def test_a_job_whose_pods_are_taken_back_is_suspended_and_resumed_when_the
     assert job.meta.annotations == {}
 
 
-async def test_a_gang_that_ran_begins_anew_with_its_back_off() -> None:
+async def test_the_evictions_of_a_recreated_gang_are_forgotten_once_the_gang_runs() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m", requeue={"base": "1s", "limit": 1})
     cluster, ledger = Cluster(builder.job("train", queue="q")), Ledger()
     leader = a_leader(cluster, ledger)

@@ -177,7 +177,7 @@ async def test_the_next_pod_of_a_stateful_set_has_the_queue_position_of_the_pree
     assert leader.scheduling.gangs.positions == {}, "whoever runs has had the place"
 
 
-async def test_a_pod_that_nobody_succeeds_leaves_its_place() -> None:
+async def test_an_evicted_pod_without_a_successor_gives_up_its_queue_position() -> None:
     leader, report = await late(a_pod(JOB), JOB, name="web-other")
 
     assert report.queued_since == NOON + 2 * MINUTE

@@ -48,7 +48,7 @@ class Ledger(in_memory.Ledger):
             raise LedgerUnavailableError("away")
 
 
-async def test_a_rehearsal_grants_nothing_and_the_first_cycle_of_the_term_does() -> None:
+async def test_a_preload_grants_nothing_and_the_first_cycle_of_the_term_grants() -> None:
     cluster, ledger = Cluster(a_gang()), Ledger()
     leader = a_leader(cluster, ledger)
 
@@ -59,7 +59,7 @@ async def test_a_rehearsal_grants_nothing_and_the_first_cycle_of_the_term_does()
     assert kinds(ledger) == [Kind.RESERVE]
 
 
-async def test_books_in_which_nobody_has_written_since_are_not_read_again() -> None:
+async def test_a_preloaded_ledger_without_new_entries_is_not_read_again() -> None:
     cluster, ledger = Cluster(a_gang()), Ledger()
     await cycle.run(a_leader(cluster, ledger), NOON)
     leader, before = a_leader(cluster, ledger, epoch=2), ledger.reads
@@ -72,7 +72,9 @@ async def test_books_in_which_nobody_has_written_since_are_not_read_again() -> N
     assert leader.mirror.is_complete
 
 
-async def test_what_the_old_leader_has_written_since_is_added_to_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_entries_of_the_old_leader_since_the_preload_are_added_to_the_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster, ledger = Cluster(a_gang()), Ledger()
     old, leader = a_leader(cluster, ledger), a_leader(cluster, ledger, epoch=2)
     await cycle.run(old, NOON)

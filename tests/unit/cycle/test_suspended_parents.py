@@ -146,7 +146,7 @@ async def test_a_suspended_workload_is_planned_without_pods_and_resumed_and_its_
     assert [len(one.seats) for one in play.ledger.book.placements.values()] == [5]
 
 
-async def test_a_ray_job_whose_quota_is_too_small_waits_and_is_told_of_all_hosts() -> None:
+async def test_a_ray_job_over_quota_is_held_with_the_charge_of_all_hosts() -> None:
     _, play = a_play(a_ray_job(), gpus=4)
 
     told = report(await play.forget_changes(), "ray")
@@ -156,7 +156,7 @@ async def test_a_ray_job_whose_quota_is_too_small_waits_and_is_told_of_all_hosts
     assert "needs 5" in told.hold.message
 
 
-async def test_what_the_operator_adds_to_the_pods_of_ray_is_planned_for() -> None:
+async def test_pod_requests_that_the_ray_operator_adds_are_planned_for() -> None:
     """Else a node would be promised to more than it has room for."""
     options = {"enableInTreeAutoscaling": True, "autoscalerOptions": {"resources": {"requests": {"cpu": "2"}}}}
     cluster, play = a_play(a_ray_job(**options))

@@ -69,7 +69,7 @@ PAGES = {
 
 
 @pytest.mark.parametrize(("path", "shown"), PAGES.items(), ids=PAGES)
-async def test_a_page_shows(reader: Reader, path: str, shown: list[str]) -> None:
+async def test_a_dashboard_page_shows_the_expected_text(reader: Reader, path: str, shown: list[str]) -> None:
     answer = await reader.get(path)
 
     assert answer.status == 200
@@ -142,7 +142,7 @@ async def test_a_gang_that_is_not_there_and_one_that_may_not_be_seen_look_alike(
     assert there.status == gone.status == 403
 
 
-async def test_what_is_not_there_is_not_found(reader: Reader) -> None:
+async def test_a_page_of_a_missing_object_is_not_found(reader: Reader) -> None:
     for path in ("/gangs/team-a/none", "/queues/none", "/devices/none", "/queues?parent=none", "/nothing"):
         assert (await reader.get(path)).status == 404, path
 

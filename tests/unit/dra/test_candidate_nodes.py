@@ -27,7 +27,7 @@ def nodes(*, closed: bool = False, gpus: int = 2) -> ClusterBuilder:
     return a_cluster().node("a", gpus=2).node("b", gpus=gpus, unschedulable=closed)
 
 
-def test_too_little_room_is_told_without_a_step() -> None:
+def test_a_gang_without_enough_room_is_refused_without_a_search_step() -> None:
     answer = plan(*two(), cluster=nodes(gpus=1).cluster())
 
     assert isinstance(answer, NoPlan)

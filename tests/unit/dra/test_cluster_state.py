@@ -251,7 +251,7 @@ def test_a_granted_plan_counts_for_the_next_plan_of_the_cycle() -> None:
     assert not isinstance(planning_of(cluster, second), Plan)
 
 
-def test_claims_without_uid_are_told_apart_by_name() -> None:
+def test_claims_without_uid_are_distinguished_by_name() -> None:
     """Offline, nothing has a UID."""
     builder = a_cluster().node("a", gpus=1).node("b", gpus=1)
     first, second = (a_pod(name, replace(c, meta=replace(c.meta, uid=Uid("")))) for name, c in NAMED.items())
@@ -320,7 +320,7 @@ HERE = {
 
 
 @pytest.mark.parametrize(("cluster", "sentence"), HERE.values(), ids=HERE)
-def test_a_pod_that_does_not_fit_a_node_is_told_why(cluster: ClusterBuilder, sentence: str) -> None:
+def test_a_node_that_a_pod_does_not_fit_is_refused_with_the_reason(cluster: ClusterBuilder, sentence: str) -> None:
     claim = a_claim("c", a_request("gpu", 2))
     found = node_allocator.allocate([claim], A, cluster.cluster(), selectors=Selectors(), steps=100)
 
@@ -335,7 +335,7 @@ def test_a_constraint_needs_an_attribute() -> None:
     assert isinstance(node_allocator.allocate([claim], A, cluster, selectors=Selectors(), steps=10), requests.Fatal)
 
 
-def test_pools_name_themselves() -> None:
+def test_the_title_of_a_pool_has_its_name_and_driver() -> None:
     assert pools.Pool(driver="d", name="p").title == "pool p of d"
 
 

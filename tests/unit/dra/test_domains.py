@@ -43,7 +43,7 @@ def colocated_with(*nodes: str) -> frozenset[NodeName]:
     return frozenset(map(NodeName, nodes))
 
 
-def test_domains_that_nothing_tells_apart_are_searched_once() -> None:
+def test_equivalent_domains_are_searched_once() -> None:
     few, many = (racks(**{f"r{at}": [4, 1] for at in range(count)}) for count in (1, 50))
 
     answers = [refused(plan(builder, *gang(2, 3))) for builder in (few, many)]
@@ -139,7 +139,7 @@ def test_a_gang_is_refused_where_no_domain_can_be_searched(
     assert preferred.apart == message
 
 
-def test_a_node_that_is_gone_binds_nobody() -> None:
+def test_a_deleted_node_of_a_gang_binds_no_late_pod() -> None:
     assert places(plan(racks(r1=[4]), *gang(1), colocated_with=colocated_with("gone"))) == {"p-0": "r1-0"}
 
 

@@ -29,7 +29,7 @@ def partitions(nodes: int) -> ClusterBuilder:
     return cluster
 
 
-def test_what_no_free_choice_could_place_is_not_searched_for_in_every_order() -> None:
+def test_a_gang_that_free_choice_cannot_place_is_not_searched_in_every_order() -> None:
     """As many GPUs are wanted as there are, but nodes of these sizes cannot be filled by 7, 5 and 3."""
     cluster = a_cluster()
     for at, gpus in enumerate([8, 8, 8, 9, 9, 9, 11, 11, 13, 13, 4, 4, 6, 6, 16, 16]):
@@ -79,7 +79,7 @@ def test_a_search_without_a_plan_pays_steps_for_the_pods_that_it_places() -> Non
     assert len(asked) <= len(demands) + 2_000 // 16
 
 
-def test_requests_that_want_the_same_devices_are_told_of_without_a_reason_that_there_is_not() -> None:
+def test_requests_for_the_same_devices_are_refused_without_an_invented_reason() -> None:
     claim = a_claim("c", a_request("one", 2), a_request("two", 2, "true"))
     answer = a_cluster().node("a", gpus=3).diagnose(a_pod("p", claim))
 

@@ -119,7 +119,7 @@ async def test_a_claim_template_is_dry_run_before_the_outdated_template_is_delet
     assert "count: must not be 4" in said
 
 
-async def test_what_is_refused_is_tried_again_after_a_while(cluster: Cluster, api: FakeApi) -> None:
+async def test_a_refused_claim_template_is_tried_again_after_a_while(cluster: Cluster, api: FakeApi) -> None:
     cluster.policy(provides("one"))
     api.answer("POST", IN_ML, 422, status(422, "Invalid", "not now"))
     await cluster.keep()

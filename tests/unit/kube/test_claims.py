@@ -105,7 +105,7 @@ async def test_repeating_an_allocation_write_changes_nothing(api: FakeApi, write
     assert again == first
 
 
-async def test_a_claim_made_anew_under_the_name_is_not_allocated(api: FakeApi, writer: ClaimWriter) -> None:
+async def test_a_claim_recreated_under_the_name_is_not_allocated(api: FakeApi, writer: ClaimWriter) -> None:
     seen = put(api)
     api.delete(CLAIMS, "team/gpu")
     other = a_claim()
@@ -128,7 +128,7 @@ async def test_an_allocation_that_the_api_server_finds_invalid_is_a_fix_error(
         await writer.allocate(seen, devices("gpu-0"))
 
 
-async def test_an_allocation_is_taken_back(api: FakeApi, writer: ClaimWriter) -> None:
+async def test_an_allocated_claim_is_deallocated(api: FakeApi, writer: ClaimWriter) -> None:
     seen = put(api, status={"allocation": devices("gpu-0")})
 
     left = await writer.deallocate(seen)
@@ -149,7 +149,7 @@ async def test_a_claim_that_pods_have_reserved_is_not_deallocated(api: FakeApi, 
     assert api.count("PATCH", f"{PATH}/status") == 0
 
 
-async def test_taking_back_makes_every_earlier_write_fail(api: FakeApi, writer: ClaimWriter) -> None:
+async def test_a_deallocation_makes_every_earlier_write_fail(api: FakeApi, writer: ClaimWriter) -> None:
     """Of a leader that was deposed while it wrote, or of a request whose answer never came."""
     seen = put(api)
 
@@ -164,7 +164,7 @@ async def test_taking_back_makes_every_earlier_write_fail(api: FakeApi, writer: 
     assert "status" not in stored(api)
 
 
-async def test_a_claim_that_is_gone_need_not_be_taken_back(api: FakeApi, writer: ClaimWriter) -> None:
+async def test_a_deleted_claim_needs_no_deallocation(api: FakeApi, writer: ClaimWriter) -> None:
     seen = put(api)
     api.delete(CLAIMS, "team/gpu")
 

@@ -139,7 +139,9 @@ def test_the_mark_is_what_is_looked_for() -> None:
     assert verdict.patch == ({"op": "add", "path": "/metadata/annotations", "value": {names.PROOF: names.SEEN}},)
 
 
-async def test_others_may_write_the_bundle(api: FakeApi, connection: Connection) -> None:
+async def test_the_ca_bundle_is_left_to_cert_manager_where_injection_is_set(
+    api: FakeApi, connection: Connection
+) -> None:
     client = ClientConfig(authority=None, inject="muster-system/webhook", url="https://muster:8443")
     registration = webhook_config_registration.Registration(
         client=client, selectors=(), namespace="muster-system", controller="muster"

@@ -131,7 +131,7 @@ CHANGES: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("collection", "name", "change"), CHANGES.values(), ids=CHANGES)
-async def test_what_somebody_changes_counts_no_more_and_is_replaced(
+async def test_a_fence_object_changed_by_others_stops_counting_and_is_replaced(
     api: FakeApi, fencer: FenceController, collection: str, name: str, change: dict[str, Any]
 ) -> None:
     async with running(fencer):
@@ -149,7 +149,9 @@ async def test_what_somebody_changes_counts_no_more_and_is_replaced(
     assert api.objects[collection][name]["spec"] == right
 
 
-async def test_what_the_api_server_adds_to_a_taint_is_no_change(api: FakeApi, fencer: FenceController) -> None:
+async def test_fields_that_the_api_server_adds_to_a_taint_rule_are_no_change(
+    api: FakeApi, fencer: FenceController
+) -> None:
     async with running(fencer):
         await raised(api, fencer)
         timed = copy.deepcopy(api.objects[RULES][NAME])

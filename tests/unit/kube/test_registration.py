@@ -139,7 +139,7 @@ def test_both_webhook_configurations_have_the_expected_settings() -> None:
     assert [condition["name"] for condition in validating["matchConditions"]] == ["not-by-muster", "what-matters"]
 
 
-def test_musters_own_objects_are_shown_and_can_be_mended_while_muster_is_down() -> None:
+def test_muster_objects_are_reviewed_and_stay_writable_while_muster_is_down() -> None:
     own = by_name(webhook_config_registration.validating(a_registration(VISION)))[OWN]
 
     assert own["failurePolicy"] == "Ignore"

@@ -18,7 +18,7 @@ def vault(connection: Connection) -> SecretVault:
     return SecretVault(connection, namespace="muster-system", name="muster-webhook")
 
 
-async def test_what_is_written_is_read(api: FakeApi, vault: SecretVault) -> None:
+async def test_a_secret_is_read_as_written(api: FakeApi, vault: SecretVault) -> None:
     assert await vault.read() is None
 
     await vault.write({"ca.crt": b"one"}, None)

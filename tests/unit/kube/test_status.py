@@ -354,14 +354,14 @@ async def test_an_event_about_a_cluster_scoped_object_is_in_default(api: FakeApi
     assert "namespace" not in body["regarding"]
 
 
-async def test_the_same_said_again_is_dropped(api: FakeApi, reporter: Reporter) -> None:
+async def test_an_event_repeated_at_once_is_dropped(api: FakeApi, reporter: Reporter) -> None:
     for message in ("3 left", "3 left", "2 left"):
         await reporter.notify(a_notice(message))
 
     assert api.count("POST", EVENTS) == 2
 
 
-async def test_what_is_said_again_later_is_counted_in_its_event(
+async def test_an_event_repeated_later_is_counted_in_its_series(
     api: FakeApi, reporter: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await reporter.notify(a_notice())

@@ -77,7 +77,7 @@ def test_an_object_without_a_name_is_ignored() -> None:
     assert store.snapshot().pods == {}
 
 
-def test_what_is_not_watched_is_empty_and_holds_nothing_up() -> None:
+def test_a_kind_that_is_not_watched_is_empty_and_does_not_delay_syncing() -> None:
     store = Store((watched_resources.PODS,))
     assert not synced(store)
 

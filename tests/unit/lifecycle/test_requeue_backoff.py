@@ -68,7 +68,7 @@ def test_a_gang_that_used_up_its_requeue_limit_is_held_for_good(failure: str) ->
     )
 
 
-def test_what_was_in_the_way_last_is_told() -> None:
+def test_a_back_off_hold_names_the_last_failure() -> None:
     queue = a_queue(base="1m")
 
     backoff = requeue_backoff.next_backoff(after(1, queue, "the API server refuses it"), queue, clock=NOON, since=NOON)
@@ -76,7 +76,7 @@ def test_what_was_in_the_way_last_is_told() -> None:
     assert (backoff.evictions, backoff.failure) == (2, "")
 
 
-def test_a_clock_that_goes_back_makes_nobody_wait_for_longer_than_from_the_start() -> None:
+def test_a_clock_that_goes_back_makes_no_gang_wait_longer_than_its_back_off() -> None:
     backoff = after(2, a_queue(base="1m"))
     assert backoff.next_try == NOON + 2 * MINUTE
 

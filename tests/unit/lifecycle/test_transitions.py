@@ -204,7 +204,7 @@ def test_a_price_that_changes_while_the_device_is_held_changes_no_charge() -> No
     assert dict(entry.holdings[0].charge) == {GPUS: 7, CLAIMS: 1}
 
 
-def test_a_share_that_consumes_something_else_is_charged_anew() -> None:
+def test_a_device_share_that_consumes_another_capacity_is_charged_again() -> None:
     memory = MeterName("memory")
     source = Source(classes=(CLASS,), measure=Measure.CAPACITY, name="memory")
     plain = a_snapshot()
@@ -254,7 +254,7 @@ PLUGGED = {
 
 
 @pytest.mark.parametrize(("change", "over"), PLUGGED.values(), ids=PLUGGED)
-def test_what_a_device_plugin_gave_is_held_until_its_pod_is_over(change: Callable[[Pod], Pod], *, over: bool) -> None:
+def test_device_plugin_holdings_last_until_their_pod_ends(change: Callable[[Pod], Pod], *, over: bool) -> None:
     snapshot = a_snapshot()
     snapshot = with_pods(snapshot, change(running(pod_of(snapshot, "train-0"), "a")))
 
@@ -274,7 +274,7 @@ def test_device_plugin_holdings_of_a_deleted_pod_are_released_but_not_those_of_a
     assert entry.closes == ("pod-train-0/device-plugin",)
 
 
-def test_what_a_device_plugin_gives_is_taken_with_the_binding() -> None:
+def test_device_plugin_resources_are_settled_at_the_binding() -> None:
     placement, snapshot = a_plugged_placement(settled=False), a_snapshot()
     snapshot = replace(snapshot, meters={GPUS: replace(a_meter("gpus"), extended_resources=("x.io/gpu",))})
 
@@ -354,7 +354,7 @@ def test_a_gang_that_lost_a_pod_before_all_were_let_in_is_taken_back() -> None:
     assert eviction.pods == ()
 
 
-def test_only_pods_that_were_let_in_are_deleted() -> None:
+def test_only_pods_with_open_gates_are_evicted() -> None:
     snapshot = a_cluster().node("a", gpus=4).job("train", queue="q", pods=3).snapshot()
     seat = Seat(pod_uid=Uid("pod-train-2"), pod="team/train-2", node=NodeName("a"))
     placement = replace(a_placement(), seats={**a_placement().seats, seat.pod_uid: seat})

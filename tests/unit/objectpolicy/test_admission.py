@@ -164,7 +164,7 @@ def test_a_meter_may_come_later() -> None:
         ({**SELECTED, **eight(lendingLimit="9"), "parent": "root"}, "spec.quotas[0].lendingLimit"),
     ],
 )
-def test_limits_that_change_nothing_are_told(spec: dict[str, Any], field: str) -> None:
+def test_ineffective_limits_of_a_queue_are_warned_of(spec: dict[str, Any], field: str) -> None:
     assert f"{field}: has no effect: " in warned(created("queues", an_object("q", **spec)))
 
 
@@ -173,7 +173,7 @@ def test_all_that_is_lent_may_be_said_in_full_and_by_a_parent_of_more() -> None:
     assert created("queues", an_object("q", parent="root", **eight(lendingLimit="9"))) is ALLOWED
 
 
-def test_a_second_queue_of_a_name_in_a_namespace_is_told() -> None:
+def test_a_second_queue_with_an_alias_in_a_namespace_is_warned_of() -> None:
     cluster = World().queue("one", aliases=["user-queue", "batch"]).namespace("nlp", team="a")
 
     said = warned(created("queues", an_object("two", aliases=["user-queue", "more"], **SELECTED), known(cluster)))
@@ -181,7 +181,7 @@ def test_a_second_queue_of_a_name_in_a_namespace_is_told() -> None:
     assert "queue one is called user-queue in namespaces ml, nlp as well; pods there that name it are refused" in said
 
 
-def test_a_second_default_queue_of_a_namespace_is_told() -> None:
+def test_a_second_default_queue_of_a_namespace_is_warned_of() -> None:
     cluster = World().queue("one", default=True).namespace("nlp", team="a")
 
     said = warned(created("queues", an_object("two", default=True, **SELECTED), known(cluster)))
@@ -316,7 +316,7 @@ def test_a_meter_that_cannot_count_is_refused_with_the_place() -> None:
     assert said.startswith("spec.sources[0].expression.cel: is no price: column 7: undefined field")
 
 
-def test_a_trap_in_a_meter_is_told_with_its_place() -> None:
+def test_a_trap_in_a_meter_expression_is_warned_of_with_its_place() -> None:
     said = warned(created("meters", a_meter("device.attributes['gpu.example.com'].driver == '1.2.3'")))
 
     assert said.startswith("muster: spec.sources[0].selector: column ")

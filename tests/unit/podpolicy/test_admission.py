@@ -402,7 +402,7 @@ def test_claims_that_passed_are_not_checked_again_for_the_next_pod_and_refused_o
     assert asked == [[f"{one} t"], [f"{one} u"], ["ResourceClaim c"], *[[f"{one} t", f"{one} u"]] * 2]
 
 
-def test_what_passed_is_forgotten_with_the_queues_and_meters() -> None:
+def test_passed_claims_are_forgotten_when_queues_or_meters_change() -> None:
     memory, before, after = ReviewCaches(), a_cluster().build(), a_cluster().build()
 
     passed = memory.passed(before)

@@ -111,7 +111,7 @@ def test_a_gang_may_start_while_its_whole_paid_time_is_left() -> None:
     assert fits(balances, 16, HOUR)
 
 
-def test_what_accrued_since_the_mark_is_spent_too() -> None:
+def test_usage_accrued_since_the_last_mark_counts_as_spent() -> None:
     balances = at_hand(a_queue("a", a_budget(24)), spent={"a": 8}, accrued={(QueueName("a"), GPU): 3600})
 
     assert left(balances, "a") == [15]
@@ -173,7 +173,7 @@ def test_the_budget_of_a_parent_queue_binds_all_queues_below() -> None:
     assert shortage.balance.queue == "root"
 
 
-def test_the_shortage_that_lasts_longest_is_told() -> None:
+def test_of_several_budget_shortages_the_one_that_lasts_longest_is_reported() -> None:
     balances = at_hand(a_queue("a", a_budget(4), a_budget(4, "Month"), a_budget(4, "Week")), spent={"a": 4})
 
     shortage = balances.shortage(QueueName("a"), {GPU: 1})
@@ -182,7 +182,7 @@ def test_the_shortage_that_lasts_longest_is_told() -> None:
     assert shortage.balance.budget.period == "Month"
 
 
-def test_what_is_taken_in_this_round_counts_and_can_be_given_back() -> None:
+def test_budget_charged_in_this_cycle_counts_and_can_be_released() -> None:
     balances = at_hand(a_queue("root", a_budget(3)), a_queue("a", parent="root"), a_queue("b", parent="root"))
 
     balances.charge(QueueName("b"), {GPU: 2})
@@ -200,7 +200,7 @@ def test_a_budget_that_only_warns_lets_in_and_says_so() -> None:
     assert balances.warnings(QueueName("a"), {GPU: 1}) == ()
 
 
-def test_a_window_that_is_not_open_binds_nobody() -> None:
+def test_a_budget_window_that_is_not_open_binds_no_gang() -> None:
     window = a_budget(1, None, start="2026-12-01T00:00:00Z", end="2026-12-24T00:00:00Z")
     before, within = at_hand(a_queue("a", window)), at_hand(a_queue("a", window), now=NOW + timedelta(days=20))
 

@@ -71,7 +71,7 @@ def test_weight_0_is_an_infinite_share_of_anything_and_none_of_nothing() -> None
     assert share(found, "b") == 0
 
 
-def test_what_there_is_no_quota_for_is_an_infinite_share() -> None:
+def test_use_of_a_meter_without_quota_is_an_infinite_share() -> None:
     assert share(shares(a_root(gpu=8), a_child("a"), a={"memory": 1}), "a") == math.inf
 
 
@@ -213,7 +213,7 @@ def test_past_usage_of_one_second_counts_and_that_of_no_time_or_amount_does_not(
     assert fair_share.begun(rules, [used("a", HOUR, nothing, 0)], NOW).use == {}
 
 
-def test_what_was_never_used_of_a_meter_adds_nothing_to_what_is_used_now() -> None:
+def test_a_meter_without_past_usage_adds_nothing_to_the_share() -> None:
     found = shares(a_queue("a", quotas={"memory": 16}, **WEEK), a={"memory": 4})
 
     assert share(found, "a") == 4 / 16 / 2

@@ -54,7 +54,7 @@ def test_a_copy_goes_its_own_way() -> None:
     assert (copied.lent(A, GPU), queue_usage.lent(A, GPU)) == (1, 0)
 
 
-def test_what_a_lender_keeps_is_not_passed_up() -> None:
+def test_quota_that_a_queue_does_not_lend_is_not_available_above() -> None:
     queue_usage = standing_of(a_tree().queue("root", 1).queue("a", 6, parent="root", lends=2))
 
     queue_usage.charge(A, {GPU: 5})
@@ -109,7 +109,7 @@ def test_an_inactive_queue_has_takes_and_gives_nothing() -> None:
         assert [ask(queue, GPU) for ask in (*asked, queue_usage.borrowed, queue_usage.lent)] == [0] * 7
 
 
-def test_a_meter_that_nobody_mentions_is_nothing_to_all() -> None:
+def test_a_meter_without_any_quota_has_no_headroom() -> None:
     queue_usage = standing_of(a_pair())
 
     assert (queue_usage.available(A, MEMORY), queue_usage.potential(A, MEMORY), queue_usage.lent(A, MEMORY)) == (

@@ -184,7 +184,7 @@ def test_a_gang_that_costs_nothing_takes_nothing_back() -> None:
     assert answer == victims("y")
 
 
-def test_a_meter_that_is_not_short_protects_nobody() -> None:
+def test_a_meter_that_is_not_short_protects_no_gang_from_preemption() -> None:
     builder = a_tree().queue("root").queue("a", 4, parent="root").queue("b", 0, parent="root")
     memory = MeterName("memory")
     scene = Scene(builder).gang("x", "b", 4)

@@ -85,7 +85,7 @@ def test_each_grant_changes_the_order_of_the_rest() -> None:
     assert granted(a_tournament(declared, *waiting)) == ["a/0", "b/0", "a/1", "a/2", "b/1", "a/3", "b/2", "b/3"]
 
 
-def test_what_is_not_granted_leaves_its_queue_in_front() -> None:
+def test_a_queue_whose_gang_is_not_granted_stays_in_front() -> None:
     declared = [a_root(gpu=8), a_child("a"), a_child("b")]
 
     assert keys(a_tournament(declared, *GANGS, a=1)) == ["b/1", "b/2", "a/2", "a/1"]

@@ -19,7 +19,7 @@ def a_chain(depth: int) -> TreeBuilder:
     return builder
 
 
-def test_queues_without_flaws_are_active_and_know_their_path() -> None:
+def test_queues_without_problems_are_active_and_know_their_path() -> None:
     tree = a_tree().queue("leaf", parent="mid").queue("root").queue("mid", parent="root").tree
 
     assert tree.path(QueueName("leaf")) == ("leaf", "mid", "root")
@@ -117,7 +117,7 @@ BEARING: dict[str, tuple[TreeBuilder, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("builder", "bearing"), BEARING.values(), ids=BEARING)
-def test_what_an_inactive_queue_uses_counts_against(builder: TreeBuilder, bearing: tuple[str, ...]) -> None:
+def test_the_usage_of_an_inactive_queue_counts_against(builder: TreeBuilder, bearing: tuple[str, ...]) -> None:
     assert builder.tree.bearing(QueueName("q")) == bearing
 
 

@@ -117,7 +117,7 @@ def test_a_gang_that_shares_a_claim_is_a_different_preemption_question() -> None
     assert one != other
 
 
-def test_where_devices_are_picked_by_others_another_plan_is_made() -> None:
+def test_gangs_of_different_placement_modes_are_different_preemption_questions() -> None:
     snapshot = two()
 
     assert questions(snapshot, placement=PlacementMode.COUNT) != questions(snapshot, placement=PlacementMode.PIN)

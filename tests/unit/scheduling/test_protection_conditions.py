@@ -62,7 +62,7 @@ def test_a_queue_that_needs_no_protection_has_no_protection_condition() -> None:
     assert protection_conditions.condition(parent, protections(FENCED)) is None
 
 
-def test_a_queue_that_asks_to_allocate_without_protection_is_told() -> None:
+def test_a_queue_of_placement_allocate_without_protection_has_a_false_condition() -> None:
     condition = protection_conditions.condition(a_queue(placement="Allocate"), protection.NOTHING)
 
     assert condition is not None
@@ -91,7 +91,7 @@ def test_a_change_of_coverage_is_reported_for_all_devices() -> None:
     assert change.message == "Muster may allocate all devices: no pod is outside"
 
 
-def test_what_the_settings_do_not_ask_for_is_not_said_to_lack() -> None:
+def test_protection_that_the_settings_do_not_ask_for_is_not_reported_missing() -> None:
     assert protection_conditions.holding_by_driver(protection.NOTHING) == {}
     assert protection_conditions.holding_by_driver(protections(FENCED)) == {GPU: True}
     assert protection_conditions.holding_by_driver(protections(LOST, rest=COVERED)) == {

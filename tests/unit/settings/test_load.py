@@ -90,7 +90,7 @@ KUBELET = {
 }
 
 
-def test_what_kubelet_tells_of_a_service_is_no_setting() -> None:
+def test_service_variables_of_kubelet_are_no_settings() -> None:
     assert load.read(None, KUBELET).settings == Settings()
 
 
@@ -203,7 +203,7 @@ def test_all_mistakes_are_named_at_once(written: Any) -> None:
     assert all(name in str(caught.value) for name in ("xyz", "log_level", "webhook.prot"))
 
 
-def test_a_password_is_told_to_nobody(written: Any) -> None:
+def test_a_password_is_shown_in_no_error_message(written: Any) -> None:
     with pytest.raises(FixError) as caught:
         load.read(None, {"MUSTER_LEDGER_URLS": "postgresql://muster:hush@db/muster"})
 
@@ -215,7 +215,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         load.read(tmp_path / "muster.toml")
 
 
-def test_a_file_of_yaml_is_told_what_settings_are(tmp_path: Path) -> None:
+def test_a_settings_file_in_yaml_is_refused_with_the_expected_format(tmp_path: Path) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text("ledger:\n  url: x\n")
 

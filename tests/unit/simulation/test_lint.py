@@ -257,7 +257,7 @@ async def test_a_pod_that_the_webhook_would_refuse_is_a_remark_of_the_pod_and_no
     assert remark.message.startswith("is refused: UnknownQueue")
 
 
-async def test_what_lets_a_deadline_count_from_the_start_is_recommended() -> None:
+async def test_holding_the_workload_is_recommended_for_a_job_with_a_deadline() -> None:
     (remark,) = (await lint.lint([own("Queue", "q", namespaceSelector={}), deadline_job()])).remarks
 
     assert "have queue q hold workloads as a whole (holdAt: Workload)" in remark.message

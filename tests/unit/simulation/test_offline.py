@@ -188,7 +188,7 @@ RUNNING = """
     """
 
 
-def test_what_runs_in_the_input_takes_devices_and_quota() -> None:
+def test_running_pods_of_the_input_take_devices_and_quota() -> None:
     outcome = simulate(teams(quota=4), node("one", 4), objects(RUNNING), job("one"), job("two"))
 
     assert fates(outcome) == {"old": "Admitted", "one": "Admitted", "two": HoldReason.QUOTA_EXCEEDED}
@@ -196,7 +196,7 @@ def test_what_runs_in_the_input_takes_devices_and_quota() -> None:
     assert use_of(outcome) == 4
 
 
-def test_what_runs_in_the_input_ends_first() -> None:
+def test_running_gangs_of_the_input_end_first() -> None:
     outcome = simulate(teams(), node("one", 4), objects(RUNNING), job("next", gpus=4), until_empty=True)
 
     assert fates(outcome) == {"old": "Admitted", "next": "Admitted"}
@@ -330,7 +330,7 @@ REFUSED = refused.REFUSED | refused.STRICTER | refused.CEL
 
 
 @pytest.mark.parametrize(("obj", "field"), FLAWS.values(), ids=FLAWS)
-def test_a_flaw_names_the_object_of_the_input_and_its_field(obj: dict[str, Any], field: str) -> None:
+def test_an_input_problem_names_the_object_and_its_field(obj: dict[str, Any], field: str) -> None:
     cluster_state = expand(teams(), [obj])
 
     assert [(index, problem.field) for index, error in cluster_state.problems for problem in error.problems] == [
@@ -436,7 +436,7 @@ def plugged_job(name: str, count: int) -> Objects:
         """)
 
 
-def test_what_device_plugins_serve_draws_on_the_quota_of_devices() -> None:
+def test_device_plugin_resources_draw_on_the_quota_of_devices() -> None:
     cluster_state = (
         teams(quota=5),
         node("one", 4),
@@ -462,7 +462,7 @@ def test_what_device_plugins_serve_draws_on_the_quota_of_devices() -> None:
     assert use_of(outcome) == 5
 
 
-def test_what_device_plugins_serve_is_given_back_at_its_end() -> None:
+def test_device_plugin_resources_are_released_at_the_end_of_their_gang() -> None:
     outcome = simulate(teams(quota=2), objects(PLUGIN), plugged_job("next", 2), until_empty=True)
 
     assert fates(outcome) == {"old": "Admitted", "next": "Admitted"}

@@ -122,7 +122,7 @@ def test_under_fair_sharing_reserved_devices_go_to_the_queue_that_uses_less(shar
     assert starts(play(place, *rows, *small))["large"] == start
 
 
-def test_what_runs_in_the_input_has_its_devices_to_the_end() -> None:
+def test_running_gangs_of_the_input_keep_their_devices_to_the_end_of_a_replay() -> None:
     template, made = job("runs")
     spec = {**made["spec"]["template"]["spec"], "nodeName": "one"}
     labels = {"muster.dev/queue": "team"}
@@ -148,7 +148,7 @@ def test_what_runs_in_the_input_has_its_devices_to_the_end() -> None:
     assert why(found, "large")[0] == HoldReason.DEVICES_BUSY
 
 
-def test_what_waits_in_the_input_takes_no_part_and_is_named() -> None:
+def test_pending_gangs_of_the_input_take_no_part_in_a_replay_and_are_named() -> None:
     place = town(teams(), node("one", 1), job("waits"))
 
     assert place.left_out == ("default/waits",)
@@ -375,7 +375,7 @@ def test_percentiles_are_values_of_some_job() -> None:
     assert replay_figures.nearest_rank([7.0], 1) == 7.0
 
 
-def test_what_the_cluster_lacks_is_told_with_the_line() -> None:
+def test_a_trace_job_that_needs_what_the_cluster_lacks_is_reported_with_its_line() -> None:
     place = town(
         teams(),
         objects("""

@@ -106,7 +106,7 @@ def test_of_a_jobset_in_order_the_first_pods_are_simulated_and_a_note_says_so() 
     )
 
 
-def test_a_template_that_cannot_be_read_is_a_flaw_of_its_object() -> None:
+def test_an_unreadable_pod_template_is_a_problem_of_its_object() -> None:
     whole = jobset()
     whole[0]["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]["resourceClaims"] = 7
 
@@ -118,7 +118,7 @@ def test_a_template_that_cannot_be_read_is_a_flaw_of_its_object() -> None:
     ]
 
 
-def test_more_pods_than_a_gang_may_have_are_a_flaw() -> None:
+def test_a_workload_with_more_pods_than_a_gang_may_have_is_a_problem() -> None:
     whole = jobset()
     whole[0]["spec"]["replicatedJobs"][1]["replicas"] = 20_000
 

@@ -30,7 +30,7 @@ def test_a_quota_that_was_lowered_below_its_use_says_that_nothing_more_starts() 
     assert "4 gpus are used, more than the 3 that the queue can have" in over.message
 
 
-def test_what_is_borrowed_is_not_over_the_quota_until_the_whole_tree_is() -> None:
+def test_a_borrowing_queue_is_not_over_quota_until_the_whole_tree_is() -> None:
     def tree(rest: int) -> StatusInputs:
         builder = a_cluster().queue("top", gpus=rest)
         return facts_of(builder.queue("q", gpus=1, parent="top"), q=4)

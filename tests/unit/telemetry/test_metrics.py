@@ -164,7 +164,7 @@ def test_the_ledger_state_of_the_last_cycle_is_a_gauge() -> None:
     assert value(metrics, "muster_ledger_lag_seconds") == 60
 
 
-def test_what_muster_failed_of_is_counted_by_what_was_done() -> None:
+def test_gang_defects_are_counted_by_what_was_being_done() -> None:
     metrics = leader()
 
     failed = [During.PLANNING, During.PLANNING, During.PLACING]
@@ -258,7 +258,7 @@ def test_watch_staleness_is_read_at_scrape_time() -> None:
     assert value(metrics, "muster_watch_lists_total", kind="pods") == 2
 
 
-def test_what_the_process_needs_of_the_machine_is_shown() -> None:
+def test_the_process_metrics_are_shown() -> None:
     metrics = Metrics()
 
     resident = value(metrics, "muster_process_resident_memory_bytes")

@@ -115,7 +115,7 @@ async def test_a_refusal_and_a_failure_are_seen(collector: Collector) -> None:
 
 
 @pytest.mark.parametrize("header", ["", "nonsense", "00-0-0-01", f"00-{'0' * 32}-{SPAN}-01"])
-async def test_what_is_no_context_begins_a_new_trace(collector: Collector, header: str) -> None:
+async def test_an_invalid_trace_context_begins_a_new_trace(collector: Collector, header: str) -> None:
     async with exporting(collector) as traces:
         with traces.review("mutate", header, lambda _review: ALLOWED) as traced:
             traced(review())

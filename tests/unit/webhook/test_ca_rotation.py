@@ -127,7 +127,7 @@ async def test_a_process_that_is_always_too_late_says_so() -> None:
         await fleet.start()
 
 
-async def test_what_was_trusted_goes_on_to_be_when_the_secret_is_deleted() -> None:
+async def test_trusted_authorities_stay_trusted_when_the_secret_is_deleted() -> None:
     fleet = Fleet(TERMS)
     await fleet.start()
     before = fleet.bundle

@@ -70,7 +70,7 @@ def test_opening_a_gate_is_refused_to_a_user_and_allowed_to_the_controller() -> 
     assert validate(update(held(), held(gates=[]), username=CONTROLLER)) == ALLOWED
 
 
-def test_what_the_queue_can_never_hold_is_refused() -> None:
+def test_a_pod_for_more_than_its_queue_can_ever_have_is_refused() -> None:
     quotas = [{"meter": "gpus", "nominal": "8"}]
     cluster = World().queue("team-a", quotas=quotas).template("t", exactly("gpu", "gpu.example.com", 9))
 
@@ -133,7 +133,7 @@ def test_the_mutating_half_answers_creations_only() -> None:
         ({**a_pod(), "metadata": {"labels": {"a": 1}}}, "metadata.labels"),
     ],
 )
-def test_a_pod_that_cannot_be_read_is_refused_with_its_flaws(answer: Any, pod: Any, field: str) -> None:
+def test_an_unreadable_pod_is_refused_with_its_problems(answer: Any, pod: Any, field: str) -> None:
     denial = answer(creation(pod)).denial
 
     assert denial.reason == DenyReason.MALFORMED_REQUEST
@@ -229,7 +229,7 @@ def test_the_user_annotation_of_a_job_survives_a_change(old: Any, new: Any, step
 
 
 @pytest.mark.parametrize("job", [None, {"spec": {"template": {"metadata": {"annotations": {"a": 1}}}}}])
-def test_a_job_that_cannot_be_read_is_refused_with_its_flaws(job: Any) -> None:
+def test_an_unreadable_job_is_refused_with_its_problems(job: Any) -> None:
     assert mutate(of_job("CREATE", job)).denial.reason == DenyReason.MALFORMED_REQUEST
 
 

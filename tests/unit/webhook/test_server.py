@@ -197,7 +197,7 @@ NOT_REVIEWS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
 @pytest.mark.parametrize(("body", "words"), NOT_REVIEWS.values(), ids=NOT_REVIEWS)
-async def test_what_is_no_review_is_a_bad_request(client: Client, path: str, body: Any, words: str) -> None:
+async def test_a_body_that_is_no_review_is_a_bad_request(client: Client, path: str, body: Any, words: str) -> None:
     status, answer = await client.post(path, body)
 
     assert status == 400

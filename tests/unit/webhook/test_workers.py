@@ -188,7 +188,7 @@ async def test_workers_are_ready_when_all_have_said_so() -> None:
         assert boss.pool.ready == 1
 
 
-async def test_what_workers_have_seen_is_passed_on() -> None:
+async def test_reports_of_workers_are_passed_on() -> None:
     async with started(READS_ON) as boss:
         await until(lambda: boss.reports)
 

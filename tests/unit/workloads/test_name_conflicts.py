@@ -63,7 +63,7 @@ def test_the_pods_that_jobs_are_about_to_make_count() -> None:
     assert refused(herd).startswith("4 pods name the gang x (2 of Job w0, 2 of Job w1)")
 
 
-def test_what_a_job_has_done_counts_no_more() -> None:
+def test_succeeded_pods_of_a_job_no_longer_count_in_a_name_conflict() -> None:
     herd = Herd()
     launcher, workers = herd.put(a_job("launcher", 1, size=3)), a_job("workers", 3, size=3)
     pods = standins.job_pods(herd.put(workers, succeeded=1))
@@ -130,7 +130,7 @@ def uids(herd: Herd, job: str) -> list[str]:
     return [uid for uid, pod in herd.pods.items() if pod.meta.name.startswith(job)]
 
 
-def test_a_gang_that_has_started_takes_in_its_own_makers_pods_and_nobody_elses() -> None:
+def test_a_started_named_gang_takes_in_pods_of_its_own_makers_only() -> None:
     herd = with_jobs(a_job("launcher", 1, size=3), a_job("workers", 4, size=3))
     assert started(herd, *uids(herd, "launcher"), *uids(herd, "workers")[:2]) == ""
 

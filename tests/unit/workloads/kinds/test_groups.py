@@ -126,7 +126,7 @@ def test_a_kueue_group_without_a_size_waits_and_names_the_missing_annotation(siz
     assert f"group pair of Kueue is: pod a has no {COUNT} that can be read" in herd.gang.identity.unknown
 
 
-def test_a_group_that_nobody_sizes_is_none() -> None:
+def test_a_group_without_any_size_is_no_gang() -> None:
     herd = Herd()
     for name in ("a", "b"):
         herd.put(a_pod(name, labels={KUEUE: "pair"}))
@@ -135,7 +135,7 @@ def test_a_group_that_nobody_sizes_is_none() -> None:
 
 
 @pytest.mark.parametrize(("version", "labels", "annotations"), OTHERS.values(), ids=OTHERS)
-def test_where_a_pod_group_of_others_is_not_served_its_name_says_nothing(
+def test_a_pod_group_name_of_another_system_is_ignored_where_its_kind_is_not_served(
     version: str, labels: Manifest, annotations: Manifest
 ) -> None:
     herd = Herd()
@@ -185,7 +185,7 @@ def test_an_application_of_yunikorn_without_task_groups_is_no_gang() -> None:
     assert sorted(herd.reported.values()) == [(1, 1), (1, 1)]
 
 
-def test_a_size_of_our_own_goes_before_that_of_others() -> None:
+def test_a_gang_size_of_muster_goes_before_a_group_size_of_another_system() -> None:
     herd = Herd()
     herd.put(a_pod("a", labels={KUEUE: "pair"}, **{COUNT: "3", names.GANG_SIZE: "2"}))
 

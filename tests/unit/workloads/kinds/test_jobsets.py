@@ -173,14 +173,14 @@ def test_of_jobs_that_are_of_two_gangs_only_pods_tell_which_are_done() -> None:
     assert sorted(group.still_needed for group in herd.gangs) == [2, 4]
 
 
-def test_what_is_planned_before_there_are_pods_are_the_first_of_each_job() -> None:
+def test_the_expected_pods_of_a_held_jobset_are_the_first_pods_of_each_job() -> None:
     jobset = an_object(GROUP, "JobSet", "train", replicatedJobs=[entry("a", 2, 3), entry("b", 1, 1)])
     jobset["metadata"] |= {"uid": "train", "annotations": EXCLUSIVE}
 
     assert [one.pods for one in suspendable.BY_KEY["JobSet.jobset.x-k8s.io"].templates(jobset)] == [2, 1]
 
 
-def test_while_the_jobset_is_not_seen_its_pods_wait_and_are_told_so() -> None:
+def test_pods_of_a_jobset_that_is_not_seen_wait_with_that_reason() -> None:
     herd = Herd()
     jobset = herd.put(an_object(GROUP, "JobSet", "train", replicatedJobs=[entry("a", 1, 2)]))
     run(herd, jobset)
@@ -221,7 +221,7 @@ DONE: dict[str, tuple[dict[str, int], list[tuple[str, int]]]] = {
 
 
 @pytest.mark.parametrize(("done", "planned"), DONE.values(), ids=DONE)
-def test_what_a_jobset_that_is_made_in_order_would_make_next_where(
+def test_the_next_expected_pods_of_a_jobset_that_starts_in_order(
     done: dict[str, int], planned: list[tuple[str, int]]
 ) -> None:
     first = {key: value for key, value in entry("first", 1, 2).items() if key != "replicas"}

@@ -123,7 +123,7 @@ def test_a_ray_cluster_that_scales_starts_with_the_fewest_workers() -> None:
     assert (len(herd.gang.pods), herd.gang.identity.size, herd.gang.identity.needed) == (3, 5, 3)
 
 
-def test_what_a_ray_job_submits_with_is_no_part_of_the_gang() -> None:
+def test_the_submitter_of_a_ray_job_is_no_part_of_the_gang() -> None:
     """It is made when the cluster is up: who waited for it would wait for ever."""
     herd = Herd()
     cluster = herd.put(ray())
@@ -182,7 +182,7 @@ def test_a_ray_job_that_is_not_held_or_not_seen_says_nothing_of_its_cluster() ->
     assert herd.gang.uid == cluster["metadata"]["uid"]
 
 
-def test_what_a_held_ray_job_submits_with_is_no_part_of_the_gang_either() -> None:
+def test_the_submitter_of_a_held_ray_job_is_no_part_of_the_gang() -> None:
     herd = Herd()
     job = herd.put(ray_job())
     herd.all(standins.ray_pods(herd.put(standins.ray_cluster(job)), off=0))
