@@ -32,14 +32,14 @@ def position(source: str, part: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(("source", "parts"), EXCLUDED.values(), ids=EXCLUDED)
-def test_it_is_not_mutated(source: str, parts: list[str]) -> None:
+def test_excluded_code_is_not_mutated(source: str, parts: list[str]) -> None:
     spans = exclusions.spans(source)
 
     assert all(exclusions.covers(spans, position(source, part)) for part in parts)
 
 
 @pytest.mark.parametrize(("source", "part"), MUTATED.values(), ids=MUTATED)
-def test_it_is_mutated(source: str, part: str) -> None:
+def test_code_beside_the_exclusions_is_mutated(source: str, part: str) -> None:
     assert not exclusions.covers(exclusions.spans(source), position(source, part))
 
 

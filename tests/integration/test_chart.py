@@ -195,7 +195,9 @@ REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("values", "named"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_meant_is_refused_by_name(helm: Helm, values: tuple[str, ...], named: tuple[str, ...]) -> None:
+def test_contradictory_chart_values_are_refused_by_name(
+    helm: Helm, values: tuple[str, ...], named: tuple[str, ...]
+) -> None:
     done = template(helm, *values)
 
     assert done.returncode != 0

@@ -144,7 +144,7 @@ async def test_use_is_counted_by_period_and_group(books: Ledger) -> None:
 
 @pytest.mark.parametrize("grouping", [Grouping.QUEUE, Grouping.CLASS, Grouping.NAMESPACE, Grouping.USER])
 @pytest.mark.parametrize("step", [Step.DAY, Step.HOUR])
-async def test_use_of_each_period_is_what_a_report_of_it_says(
+async def test_usage_by_period_equals_the_report_of_each_period(
     new_database: Fresh, grouping: Grouping, step: Step
 ) -> None:
     url = new_database()

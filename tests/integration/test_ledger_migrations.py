@@ -153,7 +153,7 @@ async def test_a_ledger_of_the_first_revision_keeps_its_books_and_its_proof(url:
         assert verification.transactions == 7
 
 
-async def test_what_was_only_upgraded_goes_back_as_it_was(url: str) -> None:
+async def test_an_upgraded_ledger_without_new_entries_goes_back_unchanged(url: str) -> None:
     await an_old_ledger(url)
     before = content(url)
 

@@ -104,7 +104,9 @@ async def test_a_deposed_leader_takes_nothing(clusters: tuple[SqlLedger, SqlLedg
     assert await east.state_shares([a_share(0)], epoch=2, now=AT) == [a_share(0)]
 
 
-async def test_the_first_to_refuse_keeps_nothing_of_the_others(clusters: tuple[SqlLedger, SqlLedger]) -> None:
+async def test_a_refused_budget_share_keeps_none_of_the_other_shares_of_its_post(
+    clusters: tuple[SqlLedger, SqlLedger],
+) -> None:
     east, _ = clusters
     small = a_share(2, queue=QueueName("team-b"), limit=1)
 

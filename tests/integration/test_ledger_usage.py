@@ -127,7 +127,7 @@ async def test_another_clusters_use_is_not_counted(url: str) -> None:
         assert await ledger.spent(minutes(-60)) == {}
 
 
-async def test_what_was_closed_is_carried_and_cut_in_proportion(url: str) -> None:
+async def test_usage_of_closed_periods_is_carried_forward_and_cut_in_proportion(url: str) -> None:
     async with SqlLedger.open(url, CLUSTER) as ledger:
         day = a_day()
         await ledger.post_all(day, epoch=1)

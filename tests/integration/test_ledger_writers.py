@@ -160,7 +160,7 @@ async def test_a_cancelled_post_is_whole_or_absent_and_the_next_one_works(ledger
 
 
 @ON_SQLITE
-async def test_whoever_is_cancelled_at_any_step_leaves_no_lock(url: str, ledger: SqlLedger) -> None:
+async def test_a_writer_cancelled_at_any_step_leaves_no_lock(url: str, ledger: SqlLedger) -> None:
     whole = 0
     for number in range(300):
         post = asyncio.create_task(ledger.post(a_gang(f"g{number}"), epoch=1))

@@ -24,7 +24,9 @@ Json = dict[str, Any]
 
 @pytest.mark.parametrize("release", list(Release))
 @given(record=clusters.records(gates=True))
-def test_what_is_allocated_breaks_no_rule_and_else_nothing_could_be(record: Json, release: Release) -> None:
+def test_an_allocation_breaks_no_rule_and_none_exists_where_the_allocator_finds_none(
+    record: Json, release: Release
+) -> None:
     """The latter by brute force, where that ends. Fatal errors and searches cut short answer neither question."""
     answer = allocators.answer(record, release)
 

@@ -86,7 +86,7 @@ def test_queue_usage_updated_by_charges_equals_queue_usage_from_scratch(
 
 @given(histories(), st.randoms(use_true_random=False))
 @settings(max_examples=100, deadline=None)
-def test_what_is_given_back_in_any_order_leaves_no_trace(
+def test_charges_released_in_any_order_leave_no_trace_in_queue_usage(
     history: tuple[Tree, Usage, list[Move]], chance: Random
 ) -> None:
     tree, usage, moves = history
@@ -127,7 +127,7 @@ def test_no_more_is_available_than_there_could_ever_be(stand: tuple[Tree, Usage]
 
 @given(stands())
 @settings(max_examples=100, deadline=None)
-def test_what_is_used_counts_at_the_root_or_against_what_a_queue_keeps(stand: tuple[Tree, Usage]) -> None:
+def test_usage_counts_at_the_root_or_against_the_quota_that_a_queue_does_not_lend(stand: tuple[Tree, Usage]) -> None:
     tree, usage = stand
     queue_usage = QueueUsage(tree, usage)
 

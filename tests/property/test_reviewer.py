@@ -130,7 +130,7 @@ def warm() -> None:
 @pytest.mark.parametrize("door", DOORS)
 @thorough
 @given(body=reviews.bodies())
-def test_whatever_is_sent_the_answer_is_well_formed(door: str, body: bytes) -> None:
+def test_any_review_gets_a_well_formed_answer(door: str, body: bytes) -> None:
     with watched():
         answer = handler.answer(body, DOORS[door])
 
@@ -140,7 +140,7 @@ def test_whatever_is_sent_the_answer_is_well_formed(door: str, body: bytes) -> N
 @pytest.mark.enable_socket
 @settings(max_examples=3)
 @given(sent=st.lists(reviews.bodies(), min_size=5, max_size=20))
-async def test_whatever_is_sent_over_https_the_answer_is_well_formed(sent: list[bytes]) -> None:
+async def test_any_body_sent_over_https_gets_a_well_formed_answer(sent: list[bytes]) -> None:
     async with test_server.serving(mutate=DOORS["mutate"], validate=DOORS["validate"]) as client:
         for body in sent:
             for door in DOORS:

@@ -14,7 +14,7 @@ HELD = 12
 
 @given(seed=st.integers(0, 2**32))
 @settings(deadline=None)
-def test_what_changed_is_what_comparing_everything_finds(seed: int) -> None:
+def test_the_changes_since_a_version_equal_those_found_by_comparing_everything(seed: int) -> None:
     draw = Random(seed)  # noqa: S311 - a seed for choices
     version = Version[str, object]()
     held: list[Version[str, object]] = []

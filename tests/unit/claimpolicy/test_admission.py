@@ -119,7 +119,7 @@ def test_a_claim_that_no_allocator_can_serve_is_refused(make: Any) -> None:
     assert validate(make(exactly(count=32))) == ALLOWED
 
 
-def test_a_class_that_nobody_counts_is_refused_where_there_is_a_queue() -> None:
+def test_a_claim_for_an_unmetered_device_class_is_refused_where_there_is_a_queue() -> None:
     cluster = World().queue("team-a", default=True)
 
     assert denied(validate(a_claim(exactly(device_class="odd")), cluster=cluster)) == (
@@ -146,7 +146,7 @@ def test_a_claim_for_more_than_its_queue_can_ever_have_is_refused_with_numbers()
     assert validate(a_claim(exactly(device_class=CLASS, count=8)), cluster=cluster) == ALLOWED
 
 
-def test_a_claim_that_another_queue_could_hold_is_let_in() -> None:
+def test_a_claim_that_another_queue_of_the_namespace_could_hold_is_allowed() -> None:
     more = [{"meter": "gpus", "nominal": "16"}]
     cluster = World().queue("small", default=True, quotas=QUOTAS).queue("large", quotas=more)
     nine, many = (a_claim(exactly(device_class=CLASS, count=count)) for count in (9, 17))

@@ -65,7 +65,7 @@ async def test_a_gang_that_the_budget_cannot_pay_for_waits_until_the_period_ends
     assert kinds(ledger) == []
 
 
-async def test_what_was_used_is_spent_and_the_next_period_begins_with_a_full_budget() -> None:
+async def test_used_budget_is_spent_until_the_next_period_begins_with_a_full_budget() -> None:
     cluster = Cluster(a_queue(a_budget("5"), defaultRuntime="1h").job("first", queue="q", pods=4))
     ledger = Ledger()
     leader = a_leader(cluster, ledger)
@@ -282,7 +282,7 @@ async def test_a_cluster_whose_shared_budget_is_removed_gives_back_its_share_of_
     assert any(mine.get("east") for key, mine in ledger.shares.items() if key not in ahead), "spent is spent"
 
 
-async def test_a_cluster_without_shared_budgets_states_no_shares_once_and_states_shares_when_one_comes() -> None:
+async def test_a_cluster_states_an_empty_list_of_budget_shares_once_until_a_shared_budget_exists() -> None:
     class Counting(in_memory.Ledger):
         async def state_shares(self, shares: Sequence[BudgetShare], **options: Any) -> Any:
             stated.append(len(shares))

@@ -66,7 +66,7 @@ async def test_a_gang_that_is_deleted_leaves_nothing_taken(barriers: Barriers, m
 
 @pytest.mark.parametrize("moment", range(7))
 @pytest.mark.parametrize("barriers", MODES.values(), ids=MODES)
-async def test_a_gang_that_loses_a_pod_before_it_runs_is_taken_back_whole(barriers: Barriers, moment: int) -> None:
+async def test_a_gang_that_loses_a_pod_before_running_is_requeued_whole(barriers: Barriers, moment: int) -> None:
     cluster, ledger = Deleting(a_gang(), moment=moment, pods=ONE), in_memory.Ledger()
     leader = a_leader(cluster, ledger, barriers=barriers)
     if not moment:

@@ -101,7 +101,7 @@ async def test_shares_of_a_device_are_followed_from_the_grant_to_the_end() -> No
     assert "three-0" in dict(cluster.opened)
 
 
-async def test_admin_access_takes_nothing_from_anybody_before_and_after_it_is_allocated() -> None:
+async def test_a_claim_with_admin_access_takes_no_device_before_and_after_its_allocation() -> None:
     watching = Shaped({}, {}).asking("watch", allocationMode="All", adminAccess=True).asking("one")
     cluster, ledger = Cluster(watching), Ledger()
     leader = a_leader(cluster, ledger)

@@ -49,7 +49,7 @@ def three(**queue: Any) -> ClusterBuilder:
     return builder
 
 
-async def test_a_gang_that_lost_a_pod_is_taken_back_though_nothing_could_be_evicted_at_first() -> None:
+async def test_a_gang_that_lost_a_pod_is_requeued_though_its_first_eviction_was_refused() -> None:
     cluster, ledger = Budgeted(three()), in_memory.Ledger()
     leader = a_leader(cluster, ledger)
     await cycle.run(leader, NOON)

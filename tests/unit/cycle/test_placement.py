@@ -217,7 +217,7 @@ async def test_late_allocations_of_a_deposed_leader_are_deallocated_before_the_g
     assert ledger.book.usage()[Q][GPUS] == (3, 0), "all of them are charged"
 
 
-async def test_while_late_devices_cannot_be_taken_back_the_gang_is_not_planned() -> None:
+async def test_a_gang_is_not_planned_while_its_late_allocations_cannot_be_deallocated() -> None:
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     claim = cluster.snapshot().claims["team/train-0-gpus"]
     given = {"request": "gpus", "driver": "gpu.example.com", "pool": "b", "device": "gpu-1"}
@@ -232,7 +232,7 @@ async def test_while_late_devices_cannot_be_taken_back_the_gang_is_not_planned()
     assert kinds(ledger) == []
 
 
-async def test_a_deposed_leader_writes_nothing_into_a_gang_that_was_taken_back() -> None:
+async def test_a_deposed_leader_writes_nothing_into_a_requeued_gang() -> None:
     """It wakes up in the middle of its writes, with its view of before."""
     cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     seen = cluster.snapshot()

@@ -58,7 +58,7 @@ class Refusing(Cluster):
         raise RetryError("busy")
 
 
-async def test_a_gang_that_lost_a_pod_while_the_controller_was_dead_is_taken_back() -> None:
+async def test_a_gang_that_lost_a_pod_while_the_controller_was_dead_is_requeued() -> None:
     cluster, ledger = (
         Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=3)),
         Ledger(),
@@ -76,7 +76,7 @@ async def test_a_gang_that_lost_a_pod_while_the_controller_was_dead_is_taken_bac
     assert Kind.EVICT in kinds(ledger)
 
 
-async def test_a_pod_that_is_gone_at_its_gate_takes_the_others_back() -> None:
+async def test_a_pod_deleted_before_its_gate_opens_requeues_its_gang() -> None:
     class Losing(Cluster):
         async def open_gate(self, pod: Pod, node: NodeName | None) -> None:
             if pod.meta.name == "train-2":
@@ -140,7 +140,7 @@ async def test_a_pending_pod_that_cannot_end_does_not_make_the_loop_spin() -> No
     assert result.next_try is None or result.next_try > at
 
 
-async def test_pods_that_were_evicted_do_not_let_the_rest_of_their_gang_in_one_by_one() -> None:
+async def test_the_rest_of_a_gang_with_evicted_pods_is_not_admitted_pod_by_pod() -> None:
     """The view shows evicted pods for a moment as if nothing had happened; without a back-off that moment counts."""
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m", requeue={"base": "0s"})
     cluster, ledger = Cluster(builder.job("train", queue="q", pods=3)), Ledger()
@@ -407,7 +407,7 @@ async def test_a_back_off_is_written_down_before_anything_is_deleted() -> None:
     assert hold.reason == "StartTimedOut"
 
 
-async def test_a_job_whose_pods_are_taken_back_is_suspended_and_resumed_when_they_are_gone() -> None:
+async def test_a_requeued_job_is_suspended_and_resumed_when_its_pods_are_gone() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m").job("train", queue="q", pods=2)
     cluster, ledger = Cluster(builder), Ledger()
     leader = a_leader(cluster, ledger)

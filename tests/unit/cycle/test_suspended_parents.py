@@ -174,7 +174,7 @@ async def test_pod_requests_that_the_ray_operator_adds_are_planned_for() -> None
     assert [gangs.subgroup_of(found[f"ray-w-worker-{number}"]) for number in range(4)] == ["0", "0", "1", "1"]
 
 
-async def test_a_ray_job_that_is_taken_back_is_suspended_and_its_next_cluster_takes_the_next_plan_over() -> None:
+async def test_an_evicted_ray_job_is_suspended_and_its_next_cluster_takes_over_the_next_plan() -> None:
     cluster, play = a_play(a_ray_job(), startTimeout="3s", requeue={"base": "2s", "max": "2s"})
     cluster.lost = {f"ray-x7k2p-w-worker-{standins.digest('0')[:5]}"}
     first = report(await play.forget_changes(2), "ray")
@@ -254,7 +254,7 @@ DONE = {
 
 
 @pytest.mark.parametrize(("in_turn", "done", "succeeded", "left"), DONE.values(), ids=DONE)
-async def test_what_is_left_of_a_jobset_is_planned_when_it_was_taken_back(
+async def test_the_remaining_jobs_of_an_evicted_jobset_are_planned_again(
     *, in_turn: bool, done: list[str], succeeded: dict[str, int], left: int
 ) -> None:
     cluster, play = a_jobset_that_goes_on(in_turn=in_turn)

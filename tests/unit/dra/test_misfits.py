@@ -50,7 +50,7 @@ def test_more_capacity_than_all_shared_devices_have_is_counted_not_searched_for(
 
 
 @pytest.mark.parametrize("choice", list(Choice))
-def test_what_is_left_of_shared_devices_is_counted_to_the_last_share(choice: Choice) -> None:
+def test_free_shares_of_devices_are_counted_to_the_last_share(choice: Choice) -> None:
     """Two of 37Gi or three of 26Gi on each card."""
     demands = shares(large=8, middle=12)
     answer = gang_planner.plan(demands, partitions(2).cluster(), selectors=Selectors(), steps=STEPS, choice=choice)

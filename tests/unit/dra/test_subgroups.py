@@ -55,7 +55,7 @@ def parts_of(answer: Plan | NoPlan) -> dict[str, set[str]]:
 
 
 @BOTH
-def test_a_choice_that_leaves_no_place_for_others_is_taken_back(choice: Choice) -> None:
+def test_the_search_backtracks_from_a_domain_that_leaves_no_room_for_other_subgroups(choice: Choice) -> None:
     """The small rack takes either of them; only one of them fits into the large one."""
     builder = racks(r1=[2, 2], r2=[4, 1])
 

@@ -227,7 +227,7 @@ CASES: dict[str, tuple[Callable[[World], World], World, list[tuple[DifferenceKin
 
 
 @pytest.mark.parametrize(("change", "cluster_state", "found", "posted"), CASES.values(), ids=CASES)
-def test_a_difference_is_found_and_its_correction_ends_it(
+def test_a_ledger_difference_is_found_and_ended_by_its_correction(
     change: Callable[[World], World], cluster_state: World, found: list[tuple[DifferenceKind, str]], posted: list[Kind]
 ) -> None:
     cluster_state = change(cluster_state)

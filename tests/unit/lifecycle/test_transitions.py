@@ -343,7 +343,7 @@ def test_half_open_pods_are_opened_on_the_node_of_their_seat() -> None:
     assert [(pod.meta.name, node) for pod, node in transitions.pods_to_open(group)] == [("train-1", "a")]
 
 
-def test_a_gang_that_lost_a_pod_before_all_were_let_in_is_taken_back() -> None:
+def test_a_gang_that_lost_a_pod_before_all_gates_opened_is_requeued() -> None:
     snapshot = with_pods(a_snapshot(), without=("train-1",))
 
     eviction = evict(snapshot, a_placement(), after=timedelta(seconds=1))

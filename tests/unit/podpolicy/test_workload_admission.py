@@ -242,7 +242,7 @@ def test_a_held_job_that_another_webhook_has_resumed_is_refused() -> None:
     assert "spec.suspend is not true" in denial.message
 
 
-def test_only_what_is_not_suspended_by_others_is_read_as_held() -> None:
+def test_an_unknown_value_of_the_held_annotation_does_not_count_as_held() -> None:
     for mark in ("", "yes", "Waiting"):
         assert suspendable.held(arrival(job(annotations={names.HELD: mark})).meta) is None
 

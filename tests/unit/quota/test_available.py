@@ -123,7 +123,7 @@ def test_a_charge_that_can_never_fit_says_so() -> None:
     assert short.message.endswith("the gang needs 3; the queue can never have more than 2")
 
 
-def test_a_meter_without_quota_is_short_by_all_of_it() -> None:
+def test_a_charge_on_a_meter_without_quota_is_short_by_the_whole_amount() -> None:
     tree = a_tree().queue("a", 2)
     short = available.charge_fits(tree.tree, tree.usage, A, {GPU: 1, MeterName("memory"): 1})
 

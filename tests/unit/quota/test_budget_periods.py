@@ -97,7 +97,7 @@ def test_a_window_is_open_from_its_start_until_before_its_end_and_limits_nothing
     assert budget_periods.span(window, end) is None
 
 
-def test_the_boundaries_are_those_after_one_time_and_up_to_another() -> None:
+def test_budget_boundaries_are_listed_after_a_time_and_up_to_another() -> None:
     budgets = [
         a_budget(Period.MONTH),
         a_budget(Period.MONTH),

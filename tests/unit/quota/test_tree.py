@@ -127,7 +127,7 @@ def test_a_parent_stands_before_its_children() -> None:
     assert tree.order == ("c", "b", "a")
 
 
-def test_of_two_queues_with_one_name_the_last_counts() -> None:
+def test_of_two_queues_of_the_same_name_the_last_counts() -> None:
     tree = a_tree().queue("a", 2).queue("b").queue("a", 8, parent="b").tree
 
     assert tree.path(QueueName("a")) == ("a", "b")

@@ -79,7 +79,7 @@ def a_placement(*, driver: str = CLASS, reserved: timedelta = timedelta(seconds=
     )
 
 
-def test_a_fence_that_has_stood_and_that_nobody_tolerates_protects() -> None:
+def test_a_settled_fence_that_no_claim_tolerates_protects_its_driver() -> None:
     found = judge(FENCED)
 
     assert found.protections.of_driver(CLASS) == Protection(

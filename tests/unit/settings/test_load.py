@@ -94,7 +94,7 @@ def test_service_variables_of_kubelet_are_no_settings() -> None:
     assert load.read(None, KUBELET).settings == Settings()
 
 
-def test_variables_of_others_are_left_alone() -> None:
+def test_environment_variables_of_other_programs_are_ignored() -> None:
     others = {"MUSTER_CACHE": "/cache", "MUSTER_REGENERATE": "1", "PATH": "/bin", "MUSTER_CONFIG": "muster.toml"}
 
     assert load.read(None, others).settings == Settings()

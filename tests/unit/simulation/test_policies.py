@@ -95,7 +95,7 @@ def test_an_audit_note_about_a_pod_is_reported() -> None:
 _NO = {"message": "nobody knows who asks"}
 
 
-def test_rules_deny_gangs() -> None:
+def test_a_claim_rule_that_is_broken_denies_the_gang() -> None:
     rule = {"cel": "request.exactly.count <= 1", "message": "one is enough"}
     found = (teams(), node("a", 2), job("train", gpus=2))
 

@@ -68,7 +68,7 @@ def test_a_topology_that_is_no_label_key_is_denied() -> None:
     assert "'one rack' is not a label's key" in gang.message
 
 
-def test_what_the_author_of_a_gang_wrote_is_there_in_every_cycle() -> None:
+def test_a_gang_object_of_the_input_is_kept_in_every_simulated_cycle() -> None:
     spec = {"queue": "team", "size": 2, "topology": {"required": RACK}}
     written = {
         "apiVersion": "muster.dev/v1alpha1",

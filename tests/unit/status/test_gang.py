@@ -143,7 +143,7 @@ def test_a_meter_that_cannot_be_read_says_so() -> None:
     assert condition.message == "Meter price: spec.sources[0]: needs exactly one of claims, count"
 
 
-def test_the_object_of_a_gang_that_was_taken_back_stays_though_others_of_its_workload_have_pods() -> None:
+def test_the_gang_object_of_an_evicted_gang_stays_though_other_gangs_of_its_workload_have_pods() -> None:
     """The first wave of a workload is called as the whole; its pods are made anew while the launcher's wait."""
     workload = Owner(api_version="kubeflow.org/v2beta1", kind="MPIJob", name="mpi", uid=Uid("u"), controller=True)
     name = gang_key.unique_name("mpi", gang_key.gang_uid("u"))
@@ -177,7 +177,7 @@ def test_a_gang_object_is_removed_with_its_workload_or_when_a_successor_replaces
     assert until(replace(ran, meta=replace(meta, labels={})), "u/js") is None
 
 
-def test_the_object_of_a_gang_that_names_itself_and_was_taken_back_stays_for_its_pods_for_a_while() -> None:
+def test_the_gang_object_of_an_evicted_named_gang_stays_for_a_while() -> None:
     meta = Meta(name="own", namespace="team", labels={names.MANAGED_BY: names.FIELD_MANAGER})
     at = EPOCH + timedelta(days=1)
     evicted = Evicted(reason=EvictionReason.PREEMPTED, message="", at=at)

@@ -74,7 +74,7 @@ def test_a_queue_without_quotas_and_budgets_has_nothing_more_to_say() -> None:
     assert [condition.type for condition in report.conditions] == ["Active"]
 
 
-def test_gangs_are_counted_until_they_are_taken_out_again() -> None:
+def test_a_queue_tally_counts_a_gang_until_its_report_is_subtracted() -> None:
     tally, report = (
         Tally(),
         GangReport(uid=GangUid("g"), namespace="team", name="g", queue=Q, size=1, phase=Phase.PENDING),

@@ -134,7 +134,7 @@ def test_a_reason_that_no_longer_holds_anyone_is_zero() -> None:
     assert value(metrics, "muster_cycle_seconds_count") == 2
 
 
-def test_decisions_are_counted_by_reason_and_waits_of_those_that_were_let_in_for_the_first_time() -> None:
+def test_decisions_are_counted_by_reason_and_waiting_times_of_first_admissions() -> None:
     metrics = leader()
 
     def outcome(kind: Kind, **more: Any) -> Outcome:

@@ -150,7 +150,7 @@ async def test_a_leaf_of_an_authority_that_is_no_longer_shared_is_replaced_at_on
     assert fleet.check() == 1
 
 
-async def test_after_a_sleep_longer_than_all_authorities_there_is_a_new_one_that_signs() -> None:
+async def test_after_a_pause_longer_than_all_authorities_a_new_authority_signs() -> None:
     fleet = Fleet(TERMS)
     await fleet.start()
     fleet.clock.now += 2 * TERMS.authority

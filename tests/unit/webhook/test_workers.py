@@ -203,7 +203,7 @@ async def test_a_worker_receives_the_pages_of_its_requests() -> None:
         assert boss.pool.waiting_for() == ["worker 2: this is /metrics"]
 
 
-async def test_a_worker_that_is_killed_is_started_again_and_keeps_nobody_waiting() -> None:
+async def test_a_killed_worker_is_restarted_and_the_pool_does_not_wait_for_the_restart() -> None:
     with capture_logs() as logged:
         async with started(READS_ON) as boss:
             await until(lambda: boss.pool.ready == 1)

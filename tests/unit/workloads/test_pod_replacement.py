@@ -75,7 +75,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("planned", "actual", "differs"), CHANGES.values(), ids=CHANGES)
-def test_whether_pods_are_planned_anew_that_differ_from_the_plan_by(
+def test_real_pods_take_over_a_plan_only_where_planned_and_real_pods_ask_for_the_same(
     planned: dict[str, Any], actual: dict[str, Any], differs: str
 ) -> None:
     group, snapshot = a_gang(planned=2, came=2)

@@ -70,7 +70,7 @@ OTHERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("version", "labels", "annotations"), OTHERS.values(), ids=OTHERS)
-def test_the_pod_groups_of_others_are_read(version: str, labels: Manifest, annotations: Manifest) -> None:
+def test_pod_groups_of_other_systems_are_read(version: str, labels: Manifest, annotations: Manifest) -> None:
     herd = Herd()
     group = herd.put(an_object(version, "PodGroup", "pair", minMember=2))
     for name in ("a", "b"):

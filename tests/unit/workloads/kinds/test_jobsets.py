@@ -144,7 +144,7 @@ def exclusive(herd: Herd, of_set: dict[str, str], of_jobs: dict[str, str]) -> li
 
 
 @pytest.mark.parametrize(("of_set", "of_jobs"), [(EXCLUSIVE, {}), ({}, EXCLUSIVE)])
-def test_pods_that_are_let_in_when_the_first_of_their_job_is_scheduled_are_a_gang_of_their_own(
+def test_pods_of_a_job_that_follow_its_first_scheduled_pod_are_a_gang_of_their_own(
     of_set: dict[str, str], of_jobs: dict[str, str]
 ) -> None:
     herd = Herd()
@@ -164,7 +164,7 @@ def test_nodes_that_are_labelled_beforehand_let_all_pods_come_at_once() -> None:
     assert sorted(herd.reported.values()) == [(7, 7)]
 
 
-def test_of_jobs_that_are_of_two_gangs_only_pods_tell_which_are_done() -> None:
+def test_finished_jobs_of_a_jobset_of_two_gangs_are_known_from_their_pods_only() -> None:
     herd = Herd()
     first, *others = exclusive(herd, EXCLUSIVE, {})
     herd.put(first, phase="Succeeded")
