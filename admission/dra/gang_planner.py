@@ -180,7 +180,7 @@ def diagnose(  # noqa: PLR0913 - the same
     own = {
         device.device for pod in pods for claim in pod.claims if claim.allocation for device in claim.allocation.devices
     }
-    unused = what_if.without(cluster, keep=own)
+    unused = what_if.empty(cluster, keep=own)
     wanted = search.needed(topology, answer)
     empty = plan(pods, unused, meters=meters, selectors=selectors, steps=steps, choice=choice, topology=wanted)
     if isinstance(empty, NoPlan):

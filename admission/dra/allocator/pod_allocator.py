@@ -1,7 +1,7 @@
 """An allocator for single pods in one cluster state: which nodes satisfy a pod's claims, and what it gets there.
 
 It keeps its answers, so that after a change of one device, slice or claim only the nodes that see it are evaluated
-again. `fork` puts a simulation over it, to be committed or dropped. The planner uses the same signature caches for
+again. `fork` puts a copy on write over it, to be committed or dropped. The planner uses the same signature caches for
 whole gangs; this allocator is for single pods for which Muster allocates itself.
 """
 
@@ -118,7 +118,7 @@ class Allocator:
         self.given += given
 
     def fork(self) -> "Allocator":
-        """Return an allocator over this one, for a simulation; while it is in use, this one must not change."""
+        """Return an allocator over this one, to try something; while it is in use, this one must not change."""
         found = Allocator(self._cluster, selectors=self._selectors, steps=self._steps)
         found.below, found._usage = self, AllocatedOverlay(self._usage)
         return found

@@ -134,7 +134,7 @@ class CapacityBound:
     """
 
     kind: PodKind
-    simulation: str
+    series: str
     _known: "ref[DeviceSignatures]"
     _key: Hashable
 
@@ -142,7 +142,7 @@ class CapacityBound:
         """Return whether a cluster state has too little room; False where counting does not show it."""
         known = self._known()
         rack: CandidateNodes | None = known.racks.get(self._key) if known is not None else None
-        if rack is None or cluster.simulation != self.simulation or cluster.is_simulated:
+        if rack is None or cluster.series != self.series or cluster.is_what_if:
             return False
         nodes = node_filters.passed(self.kind.members[0], cluster)
         return (nodes is rack.nodes or nodes == rack.nodes) and rack.is_short(cluster, len(self.kind.members))
@@ -172,13 +172,13 @@ class CountedGang:
 
 def count(gang: Gang, cluster: ClusterState, known: DeviceSignatures) -> CountedGang | None:
     """Return a gang with its candidate nodes; None if its pods are of several kinds or the cluster state simulated."""
-    if len(gang.kinds) != 1 or gang.shared or cluster.is_simulated:
+    if len(gang.kinds) != 1 or gang.shared or cluster.is_what_if:
         return None
     (kind,) = gang.kinds
     options = [*requests.options(gang.claims)]
     includes_taken = any(option.admin or option.mode is Mode.ALL for option in options)
     plain = not includes_taken and all(option.plain for option in options)
-    key = (cluster.simulation, includes_taken, kind.nodes, kind.devices, plain, tuple(sorted(kind.wants.items())))
+    key = (cluster.series, includes_taken, kind.nodes, kind.devices, plain, tuple(sorted(kind.wants.items())))
     rack: CandidateNodes | None = known.racks.pop(key, None)
     if rack is None:
         rack = CandidateNodes(kind, node_signature.build(known, cluster, includes_taken=includes_taken), counts=plain)
@@ -186,5 +186,5 @@ def count(gang: Gang, cluster: ClusterState, known: DeviceSignatures) -> Counted
             del known.racks[next(iter(known.racks))]
     known.racks[key] = rack
     return CountedGang(
-        gang, cluster, rack, CapacityBound(kind=kind, simulation=cluster.simulation, _known=ref(known), _key=key)
+        gang, cluster, rack, CapacityBound(kind=kind, series=cluster.series, _known=ref(known), _key=key)
     )

@@ -31,8 +31,8 @@ def changed(before: ClusterState, cluster: ClusterState) -> frozenset[NodeName] 
     if (
         before.profile != cluster.profile
         or before.classes is not cluster.classes
-        or before.is_simulated
-        or cluster.is_simulated
+        or before.is_what_if
+        or cluster.is_what_if
     ):
         return None
     found = cluster_state.changed(before, cluster)

@@ -66,12 +66,12 @@ class ClusterState:
     """The cluster as the allocator sees it.
 
     profile: of the kube-scheduler that decides there. taken: allocated or planned devices, with their holder. shares:
-    of devices that several claims may use. pinned: by `key_of`, planned claims not yet seen allocated, with the
-    nodes of their waiting pods. users: by claim UID, the pods of the gang that use it. conflicted: planned claims whose
+    of devices that several claims may use. pinned: by `key_of`, planned claims not yet seen allocated, with the nodes
+    of their waiting pods. users: by claim UID, the pods of the gang that use it. conflicted: planned claims whose
     devices went to other claims. pending: by node, in the order of opened gates, pods whose planned claims are pending.
-    is_simulated: whether less is in use than in the cluster. simulation: name of a series of similar simulated states;
-    empty for the observed one. slices, tainted, sources: inputs of the rest, for the next state; None while use that
-    depends on slices is planned but not seen. kept: results per claim and node. token: identity of this state.
+    is_what_if: whether this is a single what-if state, which no other follows. series: name of a series of what-if
+    states; empty for the observed one. slices, tainted, sources: inputs of the rest, for the next state; None while use
+    that depends on slices is planned but not seen. kept: results per claim and node. token: identity of this state.
     journal, place: the change log shared with its predecessors, and its position there.
     """
 
@@ -86,8 +86,8 @@ class ClusterState:
     users: Mapping[Uid, frozenset[Uid]] = field(default_factory=dict)
     conflicted: tuple[Conflicted, ...] = ()
     pending: Mapping[NodeName, tuple[PendingAllocation, ...]] = field(default_factory=dict)
-    is_simulated: bool = False
-    simulation: str = ""
+    is_what_if: bool = False
+    series: str = ""
     slices: Slices | None = None
     tainted: TaintedSlices | None = None
     sources: "Sources | None" = None

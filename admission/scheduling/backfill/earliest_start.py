@@ -15,7 +15,7 @@ from datetime import datetime
 
 from admission.dra.planner.candidate_nodes import CapacityBound
 from admission.dra.requests.gang_request import Plan
-from admission.dra.state.simulation import Simulation
+from admission.dra.state.what_if import WhatIfSeries
 from admission.scheduling.backfill import reservations
 from admission.scheduling.backfill.reservations import Moment, Reservation, Times
 from admission.scheduling.backfill.running import RunningGangs
@@ -33,7 +33,7 @@ class Search:
 
     inputs: Inputs
     present: RunningGangs
-    later: Simulation
+    later: WhatIfSeries
     others: Others
     _shortage: CapacityBound | None = None
     _moments: dict[datetime, Moment] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Search:
 
 
 def planned(inputs: Inputs, moment: Moment, plans: PlanCache) -> Plan | None:
-    """Return a plan for a gang at a moment; None if there is none. plans: proofs for states of the same simulation."""
+    """Return a plan for a gang at a moment; None if there is none. plans: proofs for states of the same series."""
     rules = replace(inputs.rules, plans=plans, mute=True, balances=None, defects=[])
     then = replace(inputs, rules=rules, cluster=moment.cluster, queue_usage=moment.queue_usage, blocked_by="")
     found = chain.decide(then).outcome

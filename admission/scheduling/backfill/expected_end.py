@@ -14,7 +14,7 @@ from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.dra.metering import device_meters
-from admission.dra.state.simulation import Interval
+from admission.dra.state.what_if import Interval
 from admission.incremental import Memo
 from admission.scheduling.backfill.reservations import ExpectedEnd
 from admission.scheduling.checks import runtime

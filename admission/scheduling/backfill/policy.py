@@ -22,7 +22,7 @@ from admission.api.values.reasons import Hold, HoldReason
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.requests.gang_request import Plan
 from admission.dra.state.cluster_state import ClusterState
-from admission.dra.state.simulation import Arrival, Interval, Simulation
+from admission.dra.state.what_if import Arrival, Interval, WhatIfSeries
 from admission.quota import queue_order
 from admission.quota.headroom import QueueUsage
 from admission.quota.queue_order import Rank
@@ -107,8 +107,8 @@ class Backfill:
     """By queue, the start computed for its last head, as a first guess for the next one."""
     _plans: PlanCache = field(default_factory=PlanCache)
     """Proofs that there is no plan beside reservations."""
-    _unreserved: Simulation = field(default_factory=lambda: Simulation("beside"))
-    _later: Simulation = field(default_factory=lambda: Simulation("later"))
+    _unreserved: WhatIfSeries = field(default_factory=lambda: WhatIfSeries("beside"))
+    _later: WhatIfSeries = field(default_factory=lambda: WhatIfSeries("later"))
     _reserved: tuple[ClusterState, dict[tuple[Arrival, ...], ClusterState]] | None = None
     """A cluster state, and its states beside sets of reservations."""
     _never_fits: NeverFits = field(init=False)
@@ -425,7 +425,7 @@ class Backfill:
         if any(gang in self.present.expected_ends and gang not in names for gang in known.removed):
             return None
         others = self._others(head, known.at)
-        then = (Simulation("absent") if absent else self._later).cluster(
+        then = (WhatIfSeries("absent") if absent else self._later).cluster(
             cluster, removed=_intervals(removed), came=_arrivals(others)
         )
         moment = reservations.moment(then, usage, known.at, removed)

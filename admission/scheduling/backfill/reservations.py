@@ -16,7 +16,7 @@ from admission.dra.inventory.pools import PoolId
 from admission.dra.requests.gang_request import Plan
 from admission.dra.state import incremental
 from admission.dra.state.cluster_state import ClusterState
-from admission.dra.state.simulation import Arrival, Interval, Room
+from admission.dra.state.what_if import Arrival, Interval, Room
 from admission.quota import queue_order
 from admission.quota.headroom import QueueUsage
 from admission.quota.shortage import Shortage

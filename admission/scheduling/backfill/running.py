@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from admission.dra.metering import device_meters
-from admission.dra.state.simulation import Interval
+from admission.dra.state.what_if import Interval
 from admission.scheduling.backfill.reservations import ExpectedEnd
 from admission.scheduling.checks import runtime
 

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
-from admission.dra.state.simulation import Simulation
+from admission.dra.state.what_if import WhatIfSeries
 from admission.scheduling.backfill import reservations
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.reservations import UsageExcludingReserved
@@ -47,6 +47,6 @@ def granted(
         replace(inputs.rules, plans=PlanCache(), mute=True),
         UsageExcludingReserved(inputs.queue_usage, bound),
     )
-    cluster = Simulation("single gang").cluster(inputs.cluster, kept=[one.arrival for one in bound])
+    cluster = WhatIfSeries("single gang").cluster(inputs.cluster, kept=[one.arrival for one in bound])
     decision = chain.decide(replace(inputs, rules=rules, cluster=cluster, queue_usage=queue_usage))
     return decision if isinstance(decision.outcome, Grant) else None

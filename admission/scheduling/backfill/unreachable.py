@@ -12,7 +12,7 @@ from typing import NamedTuple
 from admission.api.muster.gangs import Charge
 from admission.api.values.names import GangUid
 from admission.dra.state.cluster_state import ClusterState
-from admission.dra.state.simulation import Simulation
+from admission.dra.state.what_if import WhatIfSeries
 from admission.quota.headroom import QueueUsage
 from admission.scheduling.backfill import earliest_start, reservations
 from admission.scheduling.backfill.reservations import Moment
@@ -51,7 +51,7 @@ class NeverFits:
     _known: dict[GangUid, _Known] = field(default_factory=dict)
     _plans: PlanCache = field(default_factory=PlanCache)
     """Proofs that there is no plan."""
-    _simulation: Simulation = field(default_factory=lambda: Simulation("at last"))
+    _simulation: WhatIfSeries = field(default_factory=lambda: WhatIfSeries("at last"))
     _all_ended: _AllEnded | None = None
 
     def __len__(self) -> int:

@@ -21,8 +21,7 @@ from admission.dra.planner import requeue_hint
 from admission.dra.requests.device_use import Holder
 from admission.dra.state import cluster_state, what_if
 from admission.dra.state.cluster_state import ClusterState
-from admission.dra.state.simulation import Interval
-from admission.dra.state.what_if import Belongings
+from admission.dra.state.what_if import Belongings, Interval
 from admission.quota.headroom import QueueUsage, Usage
 from admission.quota.preemption_candidates import Candidate
 from admission.scheduling import cycle
@@ -225,9 +224,7 @@ def with_nomination(cluster: ClusterState, group: Group, grant: Grant) -> Cluste
     plan, pods = grant.plan, {pod.meta.uid: pod for pod in group.waiting}
     room = [(place.node, pods[place.uid].requests) for place in plan.pods]
     claims = ((claim.claim, plan.uses.get(claim.uid or Uid(claim.claim), ())) for p in plan.pods for claim in p.claims)
-    return what_if.with_devices(
-        cluster, room, ((Holder(claim=claim, gang=group.key), taken) for claim, taken in claims)
-    )
+    return what_if.with_usage(cluster, room, ((Holder(claim=claim, gang=group.key), taken) for claim, taken in claims))
 
 
 def granted(cluster: ClusterState, group: Group, grant: Grant) -> ClusterState:

@@ -72,7 +72,7 @@ class PreemptionScope:
         for one in removed:
             if queue_usage.tree.active(one.queue):
                 queue_usage.give_back(one.queue, one.charge)
-        return what_if.without_devices(self.cluster, [one.belongings for one in removed]), queue_usage
+        return what_if.without_gangs(self.cluster, [one.belongings for one in removed]), queue_usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,9 +146,9 @@ def test_a_pool_that_lacks_slices_and_a_node_that_is_gone_are_named() -> None:
 
 
 def test_claims_for_extended_resources_are_kube_schedulers_to_allocate() -> None:
-    is_simulated = replace(ONE, meta=replace(ONE.meta, uid=extended_claim(Uid("pod"))))
+    is_what_if = replace(ONE, meta=replace(ONE.meta, uid=extended_claim(Uid("pod"))))
     made = replace(ONE, meta=replace(ONE.meta, annotations={"resource.kubernetes.io/extended-resource-claim": "true"}))
-    for claim in (is_simulated, made):
+    for claim in (is_what_if, made):
         answer = allotted(a_cluster().node("a", gpus=1), claim, ("r", "gpu-0"))
         assert isinstance(answer, Misfit)
         assert answer.problem is Mismatch.NOT_OURS

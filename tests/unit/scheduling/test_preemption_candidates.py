@@ -63,7 +63,7 @@ def test_a_gang_gives_back_its_devices_its_charge_and_its_room() -> None:
     cluster = cluster_state.build(snapshot, placements)
 
     staying, going = of(snapshot, what)
-    after = what_if.without_devices(cluster, [staying["team/x"].belongings])
+    after = what_if.without_gangs(cluster, [staying["team/x"].belongings])
 
     assert (set(staying), going) == ({"team/x", "team/y"}, {})
     assert staying["team/x"].charge == {GPUS: 1}
@@ -72,7 +72,7 @@ def test_a_gang_gives_back_its_devices_its_charge_and_its_room() -> None:
     assert _cpu(cluster.left) == 62_000
     assert _cpu(after.left) == 63_000
     assert set(after.pinned) == {Uid("claim-y-0-gpus")}
-    assert what_if.without_devices(cluster, []) is cluster
+    assert what_if.without_gangs(cluster, []) is cluster
 
 
 def _cpu(left: cluster_state.Left) -> int:

@@ -11,8 +11,8 @@ from admission.dra.requests.device_use import DeviceUse, Holder
 from admission.dra.state import cluster_state
 from admission.dra.state.change_log import ChangeLog
 from admission.dra.state.cluster_state import ClusterState
-from admission.dra.state.simulation import Arrival, Interval, Simulation
 from admission.dra.state.virtual_time import RunningGang, VirtualCluster
+from admission.dra.state.what_if import Arrival, Interval, WhatIfSeries
 from tests.unit.dra.clusters import DRIVER, a_cluster
 
 NODES = ("a", "b", "c")
@@ -60,7 +60,7 @@ def left(cluster: ClusterState) -> dict[str, int]:
     return {node: (cluster.left[NodeName(node)] or {})["cpu"] for node in NODES}
 
 
-def is_simulated(
+def is_what_if(
     now: ClusterState, removed: Sequence[Interval], came: Sequence[Arrival], kept: Sequence[Arrival]
 ) -> tuple[object, object]:
     """Return what is in use, and left, as somebody finds who copies everything."""
@@ -96,7 +96,7 @@ def test_an_imagined_world_is_what_a_copy_would_be_and_knows_where_it_differs(
     data: st.DataObject,
     knows: bool,
 ) -> None:
-    gangs, outlook = Gangs(knows=knows), Simulation("test")
+    gangs, outlook = Gangs(knows=knows), WhatIfSeries("test")
     coming = data.draw(st.lists(arrivals(), max_size=3))
     before: tuple[ClusterState, object, object] | None = None
     for at in range(data.draw(st.integers(1, 6))):
@@ -112,7 +112,7 @@ def test_an_imagined_world_is_what_a_copy_would_be_and_knows_where_it_differs(
 
         cluster = outlook.cluster(now, removed=removed, came=came, kept=kept)
 
-        used, cpus = is_simulated(now, removed, came, kept)
+        used, cpus = is_what_if(now, removed, came, kept)
         assert (in_use(cluster), left(cluster)) == (used, cpus)
         assert {device: holder.gang for device, holder in cluster.taken.items()} == used
         assert len(cluster.taken) == len(in_use(cluster))
