@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from admission.errors import FixError
-from admission.simulation.replay.player import Moment, Play
+from admission.simulation.replay.player import ReplayResult, Sample
 
 POINTS = 500
 """The points of each line. Every point is the mean over its interval."""
@@ -22,7 +22,7 @@ HOUR = timedelta(hours=1)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
-def write(path: Path, plays: Sequence[Play]) -> None:
+def write(path: Path, plays: Sequence[ReplayResult]) -> None:
     """Write a chart. Raises FixError if the library is not installed or the file cannot be written."""
     text = svg(plays)
     try:
@@ -31,7 +31,7 @@ def write(path: Path, plays: Sequence[Play]) -> None:
         raise FixError(f"--chart {path}: cannot be written: {error}") from error
 
 
-def svg(plays: Sequence[Play]) -> str:
+def svg(plays: Sequence[ReplayResult]) -> str:
     """Return the chart; the same plays always give the same text."""
     pygal = _library()
     waiting = [points(play, lambda moment: moment.waiting) for play in plays]
@@ -62,9 +62,9 @@ def svg(plays: Sequence[Play]) -> str:
     return _COMMENT.sub("", str(chart.render(is_unicode=True)))
 
 
-def points(play: Play, value: Callable[[Moment], float]) -> list[tuple[float, float]]:
+def points(play: ReplayResult, value: Callable[[Sample], float]) -> list[tuple[float, float]]:
     """Return hours since the trace began, each with the mean of a value in its interval."""
-    moments = play.moments
+    moments = play.samples
     if not moments:
         return []
     first, end = moments[0].at, moments[-1].at

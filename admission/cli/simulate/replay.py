@@ -15,22 +15,22 @@ from admission.cli.terminal import Number
 from admission.errors import FixError
 from admission.simulation.expand import Expanded
 from admission.simulation.replay import cluster, figures, player
-from admission.simulation.replay.cluster import Cluster
+from admission.simulation.replay.cluster import ReplayCluster
 from admission.simulation.replay.figures import Figures, Tally
-from admission.simulation.replay.player import Play, Played, Policy, Watch
+from admission.simulation.replay.player import JobResult, Policy, Progress, ReplayResult
 
 MOST_SHOWN = 20
 """The most jobs in the table of those that never start."""
 
 
-def play(cluster_state: Expanded, path: str, policies: Sequence[Policy], *, steps: int) -> list[Play]:
+def play(cluster_state: Expanded, path: str, policies: Sequence[Policy], *, steps: int) -> list[ReplayResult]:
     """Replay the trace in a file under each policy. Raises FixError and BadInputError."""
     replayed = cluster.build_cluster(cluster_state, steps=steps)
     arrivals = trace_reader.read(path)
     trace_reader.check(path, arrivals, replayed)
     for text in notes(replayed):
         terminal.note(text)
-    plays: list[Play] = []
+    plays: list[ReplayResult] = []
     # The input lives as long as the process, so the garbage collector need not scan it again and again.
     gc.collect()
     gc.freeze()
@@ -41,16 +41,16 @@ def play(cluster_state: Expanded, path: str, policies: Sequence[Policy], *, step
     return plays
 
 
-def _played(replayed: Cluster, arrivals: Sequence[Arrival], policy: Policy, watch: Watch) -> Play:
+def _played(replayed: ReplayCluster, arrivals: Sequence[Arrival], policy: Policy, watch: Progress) -> ReplayResult:
     try:
-        return player.play(replayed, arrivals, policy, watch)
+        return player.replay(replayed, arrivals, policy, watch)
     except OverflowError as error:
         raise FixError(
             "--arrivals: the trace goes on beyond the year 9999, where time ends; make it shorter"
         ) from error
 
 
-def notes(replayed: Cluster) -> list[str]:
+def notes(replayed: ReplayCluster) -> list[str]:
     """Return the parts of the input that are ignored."""
     found: list[str] = []
     if replayed.left_out:
@@ -65,12 +65,12 @@ def notes(replayed: Cluster) -> list[str]:
     return found
 
 
-def as_json(plays: Sequence[Play]) -> dict[str, Any]:
+def as_json(plays: Sequence[ReplayResult]) -> dict[str, Any]:
     """Return the documented JSON (docs/simulation.md)."""
     return {"jobs": len(plays[0].jobs), "results": [_result(play) for play in plays]}
 
 
-def show(plays: Sequence[Play]) -> None:
+def show(plays: Sequence[ReplayResult]) -> None:
     """Print the tables, with the policies' figures side by side."""
     found = [(play, figures.figures(play)) for play in plays]
     terminal.table(
@@ -86,7 +86,7 @@ def show(plays: Sequence[Play]) -> None:
                 for queue in found[0][1].queues
                 for play, figures in found
             ),
-            *(("all", play.policy, *_cells(figures.whole)) for play, figures in found),
+            *(("all", play.policy, *_cells(figures.total)) for play, figures in found),
         ],
     )
     terminal.table(
@@ -106,17 +106,17 @@ def show(plays: Sequence[Play]) -> None:
     _show_left(plays)
 
 
-def draw(path: str, plays: Sequence[Play]) -> None:
+def draw(path: str, plays: Sequence[ReplayResult]) -> None:
     """Write a chart of the plays. Raises FixError if that is not possible."""
     charts.write(Path(path), plays)
 
 
-def unstarted(play: Play) -> list[Played]:
+def unstarted(play: ReplayResult) -> list[JobResult]:
     """Return the jobs that never start."""
     return [job for job in play.jobs if job.start is None]
 
 
-def _show_reservations(found: Sequence[tuple[Play, Figures]]) -> None:
+def _show_reservations(found: Sequence[tuple[ReplayResult, Figures]]) -> None:
     """Print how reservations turned out, if some job exceeded its declared runtime or declared none."""
     shown_rows = [(play, figures.nominations) for play, figures in found]
     if any(one.overran or one.silent or one.late for _, one in shown_rows):
@@ -133,7 +133,7 @@ def _show_reservations(found: Sequence[tuple[Play, Figures]]) -> None:
         )
 
 
-def _show_left(plays: Sequence[Play]) -> None:
+def _show_left(plays: Sequence[ReplayResult]) -> None:
     for play in plays:
         left = unstarted(play)
         if left:
@@ -160,15 +160,15 @@ def _percent(part: float | None) -> str:
     return "-" if part is None else f"{100 * part:.1f} %"
 
 
-def _decision(job: Played) -> str:
+def _decision(job: JobResult) -> str:
     return "Denied" if isinstance(job.why, Denial) else "Held"
 
 
-def _why(job: Played) -> str:
+def _why(job: JobResult) -> str:
     return f"{job.why.reason}: {job.why.message}" if job.why is not None else ""
 
 
-def _result(play: Play) -> dict[str, Any]:
+def _result(play: ReplayResult) -> dict[str, Any]:
     found: Figures = figures.figures(play)
     return {
         "policy": str(play.policy),
@@ -182,7 +182,7 @@ def _result(play: Play) -> dict[str, Any]:
             }
             for driver, count in sorted(play.devices.items())
         },
-        "all": _tally(found.whole),
+        "all": _tally(found.total),
         "queues": {str(name): _tally(tally) for name, tally in found.queues.items()},
         "reservations": {
             "overran": found.nominations.overran,

@@ -12,7 +12,7 @@ from admission.api.traces import Arrival, Row
 from admission.cli.manifest_reader import BadInputError
 from admission.errors import FixError, Problem
 from admission.simulation.replay import cluster
-from admission.simulation.replay.cluster import Cluster
+from admission.simulation.replay.cluster import ReplayCluster
 
 MOST_SHOWN = 20
 """The most problems of a trace that are reported one by one."""
@@ -33,9 +33,9 @@ def read(path: str) -> tuple[Arrival, ...]:
     return trace.arrivals
 
 
-def check(path: str, arrivals: tuple[Arrival, ...], replayed: Cluster) -> None:
+def check(path: str, arrivals: tuple[Arrival, ...], replayed: ReplayCluster) -> None:
     """Refuse a trace that requests what the cluster does not have. Raises BadInputError."""
-    _refuse(path, cluster.shortages(replayed, arrivals))
+    _refuse(path, cluster.name_problems(replayed, arrivals))
 
 
 def _refuse(path: str, found: list[tuple[int, Problem]]) -> None:
