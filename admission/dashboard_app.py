@@ -20,7 +20,7 @@ from admission.api.values.names import MeterName, QueueName
 from admission.dashboard import ledger_queries, server, tls as dashboard_tls
 from admission.dashboard.auth import session
 from admission.dashboard.auth.authentication import Proxies
-from admission.dashboard.auth.rbac import Judge
+from admission.dashboard.auth.rbac import CachedReviewer
 from admission.dashboard.auth.session import Sessions
 from admission.dashboard.jinja_environment import Templates
 from admission.dashboard.ledger_queries import Extent, Grouping, Line, Statement, Step, Transaction, Use, Window
@@ -203,7 +203,7 @@ async def _prepared(settings: Settings, connection: Connection, shown: Store, le
     return AppContext(
         cluster=settings.ledger.cluster,
         cluster_views=ClusterViews(Showcase(shown), time.monotonic),
-        judge=Judge(Reviewer(connection, its.audiences), time.monotonic),
+        reviewer=CachedReviewer(Reviewer(connection, its.audiences), time.monotonic),
         ledger=ledger,
         sessions=await asyncio.to_thread(_sessions, its),
         templates=await asyncio.to_thread(Templates),
