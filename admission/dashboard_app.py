@@ -20,7 +20,7 @@ from admission.api.values.names import MeterName, QueueName
 from admission.dashboard import ledger_queries, server, tls as dashboard_tls
 from admission.dashboard.auth import session
 from admission.dashboard.auth.authentication import Proxies
-from admission.dashboard.auth.rbac import Judge
+from admission.dashboard.auth.rbac import CachedReviewer
 from admission.dashboard.auth.session import Sessions
 from admission.dashboard.jinja_environment import Templates
 from admission.dashboard.ledger_queries import Extent, Grouping, Line, Statement, Step, Transaction, Use, Window
@@ -203,7 +203,7 @@ async def _app_context(settings: Settings, connection: Connection, watched: Stor
     return AppContext(
         cluster=settings.ledger.cluster,
         cluster_views=ClusterViews(DashboardStore(watched), time.monotonic),
-        judge=Judge(AccessReviewer(connection, dashboard.audiences), time.monotonic),
+        reviewer=CachedReviewer(AccessReviewer(connection, dashboard.audiences), time.monotonic),
         ledger=ledger,
         sessions=await asyncio.to_thread(_sessions, dashboard),
         templates=await asyncio.to_thread(Templates),

@@ -27,7 +27,7 @@ MINUTE = timedelta(minutes=1)
 INSTANT = timedelta(microseconds=1)
 SNAPSHOT = a_cluster().queue("q", gpus=4, requeue={"base": "10m"}).job("train", queue="q", pods=2).snapshot()
 (GANG,) = gangs.groups(SNAPSHOT, {})
-LINED = replace(GANG, identity=replace(GANG.identity, line="line"))
+LINED = replace(GANG, identity=replace(GANG.identity, position_key="line"))
 PLACEMENTS = Book().placements
 
 
@@ -113,7 +113,7 @@ def test_what_is_known_of_gangs_that_are_gone_is_forgotten_after_a_while(later: 
 
     kept = not later
     assert (GANG.uid in preempted.evicted) is kept
-    assert ("line" in preempted._gangs.places) is kept
+    assert ("line" in preempted._gangs.positions) is kept
     assert (GANG.uid in late.backoffs) is kept
     assert ("line" in late._workload_backoffs) is kept
 
@@ -167,7 +167,7 @@ def test_a_gang_that_runs_again_backs_off_no_more(runs: int) -> None:
     kept = runs < 2
     assert (LINED.uid in state.backoffs) is kept
     assert ("line" in state._workload_backoffs) is kept
-    assert ("line" in state._gangs.places) is kept
+    assert ("line" in state._gangs.positions) is kept
 
 
 def test_a_gang_that_still_runs_while_it_ends_keeps_its_place_in_the_order() -> None:
@@ -178,7 +178,7 @@ def test_a_gang_that_still_runs_while_it_ends_keeps_its_place_in_the_order() -> 
     state.restore_backoffs(inputs(NOON + MINUTE, group), {group.uid: group.placement})
 
     assert state.ending == {LINED.uid}
-    assert "line" in state._gangs.places
+    assert "line" in state._gangs.positions
     assert LINED.uid in state.evicted
 
 

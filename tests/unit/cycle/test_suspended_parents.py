@@ -351,7 +351,7 @@ async def test_a_jobset_goes_on_of_which_an_index_has_failed_for_good() -> None:
     cluster, play = a_jobset_that_goes_on()
     await play.forget_changes(6)
     (lost,) = (pod for pod in cluster._pods.values() if pod.meta.name == "set-workers-1-0")
-    cluster._leave_claims([lost])
+    cluster._release_claims([lost])
     cluster._pods[lost.meta.uid] = replace(lost, phase="Failed", ready=False)
     put = cluster.put
 
