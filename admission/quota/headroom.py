@@ -1,7 +1,7 @@
 """How the queues stand in one round of decisions: what each may still take, kept up to date with every charge.
 
-A `Standing` is made from the tree and what is reserved and used. It is then asked and told in turn: `charge_fits`,
-`take`, and `give_back` to undo what was taken. The rules are those of `borrowing`. A meter that neither the queue nor
+A `QueueUsage` is made from the tree and what is reserved and used. It is then asked and told in turn: `charge_fits`,
+`charge`, and `give_back` to undo that. The rules are those of `borrowing`. A meter that neither the queue nor
 any queue around it mentions is 0. An inactive queue may take nothing; what it uses counts as `Tree.bearing` says.
 
 Making one costs a step for every quota and every use; the first question about a meter a step for every queue; each
@@ -90,7 +90,7 @@ class QueueUsage:
                 self._column(meter).move(number, amount)
 
     def give_back(self, queue: QueueName, charge: Charge) -> None:
-        """Undo `take`. Raises ValueError, with nothing changed, when the queue does not use as much."""
+        """Undo `charge`. Raises ValueError, with nothing changed, when the queue does not use as much."""
         number = self._numbers.get(queue)
         if number is None:
             return

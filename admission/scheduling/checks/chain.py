@@ -69,7 +69,9 @@ class Rules:
     """The planner's holds of earlier cycles that may still hold."""
     rest: VerdictCache = field(default_factory=VerdictCache)
     """What was found of gangs in earlier cycles, if it still holds."""
-    sharing: fair_share.Rules = field(default_factory=lambda: fair_share.Rules(weights={}, half_lives={}, wanted={}))
+    sharing: fair_share.Rules = field(
+        default_factory=lambda: fair_share.Rules(weights={}, half_lives={}, counted_half_lives={})
+    )
     history: fair_share.UsageHistory | None = None
     """What queues have used before, for fair shares."""
     balances: Balances | None = None
