@@ -72,7 +72,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """A budget in its present period. spent, promised and elsewhere: meter-seconds, of the queue and those below it."""
+    """A budget in its present period. spent, committed, elsewhere: meter-seconds, of the queue and those below it."""
 
     queue: QueueName
     budget: Budget

@@ -33,7 +33,7 @@ MOST_KINDS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleDecisions:
-    """What one cycle has decided. again: all but the decisions of an earlier cycle that stand as they are.
+    """What one cycle has decided. updated: all but the decisions of an earlier cycle that stand as they are.
 
     whole: whether it came to every gang that waits.
     """

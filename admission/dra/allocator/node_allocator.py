@@ -91,7 +91,7 @@ def allocate(
 ) -> Outcome:
     """Allocate all unallocated claims of one pod on one node, all or nothing. Raises StepsEndedError.
 
-    promise: only an answer that rests on no known defect of kube-scheduler.
+    certain: only an answer that rests on no known defect of kube-scheduler.
     """
     return allocate_with(
         AllocatedOverlay(cluster), claims, node, cluster, selectors=selectors, steps=steps, certain=certain

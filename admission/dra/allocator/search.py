@@ -37,7 +37,7 @@ def search(
 ) -> Match | DeadEnd | Refusal:
     """Return devices for all claims of a pod, or what stopped the search.
 
-    promise: only an answer that does not rest on a known defect of kube-scheduler: it must come out the same with all
+    certain: only an answer that does not rest on a known defect of kube-scheduler: it must come out the same with all
     of them and with none. Raises StepsEndedError.
     """
     found = Search(claims, contents, units, profile, budget).answer()

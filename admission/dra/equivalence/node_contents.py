@@ -42,7 +42,7 @@ class DeviceGroup:
 
 @dataclass(frozen=True, slots=True)
 class LeftCapacity:
-    """What is left of the counters of one pool. namesake: the place of the first pool of the same name, its own too.
+    """What is left of the counters of one pool. same_named: the place of the first pool of the same name, its own too.
 
     vanished: a device of the pool is in use that no slice describes any more, so nobody knows what it draws. inexact:
     1.36 adds an amount of it up wrongly. draws: what devices of the pool draw, those included that nobody asks for; it

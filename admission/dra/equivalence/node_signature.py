@@ -38,7 +38,7 @@ class NodeSignature:
 
 
 class NodeSignatureCache:
-    """The faces of all nodes in one state. shows_taken: whether devices in use matter, as they do to All and admins."""
+    """The signatures of all nodes in one state. includes_taken: whether devices in use matter, as to All and admins."""
 
     def __init__(self, device_signatures: DeviceSignatures, *, includes_taken: bool) -> None:
         self.device_signatures = device_signatures

@@ -13,9 +13,9 @@ from admission.dra.state.cluster_state import ClusterState
 def units_of(
     segment: Segment, counter_set: int, usage: AllocatedOverlay, units: Units, *, includes_taken: bool
 ) -> tuple[int, ...]:
-    """Return the units of one pool's devices. stock: its place among the pools with counters, -1 for none.
+    """Return the units of one pool's devices. counter_set: its place among the pools with counters, -1 for none.
 
-    shows_taken: whether devices that somebody has for himself are among them.
+    includes_taken: whether devices that somebody has for himself are among them.
     """
     if usage.has_shares:
         return _shared_units(segment, counter_set, usage, units, includes_taken=includes_taken)

@@ -63,7 +63,7 @@ class PoolHealth(StrEnum):
 class Pool:
     """One pool as one node sees it; nodes that see the same share it.
 
-    why: what is wrong with it, for people. stock: its shared counters, where it has some.
+    why: what is wrong with it, for people. counter_set: its shared counters, where it has some.
     """
 
     driver: str

@@ -31,10 +31,10 @@ SHARED = "shared:"
 class DeviceOrder:
     """The devices of one node in order.
 
-    contents: with the devices in this order; places: where each of them stands in the node's own order. cards: of each
-    device its card, -1 for none. sorts: what devices, or cards with all of theirs, have in common that are alike. live:
-    whether the counters left are enough for the device. takeable: how many devices could be taken now, each for itself.
-    left: what is left of counters, and of what is shared.
+    contents: with the devices in this order; places: where each of them stands in the node's own order. partitions: of
+    each device its card, -1 for none. sorts: what devices, or cards with all of theirs, have in common that are alike.
+    live: whether the counters left are enough for the device. takeable: how many devices could be taken now, each for
+    itself. left: what is left of counters, and of what is shared.
     """
 
     contents: NodeContents

@@ -36,8 +36,8 @@ class Kind(StrEnum):
 class NoPlan:
     """Why the gang cannot be placed: code, a sentence for people, and the numbers behind it.
 
-    placed: how many pods had found a place where the sentence says that the gang is stuck. lack: tells of other cluster
-    states whether they are too small as well; None where nobody can tell without a search.
+    placed: how many pods had found a place where the sentence says that the gang is stuck. capacity_bound: tells of
+    other cluster states whether they are too small as well; None where nobody can tell without a search.
     """
 
     kind: Kind

@@ -216,7 +216,7 @@ class Placed:
 def given(
     option: Option, listed: InventoryDevice, signature: DeviceSignature, parsed_requests: Mapping[ParsedRequest, int]
 ) -> AllocatedRequest:
-    """Return a device that a search has found. asks: the numbers of what options ask for."""
+    """Return a device that a search has found. parsed_requests: the numbers of what options ask for."""
     if not signature.shared:
         return AllocatedRequest(option, listed)
     return AllocatedRequest(option, listed, shared=True, consumed=signature.consumed(parsed_requests[option.parsed]))
@@ -226,8 +226,8 @@ def given(
 class Outcome:
     """What the search met.
 
-    names: of the nodes, by number. placed: the plan when `done`; else, of a greedy search, how far it came. stuck: the
-    kind that found no place there. shortfall: the first charge that was not affordable. refusals: what stopped the
+    names: of the nodes, by number. placed: the plan when `done`; else, of a greedy search, how far it came. dead_end:
+    the kind that found no place there. shortfall: the first charge that was not affordable. refusals: what stopped the
     search of devices, and for which kind and which of its claims, in the order met.
     """
 

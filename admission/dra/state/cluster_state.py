@@ -68,7 +68,7 @@ class ClusterState:
     profile: of the kube-scheduler that decides there. taken: allocated or planned devices, with their holder. shares:
     of devices that several claims may use. pinned: by `key_of`, planned claims not yet seen allocated, with the
     nodes of their waiting pods. users: by claim UID, the pods of the gang that use it. conflicted: planned claims whose
-    devices went to other claims. awaited: by node, in the order of opened gates, pods whose planned claims are pending.
+    devices went to other claims. pending: by node, in the order of opened gates, pods whose planned claims are pending.
     is_simulated: whether less is in use than in the cluster. simulation: name of a series of similar simulated states;
     empty for the observed one. slices, tainted, sources: inputs of the rest, for the next state; None while use that
     depends on slices is planned but not seen. kept: results per claim and node. token: identity of this state.

@@ -64,8 +64,8 @@ class Simulation:
     """Imagines one cluster state after the other, each from the one that is now.
 
     A cluster state costs what has changed since the last one: of what is in use it is a view, as long as devices are
-    not shared. realm: tells its cluster states from others, so that what is remembered of nodes from cluster state to
-    cluster state stays apart.
+    not shared. simulation: tells its cluster states from others, so that what is remembered of nodes from cluster state
+    to cluster state stays apart.
     """
 
     simulation: str

@@ -84,7 +84,7 @@ class Search:
 
 
 def planned(inputs: Inputs, moment: Moment, plans: PlanCache) -> Plan | None:
-    """Return how a gang could start at a time. recall: proofs of cluster states like that."""
+    """Return how a gang could start at a time. plans: proofs of cluster states like that."""
     rules = replace(inputs.rules, plans=plans, mute=True, balances=None, defects=[])
     then = replace(inputs, rules=rules, cluster=moment.cluster, queue_usage=moment.queue_usage, blocked_by="")
     found = chain.decide(then).outcome

@@ -48,10 +48,10 @@ class Estimate:
 class Reservation:
     """What is kept for a head, from a time on. until: when it gives it back; None where nobody knows.
 
-    gone: the gangs that have ended by then; passed: those that have passed it since, and should have ended, too. drawn:
-    the pools of its devices that have counters. standing: what the queues may take then, beside all who are there but
-    itself; the room of its visit is what is left on its nodes beside it. Both follow what starts meanwhile. is_proved:
-    whether they are of this cycle.
+    removed: the gangs that have ended by then; passed: those that have passed it since, and should have ended, too.
+    drawn: the pools of its devices that have counters. queue_usage: what the queues may take then, beside all who are
+    there but itself; the room of its visit is what is left on its nodes beside it. Both follow what starts meanwhile.
+    is_proved: whether they are of this cycle.
     """
 
     group: Group

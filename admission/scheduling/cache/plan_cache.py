@@ -66,8 +66,8 @@ class Basis:
 class InfeasibilityProof:
     """Why there is no plan, in general names, and the last cluster state in which that was so.
 
-    pods: the question. lack: tells whether there is room for all of them at all, where that can be told. stale: how
-    often nodes have changed since the sentence was written.
+    pods: the question. capacity_bound: tells whether there is room for all of them at all, where that can be told.
+    stale: how often nodes have changed since the sentence was written.
     """
 
     hold: Hold

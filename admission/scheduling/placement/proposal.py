@@ -40,7 +40,8 @@ HOLDS = {
 class Proved(Hold):
     """There is no plan, whatever the quota: only a change of nodes or of devices in use can help.
 
-    lack: tells of other cluster states whether they are too small as well, where that can be told without a search.
+    capacity_bound: tells of other cluster states whether they are too small as well, where that can be told without a
+    search.
     """
 
     capacity_bound: CapacityBound | None = field(default=None, compare=False, repr=False)

@@ -162,10 +162,10 @@ class Expected:
 class Nominations:
     """What a leader has promised, and for whom it has looked without effect. One per leader.
 
-    begun: whether it has looked at what its predecessor left. told: what holds were told as, to tell them alike again.
-    groups, cluster state and inputs: what those who ask were last looked at on. asks: what gangs ask for; failed: those
-    for which nobody can be evicted on these. left: whether some have not been looked at on them; turns: when each was
-    last.
+    begun: whether it has looked at what its predecessor left. explained: the holds as they were reported, to be
+    reported alike. groups, cluster state and inputs: what those who ask were last looked at on. questions: what gangs
+    ask for; failed: those for which nobody can be evicted on these. left: whether some have not been looked at on them;
+    turns: when each was last.
     """
 
     nominations: dict[GangUid, Nomination] = field(default_factory=dict)
@@ -201,7 +201,7 @@ class Nominations:
     def next(self, questions: Sequence[Hashable], most: int) -> frozenset[Hashable]:
         """Return those that are looked at in this cycle: at most so many, those that were longest not looked at.
 
-        asks: of all gangs that ask now; nothing is remembered of others.
+        questions: of all gangs that ask now; nothing is remembered of others.
         """
         self.failed.intersection_update(questions)
         fresh = [question for question in questions if question not in self.failed]

@@ -111,7 +111,7 @@ def choose(
 ) -> PreemptionTargets | None:
     """Return who is evicted for a gang; None where that does not help, or is not found within the bounds.
 
-    needed: the least that it costs. tenants: those that might be evicted.
+    needed: the least that it costs. evictable: those that might be evicted.
     """
     candidates = {
         one.uid: one for one in evictable if one.uid != group.uid and scene.queue_usage.tree.active(one.queue)
