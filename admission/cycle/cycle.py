@@ -34,7 +34,7 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
     # 2. Take back gangs that cannot start complete or in time; only then release what is gone, since their missing pods
     # are part of it.
     if mirror.is_complete and term.is_confirmed:
-        inputs = await steps.eviction.take_back_due(inputs)
+        inputs = await steps.eviction.evict_due(inputs)
         await steps.eviction.resume_jobs(inputs)
         await steps.suspend_resume.suspend_again(inputs)
         await steps.ledger_sync.release(inputs)

@@ -66,7 +66,7 @@ def played(town: Cluster, arrivals: Sequence[Arrival]) -> tuple[Clock, Sequence[
 
 
 def asked(stage: Clock, waiting: Waiting) -> Inputs:
-    inputs = chain.asked(stage.inputs(waiting, stage.queue_usage))
+    inputs = chain.with_demand(stage.inputs(waiting, stage.queue_usage))
     return replace(inputs, rules=replace(inputs.rules, plans=PlanCache()))
 
 

@@ -76,7 +76,7 @@ class GrantCommit:
         for uid, (group, given) in granted.items():
             if given.chosen.mode is not PlacementMode.ALLOCATE:
                 continue
-            asked = mode.asked(group.record, inputs.snapshot.queues[group.queue])
+            asked = mode.requested(group.record, inputs.snapshot.queues[group.queue])
             chosen = mode.mode(asked, given.plan.holdings, self.fences.protections)
             if isinstance(chosen, Hold):
                 holds[uid] = chosen

@@ -97,7 +97,7 @@ class LedgerSync:
         defects = self.log.defects
         for placement in self.cache.dirty.placements(self.mirror.book):
             before = len(defects)
-            found = faults.spared(During.FOLLOWING, placement.gang, partial(follow, placement), defects)
+            found = faults.guard(During.FOLLOWING, placement.gang, partial(follow, placement), defects)
             if found is not None:
                 entries.append(found)
             if found is not None or len(defects) > before:

@@ -123,9 +123,9 @@ class GangPlacement:
         Of a gang whose pods are still to come, the workload is resumed. Return what holds the others.
         """
         starts = list(starts)
-        to_come = {start.group.uid: start.group for start in starts if suspend_resume.is_expected(start.group)}
-        holds = await self.suspend_resume.resume(inputs, [*to_come.values()]) if to_come else {}
-        works = [self._spared_work(inputs, start) for start in starts if start.group.uid not in to_come]
+        expected_pods = {start.group.uid: start.group for start in starts if suspend_resume.is_expected(start.group)}
+        holds = await self.suspend_resume.resume(inputs, [*expected_pods.values()]) if expected_pods else {}
+        works = [self._guarded_work(inputs, start) for start in starts if start.group.uid not in expected_pods]
         for work in works:
             self.traces.begin(work.group)
         begun = [work for work in works if work.start.begun and work.hold is None and not work.errors]
@@ -141,10 +141,10 @@ class GangPlacement:
     def _is_unfinished(self, inputs: CycleInputs, start: Start) -> bool:
         return bool(start.gates) or bool(placement_progress.missing(start.group, self.mirror.book, inputs.observed))
 
-    def _spared_work(self, inputs: CycleInputs, start: Start) -> _Work:
+    def _guarded_work(self, inputs: CycleInputs, start: Start) -> _Work:
         """Return the same as `_work`; a gang that Muster fails on keeps its places and its gates shut."""
         defects = self.log.defects
-        found = faults.spared(During.PLACING, start.group.key, partial(self._work, inputs, start), defects)
+        found = faults.guard(During.PLACING, start.group.key, partial(self._work, inputs, start), defects)
         return _Work(start=start, hold=faults.hold(defects[-1])) if found is None else found
 
     def _work(self, inputs: CycleInputs, start: Start) -> _Work:
@@ -166,7 +166,7 @@ class GangPlacement:
     def _chosen(self, inputs: CycleInputs, group: Group) -> Chosen | Hold:
         """Return the mode in which a gang's claims are allocated, by what protects its devices now."""
         queue = inputs.snapshot.queues.get(group.queue)
-        asked = mode.asked(group.record, queue) if queue is not None else PlacementMode.AUTO
+        asked = mode.requested(group.record, queue) if queue is not None else PlacementMode.AUTO
         return mode.mode(asked, placement_progress.holdings(group, self.mirror.book), self.fences.protections)
 
     def _apply_mode(
@@ -282,7 +282,7 @@ class GangPlacement:
             *(one.claim, one.devices, one.node, cluster),
             selectors=self.cache.selectors,
         )
-        found = faults.spared(During.PLACING, work.group.key, find, self.log.defects)
+        found = faults.guard(During.PLACING, work.group.key, find, self.log.defects)
         return faults.hold(self.log.defects[-1]) if found is None else found
 
     # Errors.
@@ -300,7 +300,7 @@ class GangPlacement:
         if not _is_final(error):
             return
         if self._opened(group) and not any(pod.phase == "Running" for pod in group.pods):
-            await self.eviction.take_back(inputs, evict.not_started(group, str(error)))
+            await self.eviction.evict_gang(inputs, evict.not_started(group, str(error)))
         elif work.start.gates:
             await self.eviction.requeue(inputs, group, str(error), back_off=isinstance(error, FixError))
 

@@ -64,11 +64,16 @@ class Preemption:
             self._nominate_recalled(inputs, rules, cluster, usage)
         memory.begun = True
         self._forget_others(inputs)
-        decided = nominations.decide_all(inputs.groups, rules, cluster, usage, memory, reserve=backfill)
+        decided = nominations.decide_all(inputs.groups, rules, cluster, usage, memory, backfill=backfill)
         found = {decision.group.uid: decision for decision in decided.updated}
-        dropped = self._drop_vain(inputs, found)
+        dropped = self._drop_hopeless(inputs, found)
         chosen: tuple[PreemptionTargets, ...] = ()
-        if rules.beyond is None and rules.balances is not None and self.term.is_confirmed and not rules.first_in_next:
+        if (
+            rules.hold_beyond_limit is None
+            and rules.balances is not None
+            and self.term.is_confirmed
+            and not rules.first_in_next
+        ):
             before = {*memory.nominations}
             chosen = tuple(
                 self._targets(inputs, found, lambda: self._stage(inputs, rules, cluster, usage, decided=decided))
@@ -85,7 +90,7 @@ class Preemption:
         for one in chosen:
             if self.mirror.is_down:
                 self.memory.nominations.pop(one.group.uid, None)
-                self.cache.verdicts.lines.drop(one.group.queue)
+                self.cache.verdicts.queue_cache.drop(one.group.queue)
                 continue
             for victim in one.victims:
                 cause, reason = targets.cause(one.group, victim), targets.reason(one.group, victim)
@@ -94,7 +99,7 @@ class Preemption:
                     limits.evicted(group, cause, reason, made_room_for=one.group.key) if group is not None else None
                 )
                 if eviction is not None:
-                    await self.eviction.take_back(inputs, eviction)
+                    await self.eviction.evict_gang(inputs, eviction)
 
     # Nominations that do not stand any more.
 
@@ -109,7 +114,7 @@ class Preemption:
                 if uid in waiting and nomination.is_for(waiting[uid])
             }
 
-    def _drop_vain(self, inputs: CycleInputs, found: dict[GangUid, Decision]) -> list[GangUid]:
+    def _drop_hopeless(self, inputs: CycleInputs, found: dict[GangUid, Decision]) -> list[GangUid]:
         """Drop the nominations that were without effect, and return of which gangs."""
         memory, dropped = self.memory, []
         for uid, nomination in [*memory.nominations.items()]:
@@ -156,16 +161,16 @@ class Preemption:
             cluster = nominations.granted(cluster, group, grant)
         queue_usage = QueueUsage(rules.tree, nominations.charged(usage, charges))
         staying, going = self._candidates(inputs)
-        staying += (one.tenant() for one in left if self._may_be_taken_over(one, going))
+        staying += (one.candidate() for one in left if self._may_be_taken_over(one, going))
         backfill = self.cache.backfill
         return _Stage(
-            PreemptionScope(rules=rules, cluster=cluster, queue_usage=queue_usage, reserve=backfill, going=going),
+            PreemptionScope(rules=rules, cluster=cluster, queue_usage=queue_usage, backfill=backfill, going=going),
             staying,
         )
 
     def _candidates(self, inputs: CycleInputs) -> tuple[list[PreemptionCandidate], list[PreemptionCandidate]]:
         """Return the gangs that could be evicted, and those that go anyway; stalled evictions are not waited for."""
-        seen = candidates.Seen(
+        seen = candidates.CandidateInputs(
             placements=self.mirror.book.placements,
             observed=inputs.observed,
             leaving=self.in_flight.leaving,
@@ -289,7 +294,7 @@ class Preemption:
             rules=rules,
             cluster=cluster,
             queue_usage=QueueUsage(rules.tree, usage),
-            reserve=self.cache.backfill,
+            backfill=self.cache.backfill,
             going=going,
         )
         stage = _Stage(scope, [])

@@ -23,7 +23,7 @@ Users = Mapping[Uid, frozenset[Uid]]
 """The pods with a seat that use a claim."""
 
 
-class _Made(NamedTuple):
+class _CachedEnd(NamedTuple):
     """A expected end and what it was made of."""
 
     placement: Placement
@@ -40,7 +40,7 @@ class ExpectedEnds:
     _groups: tuple[Group, ...] = ()
     _queues: Mapping[QueueName, Queue] = field(default_factory=dict)
     _users: Users = field(default_factory=dict)
-    _made: dict[GangUid, _Made] = field(default_factory=dict)
+    _made: dict[GangUid, _CachedEnd] = field(default_factory=dict)
     _by_gang: Mapping[str, ExpectedEnd] = field(default_factory=dict)
 
     def refresh(
@@ -63,7 +63,7 @@ class ExpectedEnds:
             group, queue, made = seated.get(uid), queues.get(placement.queue), before.get(uid)
             is_same = made is not None and made.placement is placement and made.group is group and made.queue is queue
             if made is None or not is_same:
-                made = _Made(placement, group, queue, _expected_end(placement, group, queue, now))
+                made = _CachedEnd(placement, group, queue, _expected_end(placement, group, queue, now))
             self._made[uid] = made
         self._by_gang = self._named()
         return self._by_gang
@@ -91,10 +91,10 @@ def _expected_end(placement: Placement, group: Group | None, queue: Queue | None
     if group is None or not group.pods:
         # Its pods have ended, and its claims are about to be freed.
         return ExpectedEnd(interval=interval, queue=placement.queue, charge=charge, end=now)
-    begun = max((pod.started for pod in group.pods if pod.started is not None), default=placement.reserved_at)
-    expected = runtime.end(max(begun, placement.reserved_at), runtime.declared_runtime(group, queue))
+    started = max((pod.started for pod in group.pods if pod.started is not None), default=placement.reserved_at)
+    expected = runtime.end(max(started, placement.reserved_at), runtime.declared_runtime(group, queue))
     limit = runtime.end(placement.held_since, queue.max_runtime if queue is not None else None)
-    end = min((one for one in (expected, limit) if one is not None), default=None)
+    end = min((time for time in (expected, limit) if time is not None), default=None)
     return ExpectedEnd(interval=interval, queue=placement.queue, charge=charge, end=end)
 
 

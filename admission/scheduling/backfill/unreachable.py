@@ -71,7 +71,7 @@ class NeverFits:
             )
         return known.never_fits
 
-    def came(self, gang: GangUid, end: datetime | None) -> None:
+    def note_arrival(self, gang: GangUid, end: datetime | None) -> None:
         """Note a gang that starts. One of whom nobody knows when it ends may take another's hope."""
         self._known.pop(gang, None)
         if end is None:

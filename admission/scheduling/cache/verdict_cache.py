@@ -19,7 +19,7 @@ from admission.api.values.reasons import Hold
 from admission.dra.requests.gang_request import PodDemand
 from admission.scheduling.cache.equivalence import GangEquivalence
 from admission.scheduling.cache.plan_cache import InfeasibilityProof
-from admission.scheduling.cache.queue_cache import Ground, QueueCache
+from admission.scheduling.cache.queue_cache import Premise, QueueCache
 from admission.workloads.gangs import Group
 
 PROOF, ORDER, QUOTA, RESERVED = "proof", "order_is_kept", "quota_may_suffice", "reserved"
@@ -80,7 +80,7 @@ class VerdictCache:
     """What queues may not take now, and what was said of that before."""
     cleared: int = 0
     """Grows when the inputs that all share have changed."""
-    lines: QueueCache = field(default_factory=QueueCache)
+    queue_cache: QueueCache = field(default_factory=QueueCache)
     """The queues of which all findings may still stand."""
 
     def begin(self, snapshot: Snapshot, queues: Mapping[QueueName, Queue], *inputs: object) -> None:
@@ -94,13 +94,13 @@ class VerdictCache:
             self._findings.clear()
             self._named.clear()
             self._said.clear()
-            self.lines.clear()
+            self.queue_cache.clear()
         self._inputs, self._queues = now, queues
         for key in changed(self._claims, snapshot.claims):
             for uid in self._named.pop(key, ()):
                 dropped = self._findings.pop(uid, None)
                 if dropped is not None:
-                    self.lines.drop(dropped.group.queue)
+                    self.queue_cache.drop(dropped.group.queue)
         self._claims = snapshot.claims
         self.recount()
 
@@ -145,20 +145,20 @@ class VerdictCache:
         """Return whether a finding is remembered."""
         return self._findings.get(finding.group.uid) is finding
 
-    def inputs(self, findings: Iterable[Verdict]) -> list[Ground]:
+    def inputs(self, findings: Iterable[Verdict]) -> list[Premise]:
         """Return what the findings of one queue rest on, beside the gangs and what all share, each once."""
-        found: dict[Hashable, Ground] = {}
+        found: dict[Hashable, Premise] = {}
         for one in findings:
             if one.by in {PROOF, QUOTA, RESERVED}:
                 key = one.by, tuple(sorted(one.needed.items())), id(one.proof), one.bound
                 if key not in found:
                     shortage = one.outcome if one.by == QUOTA else None
-                    found[key] = Ground(one.needed, shortage, one.equivalent, one.proof, one.bound)
+                    found[key] = Premise(one.needed, shortage, one.equivalent, one.proof, one.bound)
         return list(found.values())
 
-    def stands(self, queue: QueueName, ground: Ground, shortage_of: ShortageOf) -> bool:
+    def stands(self, queue: QueueName, basis: Premise, shortage_of: ShortageOf) -> bool:
         """Return whether a queue still may take a charge, or lacks just the same."""
-        return self._shortage(queue, ground.needed, shortage_of) == ground.shortage
+        return self._shortage(queue, basis.needed, shortage_of) == basis.shortage
 
     def _shortage(self, queue: QueueName, needed: Charge, shortage_of: ShortageOf) -> Hold | None:
         """Return why a queue may not take a charge; the same object as before where nothing else is to be said."""

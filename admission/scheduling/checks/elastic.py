@@ -105,7 +105,7 @@ def _sorts(waiting: Sequence[Pod]) -> Iterator[Pod]:
     """Yield the first pod of every sort: of those that ask for the same."""
     known: set[Hashable] = set()
     for pod in waiting:
-        sort = equivalence.asked_by(pod), tuple((one.claim, one.template) for one in pod.claims)
+        sort = equivalence.pod_key(pod), tuple((one.claim, one.template) for one in pod.claims)
         if sort not in known:
             known.add(sort)
             yield pod

@@ -39,7 +39,7 @@ def hold(defect: Defect) -> Hold:
     return Hold(HoldReason.INTERNAL_ERROR, message, {"during": str(defect.during)})
 
 
-def spared(during: During, gang: str, compute: Callable[[], T], found: MutableSequence[Defect]) -> T | None:
+def guard(during: During, gang: str, compute: Callable[[], T], found: MutableSequence[Defect]) -> T | None:
     """Return what is computed for one gang; None where that fails, with the defect among those that were found.
 
     For what is only computed. What a database or an API server answers is not caught here, nor a lack of memory: that

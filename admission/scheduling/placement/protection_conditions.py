@@ -37,7 +37,7 @@ class Change:
 
 def matters(queue: Queue, protections: Protections) -> bool:
     """Return whether a queue's gangs are placed by it: where it is asked for, or can be had."""
-    if queue.namespaces is None or queue.placement not in mode.HOPEFUL:
+    if queue.namespaces is None or queue.placement not in mode.MAY_ALLOCATE:
         return False
     return queue.placement is PlacementMode.ALLOCATE or protections != protection.NOTHING
 

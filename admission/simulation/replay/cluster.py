@@ -181,7 +181,7 @@ class Clock:
         snapshot = replace(replayed.snapshot, claims=self._claims)
         # It owns its Selectors, too: they cache devices in use, and the states of a VirtualCluster change in place.
         own = Selectors(replayed.cluster.profile.cel)
-        rules = replace(replayed.rules, snapshot=snapshot, selectors=own, plans=PlanCache(), rest=VerdictCache())
+        rules = replace(replayed.rules, snapshot=snapshot, selectors=own, plans=PlanCache(), verdicts=VerdictCache())
         self.rules = replace(rules, defects=[], mute=True)
         self.virtual_cluster = VirtualCluster(replayed.cluster)
         self.queue_usage = QueueUsage(replayed.tree, replayed.usage)
@@ -211,7 +211,7 @@ class Clock:
         found = self.reserve.decide(inputs)
         self.reserve.note(found, inputs)
         if waiting.known is None and found.by in WAITING:
-            asked = chain.asked(inputs)
+            asked = chain.with_demand(inputs)
             waiting.known = Known(
                 group=asked.group, demands=asked.demands, needed=asked.needed, equivalent=found.equivalent
             )

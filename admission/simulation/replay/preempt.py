@@ -71,7 +71,7 @@ class Preempting(Muster):
         stage.inputs(waiting, stage.queue_usage)  # adds its claims to the snapshot
         scene = PreemptionScope(
             rules=stage.rules,
-            reserve=stage.reserve,
+            backfill=stage.reserve,
             cluster=stage.virtual_cluster.cluster,
             queue_usage=stage.queue_usage,
         )
