@@ -128,7 +128,7 @@ def _counted(gang: Gang, question: _Question, known: DeviceSignatures) -> Plan |
     if question.mute:
         if counted.is_short:
             return NoPlan(kind=Kind.INFEASIBLE, message=NO_PLAN, capacity_bound=counted.capacity_bound)
-        gang = counted.thinned()
+        gang = counted.with_candidates_only()
     answer = _Planning(gang, question, known, question.steps).answer()
     return replace(answer, capacity_bound=counted.capacity_bound) if isinstance(answer, NoPlan) else answer
 

@@ -40,7 +40,7 @@ class Allocated:
     @property
     def uses(self) -> tuple[tuple[DeviceUse, ...], ...]:
         """Return what every claim makes unavailable to others."""
-        return tuple(tuple(t for given in result.given if (t := given.use) is not None) for result in self.claims)
+        return tuple(tuple(use for given in result.given if (use := given.use) is not None) for result in self.claims)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,11 +116,11 @@ def allocate_with(
         requests_requests.parsed_requests(asked), requests_requests.attributes(asked), profile=cluster.profile
     )
     known = device_signature.build(need, selectors)
-    seen = Seen(cluster, node, known, usage)
+    view = NodeView(cluster, node, known, usage)
     units = Units(known)
-    contents = node_usage.contents_of(seen.layout, units, seen.usage, cluster)
+    contents = node_usage.contents_of(view.layout, units, view.usage, cluster)
     found = search(asked, contents, units, cluster.profile, Budget(steps), certain=certain)
-    return outcome(found, claims, asked, seen)
+    return outcome(found, claims, asked, view)
 
 
 def compile_claims(claims: Sequence[Claim], cluster: ClusterState) -> tuple[ParsedClaim, ...] | Fatal:
@@ -134,7 +134,7 @@ def compile_claims(claims: Sequence[Claim], cluster: ClusterState) -> tuple[Pars
     return tuple(asked)
 
 
-class Seen:
+class NodeView:
     """One node as one pod's claims see it. shown: the places in its layout that a search knew, all by default."""
 
     def __init__(
@@ -156,54 +156,54 @@ class Seen:
 
 
 def outcome(
-    found: Match | DeadEnd | Refusal, claims: Sequence[Claim], asked: Sequence[ParsedClaim], seen: Seen
+    found: Match | DeadEnd | Refusal, claims: Sequence[Claim], asked: Sequence[ParsedClaim], view: NodeView
 ) -> Outcome:
     """Return what a search on a node has found, with the names of devices and requests."""
     if isinstance(found, Match):
-        return Allocated(tuple(_result(*one, seen) for one in zip(claims, asked, found.picks, strict=True)))
-    return _not_here(found, claims, asked, seen) if isinstance(found, DeadEnd) else found
+        return Allocated(tuple(_result(*one, view) for one in zip(claims, asked, found.picks, strict=True)))
+    return _not_here(found, claims, asked, view) if isinstance(found, DeadEnd) else found
 
 
-def _result(claim: Claim, asked: ParsedClaim, picks: Sequence[Pick], seen: Seen) -> AllocationResult:
-    given = [_given(asked.requests[pick.request].options[pick.option], seen.shown[pick.at], seen) for pick in picks]
-    return allocation.build(claim, asked, given, seen.node, seen.cluster.classes, seen.cluster.profile)
+def _result(claim: Claim, asked: ParsedClaim, picks: Sequence[Pick], view: NodeView) -> AllocationResult:
+    given = [_given(asked.requests[pick.request].options[pick.option], view.shown[pick.at], view) for pick in picks]
+    return allocation.build(claim, asked, given, view.node, view.cluster.classes, view.cluster.profile)
 
 
-def _given(option: Option, at: int, seen: Seen) -> allocation.AllocatedRequest:
-    listed, signature = seen.listed_devices[at], _signature(at, seen)
+def _given(option: Option, at: int, view: NodeView) -> allocation.AllocatedRequest:
+    listed, signature = view.listed_devices[at], _signature(at, view)
     return allocation.AllocatedRequest(
         option,
         listed,
         shared=signature.shared,
-        consumed=signature.consumed(seen.device_signatures.parsed_requests[option.parsed]),
+        consumed=signature.consumed(view.device_signatures.parsed_requests[option.parsed]),
     )
 
 
-def _not_here(dead_end: DeadEnd, claims: Sequence[Claim], asked: Sequence[ParsedClaim], seen: Seen) -> NotHere:
+def _not_here(dead_end: DeadEnd, claims: Sequence[Claim], asked: Sequence[ParsedClaim], view: NodeView) -> NotHere:
     requests = asked[dead_end.claim].requests if asked else ()
     option = (
         requests[dead_end.request].options[0] if requests else Option("", requests_requests.ParsedRequest("", ()), 0)
     )
-    parsed = seen.device_signatures.parsed_requests[option.parsed] if requests else None
+    parsed = view.device_signatures.parsed_requests[option.parsed] if requests else None
     answers = (
-        [_signature(at, seen).answers[parsed] for at in range(len(seen.listed_devices))] if parsed is not None else []
+        [_signature(at, view).answers[parsed] for at in range(len(view.listed_devices))] if parsed is not None else []
     )
     matching = [at for at, answer in enumerate(answers) if answer is Answer.YES]
-    trouble = troubles(seen.node_inventory)[seen.cluster.profile.known_bugs.foreign_counters]
+    trouble = troubles(view.node_inventory)[view.cluster.profile.known_bugs.foreign_counters]
     return NotHere(
         claim=claims[dead_end.claim].meta.name if claims else "",
         request=option.name,
         device_class=option.parsed.device_class,
         needed=option.count,
         matching=len(matching),
-        free=sum(not seen.usage.is_taken(seen.listed_devices[at].id) for at in matching),
+        free=sum(not view.usage.is_taken(view.listed_devices[at].id) for at in matching),
         tainted=answers.count(Answer.TAINTED),
         conditions=tuple(sorted(dead_end.reasons, key=lambda why: why.name)),
-        device=seen.listed_devices[seen.shown[dead_end.at]].id if dead_end.at is not None else None,
+        device=view.listed_devices[view.shown[dead_end.at]].id if dead_end.at is not None else None,
         incomplete=trouble.incomplete,
         invalid=trouble.invalid,
     )
 
 
-def _signature(at: int, seen: Seen) -> DeviceSignature:
-    return seen.device_signatures.known[seen.numbers[at]]
+def _signature(at: int, view: NodeView) -> DeviceSignature:
+    return view.device_signatures.known[view.numbers[at]]

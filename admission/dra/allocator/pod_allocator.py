@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from admission.api.kubernetes.claims import Claim
 from admission.api.values.names import NodeName
 from admission.dra.allocator import node_allocator
-from admission.dra.allocator.node_allocator import Outcome, Seen
+from admission.dra.allocator.node_allocator import NodeView, Outcome
 from admission.dra.allocator.results import Budget, DeadEnd, Match
 from admission.dra.allocator.search import search
 from admission.dra.equivalence import device_signature, node_signature
@@ -102,14 +102,14 @@ class Allocator:
         if node not in self._cluster.nodes:
             raise KeyError(node)
         node_sig = self._node_sig(signatures_by_node, node)
-        seen = Seen(
+        view = NodeView(
             self._cluster,
             node,
             signatures_by_node.device_signatures,
             self._usage,
             signatures_by_node.shown(node, self._usage),
         )
-        return node_allocator.outcome(self._found(question, node_sig), question.claims, question.asked, seen)
+        return node_allocator.outcome(self._found(question, node_sig), question.claims, question.asked, view)
 
     def assume(self, given: Iterable[DeviceUse]) -> None:
         """Use devices, as those of an allocation."""

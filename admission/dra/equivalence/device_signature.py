@@ -150,7 +150,7 @@ class DeviceSignatures:
         self._interned: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.signature_caches: dict[Any, Any] = {}
         """What `node_signature` keeps for this need."""
-        self.racks: dict[Any, Any] = {}
+        self.candidate_nodes: dict[Any, Any] = {}
         """And what `candidate_nodes` does."""
 
     def layout(self, node_inventory: NodeInventory) -> Layout:

@@ -7,7 +7,7 @@ devices that can stand for each other on all nodes one is tried.
 from collections.abc import Hashable, Iterable
 
 from admission.api.muster.gangs import Charge
-from admission.dra.allocator.results import Budget, DeadEnd, Match, Pick, Remembered
+from admission.dra.allocator.results import Budget, CachedIterator, DeadEnd, Match, Pick
 from admission.dra.equivalence.device_signature import DeviceSignatures
 from admission.dra.freechoice.joint_allocation import JointAllocation, Priced
 from admission.dra.inventory.pools import InventoryDevice
@@ -34,7 +34,7 @@ class FreeChoiceSearch(FirstFitSearch):
     ) -> None:
         super().__init__(gang, cluster, device_signatures, budget, affordable, greedy=False)
         self._orders = DeviceOrders(self.state.units)
-        self._solutions: dict[tuple[tuple[ParsedClaim, ...], NodeState], Remembered[Match]] = {}
+        self._solutions: dict[tuple[tuple[ParsedClaim, ...], NodeState], CachedIterator[Match]] = {}
         # With devices chosen freely what fits does not depend on the order; only who brings a shared claim may.
         self._commuting = not gang.shared
 
@@ -44,7 +44,7 @@ class FreeChoiceSearch(FirstFitSearch):
     def _first_fit(self, claims: tuple[ParsedClaim, ...], signature: NodeState) -> Match | DeadEnd | Refusal:
         return next(iter(self._solved(claims, signature)), None) or DeadEnd(0, 0, 0)
 
-    def _solved(self, claims: tuple[ParsedClaim, ...], signature: NodeState) -> Remembered[Match]:
+    def _solved(self, claims: tuple[ParsedClaim, ...], signature: NodeState) -> CachedIterator[Match]:
         """Return all that these claims of one pod may get on such a node, one of each sort."""
         key = (claims, signature)
         if key not in self._solutions:
@@ -58,7 +58,7 @@ class FreeChoiceSearch(FirstFitSearch):
 
             prices: Priced | None = None if self._affordable is gang_request.anything else priced
             joint = JointAllocation(claims, order, self.state.units, self._cluster.profile, self._budget)
-            self._solutions[key] = Remembered(joint.solutions(prices))
+            self._solutions[key] = CachedIterator(joint.solutions(prices))
         return self._solutions[key]
 
 

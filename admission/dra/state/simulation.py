@@ -78,7 +78,7 @@ class Simulation:
         now: ClusterState,
         *,
         removed: Iterable[Interval] = (),
-        came: Iterable[Arrival] = (),
+        arrived: Iterable[Arrival] = (),
         kept: Iterable[Arrival] = (),
     ) -> ClusterState:
         """Return what is left when some have gone, others have come, and what is kept for a third is out of reach.
@@ -86,16 +86,16 @@ class Simulation:
         A device that somebody has and another is to have is in use. Of a node with something kept there is left what
         there is now, or what will be beside that, whichever is less.
         """
-        removed, came, kept = tuple(removed), tuple(came), tuple(kept)
+        removed, arrived, kept = tuple(removed), tuple(arrived), tuple(kept)
         names = frozenset([one.gang for one in removed])
         # How often each part counts on its nodes: who has gone gives back, who has come takes, what is kept does not.
-        parts: dict[Part, int] = {**dict.fromkeys(removed, 1), **dict.fromkeys(came, -1), **dict.fromkeys(kept, 0)}
+        parts: dict[Part, int] = {**dict.fromkeys(removed, 1), **dict.fromkeys(arrived, -1), **dict.fromkeys(kept, 0)}
         sums, differing = self._summed(parts)
         cluster = replace(
             now,
             simulation=self.simulation,
-            taken=SimulatedUsage(now.taken, names, _taken((*came, *kept))),
-            shares=_shares(now, names, (*came, *kept)),
+            taken=SimulatedUsage(now.taken, names, _taken((*arrived, *kept))),
+            shares=_shares(now, names, (*arrived, *kept)),
             left=SimulatedResources(now.left, sums, _bounds(kept)),
             conflicted=tuple(one for one in now.conflicted if one.holder.gang not in names),
             pending={node: tuple(one for one in pods if one.gang not in names) for node, pods in now.pending.items()},
@@ -215,34 +215,34 @@ class SimulatedUsage(Mapping[DeviceId, Holder]):
     Where both a gang that stays and one that comes have a device, the one that stays does.
     """
 
-    __slots__ = ("_came", "_now", "_removed")
+    __slots__ = ("_arrived", "_now", "_removed")
 
     def __init__(
-        self, now: Mapping[DeviceId, Holder], removed: Collection[str], came: Mapping[DeviceId, Holder]
+        self, now: Mapping[DeviceId, Holder], removed: Collection[str], arrived: Mapping[DeviceId, Holder]
     ) -> None:
         self._now = now
         self._removed = removed
-        self._came = came
+        self._arrived = arrived
 
     def __getitem__(self, device: DeviceId) -> Holder:
         holder = self._now.get(device)
-        return holder if holder is not None and holder.gang not in self._removed else self._came[device]
+        return holder if holder is not None and holder.gang not in self._removed else self._arrived[device]
 
     def __contains__(self, device: object) -> bool:
         holder = self._now.get(device)  # type: ignore[call-overload]
-        return (holder is not None and holder.gang not in self._removed) or device in self._came
+        return (holder is not None and holder.gang not in self._removed) or device in self._arrived
 
     def __iter__(self) -> Iterator[DeviceId]:
         left = [device for device, holder in self._now.items() if holder.gang not in self._removed]
         yield from left
-        yield from self._came.keys() - left
+        yield from self._arrived.keys() - left
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def __bool__(self) -> bool:
         """Return whether anything may be in use: whoever asks that wants to know whether to look at all."""
-        return bool(self._now) or bool(self._came)
+        return bool(self._now) or bool(self._arrived)
 
 
 class SimulatedResources(Mapping[NodeName, Amounts | None]):

@@ -91,7 +91,7 @@ def with_devices(
         for name, node_inventory in cluster.node_inventories.items()
         if not pools.isdisjoint(node_inventory.relevant)
     )
-    return cluster_state.using(cluster, (taken, shares), left, where)
+    return cluster_state.with_usage(cluster, (taken, shares), left, where)
 
 
 def _without_users(cluster: ClusterState, uids: frozenset[Uid], pods: frozenset[Uid]) -> ClusterState:

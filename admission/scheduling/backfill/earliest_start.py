@@ -76,7 +76,7 @@ class Search:
         if at not in self._moments:
             others, removed = self.others(at), self.present.removed(at)
             cluster = self.later.cluster(
-                self.inputs.cluster, removed=[one.interval for one in removed], came=[one.arrival for one in others]
+                self.inputs.cluster, removed=[one.interval for one in removed], arrived=[one.arrival for one in others]
             )
             moment = self._moments[at] = reservations.moment(cluster, self.inputs.queue_usage, at, removed)
             reservations.charge(moment.queue_usage, others)

@@ -426,7 +426,7 @@ class Backfill:
             return None
         others = self._others(head, known.at)
         then = (Simulation("absent") if absent else self._later).cluster(
-            cluster, removed=_intervals(removed), came=_arrivals(others)
+            cluster, removed=_intervals(removed), arrived=_arrivals(others)
         )
         moment = reservations.moment(then, usage, known.at, removed)
         reservations.charge(moment.queue_usage, others)

@@ -266,7 +266,7 @@ class Clock:
             ),
             requests=tuple((place.node, pods[place.uid].requests) for place in plan.pods),
         )
-        self.virtual_cluster.move(came=(running_gang,))
+        self.virtual_cluster.move(arrived=(running_gang,))
         for claim in waiting.claims:
             self._claims.pop(claim.meta.key, None)
         end = self.now + waiting.arrival.runtime
@@ -314,7 +314,7 @@ class Clock:
     def _let_go(self, ended: list[Running]) -> None:
         """Release the devices, quotas and shares of ended jobs."""
         if ended:
-            self.virtual_cluster.move(went=[running.running_gang for running in ended])
+            self.virtual_cluster.move(departed=[running.running_gang for running in ended])
             self.rules.plans.forget_changes()
         self.reserve.present.now = self.time
         for running in ended:
