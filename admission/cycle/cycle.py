@@ -26,7 +26,7 @@ async def run(leader: Leader, now: datetime) -> CycleResult:
     # 1. Freeze what is seen, and bring the books up to date with what was allocated. The snapshot is as of `now`, and
     # the database may take its time.
     with traces.step("gather"):
-        snapshot = leader.in_flight.over(leader.ports.view.snapshot())
+        snapshot = leader.in_flight.apply_to(leader.ports.view.snapshot())
         await mirror.open()
         steps.protection.judge(snapshot, now)
         inputs = await _gather(leader, steps, snapshot, now)

@@ -74,7 +74,7 @@ class InFlight:
     def choose(self, gang: GangUid, mode: Chosen) -> None:
         self._modes[gang] = mode
 
-    def over(self, snapshot: Snapshot) -> Snapshot:
+    def apply_to(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with the claims that it does not show yet; forget those that it shows."""
         self._claims = {
             key: claim

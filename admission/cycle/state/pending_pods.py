@@ -44,7 +44,7 @@ MAKER = min(admission.JOB_CONTROLLERS)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class _Yield:
+class _ExpectedPods:
     """What one workload yields. found, inputs: what it was made from. problem: why it cannot be planned so.
 
     named: the claim templates that the pods name, by `namespace/name`. claims: what would be made for the pods, of the
@@ -74,7 +74,7 @@ class _Yield:
         return True
 
 
-Part = tuple[_Yield, frozenset[Uid] | None]
+Part = tuple[_ExpectedPods, frozenset[Uid] | None]
 """What a workload yields, and which of the pods are expected; None: all of them."""
 
 Merged = tuple[object, object, Mapping[Any, Any]]
@@ -93,14 +93,14 @@ class PendingPods:
     """Why workloads cannot be planned from their templates, by the gang that stands for them."""
     loose: tuple[Workload, ...] = ()
     """Workloads that somebody has resumed who may not."""
-    _memory: ReviewCaches = field(default_factory=ReviewCaches)
-    _yields: dict[Uid, _Yield] = field(default_factory=dict)
+    _review_caches: ReviewCaches = field(default_factory=ReviewCaches)
+    _by_workload: dict[Uid, _ExpectedPods] = field(default_factory=dict)
     _parts: list[Part] = field(default_factory=list)
     _pods: Mapping[Uid, Pod] = field(default_factory=dict)
     _claims: Mapping[str, Claim] = field(default_factory=dict)
     """The pods and claims of all parts."""
-    _seen: tuple[object, object, object, object] = (None, None, None, None)
-    _grounded: tuple[object, ...] = ()
+    _last_inputs: tuple[object, object, object, object] = (None, None, None, None)
+    _basis: tuple[object, ...] = ()
     """What the webhook completes pods by, as it is said in what was seen."""
     _kept: set[Uid] = field(default_factory=set)
     """The pods that are expected only because a place is kept for them."""
@@ -109,78 +109,78 @@ class PendingPods:
     _merged_pods: Merged = (None, None, {})
     _merged_claims: Merged = (None, None, {})
 
-    def over(self, snapshot: Snapshot, book: Book) -> Snapshot:
+    def add_to(self, snapshot: Snapshot, book: Book) -> Snapshot:
         """Return the snapshot with the pods that are expected, and their claims.
 
         Where nothing changed they are the same objects as before: there may be tens of thousands of them.
         """
         workloads = list(suspendable.among(snapshot))
         self.loose = tuple(one for one in workloads if one.is_loose and not one.over)
-        parts = list(self._found(workloads, snapshot, book))
-        self._yields = {names.workload_of(uid): found for found, _ in parts for uid in islice(found.pods, 1)}
+        parts = list(self._find_parts(workloads, snapshot, book))
+        self._by_workload = {names.workload_of(uid): found for found, _ in parts for uid in islice(found.pods, 1)}
         self._kept = {uid for _, kept in parts for uid in kept or ()}
         self.problems = {}
         for found, kept in parts:
             if found.problem is not None and kept is None:
                 self.problems |= {gang_key.identify(pod, snapshot).uid: found.problem for pod in found.pods.values()}
-        self._lay(parts, snapshot)
+        self._merge_parts(parts, snapshot)
         if not self._pods:
             return snapshot
         self._merged_pods = _merged(self._merged_pods, snapshot.pods, self._pods)
         self._merged_claims = _merged(self._merged_claims, snapshot.claims, self._claims)
         return replace(snapshot, pods=self._merged_pods[2], claims=self._merged_claims[2])
 
-    def still(self, snapshot: Snapshot, book: Book) -> Snapshot:
-        """Return a snapshot of `over` without the pods whose places were taken over, or back, since."""
-        gone = {uid for uid in self._kept if uid not in book.owners}
-        if not gone:
+    def without_released(self, snapshot: Snapshot, book: Book) -> Snapshot:
+        """Return a snapshot of `add_to` without the pods whose places were taken over, or back, since."""
+        released = {uid for uid in self._kept if uid not in book.owners}
+        if not released:
             return snapshot
-        self._kept -= gone
-        pods_ = {uid: pod for uid, pod in snapshot.pods.items() if uid not in gone}
-        claims = {key: claim for key, claim in snapshot.claims.items() if not _is_of(claim, gone)}
+        self._kept -= released
+        pods_ = {uid: pod for uid, pod in snapshot.pods.items() if uid not in released}
+        claims = {key: claim for key, claim in snapshot.claims.items() if not _belongs_to(claim, released)}
         return replace(snapshot, pods=pods_, claims=claims)
 
-    def _found(self, workloads: Sequence[Workload], snapshot: Snapshot, book: Book) -> Iterator[Part]:
+    def _find_parts(self, workloads: Sequence[Workload], snapshot: Snapshot, book: Book) -> Iterator[Part]:
         """Yield what workloads yield of which pods are expected: those that wait, and those with places."""
-        seats, busy = _seated(book), _busy(snapshot, book) if workloads else set[Uid]()
+        seats, with_pods = _seated(book), _with_pods(snapshot, book) if workloads else set[Uid]()
         inputs = self._inputs(snapshot) if workloads else ()
         for workload in workloads:
             uid = workload.meta.uid
             kept = seats.get(uid)
-            waits = workload.is_waiting and uid not in busy
+            waits = workload.is_waiting and uid not in with_pods
             if workload.over or not (waits or (kept and (workload.is_waiting or workload.is_started))):
                 continue
-            found = self._yielded(workload, snapshot, inputs)
-            if found is not None and found.pods and (waits or _is_of_now(found, kept or (), snapshot, book)):
+            found = self._expected_of(workload, snapshot, inputs)
+            if found is not None and found.pods and (waits or _is_current_gang(found, kept or (), snapshot, book)):
                 yield found, None if waits else kept
 
-    def _yielded(self, workload: Workload, snapshot: Snapshot, inputs: tuple[object, ...]) -> _Yield | None:
+    def _expected_of(self, workload: Workload, snapshot: Snapshot, inputs: tuple[object, ...]) -> _ExpectedPods | None:
         """Return what a workload yields; None while its namespace is not seen."""
-        known = self._yields.get(workload.meta.uid)
+        known = self._by_workload.get(workload.meta.uid)
         if known is not None and known.found is workload.found and known.inputs is inputs:
             return known
         try:
-            made = _made(workload, snapshot, self._memory)
+            made = _make_pods(workload, snapshot, self._review_caches)
         except RetryError:
             return known
         except MalformedObjectError as error:
             made = f"nobody can say what pods would come of it: {error}"
         if isinstance(made, dict):
-            return _Yield(found=workload.found, inputs=inputs, pods=made)
+            return _ExpectedPods(found=workload.found, inputs=inputs, pods=made)
         problem = Hold(HoldReason.NOT_HOLDABLE, made) if isinstance(made, str) else made
-        return _Yield(found=workload.found, inputs=inputs, pods=_sign(workload), problem=problem)
+        return _ExpectedPods(found=workload.found, inputs=inputs, pods=_placeholder(workload), problem=problem)
 
     def _inputs(self, snapshot: Snapshot) -> tuple[object, ...]:
         """Return what the webhook completes pods by, beside the pods."""
         now = (snapshot.queues, snapshot.policies, snapshot.namespaces, snapshot.priorities)
-        if not all(map(operator.is_, now, self._seen)):
-            said = _said(snapshot)
-            self._seen = now
+        if not all(map(operator.is_, now, self._last_inputs)):
+            content = _content(snapshot)
+            self._last_inputs = now
             # The same object as before where nothing else is said: then nothing is compared again for each workload.
-            self._grounded = self._grounded if said == self._grounded else said
-        return self._grounded
+            self._basis = self._basis if content == self._basis else content
+        return self._basis
 
-    def _lay(self, parts: list[Part], snapshot: Snapshot) -> None:
+    def _merge_parts(self, parts: list[Part], snapshot: Snapshot) -> None:
         """Gather the pods and claims of all parts, unless they are what they were."""
         same = len(parts) == len(self._parts) and all(
             one[0] is other[0] and one[1] == other[1] for one, other in zip(parts, self._parts, strict=True)
@@ -196,7 +196,7 @@ class PendingPods:
                 key: claim
                 for found, kept in parts
                 for key, claim in found.claims.items()
-                if kept is None or _is_of(claim, kept)
+                if kept is None or _belongs_to(claim, kept)
             }
         self._parts = parts
 
@@ -208,9 +208,9 @@ class PendingPods:
         if not missing:
             return snapshot.templates
         known = self._provided
-        if known is None or known[0] is not self._grounded or known[1] != missing:
+        if known is None or known[0] is not self._basis or known[1] != missing:
             made = provided_templates.with_provided(replace(snapshot, pods=self._pods)).templates
-            known = self._provided = self._grounded, missing, {key: made[key] for key in missing if key in made}
+            known = self._provided = self._basis, missing, {key: made[key] for key in missing if key in made}
         return {**snapshot.templates, **known[2]}
 
 
@@ -231,7 +231,7 @@ def _template_of(pod: Pod, claim: PodClaim) -> str:
     return f"{pod.meta.namespace}/{claim.template}"
 
 
-def _is_of(claim: Claim, pods_: Collection[Uid]) -> bool:
+def _belongs_to(claim: Claim, pods_: Collection[Uid]) -> bool:
     return names.is_expected(claim.meta.uid) and any(owner.uid in pods_ for owner in claim.meta.owners)
 
 
@@ -245,13 +245,13 @@ def _seated(book: Book) -> dict[Uid, frozenset[Uid]]:
     return {workload: frozenset(uids) for workload, uids in found.items()}
 
 
-def _is_of_now(found: _Yield, kept: Collection[Uid], snapshot: Snapshot, book: Book) -> bool:
+def _is_current_gang(found: _ExpectedPods, kept: Collection[Uid], snapshot: Snapshot, book: Book) -> bool:
     """Whether the pods with places would be of the gang that has these: those of the next try are of another one."""
-    there = (found.pods[uid] for uid in kept if uid in found.pods)
-    return any(book.owners[pod.meta.uid] == gang_key.identify(pod, snapshot).uid for pod in there)
+    present = (found.pods[uid] for uid in kept if uid in found.pods)
+    return any(book.owners[pod.meta.uid] == gang_key.identify(pod, snapshot).uid for pod in present)
 
 
-def _busy(snapshot: Snapshot, book: Book) -> set[Uid]:
+def _with_pods(snapshot: Snapshot, book: Book) -> set[Uid]:
     """Return what has pods that have not ended: their controllers, and the controllers of these.
 
     What stood between may be gone before the pods are, as the RayCluster of a RayJob; the books still know whose their
@@ -264,9 +264,9 @@ def _busy(snapshot: Snapshot, book: Book) -> set[Uid]:
             continue
         found.add(owner.uid)
         maker = owner_chain.found(owner, snapshot)
-        above = maker.meta.controller if maker is not None else None
-        if above is not None:
-            found.add(above.uid)
+        controller = maker.meta.controller if maker is not None else None
+        if controller is not None:
+            found.add(controller.uid)
     return found
 
 
@@ -277,7 +277,7 @@ def _is_used(placement: Placement, snapshot: Snapshot) -> bool:
     return any(pod is not None and not pod.finished for pod in users)
 
 
-def _said(snapshot: Snapshot) -> tuple[object, ...]:
+def _content(snapshot: Snapshot) -> tuple[object, ...]:
     """Return what queues, policies, namespaces and priorities say, without the versions that these have."""
     queues = {name: replace(queue, meta=Meta(name=name)) for name, queue in snapshot.queues.items()}
     policies = {name: replace(one, meta=Meta(name=name)) for name, one in snapshot.policies.items()}
@@ -286,16 +286,16 @@ def _said(snapshot: Snapshot) -> tuple[object, ...]:
     return queues, policies, namespaces, priorities
 
 
-def _merged(before: Merged, base: Mapping[Any, Any], more: Mapping[Any, Any]) -> Merged:
+def _merged(before: Merged, base: Mapping[Any, Any], added: Mapping[Any, Any]) -> Merged:
     """Lay one mapping over another; the result is the same object as before where both are."""
-    known_base, known_more, _ = before
-    return before if known_base is base and known_more is more else (base, more, {**base, **more})
+    known_base, known_added, _ = before
+    return before if known_base is base and known_added is added else (base, added, {**base, **added})
 
 
 # What a workload yields.
 
 
-def _made(workload: Workload, snapshot: Snapshot, known: ReviewCaches) -> dict[Uid, Pod] | Denial | str:
+def _make_pods(workload: Workload, snapshot: Snapshot, known: ReviewCaches) -> dict[Uid, Pod] | Denial | str:
     """Return the pods of a workload, by UID; or why there can be none. Raises MalformedObjectError and RetryError."""
     templates = [template for template in workload.templates if template.pods > 0]
     count = sum(template.pods for template in templates)
@@ -303,16 +303,16 @@ def _made(workload: Workload, snapshot: Snapshot, known: ReviewCaches) -> dict[U
         return f"it makes {count} pods at a time, and a gang has at most {LARGEST_SIZE}; write a smaller number"
     found: dict[Uid, Pod] = {}
     for template in templates:
-        one = _first(workload, template, snapshot, known)
-        if isinstance(one, Denial):
-            return one
+        first_pod = _first_pod(workload, template, snapshot, known)
+        if isinstance(first_pod, Denial):
+            return first_pod
         for number in range(template.pods):
-            pod = _numbered(one, template, number, names.expected_pod(workload.meta.uid, len(found)))
+            pod = _numbered_pod(first_pod, template, number, names.expected_pod(workload.meta.uid, len(found)))
             found[pod.meta.uid] = pod
     return found
 
 
-def _first(workload: Workload, template: PodTemplate, snapshot: Snapshot, known: ReviewCaches) -> Pod | Denial:
+def _first_pod(workload: Workload, template: PodTemplate, snapshot: Snapshot, known: ReviewCaches) -> Pod | Denial:
     """Return a pod of a template as the webhook would complete it, or why it would not be admitted."""
     of_job = workload.kind is suspendable.JOB
     obj = suspendable.body(
@@ -350,7 +350,7 @@ def _review(obj: Json, username: str) -> Review:
     )
 
 
-def _numbered(pod: Pod, template: PodTemplate, number: int, uid: Uid) -> Pod:
+def _numbered_pod(pod: Pod, template: PodTemplate, number: int, uid: Uid) -> Pod:
     name = f"{template.name}-{number}"
     created = pod.meta.created + timedelta(microseconds=number)
     claims = {claim.name: f"{name}-{claim.name}{SUFFIX}" for claim in pod.claims if claim.template is not None}
@@ -370,7 +370,7 @@ def _claim(pod: Pod, named: PodClaim, template: ClaimTemplate) -> Claim:
     return Claim(meta=made, spec=template.spec)
 
 
-def _sign(workload: Workload) -> dict[Uid, Pod]:
+def _placeholder(workload: Workload) -> dict[Uid, Pod]:
     """Return a pod that stands for a workload of which no pods can be planned, so that its gang is told why."""
     labels: dict[str, str] = {}
     for template in workload.templates:

@@ -76,8 +76,8 @@ class GrantCommit:
         for uid, (group, given) in granted.items():
             if given.chosen.mode is not PlacementMode.ALLOCATE:
                 continue
-            asked = mode.requested(group.record, inputs.snapshot.queues[group.queue])
-            chosen = mode.mode(asked, given.plan.holdings, self.fences.protections)
+            requested = mode.requested(group.record, inputs.snapshot.queues[group.queue])
+            chosen = mode.mode(requested, given.plan.holdings, self.fences.protections)
             if isinstance(chosen, Hold):
                 holds[uid] = chosen
             elif chosen.mode is not PlacementMode.ALLOCATE:

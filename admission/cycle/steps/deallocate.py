@@ -60,7 +60,7 @@ class Deallocation:
         if not orphans or not await self.mirror.holds_epoch():
             return inputs
         failed = await self._deallocate(orphans)
-        snapshot = self.in_flight.over(inputs.snapshot)
+        snapshot = self.in_flight.apply_to(inputs.snapshot)
         unready = dict(inputs.unready)
         for claim, error in failed:
             message = f"claim {claim.meta.key} has devices that are to be taken back before it is planned anew: {error}"

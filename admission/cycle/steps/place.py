@@ -50,12 +50,12 @@ from admission.workloads.gangs import Group
 class Start:
     """A gang to be placed, with its placement. gates: its pods whose gates are to be opened, in order.
 
-    begun: whether it was granted before this cycle, so that the cluster may have changed since it was planned.
+    granted_before: whether it was granted before this cycle, so that the cluster may have changed since it was planned.
     """
 
     group: Group
     gates: tuple[tuple[Pod, NodeName], ...]
-    begun: bool = False
+    granted_before: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,15 +102,15 @@ class GangPlacement:
 
     async def finish(self, inputs: CycleInputs) -> CycleInputs:
         """Place what was granted before and is not placed yet. Return the inputs with the gangs that were requeued."""
-        begun = [
-            Start(group=group, gates=tuple(transitions.unfinished(group)), begun=True)
+        granted_before = [
+            Start(group=group, gates=tuple(transitions.unfinished(group)), granted_before=True)
             for group in inputs.groups
             if not group.in_full
             and group.uid not in inputs.taken_back
             and group.placement is not None
             and group.placement.seats
         ]
-        holds = await self.place(inputs, [start for start in begun if self._is_unfinished(inputs, start)])
+        holds = await self.place(inputs, [start for start in granted_before if self._is_unfinished(inputs, start)])
         if not holds:
             return inputs
         placements, backoffs = self.mirror.book.placements, self.evictions.backoffs
@@ -128,8 +128,8 @@ class GangPlacement:
         works = [self._guarded_work(inputs, start) for start in starts if start.group.uid not in expected_pods]
         for work in works:
             self.traces.begin(work.group)
-        begun = [work for work in works if work.start.begun and work.hold is None and not work.errors]
-        await self._recheck_pinned(inputs, begun)
+        granted_before = [work for work in works if work.start.granted_before and work.hold is None and not work.errors]
+        await self._recheck_pinned(inputs, granted_before)
         await self._allocate(inputs, [work for work in works if work.missing and work.hold is None])
         for work in works:
             await self._resolve(inputs, work)
@@ -166,8 +166,8 @@ class GangPlacement:
     def _chosen(self, inputs: CycleInputs, group: Group) -> Chosen | Hold:
         """Return the mode in which a gang's claims are allocated, by what protects its devices now."""
         queue = inputs.snapshot.queues.get(group.queue)
-        asked = mode.requested(group.record, queue) if queue is not None else PlacementMode.AUTO
-        return mode.mode(asked, placement_progress.holdings(group, self.mirror.book), self.fences.protections)
+        requested = mode.requested(group.record, queue) if queue is not None else PlacementMode.AUTO
+        return mode.mode(requested, placement_progress.holdings(group, self.mirror.book), self.fences.protections)
 
     def _apply_mode(
         self, inputs: CycleInputs, work: _Work, missing: Sequence[Missing], placement_mode: PlacementMode

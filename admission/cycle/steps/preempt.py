@@ -58,11 +58,11 @@ class Preemption:
         """Decide about the gangs that wait, and which gangs are evicted for those that are held."""
         memory, backfill = self.memory, self.cache.backfill
         if not memory.nominations and not any(map(targets.may_preempt, inputs.snapshot.queues.values())):
-            memory.begun = True
+            memory.recalled = True
             return cycle.decide_all(inputs.groups, rules, cluster, usage, backfill), ()
-        if not memory.begun:
+        if not memory.recalled:
             self._nominate_recalled(inputs, rules, cluster, usage)
-        memory.begun = True
+        memory.recalled = True
         self._forget_others(inputs)
         decided = nominations.decide_all(inputs.groups, rules, cluster, usage, memory, backfill=backfill)
         found = {decision.group.uid: decision for decision in decided.updated}

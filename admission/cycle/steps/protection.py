@@ -36,4 +36,4 @@ class ProtectionCheck:
 
     def judge_again(self) -> None:
         """Judge by what is seen at this moment, as of the time of the last judgement: nothing counts sooner by it."""
-        self.judge(self.in_flight.over(self.view.snapshot()), self.fences.judged_at)
+        self.judge(self.in_flight.apply_to(self.view.snapshot()), self.fences.judged_at)

@@ -109,29 +109,31 @@ def allocate_with(
     certain: bool = False,
 ) -> Outcome:
     """Do the same beside other devices in use than those of the cluster state."""
-    asked = compile_claims(claims, cluster)
-    if isinstance(asked, Fatal):
-        return asked
+    parsed_claims = compile_claims(claims, cluster)
+    if isinstance(parsed_claims, Fatal):
+        return parsed_claims
     need = device_signature.Need(
-        requests_requests.parsed_requests(asked), requests_requests.attributes(asked), profile=cluster.profile
+        requests_requests.parsed_requests(parsed_claims),
+        requests_requests.attributes(parsed_claims),
+        profile=cluster.profile,
     )
     known = device_signature.build(need, selectors)
     view = NodeView(cluster, node, known, usage)
     units = Units(known)
     contents = node_usage.contents_of(view.layout, units, view.usage, cluster)
-    found = search(asked, contents, units, cluster.profile, Budget(steps), certain=certain)
-    return outcome(found, claims, asked, view)
+    found = search(parsed_claims, contents, units, cluster.profile, Budget(steps), certain=certain)
+    return outcome(found, claims, parsed_claims, view)
 
 
 def compile_claims(claims: Sequence[Claim], cluster: ClusterState) -> tuple[ParsedClaim, ...] | Fatal:
     """Return what a pod's claims ask for."""
-    asked: list[ParsedClaim] = []
+    parsed_claims: list[ParsedClaim] = []
     for claim in claims:
         found = requests_requests.parse(claim.spec, cluster.classes, f"claim {claim.meta.name}", cluster.profile)
         if isinstance(found, Fatal):
             return found
-        asked.append(found)
-    return tuple(asked)
+        parsed_claims.append(found)
+    return tuple(parsed_claims)
 
 
 class NodeView:
@@ -156,17 +158,19 @@ class NodeView:
 
 
 def outcome(
-    found: Match | DeadEnd | Refusal, claims: Sequence[Claim], asked: Sequence[ParsedClaim], view: NodeView
+    found: Match | DeadEnd | Refusal, claims: Sequence[Claim], parsed_claims: Sequence[ParsedClaim], view: NodeView
 ) -> Outcome:
     """Return what a search on a node has found, with the names of devices and requests."""
     if isinstance(found, Match):
-        return Allocated(tuple(_result(*one, view) for one in zip(claims, asked, found.picks, strict=True)))
-    return _not_here(found, claims, asked, view) if isinstance(found, DeadEnd) else found
+        return Allocated(tuple(_result(*one, view) for one in zip(claims, parsed_claims, found.picks, strict=True)))
+    return _not_here(found, claims, parsed_claims, view) if isinstance(found, DeadEnd) else found
 
 
-def _result(claim: Claim, asked: ParsedClaim, picks: Sequence[Pick], view: NodeView) -> AllocationResult:
-    given = [_given(asked.requests[pick.request].options[pick.option], view.shown[pick.at], view) for pick in picks]
-    return allocation.build(claim, asked, given, view.node, view.cluster.classes, view.cluster.profile)
+def _result(claim: Claim, parsed_claim: ParsedClaim, picks: Sequence[Pick], view: NodeView) -> AllocationResult:
+    given = [
+        _given(parsed_claim.requests[pick.request].options[pick.option], view.shown[pick.at], view) for pick in picks
+    ]
+    return allocation.build(claim, parsed_claim, given, view.node, view.cluster.classes, view.cluster.profile)
 
 
 def _given(option: Option, at: int, view: NodeView) -> allocation.AllocatedRequest:
@@ -179,8 +183,10 @@ def _given(option: Option, at: int, view: NodeView) -> allocation.AllocatedReque
     )
 
 
-def _not_here(dead_end: DeadEnd, claims: Sequence[Claim], asked: Sequence[ParsedClaim], view: NodeView) -> NotHere:
-    requests = asked[dead_end.claim].requests if asked else ()
+def _not_here(
+    dead_end: DeadEnd, claims: Sequence[Claim], parsed_claims: Sequence[ParsedClaim], view: NodeView
+) -> NotHere:
+    requests = parsed_claims[dead_end.claim].requests if parsed_claims else ()
     option = (
         requests[dead_end.request].options[0] if requests else Option("", requests_requests.ParsedRequest("", ()), 0)
     )

@@ -83,21 +83,23 @@ def prescribed_allocation(
 
     The order of the devices does not matter: results are written in the order of requests and of the node's devices.
     """
-    said = f"claim {claim.meta.key}"
+    where = f"claim {claim.meta.key}"
     if names.is_extended_claim(claim.meta.uid) or extended_resources.ANNOTATION in claim.meta.annotations:
-        message = f"{said} is for extended resources: kube-scheduler makes and allocates it, and nobody else can"
+        message = f"{where} is for extended resources: kube-scheduler makes and allocates it, and nobody else can"
         return Misfit(problem=Mismatch.NOT_OURS, claim=claim.meta.key, message=message)
     if claim.allocation is not None:
-        return Misfit(problem=Mismatch.ALLOCATED, claim=claim.meta.key, message=f"{said} is allocated already")
+        return Misfit(problem=Mismatch.ALLOCATED, claim=claim.meta.key, message=f"{where} is allocated already")
     if node not in cluster.nodes:
-        return Misfit(problem=Mismatch.GONE, claim=claim.meta.key, message=f"{said}: node {node} is not there")
+        return Misfit(problem=Mismatch.GONE, claim=claim.meta.key, message=f"{where}: node {node} is not there")
     profile = cluster.profile.with_known_bugs(compatibility.FIXED)
-    asked = requests.parse(claim.spec, cluster.classes, said, profile)
-    if isinstance(asked, Fatal):
-        return Misfit(problem=Mismatch.CLAIM, claim=claim.meta.key, message=asked.error)
-    need = device_signature.Need(requests.parsed_requests((asked,)), requests.attributes((asked,)), profile=profile)
+    parsed_claim = requests.parse(claim.spec, cluster.classes, where, profile)
+    if isinstance(parsed_claim, Fatal):
+        return Misfit(problem=Mismatch.CLAIM, claim=claim.meta.key, message=parsed_claim.error)
+    need = device_signature.Need(
+        requests.parsed_requests((parsed_claim,)), requests.attributes((parsed_claim,)), profile=profile
+    )
     view = NodeView(cluster, node, device_signature.build(need, selectors), CombinedOverlay(cluster, (claim.meta.key,)))
-    return _Validator(claim, asked, view, selectors).answer(given)
+    return _Validator(claim, parsed_claim, view, selectors).answer(given)
 
 
 class _Entry(NamedTuple):
@@ -111,9 +113,9 @@ class _Entry(NamedTuple):
 class _Validator:
     """Judges devices for one claim on one node."""
 
-    def __init__(self, claim: Claim, asked: ParsedClaim, view: NodeView, selectors: Selectors) -> None:
+    def __init__(self, claim: Claim, parsed_claim: ParsedClaim, view: NodeView, selectors: Selectors) -> None:
         self._claim = claim
-        self._asked = asked
+        self._parsed_claim = parsed_claim
         self._view = view
         self._selectors = selectors
         self._profile = view.device_signatures.need.profile
@@ -123,7 +125,7 @@ class _Validator:
         self._counters = Counters(shown.counter_sets, self._profile.known_bugs)
         self._rules = [
             (rule, view.device_signatures.attributes[rule.attribute], constraints.running(rule, self._profile))
-            for rule in asked.rules
+            for rule in parsed_claim.rules
         ]
         self._shares: dict[int, list[tuple[Amount, ...]]] = {}
 
@@ -140,7 +142,12 @@ class _Validator:
             return problem
         found = [self._given(entry) for entry in entries]
         return allocation.build(
-            self._claim, self._asked, found, self._view.node, self._view.cluster.classes, self._view.cluster.profile
+            self._claim,
+            self._parsed_claim,
+            found,
+            self._view.node,
+            self._view.cluster.classes,
+            self._view.cluster.profile,
         )
 
     def _given(self, entry: _Entry) -> AllocatedRequest:
@@ -149,7 +156,7 @@ class _Validator:
         return AllocatedRequest(option, self._view.listed_devices[entry.at], shared=signature.shared, consumed=consumed)
 
     def _option(self, entry: _Entry) -> Option:
-        return self._asked.requests[entry.request].options[entry.option]
+        return self._parsed_claim.requests[entry.request].options[entry.option]
 
     def _misfit(self, problem: Mismatch, message: str, request: str = "", device: DeviceId | None = None) -> Misfit:
         where = f"request {request} of claim {self._claim.meta.key}" if request else f"claim {self._claim.meta.key}"
@@ -163,7 +170,7 @@ class _Validator:
         """Find requests and devices by their names; return them in the order in which results are written."""
         options = {
             option.name: (r, o)
-            for r, request in enumerate(self._asked.requests)
+            for r, request in enumerate(self._parsed_claim.requests)
             for o, option in enumerate(request.options)
         }
         places = {listed.id: at for at, listed in enumerate(self._view.listed_devices)}
@@ -196,7 +203,7 @@ class _Validator:
         if listed is None:
             message = f"device {device} is not there, as node {node} sees it"
             return self._misfit(Mismatch.GONE, message, one.request, device)
-        option = next(o for r in self._asked.requests for o in r.options if o.name == one.request)
+        option = next(o for r in self._parsed_claim.requests for o in r.options if o.name == one.request)
         return self._misfit(
             Mismatch.SELECTOR, f"device {device} {self._rejection(option, listed)}", one.request, device
         )
@@ -223,14 +230,14 @@ class _Validator:
             return self._misfit(
                 Mismatch.CLAIM, f"{len(entries)} devices are more than the {MAX_RESULTS} that it can hold"
             )
-        for r in range(len(self._asked.requests)):
+        for r in range(len(self._parsed_claim.requests)):
             own_entries = [entry for entry in entries if entry.request == r]
             if problem := self._miscounted_request(r, own_entries):
                 return problem
         return None
 
     def _miscounted_request(self, r: int, entries: Sequence[_Entry]) -> Misfit | None:
-        request = self._asked.requests[r]
+        request = self._parsed_claim.requests[r]
         chosen = sorted({entry.option for entry in entries})
         if not chosen:
             if any(option.mode is Mode.EXACT and option.count <= 0 for option in request.options):
@@ -292,7 +299,7 @@ class _Validator:
         if self._draws_counters(entry.at, unit, option) and not self._counters.draw(unit):
             message = f"too little is left of the counters of pool {device.pool} for device {device}"
             return self._misfit(Mismatch.COUNTERS, message, option.name, device)
-        request = self._asked.requests[entry.request].name
+        request = self._parsed_claim.requests[entry.request].name
         for rule, value, running in self._rules:
             if rule.binds(request, option.name) and not running.add(unit.signature.values[value], request):
                 kind = "distinctAttribute" if rule.distinct else "matchAttribute"

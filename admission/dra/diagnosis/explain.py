@@ -226,8 +226,8 @@ def _too_few(  # noqa: PLR0917 - what the sentence says
     start = f"pod {context.pod} needs {devices} on one node ({place}{others})"
     number = context.device_signatures.parsed_requests[parsed]
     if not any(count.matching for count in counts.values()):
-        said = f"{start}; {_nothing(parsed, counts)}{_contradictory(context)}"
-        return Explanation(said, {**details, "matching": 0}, number)
+        message = f"{start}; {_nothing(parsed, counts)}{_contradictory(context)}"
+        return Explanation(message, {**details, "matching": 0}, number)
     tainted = f" and {counts[best].tainted} more tainted" if counts[best].tainted else ""
     return Explanation(
         f"{start}; the most that any node has free is {counts[best].free} ({node}, of {counts[best].matching}"

@@ -94,13 +94,13 @@ def confined(
     A request that nothing matches is not confined, nor one that tolerates what keeps others off the devices. Nothing is
     said of claims that kube-scheduler would give up on.
     """
-    asked = node_allocator.compile_claims(claims, cluster)
-    if isinstance(asked, Fatal):
+    parsed_claims = node_allocator.compile_claims(claims, cluster)
+    if isinstance(parsed_claims, Fatal):
         return None
     known = device_signature.build(
-        device_signature.Need(requests.parsed_requests(asked), profile=cluster.profile), selectors
+        device_signature.Need(requests.parsed_requests(parsed_claims), profile=cluster.profile), selectors
     )
-    for claim, one in zip(claims, asked, strict=True):
+    for claim, one in zip(claims, parsed_claims, strict=True):
         for request in one.requests:
             if any(tolerates(toleration) for option in request.options for toleration in option.parsed.tolerations):
                 continue

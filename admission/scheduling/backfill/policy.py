@@ -482,7 +482,7 @@ class Backfill:
 
 
 def _reaches(end: datetime | None, reservation: Reservation) -> bool:
-    return end is None or runtime.whole(end) > reservation.at
+    return end is None or runtime.floor_to_second(end) > reservation.at
 
 
 def waits(finding: Verdict) -> bool:

@@ -101,9 +101,11 @@ class RunningGangs:
 
     def late(self) -> dict[str, datetime]:
         """Return the gangs that should have ended by now, and when they are expected to."""
-        due = self._ends[: bisect_left(self._ends, _End(runtime.whole(self.now) + runtime.SECOND, ""))]
-        said = ((gang, self.expected_ends[gang].end) for _, gang in due)
-        return {gang: runtime.expected(end, self.now) for gang, end in said if end is not None and end <= self.now}
+        due = self._ends[: bisect_left(self._ends, _End(runtime.floor_to_second(self.now) + runtime.SECOND, ""))]
+        expected_at = ((gang, self.expected_ends[gang].end) for _, gang in due)
+        return {
+            gang: runtime.expected(end, self.now) for gang, end in expected_at if end is not None and end <= self.now
+        }
 
     @property
     def ends(self) -> Iterator[datetime]:
@@ -135,15 +137,15 @@ class RunningGangs:
     def _in_order(self) -> tuple[list[_End], list[ExpectedEnd]]:
         """Return when gangs are expected to end, in order, and which."""
         # Only those whose time has come, or is about to, are expected at another time than they said.
-        first = bisect_left(self._ends, _End(runtime.whole(self.now) + runtime.SECOND, ""))
+        first = bisect_left(self._ends, _End(runtime.floor_to_second(self.now) + runtime.SECOND, ""))
         if not first:
             return self._ends, self._there
         known = self._expected
         if known is None or known[:2] != (self.now, self.changes):
             ends = self._ends[first:]
             for second, gang in self._ends[:first]:
-                said = self.expected_ends[gang].end or second
-                insort(ends, _End(runtime.expected(said, self.now), gang))
+                expected_at = self.expected_ends[gang].end or second
+                insort(ends, _End(runtime.expected(expected_at, self.now), gang))
             known = self._expected = self.now, self.changes, ends, [self.expected_ends[gang] for _, gang in ends]
         return known[2:]
 
@@ -163,12 +165,12 @@ class RunningGangs:
 
 def _end(expected_end: ExpectedEnd) -> _End:
     assert expected_end.end is not None  # noqa: S101 - who says nothing of it is not among the ends
-    return _End(runtime.whole(expected_end.end), expected_end.interval.gang)
+    return _End(runtime.floor_to_second(expected_end.end), expected_end.interval.gang)
 
 
 def _is_early(expected_end: ExpectedEnd, now: datetime) -> bool:
     """Return whether a gang that has gone was not expected to yet. Who ends in the second that it said is not early."""
-    return expected_end.end is None or runtime.whole(expected_end.end) > runtime.whole(now)
+    return expected_end.end is None or runtime.floor_to_second(expected_end.end) > runtime.floor_to_second(now)
 
 
 def _is_sooner(now: ExpectedEnd, before: ExpectedEnd) -> bool:

@@ -23,24 +23,24 @@ def hold(group: Group, snapshot: Snapshot, start_timeout: timedelta) -> Hold | N
 
     start_timeout: how long their controller may take to make them, before people are told that they are overdue.
     """
-    have, size, wanted = len(group.waiting), group.identity.needed, group.still_needed
-    if group.started or (have >= wanted and size != UNKNOWN_SIZE):
+    present, size, wanted = len(group.waiting), group.identity.needed, group.still_needed
+    if group.started or (present >= wanted and size != UNKNOWN_SIZE):
         return None
     if size == UNKNOWN_SIZE:
-        return Hold(HoldReason.GANG_INCOMPLETE, _unknown(group, snapshot), {"pods": have})
+        return Hold(HoldReason.GANG_INCOMPLETE, _unknown(group, snapshot), {"pods": present})
     due = min((pod.meta.created for pod in group.waiting), default=group.first_queued) + start_timeout
-    details: dict[str, Detail] = {"pods": have, "size": wanted, "missing": wanted - have, "due": _time(due)}
-    said = f"{have} of {wanted} pods exist; the gang starts with all of them"
+    details: dict[str, Detail] = {"pods": present, "size": wanted, "missing": wanted - present, "due": _time(due)}
+    message = f"{present} of {wanted} pods exist; the gang starts with all of them"
     if group.identity.elastic:
-        said = f"{have} of {group.identity.size} pods exist; the gang starts with {wanted}"
+        message = f"{present} of {group.identity.size} pods exist; the gang starts with {wanted}"
     where = _where(group)
     if size > LARGEST_SIZE:
-        said = f"{where} makes it {size} pods, and a gang has at most {LARGEST_SIZE}; write a smaller number"
+        message = f"{where} makes it {size} pods, and a gang has at most {LARGEST_SIZE}; write a smaller number"
     elif where:
-        said = f"{said} ({where} says how many)"
+        message = f"{message} ({where} says how many)"
     if size <= LARGEST_SIZE:
-        said = f"{said}; {wanted - have} missing, due by {_time(due)} (startTimeout of the queue)"
-    return Hold(HoldReason.GANG_INCOMPLETE, said, details)
+        message = f"{message}; {wanted - present} missing, due by {_time(due)} (startTimeout of the queue)"
+    return Hold(HoldReason.GANG_INCOMPLETE, message, details)
 
 
 def denial(group: Group) -> Denial | None:

@@ -162,7 +162,7 @@ class Expected:
 class Nominations:
     """What a leader has promised, and for whom it has looked without effect. One per leader.
 
-    begun: whether it has looked at what its predecessor left. explained: the holds as they were reported, to be
+    recalled: whether it has looked at what its predecessor left. explained: the holds as they were reported, to be
     reported alike. groups, cluster state and inputs: what those who ask were last looked at on. questions: what gangs
     ask for; failed: those for which nobody can be evicted on these. left: whether some have not been looked at on them;
     turns: when each was last.
@@ -171,7 +171,7 @@ class Nominations:
     nominations: dict[GangUid, Nomination] = field(default_factory=dict)
     with_nominations: NominatedState = field(default_factory=NominatedState)
     expected: Expected = field(default_factory=Expected)
-    begun: bool = False
+    recalled: bool = False
     explained: dict[GangUid, tuple[Hold, Hold]] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
     cluster: ClusterState | None = None

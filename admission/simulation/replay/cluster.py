@@ -228,7 +228,7 @@ class Clock:
         The job is behind `waiting` in rank. bounds: the reservations with which the jobs before it conflict.
         """
         until = self.reserve.until(queue_order.rank(waiting), bounds)
-        return None if until is None else runtime.whole(until) + runtime.SECOND - self.time
+        return None if until is None else runtime.floor_to_second(until) + runtime.SECOND - self.time
 
     def is_in_the_way(self, held: Verdict) -> bool:
         """Return whether a job still conflicts with the reservations."""

@@ -61,7 +61,7 @@ class Preempting(Muster):
             return
         before = {one.head.key for one in self._lines.values() if queue_order.rank(one.head) < queue_order.rank(head)}
         times = {one.at for key, one in stage.reserve.estimates.items() if one.at is not None and key in before}
-        ends = (runtime.whole(at) + runtime.SECOND - stage.time for at in sorted(times, reverse=True))
+        ends = (runtime.floor_to_second(at) + runtime.SECOND - stage.time for at in sorted(times, reverse=True))
         yield from dict.fromkeys(job for end in ends if (job := line.after(head, end)) is not None)
 
     def _found(

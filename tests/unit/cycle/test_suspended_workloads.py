@@ -296,13 +296,13 @@ async def test_a_process_that_leads_again_makes_nothing_anew_of_the_templates_it
     cluster.submit_held("train", queue="q", pods=3)
     await play.forget_changes()
     first, snapshot = play.leader, cluster.snapshot()
-    known = first.process.pending.over(snapshot, first.mirror.book).pods
+    known = first.process.pending.add_to(snapshot, first.mirror.book).pods
 
     play.succeed()
     again = replace(play.leader, process=first.process)
     result = await cycle.run(again, cluster.now)
 
     assert of(result).expected == 3
-    pods = again.process.pending.over(snapshot, again.mirror.book).pods
+    pods = again.process.pending.add_to(snapshot, again.mirror.book).pods
     assert len(pods) == 3
     assert all(pods[uid] is pod for uid, pod in known.items())
