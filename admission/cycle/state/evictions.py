@@ -34,8 +34,9 @@ Placements = Mapping[GangUid, Placement]
 class EvictionState:
     """Gangs that were taken back, are being taken back, or lack pods. One per leader.
 
-    Rule: a gang is `ending` from `note` until `finish`, and has an entry in `evicted` as long as it is. `recall` takes
-    over what an earlier leader wrote, and forgets what running gangs and gangs that are long gone do not need.
+    Rule: a gang is `ending` from `note` until `finish`, and has an entry in `evicted` as long as it is.
+    `restore_backoffs` takes over what an earlier leader wrote, and forgets what running gangs and gangs that are long
+    gone do not need.
     """
 
     _gangs: GangCache
@@ -55,7 +56,7 @@ class EvictionState:
     """Gangs of which some pods were evicted and others not yet, and why."""
     _vacancies: Vacancies = field(default_factory=dict)
     """Places that pods of running gangs have left."""
-    _recalled: tuple[Group, ...] = ()
+    _restored_groups: tuple[Group, ...] = ()
     """The gangs whose records were last read."""
 
     @property
@@ -86,7 +87,11 @@ class EvictionState:
         self._partial = {uid: reason for uid, reason in self._partial.items() if uid in placements}
         placed = ((group.uid, group.placement) for group in groups if not group.in_full)
         before = self._sizes
-        self._sizes = {uid: before.get(uid, len(one.seats)) for uid, one in placed if one is not None and one.seats}
+        self._sizes = {
+            uid: before.get(uid, len(placement.seats))
+            for uid, placement in placed
+            if placement is not None and placement.seats
+        }
 
     def size(self, gang: GangUid) -> int:
         """Return how many places a gang had when it was last complete."""
@@ -165,7 +170,7 @@ class EvictionState:
         """Forget the places of pods that were replaced by these."""
         places = self._vacancies.get(gang)
         if places:
-            self._vacancies = {**self._vacancies, gang: replacement_slots.taken(places, pods)}
+            self._vacancies = {**self._vacancies, gang: replacement_slots.without_filled(places, pods)}
 
     # What an earlier leader wrote.
 
@@ -177,9 +182,9 @@ class EvictionState:
         places = self._gangs.places
         for line in [line for line, place in places.items() if inputs.now - place.noted > FORGET_AFTER]:
             del places[line]
-        if inputs.groups is not self._recalled:
+        if inputs.groups is not self._restored_groups:
             self._read_records(inputs)
-            self._recalled = inputs.groups
+            self._restored_groups = inputs.groups
         self._ending = {uid for uid in self._ending if uid in placements and placements[uid].seats}
         absent = [uid for uid in (*self._evicted, *self._backoffs) if uid not in self._gangs and uid not in placements]
         for uid in absent:

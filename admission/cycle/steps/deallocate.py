@@ -37,10 +37,10 @@ class Deallocation:
 
         keep: claims that others wait for as well. Those that pods have reserved stay with these.
         """
-        given = (holding for uid, holding in placement.holdings.items() if uid not in keep)
-        return not await self._deallocate(list(_revocable(inputs, given)))
+        holdings = (holding for uid, holding in placement.holdings.items() if uid not in keep)
+        return not await self._deallocate(list(_revocable(inputs, holdings)))
 
-    async def secured(self, inputs: CycleInputs, releases: Sequence[Entry]) -> list[Entry]:
+    async def safe_releases(self, inputs: CycleInputs, releases: Sequence[Entry]) -> list[Entry]:
         """Return the releases after which no write that is under way can allocate devices that count as free.
 
         That is so at once where claims are gone, or had devices and lost them. The others are left for the next cycle.

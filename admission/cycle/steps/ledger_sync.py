@@ -58,9 +58,9 @@ class LedgerSync:
         self._find_dirty(inputs)
         entries = self._released(inputs)
         self.cache.dirty.rest()
-        secured = await self.deallocation.secured(inputs, entries)
-        self.evictions.note_released(self.mirror.book.placements, secured)
-        await self.mirror.record(secured)
+        safe_releases = await self.deallocation.safe_releases(inputs, entries)
+        self.evictions.note_released(self.mirror.book.placements, safe_releases)
+        await self.mirror.record(safe_releases)
 
     def _find_dirty(self, inputs: CycleInputs) -> None:
         book = self.mirror.book

@@ -76,7 +76,9 @@ class Preemption:
         ):
             before = {*memory.nominations}
             chosen = tuple(
-                self._targets(inputs, found, lambda: self._stage(inputs, rules, cluster, usage, decided=decided))
+                self._targets(
+                    inputs, found, lambda: self._planned_state(inputs, rules, cluster, usage, decided=decided)
+                )
             )
             dropped += before - {*memory.nominations}
         return replace(decided, updated=self._explained(found, dropped)), chosen
@@ -146,9 +148,9 @@ class Preemption:
 
     # Targets.
 
-    def _stage(
+    def _planned_state(
         self, inputs: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage, *, decided: CycleDecisions
-    ) -> "_Stage":
+    ) -> "_PlannedState":
         """Return the cluster and the quotas after what was decided, with nominations taken, and the candidates."""
         memory = self.memory
         grants = [(one.group, one.outcome) for one in decided.updated if isinstance(one.outcome, Grant)]
@@ -163,33 +165,33 @@ class Preemption:
         staying, going = self._candidates(inputs)
         staying += (one.candidate() for one in left if self._may_be_taken_over(one, going))
         backfill = self.cache.backfill
-        return _Stage(
+        return _PlannedState(
             PreemptionScope(rules=rules, cluster=cluster, queue_usage=queue_usage, backfill=backfill, going=going),
             staying,
         )
 
     def _candidates(self, inputs: CycleInputs) -> tuple[list[PreemptionCandidate], list[PreemptionCandidate]]:
         """Return the gangs that could be evicted, and those that go anyway; stalled evictions are not waited for."""
-        seen = candidates.CandidateInputs(
+        candidate_inputs = candidates.CandidateInputs(
             placements=self.mirror.book.placements,
             observed=inputs.observed,
             leaving=self.in_flight.leaving,
             now=inputs.now,
         )
-        staying, going = candidates.candidates(inputs.groups, seen)
+        staying, going = candidates.candidates(inputs.groups, candidate_inputs)
         ending, evicted = {*self.evictions.ending}, self.evictions.evicted
-        soon = {uid for uid in ending if inputs.now <= evicted[uid].at + nominations.LONGEST}
-        going += [one for one in staying if one.uid in soon]
+        ending_soon = {uid for uid in ending if inputs.now <= evicted[uid].at + nominations.LONGEST}
+        going += [one for one in staying if one.uid in ending_soon]
         busy = ending | inputs.taken_back
         return [one for one in staying if one.uid not in busy], going
 
     def _may_be_taken_over(self, nomination: Nomination, going: Iterable[PreemptionCandidate]) -> bool:
         """Return whether all that a gang is nominated for will be free."""
-        goes = {one.uid for one in going}
-        return all(uid in goes for uid in nomination.victims if uid in self.mirror.book.placements)
+        ending = {one.uid for one in going}
+        return all(uid in ending for uid in nomination.victims if uid in self.mirror.book.placements)
 
     def _targets(
-        self, inputs: CycleInputs, found: dict[GangUid, Decision], make_stage: Callable[[], "_Stage"]
+        self, inputs: CycleInputs, found: dict[GangUid, Decision], make_state: Callable[[], "_PlannedState"]
     ) -> Iterator[PreemptionTargets]:
         """Yield which gangs are evicted for which, and nominate these for what they are planned to get."""
         memory, cluster = self.memory, self.cache.cluster
@@ -204,19 +206,19 @@ class Preemption:
             return
         questions = self._questions(inputs, found)
         chosen = memory.next([*questions], MOST_TRIES)
-        stage: _Stage | None = None
+        state: _PlannedState | None = None
         for question, (decision, queue) in questions.items():
             if question not in chosen:
                 continue
-            stage = stage or make_stage()
-            answer = targets.choose(decision.group, queue, decision.needed, stage.staying, stage.scope)
+            state = state or make_state()
+            answer = targets.choose(decision.group, queue, decision.needed, state.staying, state.scope)
             if answer is None or not answer.victims:
                 memory.failed.add(question)
             if answer is None:
                 continue
             if answer.victims:
-                yield from self._nominate_first(inputs, answer, stage.scope.going)
-            stage.apply(answer)
+                yield from self._nominate_first(inputs, answer, state.scope.going)
+            state.apply(answer)
 
     def _questions(self, inputs: CycleInputs, found: dict[GangUid, Decision]) -> dict[Hashable, tuple[Decision, Queue]]:
         """Return the gangs that others may be evicted for, in order; of those that ask the same, the first."""
@@ -297,20 +299,20 @@ class Preemption:
             backfill=self.cache.backfill,
             going=going,
         )
-        stage = _Stage(scope, [])
+        state = _PlannedState(scope, [])
         for group in sorted(waiting.values(), key=queue_order.rank):
             if not any(self._goes_for(inputs, one, group) for one in going):
                 continue
             queue = inputs.snapshot.queues.get(group.queue)
-            grant = targets.plan(group, queue, (), stage.scope) if queue is not None else None
+            grant = targets.plan(group, queue, (), state.scope) if queue is not None else None
             if grant is not None:
                 answer = PreemptionTargets(group=group, grant=grant, victims=())
-                stage.apply(answer)
+                state.apply(answer)
                 self._nominate(inputs, answer, going)
 
 
 @dataclass(slots=True)
-class _Stage:
+class _PlannedState:
     """What the next gang that asks finds. staying: the gangs that could be evicted."""
 
     scope: PreemptionScope

@@ -34,9 +34,9 @@ class RunningGangs:
     is_early: bool = False
     overdue: datetime | None = None
     is_vague: bool = False
-    _sentences: Mapping[str, ExpectedEnd] = field(default_factory=dict)
+    _source: Mapping[str, ExpectedEnd] = field(default_factory=dict)
     _ends: list[_End] = field(default_factory=list)
-    _there: list[ExpectedEnd] = field(default_factory=list)
+    _by_end: list[ExpectedEnd] = field(default_factory=list)
     """When gangs should end, in order, as they said; and which these are."""
     _endless: tuple[int, Sequence[str]] = (-1, ())
     """Those of whom nobody knows when they end, in order, and as of which change."""
@@ -45,20 +45,20 @@ class RunningGangs:
 
     def expect(self, expected_ends: Mapping[str, ExpectedEnd], now: datetime) -> None:
         """Take over who has devices at the beginning of a cycle."""
-        if expected_ends is self._sentences:
+        if expected_ends is self._source:
             return
-        before, self._sentences = self.expected_ends, expected_ends
+        before, self._source = self.expected_ends, expected_ends
         self.expected_ends = {gang: self._same(gang, one) for gang, one in expected_ends.items()}
-        self._there = sorted((one for one in self.expected_ends.values() if one.end is not None), key=_end)
-        self._ends = [*map(_end, self._there)]
+        self._by_end = sorted((one for one in self.expected_ends.values() if one.end is not None), key=_end)
+        self._ends = [*map(_end, self._by_end)]
         self._expected, self._endless = None, (-1, ())
         removed = [one for gang, one in before.items() if gang not in expected_ends]
-        came = [one for gang, one in self.expected_ends.items() if gang not in before]
-        self.changes += bool(removed or came)
+        added = [one for gang, one in self.expected_ends.items() if gang not in before]
+        self.changes += bool(removed or added)
         self.is_early |= any(_is_early(one, now) for one in removed) or any(
             _is_sooner(one, before[gang]) for gang, one in self.expected_ends.items() if gang in before
         )
-        self.is_vague |= any(one.end is None for one in (*removed, *came))
+        self.is_vague |= any(one.end is None for one in (*removed, *added))
         for one in removed:
             self._note_overdue(one, now)
 
@@ -73,25 +73,25 @@ class RunningGangs:
 
     def add(self, expected_end: ExpectedEnd) -> None:
         """Let a gang, or more of one, come."""
-        gang, self._sentences = expected_end.interval.gang, {}
+        gang, self._source = expected_end.interval.gang, {}
         known = self._pop(gang)
         if known is not None:
             last = max(known.end, expected_end.end) if known.end is not None and expected_end.end is not None else None
             charge = device_meters.added((known.charge, expected_end.charge))
             expected_end = replace(
-                known, interval=_joined(known.interval, expected_end.interval), charge=charge, end=last
+                known, interval=_merge(known.interval, expected_end.interval), charge=charge, end=last
             )
         self.expected_ends[gang] = expected_end
         if expected_end.end is not None:
             at = bisect_left(self._ends, _end(expected_end))
             self._ends.insert(at, _end(expected_end))
-            self._there.insert(at, expected_end)
+            self._by_end.insert(at, expected_end)
         self.changes += 1
 
     def remove(self, gang: str) -> ExpectedEnd | None:
         """Let a gang go, and return what it had, if it is known."""
         # What comes of it may be nothing: the books are looked at again.
-        self._sentences = {}
+        self._source = {}
         self.changes += 1
         known = self._pop(gang)
         if known is not None:
@@ -131,7 +131,7 @@ class RunningGangs:
         known = self.expected_ends.pop(gang, None)
         if known is not None and known.end is not None:
             at = bisect_left(self._ends, _end(known))
-            del self._ends[at], self._there[at]
+            del self._ends[at], self._by_end[at]
         return known
 
     def _in_order(self) -> tuple[list[_End], list[ExpectedEnd]]:
@@ -139,7 +139,7 @@ class RunningGangs:
         # Only those whose time has come, or is about to, are expected at another time than they said.
         first = bisect_left(self._ends, _End(runtime.floor_to_second(self.now) + runtime.SECOND, ""))
         if not first:
-            return self._ends, self._there
+            return self._ends, self._by_end
         known = self._expected
         if known is None or known[:2] != (self.now, self.changes):
             ends = self._ends[first:]
@@ -178,7 +178,7 @@ def _is_sooner(now: ExpectedEnd, before: ExpectedEnd) -> bool:
     return now is not before and now.end is not None and (before.end is None or now.end < before.end)
 
 
-def _joined(one: Interval, other: Interval) -> Interval:
+def _merge(one: Interval, other: Interval) -> Interval:
     """Return what a gang has that has come in two parts."""
     devices = (*one.devices, *other.devices) if one.devices is not None and other.devices is not None else None
     return Interval(gang=one.gang, requests=(*one.requests, *other.requests), devices=devices)

@@ -105,7 +105,7 @@ class NeverFits:
             known.cluster is cluster and known.queue_usage is queue_usage and known.changes == changes
         ):
             removed = [one for one in self.present.expected_ends.values() if one.end is not None]
-            then = self._simulation.cluster(cluster, removed=[one.interval for one in removed])
-            moment = reservations.moment(then, queue_usage, self.present.now, removed)
+            all_ended = self._simulation.cluster(cluster, removed=[one.interval for one in removed])
+            moment = reservations.moment(all_ended, queue_usage, self.present.now, removed)
             known = self._all_ended = _AllEnded(cluster, queue_usage, changes, moment)
         return known.moment

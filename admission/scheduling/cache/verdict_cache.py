@@ -76,7 +76,7 @@ class VerdictCache:
     _named: dict[str, set[GangUid]] = field(default_factory=dict)
     """The gangs of which a finding is kept whose pods name a claim, by the claim's `namespace/name`."""
     _shortages: dict[Hashable, Hold | None] = field(default_factory=dict)
-    _said: dict[Hashable, Hold | None] = field(default_factory=dict)
+    _last_shortages: dict[Hashable, Hold | None] = field(default_factory=dict)
     """What queues may not take now, and what was said of that before."""
     cleared: int = 0
     """Grows when the inputs that all share have changed."""
@@ -88,12 +88,13 @@ class VerdictCache:
         now = (snapshot.meters, snapshot.classes, snapshot.templates, snapshot.malformed, *inputs)
         same = len(now) == len(self._inputs) and all(map(_same, now, self._inputs))
         if not same or any(
-            _asked(self._queues.get(name)) != _asked(queues.get(name)) for name in changed(self._queues, queues)
+            _without_status(self._queues.get(name)) != _without_status(queues.get(name))
+            for name in changed(self._queues, queues)
         ):
             self.cleared += 1
             self._findings.clear()
             self._named.clear()
-            self._said.clear()
+            self._last_shortages.clear()
             self.queue_cache.clear()
         self._inputs, self._queues = now, queues
         for key in changed(self._claims, snapshot.claims):
@@ -106,7 +107,7 @@ class VerdictCache:
 
     def recount(self) -> None:
         """Note that queues use more or less than before."""
-        self._said |= self._shortages
+        self._last_shortages |= self._shortages
         self._shortages.clear()
 
     def lookup(self, group: Group, ahead: str, shortage_of: ShortageOf) -> Verdict | None:
@@ -164,7 +165,7 @@ class VerdictCache:
         """Return why a queue may not take a charge; the same object as before where nothing else is to be said."""
         key = queue, tuple(sorted(needed.items()))
         if key not in self._shortages:
-            found, before = shortage_of(queue, needed), self._said.get(key)
+            found, before = shortage_of(queue, needed), self._last_shortages.get(key)
             self._shortages[key] = before if before == found else found
         return self._shortages[key]
 
@@ -173,7 +174,7 @@ def _same(left: object, right: object) -> bool:
     return left is right or left == right
 
 
-def _asked(queue: Queue | None) -> Queue | None:
+def _without_status(queue: Queue | None) -> Queue | None:
     """Return what a queue asks for: its status is Muster's own."""
     return None if queue is None else replace(queue, meta=Meta(name=queue.name, deleted=queue.meta.deleted))
 

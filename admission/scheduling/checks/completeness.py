@@ -72,9 +72,9 @@ def _groupings(group: Group) -> Denial | None:
     sizes = sorted({size for pod in group.pods if (size := grouping.size(pod))})
     if len(sizes) < 2:
         return None
-    missing_pods = ", ".join(map(str, sizes))
-    message = f"its pods say different sizes ({missing_pods}); give all of them the same {grouping.size_key}"
-    return Denial(DenyReason.POLICY_VIOLATION, message, {"sizes": missing_pods})
+    sizes_text = ", ".join(map(str, sizes))
+    message = f"its pods say different sizes ({sizes_text}); give all of them the same {grouping.size_key}"
+    return Denial(DenyReason.POLICY_VIOLATION, message, {"sizes": sizes_text})
 
 
 def _sizes(group: Group) -> Denial | None:
@@ -86,16 +86,16 @@ def _sizes(group: Group) -> Denial | None:
 def _consistent(group: Group, key: str, what: str) -> Denial | None:
     """Refuse pods that say different numbers under a key, or no numbers."""
     for pod in group.pods:
-        said = labels.setting(pod, key)
-        if said and not gang_key.size_in(said):
-            shown = labels.shown(said, SHOWN)
+        value = labels.setting(pod, key)
+        if value and not gang_key.size_in(value):
+            shown = labels.shown(value, LONGEST_SHOWN)
             message = f"pod {pod.meta.name}: {key} is {shown!r}; write a whole number from 1 to {LARGEST_SIZE}"
             return Denial(DenyReason.MALFORMED_REQUEST, message, {"pod": pod.meta.name})
     sizes = sorted({gang_key.size_in(labels.setting(pod, key)) for pod in group.pods})
     if len(sizes) > 1:
-        missing_pods = ", ".join(str(size) if size else "none" for size in sizes)
-        message = f"its pods say different {what} ({missing_pods}); give all of them the same {key}"
-        return Denial(DenyReason.POLICY_VIOLATION, message, {"sizes": missing_pods})
+        sizes_text = ", ".join(str(size) if size else "none" for size in sizes)
+        message = f"its pods say different {what} ({sizes_text}); give all of them the same {key}"
+        return Denial(DenyReason.POLICY_VIOLATION, message, {"sizes": sizes_text})
     return None
 
 
@@ -103,7 +103,7 @@ def _time(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-SHOWN = 40
+LONGEST_SHOWN = 40
 """Characters of a text that somebody has written where a number belongs."""
 
 
@@ -149,8 +149,8 @@ def entered(group: Group, snapshot: Snapshot) -> Queue | Hold | Denial:
     if queue is None:
         return _no_queue(group.queue, snapshot)
     namespaces = dict.fromkeys(pod.meta.namespace for pod in group.waiting)
-    shut = (queue_selection.shut(queue, namespace, snapshot) for namespace in namespaces)
-    return next((denial for denial in shut if denial is not None), queue)
+    denials = (queue_selection.shut(queue, namespace, snapshot) for namespace in namespaces)
+    return next((denial for denial in denials if denial is not None), queue)
 
 
 def _no_queue(queue: QueueName, snapshot: Snapshot) -> Hold:

@@ -27,7 +27,7 @@ TOO_LARGE = frozenset(
 )
 """What fewer pods may not be held for."""
 
-MOST_SORTS = 8
+MOST_KINDS = 8
 """Sorts of pods that are tried one after the other, where any of them may join."""
 
 Decide = Callable[[Group], Verdict]
@@ -92,8 +92,8 @@ def _most(group: Group, waiting: Sequence[Pod], decide: Decide, best: Verdict) -
 
 def _any(group: Group, waiting: Sequence[Pod], decide: Decide, first: Verdict) -> Verdict:
     """Return the grant to one pod of another sort than the first, which is held."""
-    for one in list(_sorts(waiting))[1:MOST_SORTS]:
-        tried = decide(group.without([pod for pod in waiting if pod is not one]))
+    for candidate in list(_kinds(waiting))[1:MOST_KINDS]:
+        tried = decide(group.without([pod for pod in waiting if pod is not candidate]))
         if is_granted(tried):
             return tried
         # What holds one sort says nothing of the others: it is not kept.
@@ -101,11 +101,11 @@ def _any(group: Group, waiting: Sequence[Pod], decide: Decide, first: Verdict) -
     return first
 
 
-def _sorts(waiting: Sequence[Pod]) -> Iterator[Pod]:
+def _kinds(waiting: Sequence[Pod]) -> Iterator[Pod]:
     """Yield the first pod of every sort: of those that ask for the same."""
     known: set[Hashable] = set()
     for pod in waiting:
-        sort = equivalence.pod_key(pod), tuple((one.claim, one.template) for one in pod.claims)
-        if sort not in known:
-            known.add(sort)
+        kind = equivalence.pod_key(pod), tuple((one.claim, one.template) for one in pod.claims)
+        if kind not in known:
+            known.add(kind)
             yield pod
