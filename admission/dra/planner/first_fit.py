@@ -44,10 +44,10 @@ class _Option:
     charge: Charge
 
 
-_Known = dict[NodeSignature, tuple[Match | DeadEnd | Refusal, int]]
+_NodeAnswers = dict[NodeSignature, tuple[Match | DeadEnd | Refusal, int]]
 """What kube-scheduler gives on nodes by their devices, and how many steps it takes to find that."""
 
-_Ranked = tuple[int, int, Match, NodeState]
+_RankedNode = tuple[int, int, Match, NodeState]
 """Free devices, number of a node, what a pod gets there, and the node's signature."""
 
 
@@ -85,7 +85,9 @@ class FirstFitSearch:
         self._moved: defaultdict[NodeState, int] = defaultdict(int)
         self._fits: dict[tuple[int, tuple[int, ...], NodeState], Match | DeadEnd | Refusal | None] = {}
         self._searched: dict[Hashable, Match | DeadEnd | Refusal] = {}
-        self._known: dict[tuple[ParsedClaim, ...], _Known] = self.state.units.memory.setdefault(cluster.profile, {})
+        self._known: dict[tuple[ParsedClaim, ...], _NodeAnswers] = self.state.units.memory.setdefault(
+            cluster.profile, {}
+        )
         self._parsed = device_signatures.parsed_requests
         self._bounds = UpperBounds(gang, self.state, device_signatures)
         self._pricing = Pricing(gang, device_signatures)
@@ -108,27 +110,27 @@ class FirstFitSearch:
         """Search. Raises StepsEndedError."""
         if self._is_dead() or (not self._greedy and self._bounds.are_drained()):
             return self.outcome
-        stack, turned = [self._options()], False
+        stack, has_backtracked = [self._options()], False
         while stack:
             if not any(self._left):
                 self.outcome.done = True
                 return self.outcome
             option = next(stack[-1], None)
             if option is not None:
-                self._budget.spend(self._work(option) if turned else 1)
-                if turned and self._is_disproved():
+                self._budget.spend(self._work(option) if has_backtracked else 1)
+                if has_backtracked and self._is_disproved():
                     self.outcome.shortfall = None
                     return self.outcome
                 self._apply(option)
                 if self._is_dead():
-                    turned = True
+                    has_backtracked = True
                     self._undo_last()
                 else:
                     stack.append(self._options())
                 continue
             if self._is_final():
                 return self.outcome
-            turned = True
+            has_backtracked = True
             self._failed.add(self._key())
             stack.pop()
             if stack:
@@ -155,7 +157,7 @@ class FirstFitSearch:
 
     def _work(self, option: _Option) -> int:
         """Return what placing a pod costs in steps: its node's devices and the groups of nodes are looked at again."""
-        return MOVE + (len(self.state.layouts[option.node].numbers) + len(self.state.groups)) // 4
+        return MOVE_STEPS + (len(self.state.layouts[option.node].numbers) + len(self.state.groups)) // 4
 
     # What may come next.
 
@@ -164,13 +166,13 @@ class FirstFitSearch:
             if not self._left[kind]:
                 continue
             open_ = self._open(kind)
-            ranked, hopeless = self._ranked(kind, open_)
+            ranked, is_unplaceable = self._ranked(kind, open_)
             for _, node, first, node_state in ranked:
                 for found in self._ways(kind, open_, first, node_state):
                     yield _Option(kind, node, found, open_, self._price(kind, open_, found, node_state))
             if not ranked:
                 self.outcome.dead_end = kind
-            if hopeless or self._commuting or self._greedy:
+            if is_unplaceable or self._commuting or self._greedy:
                 return
 
     def _price(self, kind: int, open_: tuple[int, ...], found: Match, node_state: NodeState) -> Charge:
@@ -193,7 +195,7 @@ class FirstFitSearch:
         shared = self._gang.kinds[kind].shared
         return tuple(at for at, number in enumerate(shared) if number is None or allocated[number] is None)
 
-    def _ranked(self, kind: int, open_: tuple[int, ...]) -> tuple[list[_Ranked], bool]:
+    def _ranked(self, kind: int, open_: tuple[int, ...]) -> tuple[list[_RankedNode], bool]:
         """Return one node for each group of equal nodes, the fullest first, and whether the kind has no hope left.
 
         A pod that fits nowhere now fits nowhere later, when less is free; unless a failing selector kept it away, or a
@@ -203,7 +205,7 @@ class FirstFitSearch:
         shared = self._gang.kinds[kind].shared
         needed = {number for at, number in enumerate(shared) if number is not None and at not in open_}
         final = all(shared[at] is None for at in open_)
-        ranked: list[_Ranked] = []
+        ranked: list[_RankedNode] = []
         for node_state in self.state.groups:
             if needed <= node_state.usable:
                 found = self._fit(kind, open_, node_state)
@@ -398,7 +400,7 @@ class FirstFitSearch:
         return (nodes, -described.devices, kind)
 
 
-MOVE = 24
+MOVE_STEPS = 24
 """Steps that placing a pod costs beside what there is to look at."""
 
 

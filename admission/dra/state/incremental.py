@@ -104,19 +104,19 @@ class _Changes(NamedTuple):
     now: Sequence[Placement]
 
 
-class _Seen:
+class _ClaimPayers:
     """Who pays for claims, and which of those are seen allocated."""
 
     def __init__(self) -> None:
         self._held: dict[Uid, Placement] = {}
         """The placement that pays for a claim, by what the books call the claim."""
-        self._made: dict[Uid, GangUid] = {}
+        self._extended: dict[Uid, GangUid] = {}
         """Those of claims that go by their pods in the books: which claims these are may change with any claim."""
         self.payers: dict[Uid, str] = {}
         """The gangs that pay for claims, by the UIDs of the claims."""
-        self._made_payers: dict[Uid, str] = {}
+        self._extended_payers: dict[Uid, str] = {}
         """Those of claims that go by their pods."""
-        self._doubtful: set[GangUid] = set()
+        self._to_check: set[GangUid] = set()
         self._unseen: set[GangUid] = set()
 
     def refresh(self, changes: _Changes, renewed: Iterable[Claim], by_uid: Mapping[Uid, Claim]) -> set[str]:
@@ -125,36 +125,36 @@ class _Seen:
         for placement in changes.before:
             for uid in placement.holdings:
                 self._held.pop(uid, None)
-                self._made.pop(uid, None)
+                self._extended.pop(uid, None)
         for placement in changes.now:
             for uid in placement.holdings:
                 self._held[uid] = placement
                 if names.is_extended_claim(uid):
-                    self._made[uid] = placement.gang_uid
-        self._doubtful.update(changes.gangs, self._made.values())
+                    self._extended[uid] = placement.gang_uid
+        self._to_check.update(changes.gangs, self._extended.values())
         uids.update(claim.meta.uid for claim in renewed)
         for claim in renewed:
             payer = self._held.get(claim.meta.uid)
             if payer is not None:
-                self._doubtful.add(payer.gang_uid)
-        made = {by_uid[uid].meta.uid: self._held[uid].gang for uid in self._made if uid in by_uid}
-        uids.update(self._made_payers, made)
+                self._to_check.add(payer.gang_uid)
+        extended = {by_uid[uid].meta.uid: self._held[uid].gang for uid in self._extended if uid in by_uid}
+        uids.update(self._extended_payers, extended)
         before = {uid: self.payers.pop(uid) for uid in uids if uid in self.payers}
-        after = {uid: self._held[uid].gang for uid in uids if uid in self._held and uid in by_uid} | made
-        self._made_payers = made
+        after = {uid: self._held[uid].gang for uid in uids if uid in self._held and uid in by_uid} | extended
+        self._extended_payers = extended
         self.payers |= after
-        different = {uid for uid in before.keys() | after.keys() if before.get(uid) != after.get(uid)}
-        return {by_uid[uid].meta.key for uid in different if uid in by_uid}
+        changed_uids = {uid for uid in before.keys() | after.keys() if before.get(uid) != after.get(uid)}
+        return {by_uid[uid].meta.key for uid in changed_uids if uid in by_uid}
 
     def unseen(self, placements: Mapping[GangUid, Placement], by_uid: Mapping[Uid, Claim]) -> list[Placement]:
         """Return the placements with a claim that is not seen allocated, in their order."""
-        for gang in self._doubtful:
+        for gang in self._to_check:
             placement = placements.get(gang)
             if placement is None or all(_is_allocated(by_uid.get(uid)) for uid in placement.holdings):
                 self._unseen.discard(gang)
             else:
                 self._unseen.add(gang)
-        self._doubtful.clear()
+        self._to_check.clear()
         return [placement for gang, placement in placements.items() if gang in self._unseen] if self._unseen else []
 
 
@@ -241,7 +241,7 @@ class _NodeCapacities:
         self, nodes: Mapping[NodeName, Node], pods: Mapping[Uid, Pod], changes: _Changes
     ) -> Mapping[NodeName, _Left]:
         """Return what is left of every node."""
-        moved = {*changed(self._pods, pods), *self._reseated(changes)}
+        moved = {*changed(self._pods, pods), *self._update_seats(changes)}
         dirty = {*changed(self._nodes, nodes)}
         for uid in moved:
             dirty.update(self._move(uid, pods.get(uid)))
@@ -251,7 +251,7 @@ class _NodeCapacities:
             self._left = {name: again[name] if name in again else self._left[name] for name in nodes}
         return self._left
 
-    def _reseated(self, changes: _Changes) -> Iterator[Uid]:
+    def _update_seats(self, changes: _Changes) -> Iterator[Uid]:
         for placement in changes.before:
             for uid in _pods_of(placement):
                 self._seats[uid].pop(placement.gang_uid, None)
@@ -292,7 +292,7 @@ class IncrementalUsage:
 
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
     _claims: Mapping[str, Claim] = field(default_factory=dict)
-    _seen: _Seen = field(default_factory=_Seen)
+    _seen: _ClaimPayers = field(default_factory=_ClaimPayers)
     _devices: _Devices = field(default_factory=_Devices)
     _bounds: _NodeCapacities = field(default_factory=_NodeCapacities)
     _users: Users = field(default_factory=Users)
@@ -314,7 +314,7 @@ class IncrementalUsage:
 
     def _forget(self) -> None:
         self._placements, self._claims, self.counted_for = {}, {}, None
-        self._seen, self._devices, self._bounds, self._users = _Seen(), _Devices(), _NodeCapacities(), Users()
+        self._seen, self._devices, self._bounds, self._users = _ClaimPayers(), _Devices(), _NodeCapacities(), Users()
 
     def _counted(
         self, snapshot: Snapshot, placements: Sequence[Placement], by_uid: Mapping[Uid, Claim], features: Features

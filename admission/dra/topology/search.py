@@ -132,7 +132,7 @@ def _attempt(  # noqa: PLR0917 - the same
 
     def search(gang: Gang, steps: int) -> Plan | NoPlan:
         if not scopes:
-            return searches.own(gang, steps)
+            return searches.full(gang, steps)
         return subgroups.arrange(scopes, gang, cluster, known, steps=steps, searches=searches)
 
     if attempt.gang is None:

@@ -26,12 +26,12 @@ CHEAP, WHOLE = 16, 4
 class Searches:
     """How a gang is placed as it asks, and how it is found that not even a free choice of devices places it.
 
-    by: what these two know devices by.
+    device_signatures: of these two.
     """
 
-    own: Search
-    cheap: Search
-    by: tuple[DeviceSignatures, ...]
+    full: Search
+    relaxed: Search
+    device_signatures: tuple[DeviceSignatures, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,7 +74,7 @@ class _Arrangement:
         self._searches = searches
         self._spent = 0
         self._is_unsure = False
-        self._nodes = domains.candidate_nodes(gang, cluster, *searches.by)
+        self._nodes = domains.candidate_nodes(gang, cluster, *searches.device_signatures)
         self._parts: list[_Part] = []
         self._like: dict[Hashable, list[_Part]] = {}
         self._sorts: list[int] = []
@@ -92,7 +92,7 @@ class _Arrangement:
 
     def _anywhere(self) -> NoPlan | None:
         """Return why there is no place for the gang, wherever its parts go; None where there may be one."""
-        answer = self._searches.own(self._gang, self._share(WHOLE, self._gang))
+        answer = self._searches.full(self._gang, self._share(WHOLE, self._gang))
         self._spend(answer.steps)
         return answer if isinstance(answer, NoPlan) and answer.kind is not Kind.STEPS_ENDED else None
 
@@ -139,7 +139,7 @@ class _Arrangement:
         if not left:
             share = self._share(WHOLE, part_gang)
             reported = domains.search_in_one(
-                scope, part_gang, self._cluster, self._known, steps=share, search=self._searches.own
+                scope, part_gang, self._cluster, self._known, steps=share, search=self._searches.full
             )
             self._spend(reported.steps)
             if isinstance(reported, NoPlan):
@@ -158,7 +158,7 @@ class _Arrangement:
         """Return whether pods may find a place; where that is not found out in time they may."""
         if not all(kind.nodes for kind in gang.kinds):
             return False
-        answer = self._searches.cheap(gang, self._share(CHEAP, gang))
+        answer = self._searches.relaxed(gang, self._share(CHEAP, gang))
         self._spend(answer.steps)
         has_ended = isinstance(answer, NoPlan) and answer.kind is Kind.STEPS_ENDED
         self._is_unsure = self._is_unsure or has_ended
@@ -208,7 +208,7 @@ class _Arrangement:
         for chosen in self._choices():
             by_name = {part.name: domain for part, domain in zip(self._parts, chosen, strict=True)}
             gang = placed_in(self._gang, by_name)
-            answer = self._searches.own(gang, self._share(WHOLE, gang))
+            answer = self._searches.full(gang, self._share(WHOLE, gang))
             self._spend(answer.steps)
             if isinstance(answer, Plan):
                 return answer
