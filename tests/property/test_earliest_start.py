@@ -66,7 +66,7 @@ def played(town: ReplayCluster, arrivals: Sequence[Arrival]) -> tuple[Clock, Seq
 
 
 def asked(stage: Clock, waiting: Waiting) -> Inputs:
-    inputs = chain.asked(stage.inputs(waiting, stage.queue_usage))
+    inputs = chain.with_demand(stage.inputs(waiting, stage.queue_usage))
     return replace(inputs, rules=replace(inputs.rules, plans=PlanCache()))
 
 

@@ -183,7 +183,7 @@ class Scene:
         uses = [one.use for one in result.given if one.use is not None]
         return replace(
             self,
-            cluster=cluster_state.also(self.cluster, uses, Holder(claim=claim.meta.key)),
+            cluster=cluster_state.with_devices(self.cluster, uses, Holder(claim=claim.meta.key)),
             usable={**self.usable, claim.meta.uid: result.node_selector},
             paid=self.paid + sum(not one.option.admin for one in result.given),
         )

@@ -114,7 +114,7 @@ async def _ledger(settings: Settings) -> list[Finding]:
         return [findings.skipped("ledger", "this role does not use it; ask where the controller runs")]
     url = settings.ledger.url
     try:
-        database = database_url.shown(database_url.parsed(url))
+        database = database_url.redacted(database_url.parsed(url))
         revision = await migrations.current_revision(url)
     except RetryError as error:
         return [findings.failed("ledger", str(error), "see that the database runs and lets this machine in (5432)")]

@@ -28,7 +28,7 @@ from admission.cli.ledger.options import (
 from admission.errors import AmountError, FixError
 from admission.ledger.journal.base import Window
 from admission.ledger.reports import export as reports_export, focus
-from admission.ledger.reports.allocation_intervals import Watch
+from admission.ledger.reports.allocation_intervals import Progress
 from admission.ledger.reports.export import Column, Row, What
 from admission.ledger.reports.focus import Granularity, Price, Terms
 from admission.ledger.sql_ledger import SqlLedger
@@ -72,7 +72,7 @@ class Export:
     """The columns to write, and the rows of a cluster's ledger in a period."""
 
     columns: Sequence[Column]
-    rows: Callable[[AsyncConnection, str, Window, Watch], AsyncIterator[Row]]
+    rows: Callable[[AsyncConnection, str, Window, Progress], AsyncIterator[Row]]
     sink: Callable[[Sequence[Column], IO[bytes]], Sink]
 
 
@@ -128,9 +128,9 @@ def export(
                 async with ledger.snapshot() as connection:
                     names = await options.clusters(connection, cluster or [chosen.cluster], all_of_them=all_clusters)
                     window = await options.clip_to_ledger(connection, names, period, start=start)
-                    with terminal.progress("exporting") as watch:
+                    with terminal.progress("exporting") as progress:
                         for name in names:
-                            await _write_rows(export_.rows(connection, name, window, watch), sink, output)
+                            await _write_rows(export_.rows(connection, name, window, progress), sink, output)
 
             options.query(chosen, write_all)
             sink.close()
@@ -141,7 +141,9 @@ def export(
 def _table(what: What, format_: Format) -> Export:
     return Export(
         columns=reports_export.COLUMNS[what],
-        rows=lambda connection, cluster, window, watch: reports_export.rows(connection, cluster, what, window, watch),
+        rows=lambda connection, cluster, window, progress: reports_export.rows(
+            connection, cluster, what, window, progress
+        ),
         sink=_SINKS[format_],
     )
 
@@ -158,7 +160,7 @@ def _focus(terms: Terms, what: What | None) -> Export:
         raise FixError(f"--what {what}: focus has rows of its own; leave it out")
     return Export(
         columns=[Column(name) for name in focus.columns(terms)],
-        rows=lambda connection, cluster, window, watch: focus.rows(connection, cluster, window, terms, watch),
+        rows=lambda connection, cluster, window, progress: focus.rows(connection, cluster, window, terms, progress),
         sink=export_sinks.Csv,
     )
 

@@ -110,12 +110,14 @@ async def clip_to_ledger(
 
 async def clusters(connection: AsyncConnection, names: Sequence[str], *, all_of_them: bool = False) -> list[str]:
     """Return the clusters to read. Raises FixError if one is not in the ledger while others are."""
-    known = await base.known(connection)
+    known_clusters = await base.known_clusters(connection)
     if all_of_them:
-        return known
+        return known_clusters
     for name in names:
-        if known and name not in known:
-            raise FixError(f"--cluster: the ledger has no books of cluster {name!r}; it has those of {listed(known)}")
+        if known_clusters and name not in known_clusters:
+            raise FixError(
+                f"--cluster: the ledger has no books of cluster {name!r}; it has those of {listed(known_clusters)}"
+            )
     return list(dict.fromkeys(names))
 
 

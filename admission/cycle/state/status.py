@@ -80,7 +80,7 @@ class StatusState:
         for made in decisions:
             decision = self._steady(made, inputs.now)
             uid, before = decision.group.uid, self._decisions.get(decision.group.uid)
-            if before is None or not decision.says_the_same(before):
+            if before is None or not decision.is_same_as(before):
                 self._decisions[uid] = decision
                 changed.add(uid)
         if self._decided_groups is not inputs.groups:

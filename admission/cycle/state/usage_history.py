@@ -73,7 +73,7 @@ class UsageHistory:
                 self._spent[start] = dict(await self._ledger.spent(start))
                 self._split.discard(start)
         rules = fair_share.Rules.from_tree(inputs.tree)
-        if self._past is None or not self._past.serves(rules):
+        if self._past is None or not self._past.covers(rules):
             self._past = await self._read_past(rules, inputs.now, book)
 
     def keep_current(self, inputs: CycleInputs) -> tuple[datetime, ...]:
@@ -143,9 +143,9 @@ class UsageHistory:
     async def _read_past(self, rules: fair_share.Rules, now: datetime, book: Book) -> fair_share.UsageHistory:
         marked = book.marked or now
         if not any(rules.half_lives.values()):
-            return fair_share.begun(rules, (), marked)
+            return fair_share.start_history(rules, (), marked)
         since = max(rules.since(now), now - LONGEST)
-        return fair_share.begun(rules, await self._ledger.usage(since), marked)
+        return fair_share.start_history(rules, await self._ledger.usage(since), marked)
 
 
 def _intervals(mark: Entry, since: datetime) -> list[UsageInterval]:

@@ -1,6 +1,6 @@
 """The eviction of whole gangs: those that cannot start complete or in time, and those that may not run on.
 
-`take_back` is the only way to evict a gang whose pods have to be deleted; `requeue` is for gangs whose gates are still
+`evict_gang` is the only way to evict a gang whose pods have to be deleted; `requeue` is for gangs whose gates are still
 closed. The pods of a Job are taken back by suspending it, since the Job controller counts deleted pods as failures and
 fails the Job after a few (batch/v1, backoffLimit); it is resumed when they are gone. A workload that is held as a whole
 is suspended until its gang may start again. Other pods are evicted one by one. The state of an eviction is written
@@ -61,7 +61,7 @@ class GangEviction:
     writer: BulkWriter
     log: CycleLog
 
-    async def take_back_due(self, inputs: CycleInputs) -> CycleInputs:
+    async def evict_due(self, inputs: CycleInputs) -> CycleInputs:
         """Take back every gang that has to be; return the inputs with these gangs, whether it succeeded or not."""
         concerned: set[GangUid] = set()
         limiting = limits.limited_queues(inputs.tree)
@@ -71,15 +71,15 @@ class GangEviction:
             if group.placement is None or not _may_be_due(group, limiting, unfinished):
                 continue
             find = partial(self._due, inputs, group, limiting)
-            eviction = faults.spared(During.FOLLOWING, group.key, find, self.log.defects)
+            eviction = faults.guard(During.FOLLOWING, group.key, find, self.log.defects)
             if eviction is None:
                 self.evictions.clear_partial(group.uid)
                 continue
             concerned.add(group.uid)
-            await self.take_back(inputs, eviction)
+            await self.evict_gang(inputs, eviction)
         return replace(inputs, taken_back=frozenset(concerned))
 
-    async def take_back(self, inputs: CycleInputs, eviction: Eviction) -> None:
+    async def evict_gang(self, inputs: CycleInputs, eviction: Eviction) -> None:
         """Evict a gang and release what it has; after a failure or the leader's death the next cycle continues."""
         group, placement = eviction.group, eviction.group.placement
         if self.evictions.note(inputs, eviction):
@@ -111,7 +111,7 @@ class GangEviction:
         most = 0 if back_off else IMMEDIATE_REQUEUES
         if self.evictions.note_requeue(inputs, group, reason, most=most):
             await self._write_record(inputs, group)
-        if not await self._shut(gated):
+        if not await self._keep_gates_closed(gated):
             return
         removed = {pod.meta.uid for pod in gated}
         left = replace(placement, seats={uid: seat for uid, seat in placement.seats.items() if uid not in removed})
@@ -175,7 +175,7 @@ class GangEviction:
 
     # Pods.
 
-    async def _shut(self, pods: Sequence[Pod]) -> bool:
+    async def _keep_gates_closed(self, pods: Sequence[Pod]) -> bool:
         """Ensure that gates stay closed, also against writes in flight; return whether all of them do."""
         opened: list[Pod] = []
 
@@ -207,7 +207,7 @@ class GangEviction:
             return False
         self.evictions.clear_partial(group.uid)
         evicted = {pod.meta.uid for pod in going}
-        return await self._shut(
+        return await self._keep_gates_closed(
             [pod for pod in group.half_open if pod.meta.uid in single and pod.meta.uid not in evicted]
         )
 

@@ -139,7 +139,7 @@ class CycleReport:
     def _has_more(self, inputs: CycleInputs, granted: Sequence[GangUid], decided: CycleDecisions) -> bool:
         """Return whether another cycle has more to do, even if nothing changes."""
         cache = self.cache
-        is_cut = bool((granted or inputs.first_in_next) and not decided.whole)
+        is_cut = bool((granted or inputs.first_in_next) and not decided.is_complete)
         return is_cut or bool(cache.health.left) or cache.plans.is_stale or cache.nominations.left
 
     def _next_try(self, inputs: CycleInputs) -> datetime | None:

@@ -100,7 +100,7 @@ class SuspendResume:
                 continue
             at, actor = inputs.now, self.mirror.actor
             follow = partial(pod_replacement.replacement_entry, group, inputs.snapshot, at=at, actor=actor)
-            found = faults.spared(During.FOLLOWING, group.key, follow, self.log.defects)
+            found = faults.guard(During.FOLLOWING, group.key, follow, self.log.defects)
             came = mismatched.get(group.uid) or group.waiting
             if group.uid in mismatched:
                 found = Mismatch(pod=came[0].meta.name, difference="the gang that it names")

@@ -10,7 +10,7 @@ from itertools import product
 from operator import le
 
 from admission.api.muster.gangs import Charge
-from admission.dra.allocator.results import Budget, Match, Pick, Remembered
+from admission.dra.allocator.results import Budget, CachedIterator, Match, Pick
 from admission.dra.compatibility import SchedulerProfile
 from admission.dra.freechoice.joint_allocation import JointAllocation
 from admission.dra.metering import device_meters
@@ -46,7 +46,7 @@ class NodePacker:
         self._orders = DeviceOrders(state.units)
         self._found: dict[tuple[NodeState, Pods], Match] = {}
         self._too_many: defaultdict[NodeState, list[Pods]] = defaultdict(list)
-        self._largest: dict[tuple[NodeState, Pods], Remembered[Pods]] = {}
+        self._largest: dict[tuple[NodeState, Pods], CachedIterator[Pods]] = {}
 
     def ordered(self, signature: NodeState) -> DeviceOrder:
         """Return the devices of such a node in the order in which they are tried."""
@@ -84,7 +84,7 @@ class NodePacker:
         """Yield the largest sets of pods that such a node takes, of at most so many of each kind."""
         key = (signature, most)
         if key not in self._largest:
-            self._largest[key] = Remembered(self._all_largest(signature, most))
+            self._largest[key] = CachedIterator(self._all_largest(signature, most))
         return iter(self._largest[key])
 
     def offers(self, signature: NodeState, most: Pods) -> Iterator[tuple[Pods, Charge, Match]]:

@@ -79,24 +79,24 @@ class WhatIfSeries:
         now: ClusterState,
         *,
         removed: Iterable[Interval] = (),
-        came: Iterable[Arrival] = (),
+        arrived: Iterable[Arrival] = (),
         kept: Iterable[Arrival] = (),
     ) -> ClusterState:
-        """Return the state without `removed` gangs, with those of `came`, and with nothing of `kept` available.
+        """Return the state without `removed` gangs, with those of `arrived`, and with nothing of `kept` available.
 
         A device that a running gang has and a later one will have is in use. On a node with kept resources, what is
         left now or what will be left beside the kept gang counts, whichever is less.
         """
-        removed, came, kept = tuple(removed), tuple(came), tuple(kept)
+        removed, arrived, kept = tuple(removed), tuple(arrived), tuple(kept)
         names = frozenset([one.gang for one in removed])
         # The sign of each part's requests on its nodes: removed gangs give back, new ones take, kept ones do neither.
-        parts: dict[Part, int] = {**dict.fromkeys(removed, 1), **dict.fromkeys(came, -1), **dict.fromkeys(kept, 0)}
+        parts: dict[Part, int] = {**dict.fromkeys(removed, 1), **dict.fromkeys(arrived, -1), **dict.fromkeys(kept, 0)}
         sums, differing = self._summed(parts)
         cluster = replace(
             now,
             series=self.series,
-            taken=WhatIfUsage(now.taken, names, _taken((*came, *kept))),
-            shares=_shares(now, names, (*came, *kept)),
+            taken=WhatIfUsage(now.taken, names, _taken((*arrived, *kept))),
+            shares=_shares(now, names, (*arrived, *kept)),
             left=WhatIfResources(now.left, sums, _bounds(kept)),
             conflicted=tuple(one for one in now.conflicted if one.holder.gang not in names),
             pending={node: tuple(one for one in pods if one.gang not in names) for node, pods in now.pending.items()},
@@ -216,34 +216,34 @@ class WhatIfUsage(Mapping[DeviceId, Holder]):
     If a gang that stays and one that comes both have a device, its holder is the one that stays.
     """
 
-    __slots__ = ("_came", "_now", "_removed")
+    __slots__ = ("_arrived", "_now", "_removed")
 
     def __init__(
-        self, now: Mapping[DeviceId, Holder], removed: Collection[str], came: Mapping[DeviceId, Holder]
+        self, now: Mapping[DeviceId, Holder], removed: Collection[str], arrived: Mapping[DeviceId, Holder]
     ) -> None:
         self._now = now
         self._removed = removed
-        self._came = came
+        self._arrived = arrived
 
     def __getitem__(self, device: DeviceId) -> Holder:
         holder = self._now.get(device)
-        return holder if holder is not None and holder.gang not in self._removed else self._came[device]
+        return holder if holder is not None and holder.gang not in self._removed else self._arrived[device]
 
     def __contains__(self, device: object) -> bool:
         holder = self._now.get(device)  # type: ignore[call-overload]
-        return (holder is not None and holder.gang not in self._removed) or device in self._came
+        return (holder is not None and holder.gang not in self._removed) or device in self._arrived
 
     def __iter__(self) -> Iterator[DeviceId]:
         left = [device for device, holder in self._now.items() if holder.gang not in self._removed]
         yield from left
-        yield from self._came.keys() - left
+        yield from self._arrived.keys() - left
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def __bool__(self) -> bool:
         """Return whether a device may be in use; not exact, so that it costs nothing: it only saves look-ups."""
-        return bool(self._now) or bool(self._came)
+        return bool(self._now) or bool(self._arrived)
 
 
 class WhatIfResources(Mapping[NodeName, Amounts | None]):
@@ -362,7 +362,7 @@ def with_usage(
         for name, node_inventory in cluster.node_inventories.items()
         if not pools.isdisjoint(node_inventory.relevant)
     )
-    return cluster_state.using(cluster, (taken, shares), left, where)
+    return cluster_state.with_usage(cluster, (taken, shares), left, where)
 
 
 def _without_users(cluster: ClusterState, uids: frozenset[Uid], pods: frozenset[Uid]) -> ClusterState:

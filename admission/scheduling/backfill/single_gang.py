@@ -21,7 +21,7 @@ from admission.scheduling.checks.chain import Grant, Inputs
 def granted(
     inputs: Inputs,
     absent: Collection[str],
-    reserve: Backfill | None,
+    backfill: Backfill | None,
     start: datetime | None = None,
     *,
     spares_all: bool = True,
@@ -34,9 +34,9 @@ def granted(
     found = chain.decide(inputs)
     if not isinstance(found.outcome, Grant):
         return None
-    if reserve is None:
+    if backfill is None:
         return found
-    ahead = [*reserve.ahead(inputs, absent, start or reserve.present.now)]
+    ahead = [*backfill.ahead(inputs, absent, start or backfill.present.now)]
     bound = [one for one in ahead if one is not None]
     if spares_all and len(bound) < len(ahead):
         return None

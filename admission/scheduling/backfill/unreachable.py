@@ -71,7 +71,7 @@ class NeverFits:
             )
         return known.never_fits
 
-    def came(self, gang: GangUid, end: datetime | None) -> None:
+    def note_arrival(self, gang: GangUid, end: datetime | None) -> None:
         """Record a gang that starts. If its end is unknown, gangs that were found to fit may no longer do."""
         self._known.pop(gang, None)
         if end is None:
@@ -105,7 +105,7 @@ class NeverFits:
             known.cluster is cluster and known.queue_usage is queue_usage and known.changes == changes
         ):
             removed = [one for one in self.present.expected_ends.values() if one.end is not None]
-            then = self._simulation.cluster(cluster, removed=[one.interval for one in removed])
-            moment = reservations.moment(then, queue_usage, self.present.now, removed)
+            all_ended = self._simulation.cluster(cluster, removed=[one.interval for one in removed])
+            moment = reservations.moment(all_ended, queue_usage, self.present.now, removed)
             known = self._all_ended = _AllEnded(cluster, queue_usage, changes, moment)
         return known.moment

@@ -75,7 +75,7 @@ class Nomination:
         ends = max((pod.meta.deleted for pod in pods if pod.meta.deleted is not None), default=self.since)
         return (has or any(pod.node for pod in pods)) and now <= max(ends, self.since) + LONGEST
 
-    def tenant(self) -> PreemptionCandidate:
+    def candidate(self) -> PreemptionCandidate:
         """Return the nominated gang as a preemption candidate, as if it ran already."""
         plan, pods = self.grant.plan, {pod.meta.uid: pod for pod in self.group.waiting}
         return PreemptionCandidate(
@@ -170,7 +170,7 @@ class Nominations:
     nominations: dict[GangUid, Nomination] = field(default_factory=dict)
     with_nominations: NominatedState = field(default_factory=NominatedState)
     expected: Expected = field(default_factory=Expected)
-    begun: bool = False
+    recalled: bool = False
     explained: dict[GangUid, tuple[Hold, Hold]] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
     cluster: ClusterState | None = None
@@ -250,13 +250,13 @@ def decide_all(
     usage: Usage,
     memory: Nominations,
     *,
-    reserve: Backfill | None,
+    backfill: Backfill | None,
 ) -> CycleDecisions:
     """Decide about the pending gangs as `cycle` does, nominated gangs first."""
     with_nominations, nominations = memory.with_nominations, [*memory.nominations.values()]
-    if not nominations or rules.beyond is not None:
+    if not nominations or rules.hold_beyond_limit is not None:
         return cycle.decide_all(
-            groups, rules, with_nominations.over(cluster, nominations), _with(usage, nominations), reserve
+            groups, rules, with_nominations.over(cluster, nominations), _with(usage, nominations), backfill
         )
     known = {group.uid: group for group in groups}
     left = [*nominations]
@@ -265,7 +265,7 @@ def decide_all(
         others = [one for one in left if one is not nomination]
         group = known[nomination.uid]
         decision = _redeemed(
-            nomination, group, rules, with_nominations.over(cluster, others), _with(usage, others), reserve=reserve
+            nomination, group, rules, with_nominations.over(cluster, others), _with(usage, others), backfill=backfill
         )
         if decision is None or not isinstance(decision.outcome, Grant):
             continue
@@ -276,7 +276,7 @@ def decide_all(
             rules.balances.charge(group.queue, decision.outcome.plan.charge, budget.runtime_of(group))
     started = {decision.group.uid for decision in redeemed}
     rest = tuple(group for group in groups if group.uid not in started) if started else groups
-    round_ = cycle.decide_all(rest, rules, with_nominations.over(cluster, left), _with(usage, left), reserve)
+    round_ = cycle.decide_all(rest, rules, with_nominations.over(cluster, left), _with(usage, left), backfill)
     return replace(round_, updated=(*redeemed, *round_.updated))
 
 
@@ -285,7 +285,13 @@ def _with(usage: Usage, nominations: Sequence[Nomination]) -> Usage:
 
 
 def _redeemed(
-    nomination: Nomination, group: Group, rules: Rules, cluster: ClusterState, usage: Usage, *, reserve: Backfill | None
+    nomination: Nomination,
+    group: Group,
+    rules: Rules,
+    cluster: ClusterState,
+    usage: Usage,
+    *,
+    backfill: Backfill | None,
 ) -> Decision | None:
     """Return the grant of a nominated gang, with its own nomination left out.
 
@@ -295,7 +301,7 @@ def _redeemed(
     queue = completeness.entered(group, rules.snapshot)
     if not isinstance(queue, Queue):
         return None
-    fresh = replace(rules, plans=PlanCache(), rest=VerdictCache(), mute=True)
+    fresh = replace(rules, plans=PlanCache(), verdicts=VerdictCache(), mute=True)
     inputs = Inputs(rules=fresh, group=group, queue=queue, cluster=cluster, queue_usage=QueueUsage(rules.tree, usage))
-    found = single_gang.granted(inputs, {group.key}, reserve, nomination.since, spares_all=False)
+    found = single_gang.granted(inputs, {group.key}, backfill, nomination.since, spares_all=False)
     return None if found is None else Decision(group=group, outcome=found.outcome, position=1, needed=found.needed)

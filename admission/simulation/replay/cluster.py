@@ -182,7 +182,7 @@ class Clock:
         # It owns its Selectors, too: they cache devices in use, and the states of a VirtualCluster change in place.
         selectors = Selectors(replay_cluster.cluster.profile.cel)
         rules = replace(
-            replay_cluster.rules, snapshot=snapshot, selectors=selectors, plans=PlanCache(), rest=VerdictCache()
+            replay_cluster.rules, snapshot=snapshot, selectors=selectors, plans=PlanCache(), verdicts=VerdictCache()
         )
         self.rules = replace(rules, defects=[], mute=True)
         self.virtual_cluster = VirtualCluster(replay_cluster.cluster)
@@ -213,7 +213,7 @@ class Clock:
         verdict = self.backfill.decide(inputs)
         self.backfill.note(verdict, inputs)
         if waiting.known is None and verdict.by in WAITING:
-            requested = chain.asked(inputs)
+            requested = chain.with_demand(inputs)
             waiting.known = Known(
                 group=requested.group, demands=requested.demands, needed=requested.needed, equivalent=verdict.equivalent
             )
@@ -230,7 +230,7 @@ class Clock:
         The job is behind `waiting` in rank. bounds: the reservations with which the jobs before it conflict.
         """
         until = self.backfill.until(queue_order.rank(waiting), bounds)
-        return None if until is None else runtime.whole(until) + runtime.SECOND - self.time
+        return None if until is None else runtime.floor_to_second(until) + runtime.SECOND - self.time
 
     def conflicts(self, verdict: Verdict) -> bool:
         """Return whether a job still conflicts with the reservations."""
@@ -268,7 +268,7 @@ class Clock:
             ),
             requests=tuple((place.node, pods[place.uid].requests) for place in plan.pods),
         )
-        self.virtual_cluster.move(came=(running_gang,))
+        self.virtual_cluster.move(arrived=(running_gang,))
         for claim in waiting.claims:
             self._claims.pop(claim.meta.key, None)
         end = self.now + waiting.arrival.runtime
@@ -316,7 +316,7 @@ class Clock:
     def _release(self, ended: list[Running]) -> None:
         """Release the devices, quotas and shares of ended jobs."""
         if ended:
-            self.virtual_cluster.move(went=[running.running_gang for running in ended])
+            self.virtual_cluster.move(departed=[running.running_gang for running in ended])
             self.rules.plans.forget_changes()
         self.backfill.present.now = self.time
         for running in ended:

@@ -67,7 +67,7 @@ class Preempting(Muster):
             one.head.key for one in self._backlogs.values() if queue_order.rank(one.head) < queue_order.rank(head)
         }
         times = {one.at for key, one in clock.backfill.estimates.items() if one.at is not None and key in before}
-        ends = (runtime.whole(at) + runtime.SECOND - clock.time for at in sorted(times, reverse=True))
+        ends = (runtime.floor_to_second(at) + runtime.SECOND - clock.time for at in sorted(times, reverse=True))
         yield from dict.fromkeys(job for end in ends if (job := backlog.next_behind(head, end)) is not None)
 
     def _targets(
@@ -77,7 +77,7 @@ class Preempting(Muster):
         clock.inputs(waiting, clock.queue_usage)  # adds its claims to the snapshot
         scope = PreemptionScope(
             rules=clock.rules,
-            reserve=clock.backfill,
+            backfill=clock.backfill,
             cluster=clock.virtual_cluster.cluster,
             queue_usage=clock.queue_usage,
         )

@@ -164,7 +164,7 @@ async def test_what_the_operator_adds_to_the_pods_of_ray_is_planned_for() -> Non
         group["template"]["spec"]["containers"] = [{"name": "main"}]
     cluster.put(cluster.obj)
 
-    snapshot = play.leader.process.pending.over(cluster.snapshot(), play.ledger.book)
+    snapshot = play.leader.process.pending.add_to(cluster.snapshot(), play.ledger.book)
 
     found = {pod.meta.name: pod for pod in snapshot.pods.values()}
     assert found["ray-head-0"].requests["cpu"] == 1000 + 2000 + 500
@@ -238,7 +238,7 @@ async def test_parts_that_were_planned_together_take_over_each_others_places_onl
 async def test_every_job_of_a_jobset_is_a_part_before_it_exists() -> None:
     cluster, play = a_play(a_jobset())
 
-    snapshot = play.leader.process.pending.over(cluster.snapshot(), play.ledger.book)
+    snapshot = play.leader.process.pending.add_to(cluster.snapshot(), play.ledger.book)
 
     parts = sorted(gangs.subgroup_of(pod) for pod in snapshot.pods.values())
     assert parts == ["driver-0", "workers-0", "workers-0", "workers-1", "workers-1"]

@@ -116,9 +116,9 @@ def test_what_is_booked_for_the_claim_itself_is_not_in_its_way() -> None:
     claim = a_claim("c", a_request("r", 1, "!device.allowMultipleAllocations"), a_request("s", 1, **MEMORY))
     given = (("r", "gpu-0"), ("s", "gpu-1"))
 
-    booked = cluster_state.also(builder.cluster(), mine, Holder(claim="team/c"))
+    booked = cluster_state.with_devices(builder.cluster(), mine, Holder(claim="team/c"))
     assert isinstance(allotted(builder, claim, *given, cluster=booked), AllocationResult)
-    taken = cluster_state.also(builder.cluster(), mine[1:], Holder(claim="team/d"))
+    taken = cluster_state.with_devices(builder.cluster(), mine[1:], Holder(claim="team/d"))
     answer = allotted(builder, claim, *given, cluster=taken)
     assert isinstance(answer, Misfit)
     assert answer.problem is Mismatch.CAPACITY

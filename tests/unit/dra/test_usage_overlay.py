@@ -18,7 +18,7 @@ def layers() -> tuple[AllocatedOverlay, AllocatedOverlay]:
     """Two layers over a cluster state in which the first device is taken, and the third shared."""
     cluster = a_cluster().node("a", gpus=4).taken("a", 0).cluster()
     sharer = Arrival(gang="g", uses=(DeviceUse(THIRD, shared=True, share={"memory": 5}),))
-    below = AllocatedOverlay(WhatIfSeries("s").cluster(cluster, came=[sharer]))
+    below = AllocatedOverlay(WhatIfSeries("s").cluster(cluster, arrived=[sharer]))
     return below, AllocatedOverlay(below)
 
 
