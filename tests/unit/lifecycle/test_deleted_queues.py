@@ -24,12 +24,12 @@ def a_snapshot() -> Snapshot:
 
 
 def test_a_queue_that_is_not_being_deleted_is_to_be_kept() -> None:
-    assert [meta.name for meta in deleted_queues.unkept(a_snapshot())] == ["fresh"]
+    assert [meta.name for meta in deleted_queues.without_finalizer(a_snapshot())] == ["fresh"]
 
 
 def test_a_deleted_queue_may_go_when_nobody_uses_it() -> None:
     snapshot = a_snapshot()
     user = Placement(gang_uid=GangUid("g"), gang="team/g", queue=QueueName("going"), reserved_at=NOON)
 
-    assert [meta.name for meta in deleted_queues.unused(snapshot, snapshot.queues, [])] == ["going"]
-    assert deleted_queues.unused(snapshot, snapshot.queues, [user]) == []
+    assert [meta.name for meta in deleted_queues.removable(snapshot, snapshot.queues, [])] == ["going"]
+    assert deleted_queues.removable(snapshot, snapshot.queues, [user]) == []

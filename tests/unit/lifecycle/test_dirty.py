@@ -29,7 +29,7 @@ def refreshed(dirty: DirtyGangs, world: World) -> set[GangUid]:
 def a_clean_state(world: World = WORLD) -> DirtyGangs:
     dirty = DirtyGangs()
     refreshed(dirty, world)
-    dirty.rest()
+    dirty.mark_clean()
     return dirty
 
 
@@ -88,10 +88,10 @@ def test_a_gang_that_is_new_is_looked_at_once_and_again_only_where_something_fol
     dirty = a_clean_state(never_booked(WORLD))
 
     assert refreshed(dirty, WORLD) == {GANG}
-    dirty.follows(GANG)
-    dirty.rest()
+    dirty.mark_followed(GANG)
+    dirty.mark_clean()
     assert refreshed(dirty, WORLD) == {GANG}
-    dirty.rest()
+    dirty.mark_clean()
     assert refreshed(dirty, WORLD) == set()
 
 

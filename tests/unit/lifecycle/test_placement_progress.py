@@ -34,7 +34,7 @@ def a_world() -> World:
 
 def trouble(snapshot: Snapshot, book: Book) -> str | None:
     (group,) = gangs.groups(snapshot, book.placements)
-    return placement_progress.trouble(group, book, sight_of(snapshot))
+    return placement_progress.start_problem(group, book, sight_of(snapshot))
 
 
 def changed_claim(snapshot: Snapshot, **changes: object) -> Snapshot:

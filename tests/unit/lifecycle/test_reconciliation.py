@@ -347,7 +347,7 @@ def test_balances_without_holdings_and_holdings_without_balances_are_told() -> N
         found = reconciliation.differences(
             replace(cluster_state.book, balances=balances), sight_of(cluster_state.snapshot)
         )
-        return [one.books for one in found if one.what is What.BALANCE]
+        return [one.books for one in found if one.kind is DifferenceKind.BALANCE]
 
     kept = {account: amount for account, amount in known.items() if account.meter != GPUS}
     more = {Account(other, GPUS, Bucket.USED): 3, Account(other, GPUS, Bucket.FREE): -3}
