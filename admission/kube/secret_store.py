@@ -16,7 +16,7 @@ from admission.kube.client.errors import AbsentEndpointError
 
 
 class SecretVault:
-    """The entries of one Secret: the real `webhook.rotating.Vault`."""
+    """The entries of one Secret: the real `webhook.tls.rotation.SecretStore`."""
 
     def __init__(self, connection: Connection, *, namespace: str, name: str) -> None:
         self._connection = connection

@@ -84,7 +84,7 @@ class EvictionState:
     def note_sizes(self, groups: Iterable[Group], placements: Placements) -> None:
         """Note how many places a gang has as it starts, loses one or is scaled, until it is complete again."""
         self._partial = {uid: reason for uid, reason in self._partial.items() if uid in placements}
-        placed = ((group.uid, group.placement) for group in groups if not group.in_full)
+        placed = ((group.uid, group.placement) for group in groups if not group.is_complete)
         before = self._sizes
         self._sizes = {uid: before.get(uid, len(one.seats)) for uid, one in placed if one is not None and one.seats}
 
@@ -197,7 +197,7 @@ class EvictionState:
     def _read_records(self, inputs: CycleInputs) -> None:
         noted = {*self._evicted, *self._backoffs, *self._requeues}
         lines = {*self._lineage_backoffs, *self._gangs.positions}
-        for group in [group for group in inputs.groups if not group.in_full or _is_noted(group, noted, lines)]:
+        for group in [group for group in inputs.groups if not group.is_complete or _is_noted(group, noted, lines)]:
             self._recall_eviction(inputs, group)
             started = len(group.pods) - len(group.waiting)
             if started and sum(pod.phase == "Running" for pod in group.pods) == started:

@@ -115,7 +115,7 @@ class PendingPods:
         Where nothing changed they are the same objects as before: there may be tens of thousands of them.
         """
         workloads = list(suspendable.held_workloads(snapshot))
-        self.loose = tuple(one for one in workloads if one.is_resumed_externally and not one.over)
+        self.loose = tuple(one for one in workloads if one.is_resumed_externally and not one.is_over)
         parts = list(self._found(workloads, snapshot, book))
         self._yields = {names.workload_of(uid): found for found, _ in parts for uid in islice(found.pods, 1)}
         self._kept = {uid for _, kept in parts for uid in kept or ()}
@@ -148,7 +148,7 @@ class PendingPods:
             uid = workload.meta.uid
             kept = seats.get(uid)
             waits = workload.is_waiting and uid not in busy
-            if workload.over or not (waits or (kept and (workload.is_waiting or workload.is_started))):
+            if workload.is_over or not (waits or (kept and (workload.is_waiting or workload.is_started))):
                 continue
             found = self._yielded(workload, snapshot, inputs)
             if found is not None and found.pods and (waits or _is_of_now(found, kept or (), snapshot, book)):
