@@ -101,7 +101,9 @@ class TemplateKeeper:
         """Wait for a change of what templates depend on: pods only matter where their resources become claims."""
         while True:
             changes = await changed.next()
-            if changes.keys() != {watched_resources.PODS} or (self._policies is not None and self._policies.convert):
+            if changes.keys() != {watched_resources.PODS} or (
+                self._policies is not None and self._policies.has_conversions
+            ):
                 return
 
     async def keep(self) -> None:
