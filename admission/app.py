@@ -87,7 +87,7 @@ class ReviewState:
         await asyncio.to_thread(parser.prepare)
         await store.wait_synced()
         try:
-            self.memory = await asyncio.to_thread(reviewer.prepared, store.snapshot())
+            self.memory = await asyncio.to_thread(reviewer.warm_caches, store.snapshot())
         except Exception:  # what one review trips over is no reason to answer none
             log.exception("the first review could not be prepared for")
         self.open.set()

@@ -41,7 +41,7 @@ def uid_of(kind: str, key: str) -> Uid:
     return Uid(str(uuid.uuid5(_NAMESPACE, f"{kind}/{key}")))
 
 
-SOMEWHERE = NodeName("(a node of kube-scheduler's choice)")
+UNKNOWN_NODE = NodeName("(a node of kube-scheduler's choice)")
 """The node of pods that were placed by counting only."""
 
 
@@ -230,7 +230,7 @@ class Cluster:
         ready = [(pod, placement) for pod, placement in ready if not (pod.gates or pod.node or pod.finished)]
         devices = transitions.index_devices(self._rest) if ready else {}
         for pod, placement in ready:
-            node = placement.seats[pod.meta.uid].node or SOMEWHERE
+            node = placement.seats[pod.meta.uid].node or UNKNOWN_NODE
             self._allocate(pod, node, placement.holdings, devices)
             self._pods[pod.meta.uid] = replace(pod, node=node, phase="Running", ready=True)
         return tuple(self._pods[pod.meta.uid] for pod, _ in ready)

@@ -201,8 +201,8 @@ def _version_error(obj: Json, kind: _Kind) -> MalformedObjectError:
 
 def _completed(obj: Json, index: int, kind: _Kind, store: Store) -> dict[str, Any]:
     """Return the object with the metadata that the API server would have filled in."""
-    given = obj.get("metadata")
-    data = dict(given) if isinstance(given, Mapping) else {}
+    metadata = obj.get("metadata")
+    data = dict(metadata) if isinstance(metadata, Mapping) else {}
     if not data.get("name") and isinstance(data.get("generateName"), str):
         data["name"] = f"{data['generateName']}{index:05}"
     if not data.get("name"):

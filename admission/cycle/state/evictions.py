@@ -85,7 +85,7 @@ class EvictionState:
     def note_sizes(self, groups: Iterable[Group], placements: Placements) -> None:
         """Record the slots of gangs that start, lose a pod or are scaled, until they are complete again."""
         self._partial = {uid: reason for uid, reason in self._partial.items() if uid in placements}
-        placed = ((group.uid, group.placement) for group in groups if not group.in_full)
+        placed = ((group.uid, group.placement) for group in groups if not group.is_complete)
         before = self._sizes
         self._sizes = {
             uid: before.get(uid, len(placement.seats))
@@ -202,7 +202,7 @@ class EvictionState:
     def _read_records(self, inputs: CycleInputs) -> None:
         noted = {*self._evicted, *self._backoffs, *self._requeues}
         lines = {*self._workload_backoffs, *self._gangs.positions}
-        for group in [group for group in inputs.groups if not group.in_full or _is_noted(group, noted, lines)]:
+        for group in [group for group in inputs.groups if not group.is_complete or _is_noted(group, noted, lines)]:
             self._restore_eviction(inputs, group)
             started = len(group.pods) - len(group.waiting)
             if started and sum(pod.phase == "Running" for pod in group.pods) == started:

@@ -114,7 +114,7 @@ class PendingPods:
         If nothing changed they are the same objects as before, since there may be tens of thousands of them.
         """
         workloads = list(suspendable.held_workloads(snapshot))
-        self.loose = tuple(one for one in workloads if one.is_resumed_externally and not one.over)
+        self.loose = tuple(one for one in workloads if one.is_resumed_externally and not one.is_over)
         parts = list(self._find_parts(workloads, snapshot, book))
         self._by_workload = {names.workload_of(uid): found for found, _ in parts for uid in islice(found.pods, 1)}
         self._kept = {uid for _, kept in parts for uid in kept or ()}
@@ -147,7 +147,7 @@ class PendingPods:
             uid = workload.meta.uid
             kept = seats.get(uid)
             waits = workload.is_waiting and uid not in with_pods
-            if workload.over or not (waits or (kept and (workload.is_waiting or workload.is_started))):
+            if workload.is_over or not (waits or (kept and (workload.is_waiting or workload.is_started))):
                 continue
             found = self._expected_of(workload, snapshot, inputs)
             if found is not None and found.pods and (waits or _is_current_gang(found, kept or (), snapshot, book)):

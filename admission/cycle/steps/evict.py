@@ -67,7 +67,7 @@ class GangEviction:
         limiting = limits.limited_queues(inputs.tree)
         self.evictions.note_sizes(inputs.groups, self.mirror.book.placements)
         unfinished = self.evictions.unfinished
-        for group in [one for one in inputs.groups if not one.in_full or limiting or unfinished]:
+        for group in [one for one in inputs.groups if not one.is_complete or limiting or unfinished]:
             if group.placement is None or not _may_be_due(group, limiting, unfinished):
                 continue
             find = partial(self._due, inputs, group, limiting)
@@ -105,7 +105,7 @@ class GangEviction:
         failure everything stays as it is, for the next cycle.
         """
         placement = self.mirror.book.placements.get(group.uid)
-        gated = [pod for pod in group.half_open if pod.meta.uid not in self.in_flight.opened]
+        gated = [pod for pod in group.granted_pods if pod.meta.uid not in self.in_flight.opened]
         if placement is None or not gated:
             return
         most = 0 if back_off else IMMEDIATE_REQUEUES
@@ -208,7 +208,7 @@ class GangEviction:
         self.evictions.clear_partial(group.uid)
         evicted = {pod.meta.uid for pod in going}
         return await self._keep_gates_closed(
-            [pod for pod in group.half_open if pod.meta.uid in single and pod.meta.uid not in evicted]
+            [pod for pod in group.granted_pods if pod.meta.uid in single and pod.meta.uid not in evicted]
         )
 
     async def _evict(self, eviction: Eviction, pods: Sequence[Pod]) -> bool:
@@ -274,4 +274,4 @@ def not_started(group: Group, reason: str) -> Eviction:
 def _may_be_due(group: Group, limiting: Collection[QueueName], unfinished: Collection[GangUid]) -> bool:
     """Return whether a gang has to be checked for eviction; most running gangs do not."""
     placement = group.placement
-    return not group.in_full or (placement is not None and placement.queue in limiting) or group.uid in unfinished
+    return not group.is_complete or (placement is not None and placement.queue in limiting) or group.uid in unfinished

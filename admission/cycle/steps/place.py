@@ -105,7 +105,7 @@ class GangPlacement:
         granted_before = [
             Start(group=group, gates=tuple(transitions.pods_to_open(group)), granted_before=True)
             for group in inputs.groups
-            if not group.in_full
+            if not group.is_complete
             and group.uid not in inputs.taken_back
             and group.placement is not None
             and group.placement.seats

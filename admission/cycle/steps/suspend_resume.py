@@ -91,7 +91,9 @@ class SuspendResume:
         """
         entries: list[Entry | None] = []
         awaiting = [
-            one for one in inputs.groups if not one.in_full and one.uid not in inputs.taken_back and is_expected(one)
+            one
+            for one in inputs.groups
+            if not one.is_complete and one.uid not in inputs.taken_back and is_expected(one)
         ]
         mismatched = pod_replacement.mismatched(awaiting, inputs.groups)
         for group in awaiting:

@@ -101,7 +101,9 @@ class TemplateKeeper:
         """Wait for a change that may affect templates; pods do only if a policy converts resources to claims."""
         while True:
             changes = await changed.next()
-            if changes.keys() != {watched_resources.PODS} or (self._policies is not None and self._policies.convert):
+            if changes.keys() != {watched_resources.PODS} or (
+                self._policies is not None and self._policies.has_conversions
+            ):
                 return
 
     async def keep(self) -> None:

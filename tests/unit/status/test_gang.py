@@ -231,7 +231,7 @@ def test_where_devices_lack_the_first_hardware_that_cannot_be_read_is_named(
 ) -> None:
     snapshot = replace(a_cluster().snapshot(), malformed={(kind, "a"): UNREADABLE for kind in kinds})
 
-    reported = gang.as_reported(hold, snapshot)
+    reported = gang.with_malformed_hardware(hold, snapshot)
 
     assert reported is not None
     assert reported.message == f"needs 2{more}"
