@@ -301,7 +301,7 @@ class NoQueueFinalizer:
         """Do nothing."""
 
 
-UNKEPT = NoQueueFinalizer()
+NO_QUEUE_FINALIZER = NoQueueFinalizer()
 
 
 class NoTraces:
@@ -323,7 +323,7 @@ _NO_SPAN: AbstractContextManager[None] = nullcontext()
 UNTRACED = NoTraces()
 
 
-class KeptTemplates:
+class FixedTemplates:
     """The port Templates where all are as they should be, or as was said at the beginning."""
 
     def __init__(self, troubles: Mapping[str, tuple[str, ...]] | None = None) -> None:

@@ -41,20 +41,20 @@ WRITES = 8
 ROOT = "/apis/resource.k8s.io/v1"
 
 
-class TemplateKeeper:
-    """Keeps templates while `run` runs. spared: namespaces without templates. clock: monotonic seconds."""
+class TemplateReconciler:
+    """Keeps templates while `run` runs. exempt: namespaces without templates. clock: monotonic seconds."""
 
     def __init__(
         self,
         connection: Connection,
         store: Store,
         *,
-        spared: Iterable[str] = (),
+        exempt: Iterable[str] = (),
         clock: Callable[[], float] | None = None,
     ) -> None:
         self._connection = connection
         self._store = store
-        self._spared = tuple(spared)
+        self._exempt = tuple(exempt)
         self._clock = clock or (lambda: asyncio.get_running_loop().time())
         self._policies: Policies | None = None
         self._refused: dict[str, tuple[DesiredTemplate, str, float]] = {}
@@ -111,7 +111,7 @@ class TemplateKeeper:
         if not self._policies.compiled:
             self._refused, self._idle, self._troubles = {}, {}, {}
             return
-        plan = templates.plan(self._policies, snapshot, spared=self._spared)
+        plan = templates.plan(self._policies, snapshot, spared=self._exempt)
         self._forget(plan)
         remaining = {template.meta.uid for template in (*plan.surplus, *plan.idle)}
         self._delete_again_at = {uid: time for uid, time in self._delete_again_at.items() if uid in remaining}
