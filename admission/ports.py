@@ -240,7 +240,7 @@ class Ledger(Protocol):
         """Return the same, interval by interval between marks, oldest first. Raises LedgerUnavailableError."""
         ...
 
-    async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> Sequence[BudgetShare]:
+    async def write_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> Sequence[BudgetShare]:
         """Write down what this cluster has taken of shared budgets, also where that is over the limit.
 
         Of periods that begin after `now` it has taken nothing any more where no share is stated.
