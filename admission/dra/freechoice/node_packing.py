@@ -60,7 +60,7 @@ class NodePacker:
         """Return devices for pods on such a node, claim after claim in the order of `members`; None for no way."""
         key = (signature, pods)
         if key not in self._found:
-            self._budget.spend(1 + (sum(pods) + len(signature.contents.units)) // TELLS)
+            self._budget.spend(1 + (sum(pods) + len(signature.contents.units)) // COMPARISONS_PER_STEP)
             found = self._joint(signature, pods).first()
             if found is None:
                 self._too_many[signature].append(pods)
@@ -94,7 +94,7 @@ class NodePacker:
             yielded.append(pods)
             yield from self._ways(signature, pods)
         for pods in product(*(range(count, -1, -1) for count in most)):
-            self._budget.spend(1 + len(yielded) // TELLS)
+            self._budget.spend(1 + len(yielded) // COMPARISONS_PER_STEP)
             if pods not in yielded and any(_within(pods, other) for other in yielded):
                 yield from self._ways(signature, pods)
 
@@ -144,7 +144,7 @@ class NodePacker:
         self, signature: NodeState, most: Pods, pods: Pods, at: int, yielded: Sequence[Pods]
     ) -> Iterator[Pods]:
         """Yield the largest pods, most of the first kind first, that have these of the kinds before a place."""
-        self._budget.spend(1 + len(yielded) // TELLS)
+        self._budget.spend(1 + len(yielded) // COMPARISONS_PER_STEP)
         if at == len(self._order):
             yield pods
             return
@@ -165,13 +165,13 @@ class NodePacker:
 
     def _fits(self, signature: NodeState, pods: Pods) -> bool:
         too_many = self._too_many[signature]
-        self._budget.spend(len(too_many) // (2 * TELLS))
+        self._budget.spend(len(too_many) // (2 * COMPARISONS_PER_STEP))
         if any(_within(other, pods) for other in too_many):
             return False
         return self.found(signature, pods) is not None
 
 
-TELLS = 3
+COMPARISONS_PER_STEP = 3
 """Pods and devices that are made ready for a search, or answers that a new one is held against, in a step's time."""
 
 
