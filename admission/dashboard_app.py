@@ -33,7 +33,7 @@ from admission.kube.cache.dashboard_store import DashboardStore
 from admission.kube.cache.store import Store
 from admission.kube.client.connection import Connection
 from admission.kube.webhook_config.access_review import AccessReviewer
-from admission.ledger.audit.point_in_time import Histories
+from admission.ledger.audit.point_in_time import BookHistory
 from admission.ledger.journal import base, read
 from admission.ledger.reports import time_series, transaction_search, usage_report
 from admission.ledger.reports.statement import StatementLine
@@ -57,7 +57,7 @@ class Ledger:
     def __init__(self, url: str, cluster: str) -> None:
         self._url = url
         self._cluster = cluster
-        self._histories = Histories(cluster)
+        self._book_history = BookHistory(cluster)
         self._opened: SqlLedger | None = None
         self._trouble = "the books are being opened"
 
@@ -127,7 +127,7 @@ class Ledger:
     async def at(self, moment: datetime) -> Book:
         """Return the books as they stood at a moment."""
         async with self._connection() as connection:
-            return await self._histories.at(connection, moment)
+            return await self._book_history.at(connection, moment)
 
     def _ledger(self) -> SqlLedger:
         if self._opened is None:

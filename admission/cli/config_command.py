@@ -11,7 +11,7 @@ from admission.cli import apps, terminal
 from admission.cli.terminal import Format
 from admission.errors import FixError
 from admission.settings import load
-from admission.settings.load import Chosen, Flag
+from admission.settings.load import Flag, LoadedSettings
 from admission.settings.redaction import shown
 from admission.settings.schema import fields, value
 
@@ -56,7 +56,7 @@ def _group() -> None:
     """Settings."""
 
 
-def chosen(config: Path | None, options: Mapping[str, Any], changes: Sequence[str] | None = None) -> Chosen:
+def chosen(config: Path | None, options: Mapping[str, Any], changes: Sequence[str] | None = None) -> LoadedSettings:
     """Return the settings of file, environment and options; an option of None was not typed.
 
     changes: `SETTING=VALUE`, as --set takes them. Raises FixError with all problems.
@@ -104,7 +104,7 @@ def show(
         terminal.table("Settings", ("setting", "value", "from", "a new one needs"), rows)
 
 
-def _masked(found: Chosen, path: str) -> Any:
+def _masked(found: LoadedSettings, path: str) -> Any:
     return shown(fields()[path], value(found.settings, path))
 
 
@@ -114,7 +114,7 @@ def _format(raw: Any) -> str:
     return str(raw).lower() if isinstance(raw, bool) else "" if raw is None else str(raw)
 
 
-def _json(found: Chosen, path: str) -> dict[str, Any]:
+def _json(found: LoadedSettings, path: str) -> dict[str, Any]:
     origin = found.origin(path)
     return {
         "value": _masked(found, path),

@@ -125,12 +125,12 @@ class SqlLedger:
                 posted = await post.post_all(connection, self._cluster, entries, epoch=epoch)
                 if shares:
                     await post.hold(connection, self._cluster, epoch)
-                    await shared_budgets.follow(connection, self._cluster, shares)
+                    await shared_budgets.write_within_limits(connection, self._cluster, shares)
                 return posted
 
         return await self._exclusively(once)
 
-    async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> list[BudgetShare]:
+    async def write_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> list[BudgetShare]:
         """Store this cluster's shares of shared budgets, even where the sum exceeds the limit.
 
         A period that begins after `now` and has no stated share is reset to zero. Return the same shares in their
@@ -140,7 +140,7 @@ class SqlLedger:
         async def once() -> list[BudgetShare]:
             async with engines.writing(self._engine) as connection:
                 await post.hold(connection, self._cluster, epoch)
-                return await shared_budgets.state(connection, self._cluster, shares, now)
+                return await shared_budgets.write(connection, self._cluster, shares, now)
 
         return await self._exclusively(once)
 

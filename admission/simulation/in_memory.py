@@ -389,7 +389,7 @@ class Ledger:
                 last_mark = entry.at
         return found
 
-    async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> list[BudgetShare]:
+    async def write_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> list[BudgetShare]:
         self._check(epoch)
         for key in self.shares.keys() - {_budget(share) for share in shares}:
             if key[2] > now:

@@ -138,7 +138,7 @@ class StatusState:
         uid = decision.group.uid
         before = self._decisions.get(uid)
         is_steady = now < self._steady_until.get(uid, now)
-        if is_steady and before is not None and budget.tells_the_same(before.outcome, decision.outcome):
+        if is_steady and before is not None and budget.is_same_hold(before.outcome, decision.outcome):
             return replace(decision, outcome=before.outcome)
         self._steady_until[uid] = now + STEADY
         return decision

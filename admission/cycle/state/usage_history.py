@@ -83,7 +83,7 @@ class UsageHistory:
         self._split &= self._spent.keys()
         return starts
 
-    async def state_shares(self, inputs: CycleInputs, book: Book, epoch: int) -> None:
+    async def write_shares(self, inputs: CycleInputs, book: Book, epoch: int) -> None:
         """Record this cluster's use of shared budgets, and read that of others. Raises LedgerUnavailableError.
 
         A leader without shared budgets also writes that once, since its predecessor may have had some.
@@ -95,7 +95,7 @@ class UsageHistory:
         shares = known.shares()
         if not shares and self._shares == ():
             return
-        totals = await self._ledger.state_shares(shares, epoch=epoch, now=inputs.now)
+        totals = await self._ledger.write_shares(shares, epoch=epoch, now=inputs.now)
         self._shares = shares
         self._elsewhere = {
             BudgetKey(share.queue, share.meter, share.start, share.end): total.seconds - share.seconds

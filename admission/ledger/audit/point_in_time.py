@@ -34,7 +34,7 @@ class _Point:
     book: Book
 
 
-class Histories:
+class BookHistory:
     """The past of one cluster's books. Safe for concurrent use in one event loop; one replay runs at a time."""
 
     def __init__(self, cluster: str) -> None:

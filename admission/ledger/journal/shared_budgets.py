@@ -22,7 +22,7 @@ from admission.ledger.journal import read
 from admission.ledger.journal.post import OvertakenError
 
 
-async def follow(connection: AsyncConnection, cluster: str, shares: Sequence[BudgetShare]) -> None:
+async def write_within_limits(connection: AsyncConnection, cluster: str, shares: Sequence[BudgetShare]) -> None:
     """Write a cluster's shares, unless one that grows would take the sum of all clusters over its limit.
 
     Raises BudgetTakenError with that share, and OvertakenError.
@@ -31,16 +31,16 @@ async def follow(connection: AsyncConnection, cluster: str, shares: Sequence[Bud
         await _move(connection, cluster, share, enforced=True)
 
 
-async def state(
+async def write(
     connection: AsyncConnection, cluster: str, shares: Sequence[BudgetShare], now: datetime
 ) -> list[BudgetShare]:
     """Write a cluster's shares without checking the limit. Return them with the sums over all clusters.
 
     The cluster's share of a future period that is not stated becomes zero: the cluster no longer has that budget.
     """
-    stated = {_budget_key(share) for share in shares}
+    written = {_budget_key(share) for share in shares}
     for share in await _future_shares(connection, cluster, now):
-        if _budget_key(share) not in stated:
+        if _budget_key(share) not in written:
             await _move(connection, cluster, share, enforced=False)
     taken = {
         _budget_key(share): await _move(connection, cluster, share, enforced=False)

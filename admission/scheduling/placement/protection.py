@@ -97,7 +97,7 @@ class Webhooks:
     """
 
     since: datetime | None = None
-    spared: tuple[str, ...] = ()
+    exempt: tuple[str, ...] = ()
     kept_out: datetime | None = None
 
 
@@ -347,15 +347,15 @@ def _pods_are_seen(webhooks: Webhooks, inputs: FenceInputs) -> _Missing | None:
 
 
 def _claims_are_kept_out(webhooks: Webhooks, inputs: FenceInputs) -> _Missing | None:
-    spared = ", ".join(webhooks.spared)
+    exempt = ", ".join(webhooks.exempt)
     if webhooks.kept_out is None:
-        return _Missing(f"the policy that keeps claims out of the namespaces {spared} is not there yet", soon=True)
+        return _Missing(f"the policy that keeps claims out of the namespaces {exempt} is not there yet", soon=True)
     if inputs.now - webhooks.kept_out < SETTLING:
-        return _Missing(f"the policy that keeps claims out of the namespaces {spared} is new", soon=True)
+        return _Missing(f"the policy that keeps claims out of the namespaces {exempt} is new", soon=True)
     found = [
         f"ResourceClaim {claim.meta.key}"
         for claim in inputs.snapshot.claims.values()
-        if claim.meta.namespace in webhooks.spared and _takes_devices(claim.spec) and _may_be_allocated(claim)
+        if claim.meta.namespace in webhooks.exempt and _takes_devices(claim.spec) and _may_be_allocated(claim)
     ]
     if not found:
         return None

@@ -127,7 +127,7 @@ class NominatedState:
         key = (cluster, *nominations)
         known = self._known or {}
         if key not in known:
-            known = {one: with_nominations for one, with_nominations in known.items() if one[0] is cluster} | {
+            known = {known_key: state for known_key, state in known.items() if known_key[0] is cluster} | {
                 key: _with_all(cluster, nominations)
             }
             self._known = known
@@ -152,8 +152,11 @@ class Expected:
         if len(made_from) == 1:
             return expected_ends
         if len(made_from) != len(self._made_from) or not all(map(operator.is_, made_from, self._made_from)):
-            with_nomination = {one.group.key: one.expected_end(queues.get(one.group.queue)) for one in nominations}
-            self._made_from, self._expected_ends = made_from, {**with_nomination, **expected_ends}
+            nominated = {
+                nomination.group.key: nomination.expected_end(queues.get(nomination.group.queue))
+                for nomination in nominations
+            }
+            self._made_from, self._expected_ends = made_from, {**nominated, **expected_ends}
         return self._expected_ends
 
 
