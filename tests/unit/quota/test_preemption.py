@@ -8,7 +8,7 @@ from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.quota import preemption as quota_preemption
 from admission.quota.headroom import QueueUsage
 from admission.quota.preemption import Bounds, NoVictims, Victims
-from admission.quota.preemption_candidates import Candidate, Incoming
+from admission.quota.preemption_rules import Candidate, Incoming
 from tests.unit.quota.trees import GPU, TreeBuilder, a_tree
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
