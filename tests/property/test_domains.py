@@ -119,7 +119,7 @@ def test_a_gang_waits_where_an_empty_rack_would_have_room(choice: Choice, data: 
     answer = planned(gang.pods, gang.cluster, choice, topology)
     if not isinstance(answer, NoPlan) or answer.kind is not Kind.INFEASIBLE:
         return
-    unused = what_if.without(gang.cluster)
+    unused = what_if.empty(gang.cluster)
 
     found = gang_planner.diagnose(
         answer,

@@ -14,7 +14,7 @@ from admission.scheduling.cache.verdict_cache import PROOF, QUOTA
 from admission.scheduling.checks import chain
 from admission.scheduling.checks.chain import Grant, Inputs, Known
 from admission.simulation.replay.arrivals import Waiting
-from admission.simulation.replay.cluster import Clock, Cluster
+from admission.simulation.replay.cluster import Clock, ReplayCluster
 from admission.simulation.replay.queue import Muster
 from tests.property.test_backfill import jobs, towns
 
@@ -52,7 +52,7 @@ def test_a_right_guess_of_the_first_fitting_time_takes_two_questions(numbers: li
     assert asked == set(ends[max(0, ends.index(least) - 1) :][: 1 if least == ends[0] else 2])
 
 
-def played(town: Cluster, arrivals: Sequence[Arrival]) -> tuple[Clock, Sequence[Waiting]]:
+def played(town: ReplayCluster, arrivals: Sequence[Arrival]) -> tuple[Clock, Sequence[Waiting]]:
     """Let half of some jobs start that can; return the others."""
     stage, half = Clock(town), len(arrivals) // 2
     decider = Muster(stage)
@@ -64,16 +64,16 @@ def played(town: Cluster, arrivals: Sequence[Arrival]) -> tuple[Clock, Sequence[
 
 
 def asked(stage: Clock, waiting: Waiting) -> Inputs:
-    inputs = chain.asked(stage.inputs(waiting, stage.queue_usage))
+    inputs = chain.with_demand(stage.inputs(waiting, stage.queue_usage))
     return replace(inputs, rules=replace(inputs.rules, plans=PlanCache()))
 
 
 @given(towns(), jobs(), st.none() | st.integers(0, 25))
 def test_the_earliest_start_equals_that_of_a_search_through_all_times(
-    town: Cluster, arrivals: tuple[Arrival, ...], guess: int | None
+    town: ReplayCluster, arrivals: tuple[Arrival, ...], guess: int | None
 ) -> None:
     stage, others = played(town, arrivals)
-    present, later = stage.reserve.present, stage.reserve._later
+    present, later = stage.backfill.present, stage.backfill._later
 
     for waiting in others:
         inputs = asked(stage, waiting)
@@ -95,7 +95,9 @@ def test_the_earliest_start_equals_that_of_a_search_through_all_times(
 
 
 @given(towns(), jobs())
-def test_no_gang_has_a_plan_where_its_capacity_bound_excludes_one(town: Cluster, arrivals: tuple[Arrival, ...]) -> None:
+def test_no_gang_has_a_plan_where_its_capacity_bound_excludes_one(
+    town: ReplayCluster, arrivals: tuple[Arrival, ...]
+) -> None:
     stage, others = played(town, arrivals)
 
     for waiting in others:
@@ -107,7 +109,7 @@ def test_no_gang_has_a_plan_where_its_capacity_bound_excludes_one(town: Cluster,
 
 @given(towns(), jobs())
 def test_cached_facts_of_a_pending_gang_do_not_change_its_earliest_start(
-    town: Cluster, arrivals: tuple[Arrival, ...]
+    town: ReplayCluster, arrivals: tuple[Arrival, ...]
 ) -> None:
     stage, others = played(town, arrivals)
 

@@ -16,7 +16,7 @@ from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.quota import preemption
 from admission.quota.headroom import QueueUsage
 from admission.quota.preemption import Bounds, NoVictims, Victims
-from admission.quota.preemption_candidates import Candidate, Incoming
+from admission.quota.preemption_rules import Candidate, Incoming
 from admission.quota.tree import Tree
 from tests.property.queue_trees import METERS, Model, Usage
 

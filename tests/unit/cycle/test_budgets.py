@@ -284,9 +284,9 @@ async def test_a_cluster_whose_shared_budget_is_removed_gives_back_its_share_of_
 
 async def test_a_cluster_states_an_empty_list_of_budget_shares_once_until_a_shared_budget_exists() -> None:
     class Counting(in_memory.Ledger):
-        async def state_shares(self, shares: Sequence[BudgetShare], **options: Any) -> Any:
+        async def write_shares(self, shares: Sequence[BudgetShare], **options: Any) -> Any:
             stated.append(len(shares))
-            return await super().state_shares(shares, **options)
+            return await super().write_shares(shares, **options)
 
     stated: list[int] = []
     cluster = Cluster(a_queue().job("two", queue="q", pods=2))

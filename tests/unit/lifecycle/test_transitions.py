@@ -20,7 +20,8 @@ from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.dra.metering import device_meters
 from admission.errors import MalformedObjectError, Problem
-from admission.lifecycle import transitions
+from admission.lifecycle import start_timeout, transitions
+from admission.lifecycle.eviction import Eviction
 from admission.workloads import gangs
 from tests.builders import CLASS, NOON, a_cluster, let_in, pod_of, running, with_pods
 
@@ -106,9 +107,9 @@ def release(placement: Placement, snapshot: Snapshot) -> Entry | None:
     )
 
 
-def evict(snapshot: Snapshot, placement: Placement, *, after: timedelta) -> transitions.Eviction | None:
+def evict(snapshot: Snapshot, placement: Placement, *, after: timedelta) -> Eviction | None:
     (group,) = gangs.groups(snapshot, {placement.gang_uid: placement})
-    return transitions.eviction(group, a_sight(snapshot), start_timeout=TIMEOUT, now=NOON + after)
+    return start_timeout.eviction(group, a_sight(snapshot), start_timeout=TIMEOUT, now=NOON + after)
 
 
 def test_nothing_is_settled_before_a_claim_is_allocated() -> None:

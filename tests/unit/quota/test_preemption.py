@@ -8,7 +8,7 @@ from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.quota import preemption as quota_preemption
 from admission.quota.headroom import QueueUsage
 from admission.quota.preemption import Bounds, NoVictims, Victims
-from admission.quota.preemption_candidates import Candidate, Incoming
+from admission.quota.preemption_rules import Candidate, Incoming
 from tests.unit.quota.trees import GPU, TreeBuilder, a_tree
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -150,6 +150,50 @@ CASES: dict[str, tuple[Scene, int, Preemption, Victims | NoVictims]] = {
     "but no queue of the team from another what neither of them owns": (
         two_teams().gang("x", "b", 3).gang("y", "c", 2),
         4,
+        BOTH,
+        NOBODY,
+    ),
+    "of two that are enough together with a third the one that is preferred": (
+        two_queues(a=13, b=0)
+        .gang("w", "b", 2, priority=-2)
+        .gang("x", "b", 1, age=4)
+        .gang("y", "b", 4, priority=1)
+        .gang("z", "a", 5),
+        8,
+        BOTH,
+        victims("w", "z"),
+    ),
+    "no more go than what is left leaves missing": (
+        two_queues(a=4, b=0).gang("x", "b", 2).gang("y", "b", 1, age=5),
+        2,
+        BOTH,
+        victims("y"),
+    ),
+    "a queue takes back all that is its own though those under it borrow": (
+        Scene(
+            a_tree()
+            .queue("root", 2)
+            .queue("a", 2, parent="root")
+            .queue("a1", 0, parent="a")
+            .queue("b", 0, parent="root")
+        )
+        .gang("w", "a1", 2, priority=99)
+        .gang("x", "b", 2),
+        2,
+        BOTH,
+        victims("x"),
+    ),
+    "but not more than its own": (
+        Scene(
+            a_tree()
+            .queue("root", 3)
+            .queue("a", 2, parent="root")
+            .queue("a1", 0, parent="a")
+            .queue("b", 0, parent="root")
+        )
+        .gang("w", "a1", 2, priority=99)
+        .gang("x", "b", 3),
+        3,
         BOTH,
         NOBODY,
     ),

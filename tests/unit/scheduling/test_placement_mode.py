@@ -137,7 +137,7 @@ def test_the_placement_of_a_gang_object_written_by_a_user_goes_before_that_of_th
     written = Gang(meta=Meta(name="g"), queue=QueueName("q"), size=1, placement=ALLOCATE)
     made = replace(written, meta=Meta(name="g", labels={names.MANAGED_BY: names.FIELD_MANAGER}))
 
-    assert placement_mode.asked(written, queue) is ALLOCATE
-    assert placement_mode.asked(replace(written, placement=None), queue) is PIN
-    assert placement_mode.asked(made, queue) is PIN
-    assert placement_mode.asked(None, queue) is PIN
+    assert placement_mode.requested(written, queue) is ALLOCATE
+    assert placement_mode.requested(replace(written, placement=None), queue) is PIN
+    assert placement_mode.requested(made, queue) is PIN
+    assert placement_mode.requested(None, queue) is PIN

@@ -32,7 +32,7 @@ CASES = {
 def test_an_admitted_pod_takes_a_replacement_slot(
     left: tuple[str, ...], come: tuple[str, ...], vacant: tuple[str, ...]
 ) -> None:
-    assert replacement_slots.taken(places(*left), map(a_pod, come)) == places(*vacant)
+    assert replacement_slots.without_filled(places(*left), map(a_pod, come)) == places(*vacant)
 
 
 def test_replacement_slots_of_a_gang_end_with_its_placement_in_the_ledger() -> None:
