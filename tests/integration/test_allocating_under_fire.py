@@ -143,7 +143,12 @@ MISSING: dict[str, tuple[Any, str, Callable[..., Any], str]] = {
         withdraws_nothing,
         "a late write to a claim of a gang that lost a pod",
     ),
-    "to secure releases": (Deallocation, "secured", secures_nothing, "a late write to a claim whose only pod went"),
+    "to secure releases": (
+        Deallocation,
+        "safe_releases",
+        secures_nothing,
+        "a late write to a claim whose only pod went",
+    ),
     "to collect orphans": (Deallocation, "collect", collects_nothing, "a claim that is left behind"),
     "to shut gates": (GangEviction, "_keep_gates_closed", shuts_nothing, "a late gate"),
 }
