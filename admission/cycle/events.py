@@ -59,10 +59,10 @@ async def gangs_held(
             continue
         # The numbers of a budget change every second, so they are reported in the gang's status only.
         moving = report.hold.reason is HoldReason.BUDGET_EXHAUSTED
-        said = (str(report.hold.reason), "" if moving else report.hold.message)
-        if reported.get(report.uid) == said:
+        reported_text = (str(report.hold.reason), "" if moving else report.hold.message)
+        if reported.get(report.uid) == reported_text:
             continue
-        reported[report.uid] = said
+        reported[report.uid] = reported_text
         for pod in _listeners(by_uid[report.uid]):
             message = f"gang {report.key} waits in queue {report.queue}: {report.hold.message}"
             await reports.notify(_about(pod, report.uid, EventType.NORMAL, report.hold.reason, message))

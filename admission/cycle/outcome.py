@@ -15,7 +15,7 @@ from admission.api.values.reasons import Denial, Detail
 from admission.scheduling.checks.chain import Decision, Grant
 from admission.workloads.gangs import Group
 
-Said = tuple["Kind", str]
+ReportedOutcome = tuple["Kind", str]
 """The kind and reason last reported of a held gang."""
 
 
@@ -56,7 +56,7 @@ class Outcome:
 class OutcomeLog:
     """Selects the outcomes that are new. One per leader."""
 
-    _said: dict[GangUid, Said] = field(default_factory=dict)
+    _reported: dict[GangUid, ReportedOutcome] = field(default_factory=dict)
 
     def new_outcomes(
         self,
@@ -68,22 +68,22 @@ class OutcomeLog:
     ) -> tuple[Outcome, ...]:
         """Return the new outcomes of a cycle. decisions, statuses: of this cycle. groups: all gangs."""
         admitted = [_admitted(one.group, one.outcome, now) for one in decisions if isinstance(one.outcome, Grant)]
-        taken = [_evicted(group, what) for group, what in evicted]
+        evicted_now = [_evicted(group, what) for group, what in evicted]
         waiting = [outcome for status in statuses if (outcome := self._waiting(status)) is not None]
-        if len(self._said) > len(groups):
-            self._said = {uid: said for uid, said in self._said.items() if uid in groups}
-        return (*admitted, *taken, *waiting)
+        if len(self._reported) > len(groups):
+            self._reported = {uid: said for uid, said in self._reported.items() if uid in groups}
+        return (*admitted, *evicted_now, *waiting)
 
     def _waiting(self, status: GangReport) -> Outcome | None:
         """Return the outcome of a held gang, unless it was reported already."""
         hold = status.hold
         if hold is None:
-            self._said.pop(status.uid, None)
+            self._reported.pop(status.uid, None)
             return None
         kind = Kind.REFUSED if isinstance(hold, Denial) else Kind.HELD
-        if self._said.get(status.uid) == (kind, hold.reason):
+        if self._reported.get(status.uid) == (kind, hold.reason):
             return None
-        self._said[status.uid] = kind, hold.reason
+        self._reported[status.uid] = kind, hold.reason
         return Outcome(
             kind=kind,
             gang=status.key,

@@ -241,7 +241,7 @@ def pods_to_open(group: Group) -> list[tuple[Pod, NodeName]]:
     """Return the pods that were granted a node but whose gate is still closed."""
     if group.placement is None:
         return []
-    return [(pod, group.placement.seats[pod.meta.uid].node) for pod in group.half_open]
+    return [(pod, group.placement.seats[pod.meta.uid].node) for pod in group.granted_pods]
 
 
 def eviction(

@@ -66,7 +66,7 @@ def replacement_entry(group: Group, snapshot: Snapshot, *, at: datetime, actor: 
         subgroup = gangs.subgroup_of(pod)
         found = (at for at, (one, own_subgroup) in enumerate(unmatched) if subgroups.allows(subgroup, own_subgroup))
         replacement = next((at for at in found if _difference(pod, unmatched[at][0], snapshot) is None), None)
-        if replacement is None and len(arrived) < group.identity.size - group.over:
+        if replacement is None and len(arrived) < group.identity.size - group.done_count:
             return None  # elastic: enough pods have come, and the one for this place may come last
         if replacement is None:
             first, _ = unmatched[0]
@@ -99,7 +99,7 @@ def mismatched(awaiting: Sequence[Group], groups: Iterable[Group]) -> dict[GangU
 def _are_all_remaining(arrived: Sequence[Pod], group: Group) -> bool:
     """Whether no more pods come, since all others have succeeded. Ended pods that are being deleted prove nothing."""
     kept_place = all(pod.meta.deleted is None for pod in group.ended)
-    return kept_place and group.over > 0 and len(arrived) >= group.identity.size - group.over
+    return kept_place and group.done_count > 0 and len(arrived) >= group.identity.size - group.done_count
 
 
 class _SubgroupMapping:

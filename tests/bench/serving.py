@@ -34,7 +34,7 @@ Handler = Callable[[web.Request], Awaitable[web.Response]]
 def judges() -> dict[str, Judge]:
     """Wire the doors as `app` does, over a cluster that does not change."""
     view, rules = cluster.FrozenView(cluster.snapshot()), Rules(controller=cluster.CONTROLLER)
-    caches = reviewer.prepared(view.snapshot())
+    caches = reviewer.warm_caches(view.snapshot())
     return {
         "mutate": lambda review: reviewer.mutate(review, view, caches=caches),
         "validate": lambda review: reviewer.validate(review, view, rules=rules, caches=caches),

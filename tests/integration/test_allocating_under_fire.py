@@ -145,7 +145,7 @@ MISSING: dict[str, tuple[Any, str, Callable[..., Any], str]] = {
     ),
     "to secure releases": (Deallocation, "secured", secures_nothing, "a late write to a claim whose only pod went"),
     "to collect orphans": (Deallocation, "collect", collects_nothing, "a claim that is left behind"),
-    "to shut gates": (GangEviction, "_shut", shuts_nothing, "a late gate"),
+    "to shut gates": (GangEviction, "_keep_gates_closed", shuts_nothing, "a late gate"),
 }
 
 

@@ -63,8 +63,8 @@ async def test_books_of_another_past_are_not_gone_on_from(ledger: SqlLedger, mor
     history = a_history()
     await ledger.post_all(history[:2], epoch=1)
     await ledger.load()
-    assert ledger._read is not None
-    ledger._read = ledger._read._replace(digest="0" * 64)
+    assert ledger._last_head is not None
+    ledger._last_head = ledger._last_head._replace(digest="0" * 64)
     await ledger.post_all(history[2 : 2 + more], epoch=1)
 
     assert await ledger.since(2, most=9) is None

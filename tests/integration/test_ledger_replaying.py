@@ -29,7 +29,7 @@ def written(entries: list[Entry], form: int = hash_chain.FORMAT) -> list[bytes]:
     """Return what a database writes down of entries, chained as if they were posted."""
     lines, previous = [], GENESIS
     for sequence, entry in enumerate(entries, 1):
-        said, postings = hash_chain.said(entry), hash_chain.lines(entry)
+        said, postings = hash_chain.hashed(entry), hash_chain.lines(entry)
         digest = hash_chain.CHAINED[form](CLUSTER, 1, sequence, previous, said, postings)
         document = hash_chain.document(CLUSTER, 1, sequence, previous, said, postings)
         lines.append(b"%d %s %s" % (form, digest.encode(), document))

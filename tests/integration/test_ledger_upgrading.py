@@ -34,7 +34,7 @@ async def filled_before(url: str) -> list[Entry]:
 def statements(history: list[Entry]) -> Iterator[str]:
     yield insert("clusters", CLUSTER, 1, len(history), digests(history)[-1])
     for sequence, (entry, digest) in enumerate(zip(history, digests(history), strict=True), 1):
-        kind, key, at, actor, reason, queue, on_behalf_of, _, gang_uid, gang, *_ = hash_chain.said(entry)
+        kind, key, at, actor, reason, queue, on_behalf_of, _, gang_uid, gang, *_ = hash_chain.hashed(entry)
         seats, holdings = (
             encoding.text(encoding.of_seats(entry.seats)),
             encoding.text(encoding.of_holdings(entry.holdings)),

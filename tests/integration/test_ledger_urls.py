@@ -66,7 +66,7 @@ SHOWN = {
 
 @pytest.mark.parametrize(("url", "shown"), SHOWN.items())
 def test_messages_name_a_database_without_its_secrets(url: str, shown: str) -> None:
-    assert database_url.shown(database_url.parsed(url)) == shown
+    assert database_url.redacted(database_url.parsed(url)) == shown
 
 
 @pytest.fixture

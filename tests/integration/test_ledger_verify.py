@@ -337,7 +337,7 @@ def test_the_digest_of_an_entry_does_not_change_between_releases(form: int) -> N
 def test_what_is_hashed_is_what_the_documentation_says() -> None:
     """Computed here as an auditor would, from the columns alone and with another JSON writer."""
     entry = replace(a_gang(claims=2), key="k", reason='it \t fits: "é" \x7f \u2028 \U0001f600 \x01', user="alice")
-    said = hash_chain.said(entry)
+    said = hash_chain.hashed(entry)
     lines = [[p.queue, p.meter, p.bucket.value, str(p.amount), p.claim] for p in entry.postings]
     document = json.dumps([2, "c", 3, 7, "p", *said, lines], ensure_ascii=False, separators=(",", ":"))
 

@@ -207,7 +207,7 @@ async def test_a_writer_that_is_always_overtaken_gives_up_for_now(
         raise post.OvertakenError
 
     await ledger.fence(1)
-    monkeypatch.setattr(post, "_move", overtaken)
+    monkeypatch.setattr(post, "_move_head", overtaken)
     monkeypatch.setattr(sql_ledger, "PATIENCE", 0.1)
 
     with pytest.raises(LedgerUnavailableError, match="busy"):

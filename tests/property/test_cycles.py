@@ -63,7 +63,7 @@ class Town(in_memory.Cluster):
     def delete(self, _: in_memory.Ledger) -> None:
         waiting = sorted(uid for uid, pod in self._pods.items() if pod.gated)
         if waiting:
-            self._leave_claims([self._pods.pop(self.random.choice(waiting))])
+            self._release_claims([self._pods.pop(self.random.choice(waiting))])
 
     def break_devices(self, _: in_memory.Ledger) -> None:
         key = self.random.choice(sorted(self.whole))

@@ -60,11 +60,11 @@ class Move:
 
 
 def follow(snapshot_state: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
-    return cluster_state.also(snapshot_state, [DeviceUse(DEVICES[at % len(DEVICES)])], HOLDER), snapshot
+    return cluster_state.with_devices(snapshot_state, [DeviceUse(DEVICES[at % len(DEVICES)])], HOLDER), snapshot
 
 
 def share(snapshot_state: ClusterState, snapshot: Snapshot, at: int) -> tuple[ClusterState, Snapshot]:
-    return cluster_state.also(
+    return cluster_state.with_devices(
         snapshot_state,
         [DeviceUse(DeviceId(DRIVER, "c", f"gpu-{at % 2}"), shared=True, share={"memory": 2**32})],
         HOLDER,
@@ -153,7 +153,7 @@ def test_a_fork_is_a_world_of_its_own_until_it_is_committed(taken: list[DeviceId
     fork = allocator.fork()
     fork.assume(map(DeviceUse, more))
     expected = Allocator(
-        cluster_state.also(snapshot_state, map(DeviceUse, [*taken, *more]), HOLDER),
+        cluster_state.with_devices(snapshot_state, map(DeviceUse, [*taken, *more]), HOLDER),
         selectors=Selectors(snapshot_state.profile.cel),
         steps=STEPS,
     )
@@ -173,7 +173,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot_state = cluster_state.build(cluster(), ())
     selectors = Selectors(snapshot_state.profile.cel)
     for at in range(200):
-        moved = cluster_state.also(snapshot_state, [DeviceUse(DEVICES[at % len(DEVICES)])], HOLDER)
+        moved = cluster_state.with_devices(snapshot_state, [DeviceUse(DEVICES[at % len(DEVICES)])], HOLDER)
         allocator = Allocator(moved, selectors=selectors, steps=STEPS)
         question = allocator.parsed([a_claim("c", a_request("r", 1, f"size(device.driver) != {at + 100}"))])
         assert isinstance(question, Question)

@@ -121,7 +121,7 @@ def test_a_gang_waits_for_a_rack_where_one_would_take_it_if_nothing_were_in_use(
     answer = planned(gang.pods, gang.cluster, choice, topology)
     if not isinstance(answer, NoPlan) or answer.kind is not Kind.INFEASIBLE:
         return
-    unused = what_if.without(gang.cluster)
+    unused = what_if.empty(gang.cluster)
 
     found = gang_planner.diagnose(
         answer,

@@ -14,7 +14,7 @@ from admission.scheduling.cache.verdict_cache import PROOF, QUOTA
 from admission.scheduling.checks import chain
 from admission.scheduling.checks.chain import Grant, Inputs, Known
 from admission.simulation.replay.arrivals import Waiting
-from admission.simulation.replay.cluster import Clock, Cluster
+from admission.simulation.replay.cluster import Clock, ReplayCluster
 from admission.simulation.replay.queue import Muster
 from tests.property.test_backfill import jobs, towns
 
@@ -54,7 +54,7 @@ def test_who_guesses_right_asks_about_two_times(numbers: list[int], data: st.Dat
     assert asked == set(ends[max(0, ends.index(least) - 1) :][: 1 if least == ends[0] else 2])
 
 
-def played(town: Cluster, arrivals: Sequence[Arrival]) -> tuple[Clock, Sequence[Waiting]]:
+def played(town: ReplayCluster, arrivals: Sequence[Arrival]) -> tuple[Clock, Sequence[Waiting]]:
     """Let half of some jobs start that can; return the others."""
     stage, half = Clock(town), len(arrivals) // 2
     decider = Muster(stage)
@@ -66,16 +66,16 @@ def played(town: Cluster, arrivals: Sequence[Arrival]) -> tuple[Clock, Sequence[
 
 
 def asked(stage: Clock, waiting: Waiting) -> Inputs:
-    inputs = chain.asked(stage.inputs(waiting, stage.queue_usage))
+    inputs = chain.with_demand(stage.inputs(waiting, stage.queue_usage))
     return replace(inputs, rules=replace(inputs.rules, plans=PlanCache()))
 
 
 @given(towns(), jobs(), st.none() | st.integers(0, 25))
 def test_the_first_time_is_that_of_who_plans_for_one_after_the_other(
-    town: Cluster, arrivals: tuple[Arrival, ...], guess: int | None
+    town: ReplayCluster, arrivals: tuple[Arrival, ...], guess: int | None
 ) -> None:
     stage, others = played(town, arrivals)
-    present, later = stage.reserve.present, stage.reserve._later
+    present, later = stage.backfill.present, stage.backfill._later
 
     for waiting in others:
         inputs = asked(stage, waiting)
@@ -98,7 +98,7 @@ def test_the_first_time_is_that_of_who_plans_for_one_after_the_other(
 
 @given(towns(), jobs())
 def test_nobody_has_a_plan_for_whom_counting_says_that_there_is_none(
-    town: Cluster, arrivals: tuple[Arrival, ...]
+    town: ReplayCluster, arrivals: tuple[Arrival, ...]
 ) -> None:
     stage, others = played(town, arrivals)
 
@@ -111,7 +111,7 @@ def test_nobody_has_a_plan_for_whom_counting_says_that_there_is_none(
 
 @given(towns(), jobs())
 def test_what_is_known_of_a_gang_that_waits_changes_nothing_of_what_is_found(
-    town: Cluster, arrivals: tuple[Arrival, ...]
+    town: ReplayCluster, arrivals: tuple[Arrival, ...]
 ) -> None:
     stage, others = played(town, arrivals)
 

@@ -157,7 +157,7 @@ def _placed(
     found = node_allocator.allocate(fresh, name, scene.cluster, selectors=selectors, steps=STEPS, certain=True)
     if not isinstance(found, Allocated):
         return None
-    cluster = cluster_state.also(scene.cluster, [t for uses in found.uses for t in uses], Holder(claim="gang"))
+    cluster = cluster_state.with_devices(scene.cluster, [t for uses in found.uses for t in uses], Holder(claim="gang"))
     usable = {claim.meta.uid: one.node_selector for claim, one in zip(fresh, found.claims, strict=True)}
     if room is not None:
         room = {resource: amount - wanted.get(resource, 0) for resource, amount in room.items()}
@@ -200,7 +200,7 @@ def judge_books(gang: Gang) -> str:
             assert isinstance(found, Allocated)
             for claim, one, uses in zip(fresh, found.claims, found.uses, strict=True):
                 known[claim.meta.key] = replace(claim, allocation=_allocation(claim, one))
-                cluster = cluster_state.also(cluster, uses, Holder(claim=claim.meta.key))
+                cluster = cluster_state.with_devices(cluster, uses, Holder(claim=claim.meta.key))
         snapshot = replace(gang.snapshot, claims={**gang.snapshot.claims, **known}, pods=pods_)
         before = cluster_state.build(snapshot, [booked], profile=gang.cluster.profile, before=before)
         assert in_use(before) == in_use(granted)

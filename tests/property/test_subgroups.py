@@ -228,6 +228,6 @@ def test_a_gang_waits_for_domains_that_would_take_its_parts_if_nothing_were_in_u
         topology=asked.topology,
     )
 
-    later = planned(pods, what_if.without(known), choice, asked.topology)
+    later = planned(pods, what_if.empty(known), choice, asked.topology)
     assert (found.kind is Kind.BUSY) is isinstance(later, Plan), found
     event(found.kind.value)

@@ -72,7 +72,7 @@ class Town(HeldJobs):
 
     def end_well(self, name: str, pod: Pod) -> None:
         """Let a pod succeed. It may soon be gone, with its node for one."""
-        self._leave_claims([pod])
+        self._release_claims([pod])
         self._pods[pod.meta.uid] = replace(pod, phase="Succeeded", ready=False)
         self.set_job(name, succeeded=self.job(name).succeeded + 1)
         if self.lot.random() < 0.4:
@@ -80,7 +80,7 @@ class Town(HeldJobs):
 
     def fail(self, name: str, pod: Pod) -> None:
         """Let a pod fail, and now and then its index for good."""
-        self._leave_claims([pod])
+        self._release_claims([pod])
         self._pods[pod.meta.uid] = replace(pod, phase="Failed", ready=False)
         if self.job(name).completions is not None and self.lot.random() < 0.3:
             self.set_job(name, failed=self.job(name).failed + 1)

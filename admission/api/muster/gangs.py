@@ -111,7 +111,8 @@ class Evicted:
 class Gang:
     """A Gang object in the cluster: its spec, and the state in its status that survives a change of leader.
 
-    placement: as in the spec; None where the queue decides. placed and placed_because: the placement used, and why.
+    placement: as in the spec; None where the queue decides. last_placement and last_placement_reason: the one used, and
+    why.
     """
 
     meta: Meta

@@ -80,7 +80,7 @@ class StatusState:
         for made in decisions:
             decision = self._steady(made, inputs.now)
             uid, before = decision.group.uid, self._decisions.get(decision.group.uid)
-            if before is None or not decision.says_the_same(before):
+            if before is None or not decision.is_same_as(before):
                 self._decisions[uid] = decision
                 changed.add(uid)
         if self._decided_groups is not inputs.groups:
@@ -138,7 +138,7 @@ class StatusState:
         uid = decision.group.uid
         before = self._decisions.get(uid)
         is_steady = now < self._steady_until.get(uid, now)
-        if is_steady and before is not None and budget.tells_the_same(before.outcome, decision.outcome):
+        if is_steady and before is not None and budget.is_same_hold(before.outcome, decision.outcome):
             return replace(decision, outcome=before.outcome)
         self._steady_until[uid] = now + STEADY
         return decision

@@ -48,7 +48,7 @@ class Scheduling:
         cache, book = self.cache, self.mirror.book
         cache.check_meters(inputs)
         if not self.statuses.begin_decisions():
-            cache.verdicts.lines.clear()
+            cache.verdicts.queue_cache.clear()
         if not any(group.waiting for group in inputs.groups):
             return CycleDecisions(), ()
         cluster = cache.predict_cluster(inputs, book, self.settings.steps)
@@ -83,11 +83,11 @@ class Scheduling:
             steps=self.settings.steps,
             profile=inputs.profile,
             plans=self.cache.plans,
-            rest=self.cache.verdicts,
+            verdicts=self.cache.verdicts,
             sharing=fair_share.Rules.from_tree(inputs.tree),
             history=self.mirror.usage.past(inputs, self.mirror.book),
             balances=balances,
-            beyond=NOT_EXAMINED if self.mirror.is_down else None,
+            hold_beyond_limit=NOT_EXAMINED if self.mirror.is_down else None,
             protection=self.fences.protections,
             unready=inputs.unready,
             first_in_next=inputs.first_in_next,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from admission.api.muster.gangs import Charge
 from admission.api.values.names import GangUid
 from admission.dra.state.cluster_state import ClusterState
-from admission.dra.state.simulation import Simulation
+from admission.dra.state.what_if import WhatIfSeries
 from admission.quota.headroom import QueueUsage
 from admission.scheduling.backfill import earliest_start, reservations
 from admission.scheduling.backfill.reservations import Moment
@@ -51,7 +51,7 @@ class NeverFits:
     _known: dict[GangUid, _Known] = field(default_factory=dict)
     _plans: PlanCache = field(default_factory=PlanCache)
     """Proofs that there is no plan."""
-    _simulation: Simulation = field(default_factory=lambda: Simulation("at last"))
+    _simulation: WhatIfSeries = field(default_factory=lambda: WhatIfSeries("at last"))
     _all_ended: _AllEnded | None = None
 
     def __len__(self) -> int:
@@ -71,7 +71,7 @@ class NeverFits:
             )
         return known.never_fits
 
-    def came(self, gang: GangUid, end: datetime | None) -> None:
+    def note_arrival(self, gang: GangUid, end: datetime | None) -> None:
         """Record a gang that starts. If its end is unknown, gangs that were found to fit may no longer do."""
         self._known.pop(gang, None)
         if end is None:
@@ -105,7 +105,7 @@ class NeverFits:
             known.cluster is cluster and known.queue_usage is queue_usage and known.changes == changes
         ):
             removed = [one for one in self.present.expected_ends.values() if one.end is not None]
-            then = self._simulation.cluster(cluster, removed=[one.interval for one in removed])
-            moment = reservations.moment(then, queue_usage, self.present.now, removed)
+            all_ended = self._simulation.cluster(cluster, removed=[one.interval for one in removed])
+            moment = reservations.moment(all_ended, queue_usage, self.present.now, removed)
             known = self._all_ended = _AllEnded(cluster, queue_usage, changes, moment)
         return known.moment

@@ -18,7 +18,7 @@ from admission.scheduling.cache.plan_cache import InfeasibilityProof
 from admission.workloads.gangs import Group
 
 
-class Ground(NamedTuple):
+class Premise(NamedTuple):
     """An input of verdicts of one queue: what it lacks for a charge (None: nothing), and the proof, if any.
 
     bound: the reservations that the gang would delay.
@@ -31,7 +31,7 @@ class Ground(NamedTuple):
     bound: tuple[Any, ...] = ()
 
 
-Holds = Callable[[QueueName, Ground], bool]
+Holds = Callable[[QueueName, Premise], bool]
 """Returns whether a ground is unchanged."""
 
 
@@ -40,7 +40,7 @@ class CachedQueue:
     """The pending gangs of one queue, all with verdicts that stand while these inputs do."""
 
     groups: tuple[Group, ...]
-    inputs: tuple[Ground, ...]
+    inputs: tuple[Premise, ...]
     uids: frozenset[GangUid]
 
 
@@ -50,15 +50,15 @@ class QueueCache:
 
     _counted: tuple[Group, ...] = ()
     _waiting: dict[QueueName, tuple[Group, ...]] = field(default_factory=dict)
-    _lines: dict[QueueName, CachedQueue] = field(default_factory=dict)
+    _queues: dict[QueueName, CachedQueue] = field(default_factory=dict)
 
     def clear(self) -> None:
         """Drop all queues."""
-        self._lines.clear()
+        self._queues.clear()
 
     def drop(self, queue: QueueName) -> None:
         """Drop a queue, since some verdict of it no longer stands."""
-        self._lines.pop(queue, None)
+        self._queues.pop(queue, None)
 
     def waiting(self, groups: tuple[Group, ...]) -> Mapping[QueueName, tuple[Group, ...]]:
         """Return the pending gangs, by queue."""
@@ -67,9 +67,9 @@ class QueueCache:
             for group in groups:
                 if group.waiting:
                     found.setdefault(group.queue, []).append(group)
-            self._counted, self._waiting = groups, {queue: tuple(some) for queue, some in found.items()}
-            for queue in self._lines.keys() - self._waiting.keys():
-                del self._lines[queue]
+            self._counted, self._waiting = groups, {queue: tuple(gangs) for queue, gangs in found.items()}
+            for queue in self._queues.keys() - self._waiting.keys():
+                del self._queues[queue]
         return self._waiting
 
     def changed(
@@ -77,15 +77,15 @@ class QueueCache:
     ) -> Iterator[tuple[QueueName, tuple[Group, ...]]]:
         """Yield the queues whose gangs have to be decided again. unsteady: gangs whose verdicts are never kept."""
         for queue, waiting in self.waiting(groups).items():
-            line = self._lines.get(queue)
-            is_same = line is not None and _same(line.groups, waiting) and line.uids.isdisjoint(unsteady)
-            if line is None or not is_same or not all(holds(queue, ground) for ground in line.inputs):
+            cached = self._queues.get(queue)
+            is_same = cached is not None and _same(cached.groups, waiting) and cached.uids.isdisjoint(unsteady)
+            if cached is None or not is_same or not all(holds(queue, basis) for basis in cached.inputs):
                 yield queue, waiting
 
-    def keep(self, queue: QueueName, groups: tuple[Group, ...], inputs: Iterable[Ground]) -> None:
+    def keep(self, queue: QueueName, groups: tuple[Group, ...], inputs: Iterable[Premise]) -> None:
         """Keep a queue: the verdicts of all its gangs stand while the inputs do."""
         uids = frozenset(group.uid for group in groups)
-        self._lines[queue] = CachedQueue(groups=groups, inputs=tuple(inputs), uids=uids)
+        self._queues[queue] = CachedQueue(groups=groups, inputs=tuple(inputs), uids=uids)
 
 
 def _same(left: tuple[Group, ...], right: tuple[Group, ...]) -> bool:

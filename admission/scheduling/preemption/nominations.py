@@ -21,8 +21,7 @@ from admission.dra.planner import requeue_hint
 from admission.dra.requests.device_use import Holder
 from admission.dra.state import cluster_state, what_if
 from admission.dra.state.cluster_state import ClusterState
-from admission.dra.state.simulation import Interval
-from admission.dra.state.what_if import Belongings
+from admission.dra.state.what_if import Belongings, Interval
 from admission.quota.headroom import QueueUsage, Usage
 from admission.quota.preemption_candidates import Candidate
 from admission.scheduling import cycle
@@ -76,7 +75,7 @@ class Nomination:
         ends = max((pod.meta.deleted for pod in pods if pod.meta.deleted is not None), default=self.since)
         return (has or any(pod.node for pod in pods)) and now <= max(ends, self.since) + LONGEST
 
-    def tenant(self) -> PreemptionCandidate:
+    def candidate(self) -> PreemptionCandidate:
         """Return the nominated gang as a preemption candidate, as if it ran already."""
         plan, pods = self.grant.plan, {pod.meta.uid: pod for pod in self.group.waiting}
         return PreemptionCandidate(
@@ -128,7 +127,7 @@ class NominatedState:
         key = (cluster, *nominations)
         known = self._known or {}
         if key not in known:
-            known = {one: with_nominations for one, with_nominations in known.items() if one[0] is cluster} | {
+            known = {known_key: state for known_key, state in known.items() if known_key[0] is cluster} | {
                 key: _with_all(cluster, nominations)
             }
             self._known = known
@@ -153,8 +152,11 @@ class Expected:
         if len(made_from) == 1:
             return expected_ends
         if len(made_from) != len(self._made_from) or not all(map(operator.is_, made_from, self._made_from)):
-            with_nomination = {one.group.key: one.expected_end(queues.get(one.group.queue)) for one in nominations}
-            self._made_from, self._expected_ends = made_from, {**with_nomination, **expected_ends}
+            nominated = {
+                nomination.group.key: nomination.expected_end(queues.get(nomination.group.queue))
+                for nomination in nominations
+            }
+            self._made_from, self._expected_ends = made_from, {**nominated, **expected_ends}
         return self._expected_ends
 
 
@@ -171,7 +173,7 @@ class Nominations:
     nominations: dict[GangUid, Nomination] = field(default_factory=dict)
     with_nominations: NominatedState = field(default_factory=NominatedState)
     expected: Expected = field(default_factory=Expected)
-    begun: bool = False
+    recalled: bool = False
     explained: dict[GangUid, tuple[Hold, Hold]] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
     cluster: ClusterState | None = None
@@ -225,9 +227,7 @@ def with_nomination(cluster: ClusterState, group: Group, grant: Grant) -> Cluste
     plan, pods = grant.plan, {pod.meta.uid: pod for pod in group.waiting}
     room = [(place.node, pods[place.uid].requests) for place in plan.pods]
     claims = ((claim.claim, plan.uses.get(claim.uid or Uid(claim.claim), ())) for p in plan.pods for claim in p.claims)
-    return what_if.with_devices(
-        cluster, room, ((Holder(claim=claim, gang=group.key), taken) for claim, taken in claims)
-    )
+    return what_if.with_usage(cluster, room, ((Holder(claim=claim, gang=group.key), taken) for claim, taken in claims))
 
 
 def granted(cluster: ClusterState, group: Group, grant: Grant) -> ClusterState:
@@ -253,13 +253,13 @@ def decide_all(
     usage: Usage,
     memory: Nominations,
     *,
-    reserve: Backfill | None,
+    backfill: Backfill | None,
 ) -> CycleDecisions:
     """Decide about the pending gangs as `cycle` does, nominated gangs first."""
     with_nominations, nominations = memory.with_nominations, [*memory.nominations.values()]
-    if not nominations or rules.beyond is not None:
+    if not nominations or rules.hold_beyond_limit is not None:
         return cycle.decide_all(
-            groups, rules, with_nominations.over(cluster, nominations), _with(usage, nominations), reserve
+            groups, rules, with_nominations.over(cluster, nominations), _with(usage, nominations), backfill
         )
     known = {group.uid: group for group in groups}
     left = [*nominations]
@@ -268,7 +268,7 @@ def decide_all(
         others = [one for one in left if one is not nomination]
         group = known[nomination.uid]
         decision = _redeemed(
-            nomination, group, rules, with_nominations.over(cluster, others), _with(usage, others), reserve=reserve
+            nomination, group, rules, with_nominations.over(cluster, others), _with(usage, others), backfill=backfill
         )
         if decision is None or not isinstance(decision.outcome, Grant):
             continue
@@ -279,7 +279,7 @@ def decide_all(
             rules.balances.charge(group.queue, decision.outcome.plan.charge, budget.runtime_of(group))
     started = {decision.group.uid for decision in redeemed}
     rest = tuple(group for group in groups if group.uid not in started) if started else groups
-    round_ = cycle.decide_all(rest, rules, with_nominations.over(cluster, left), _with(usage, left), reserve)
+    round_ = cycle.decide_all(rest, rules, with_nominations.over(cluster, left), _with(usage, left), backfill)
     return replace(round_, updated=(*redeemed, *round_.updated))
 
 
@@ -288,7 +288,13 @@ def _with(usage: Usage, nominations: Sequence[Nomination]) -> Usage:
 
 
 def _redeemed(
-    nomination: Nomination, group: Group, rules: Rules, cluster: ClusterState, usage: Usage, *, reserve: Backfill | None
+    nomination: Nomination,
+    group: Group,
+    rules: Rules,
+    cluster: ClusterState,
+    usage: Usage,
+    *,
+    backfill: Backfill | None,
 ) -> Decision | None:
     """Return the grant of a nominated gang, with its own nomination left out.
 
@@ -298,7 +304,7 @@ def _redeemed(
     queue = completeness.entered(group, rules.snapshot)
     if not isinstance(queue, Queue):
         return None
-    fresh = replace(rules, plans=PlanCache(), rest=VerdictCache(), mute=True)
+    fresh = replace(rules, plans=PlanCache(), verdicts=VerdictCache(), mute=True)
     inputs = Inputs(rules=fresh, group=group, queue=queue, cluster=cluster, queue_usage=QueueUsage(rules.tree, usage))
-    found = single_gang.granted(inputs, {group.key}, reserve, nomination.since, spares_all=False)
+    found = single_gang.granted(inputs, {group.key}, backfill, nomination.since, spares_all=False)
     return None if found is None else Decision(group=group, outcome=found.outcome, position=1, needed=found.needed)

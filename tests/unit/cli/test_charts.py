@@ -6,15 +6,15 @@ from datetime import timedelta
 import pytest
 
 from admission.cli.simulate import charts
-from admission.simulation.replay.player import Moment, Play, Policy
+from admission.simulation.replay.player import Policy, ReplayResult, Sample
 
 
-def play(*moments: tuple[float, int]) -> Play:
-    made = tuple(Moment(timedelta(hours=at), Counter(), waiting) for at, waiting in moments)
-    return Play(policy=Policy.MUSTER, jobs=(), moments=made, devices=Counter())
+def play(*moments: tuple[float, int]) -> ReplayResult:
+    made = tuple(Sample(timedelta(hours=at), Counter(), waiting) for at, waiting in moments)
+    return ReplayResult(policy=Policy.MUSTER, jobs=(), samples=made, devices=Counter())
 
 
-def waiting(found: Play) -> list[tuple[float, float]]:
+def waiting(found: ReplayResult) -> list[tuple[float, float]]:
     return charts.points(found, lambda moment: moment.waiting)
 
 

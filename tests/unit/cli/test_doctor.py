@@ -15,7 +15,7 @@ import pytest
 
 from admission.cli.cluster_options import Cluster
 from admission.cli.doctor import checks, command, permissions
-from admission.cli.doctor.checks import Exam
+from admission.cli.doctor.checks import CheckInputs
 from admission.cli.doctor.findings import Finding, Verdict
 from admission.kube.client.connection import Connection
 from admission.kube.client.credentials import ClusterSelection
@@ -75,7 +75,7 @@ async def examined(api: FakeApi, kubeconfig: Callable[[str], Path]) -> AsyncIter
 
         async def make(check: str, **changes: Any) -> list[Finding]:
             settings = replaced(Settings(), {name.replace("__", "."): value for name, value in changes.items()})
-            return await checks.CHECKS[check](Exam(cluster=Cluster(connection), settings=settings))
+            return await checks.CHECKS[check](CheckInputs(cluster=Cluster(connection), settings=settings))
 
         yield make
 

@@ -52,11 +52,11 @@ class Served(cluster_options.Cluster):
         gang = {"metadata": {"name": name, "namespace": SPACE}, "spec": spec, "status": {"phase": "Pending"}}
         self.gangs.append(gang)
 
-    async def every(self, kind: Kind, namespace: str = "") -> list[Json]:
+    async def list_objects(self, kind: Kind, namespace: str = "") -> list[Json]:
         assert (kind, namespace) == (watched_resources.GANGS, SPACE)
         return self.gangs
 
-    async def one(self, kind: Kind, name: str, namespace: str = "") -> Json | None:
+    async def get_object(self, kind: Kind, name: str, namespace: str = "") -> Json | None:
         assert namespace == SPACE
         if str(kind) == self.forbidden:
             raise ForbiddenError(f"may not get {kind}")

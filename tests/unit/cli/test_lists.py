@@ -39,7 +39,7 @@ GANGS = [gang("second", "Pending", 2), gang("over", "Finished"), gang("first", "
 def answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answer every question from the objects above."""
 
-    async def every(_self: object, kind: Any, _namespace: str = "") -> list[Any]:
+    async def list_objects(_self: object, kind: Any, _namespace: str = "") -> list[Any]:
         return GANGS if kind.name == "Gang" else [QUEUE]
 
     class Connection:
@@ -48,7 +48,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
         async def __aexit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr(cluster_options.Cluster, "every", every)
+    monkeypatch.setattr(cluster_options.Cluster, "list_objects", list_objects)
     monkeypatch.setattr(cluster_options, "Connection", lambda *_, **__: Connection())
 
 

@@ -196,7 +196,7 @@ def test_what_is_watched_is_waited_for_while_the_cluster_is_away(
 
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
     with pytest.raises(KeyboardInterrupt):
-        watch_output.shown(look, seen.append, again=True)
+        watch_output.poll_and_print(look, seen.append, again=True)
 
     assert seen == ["one", "two"]
     assert capsys.readouterr().err == "note: no answer; it is tried again\n"
@@ -232,4 +232,4 @@ def test_without_a_cluster_there_are_no_names_and_no_errors(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
 
     assert completed(muster, monkeypatch, "muster queue stop ") == []
-    assert completion.QUICK.timeout <= 2
+    assert completion.RETRY_POLICY.timeout <= 2

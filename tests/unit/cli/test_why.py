@@ -52,11 +52,11 @@ class FakeCluster(cluster_options.Cluster):
 
     def __init__(self) -> None: ...
 
-    async def every(self, kind: Kind, namespace: str = "") -> list[Json]:
+    async def list_objects(self, kind: Kind, namespace: str = "") -> list[Json]:
         assert (kind, namespace) == (GANGS, "a")
         return [WAITING, RUNNING]
 
-    async def one(self, kind: Kind, name: str, namespace: str = "") -> Json | None:
+    async def get_object(self, kind: Kind, name: str, namespace: str = "") -> Json | None:
         assert namespace == "a"
         return PODS.get(name) if kind == PODS_KIND else None
 

@@ -123,7 +123,7 @@ def test_what_is_left_beside_a_reservation_is_less_as_soon_as_somebody_else_come
     (behind,) = trace([row("long", 2, 20)])
     late = Waiting(behind, place.rules.now + behind.at)
 
-    (one,) = stage.reserve.decide(stage.inputs(late, stage.queue_usage)).bound
+    (one,) = stage.backfill.decide(stage.inputs(late, stage.queue_usage)).bound
     two = {MeterName("gpus"): 2}
     assert one.leaves_quota(late.queue, two)
     assert one.shortage(late.queue, two) is None

@@ -284,9 +284,9 @@ async def test_a_cluster_that_has_no_shared_budget_any_more_gives_back_what_it_w
 
 async def test_a_cluster_states_its_use_from_when_it_has_a_shared_budget_and_nothing_again_while_it_has_none() -> None:
     class Counting(in_memory.Ledger):
-        async def state_shares(self, shares: Sequence[BudgetShare], **options: Any) -> Any:
+        async def write_shares(self, shares: Sequence[BudgetShare], **options: Any) -> Any:
             stated.append(len(shares))
-            return await super().state_shares(shares, **options)
+            return await super().write_shares(shares, **options)
 
     stated: list[int] = []
     cluster = Cluster(a_queue().job("two", queue="q", pods=2))

@@ -333,6 +333,23 @@ async def test_a_gate_that_could_not_be_opened_is_opened_by_the_next_cycle() -> 
     assert kinds(ledger) == [Kind.RESERVE]
 
 
+async def test_the_next_cycle_is_due_when_a_start_timeout_ends_of_a_gang_that_has_not_started() -> None:
+    builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="3m").job("train", queue="q", pods=2)
+    cluster = Cluster(builder)
+    leader = a_leader(cluster, Ledger())
+    first = await run(leader)
+
+    second = await run(leader, NOON + timedelta(minutes=1))
+    late = await run(leader, NOON + timedelta(minutes=2))
+    cluster.schedule(leader.mirror.book)
+    await run(leader, NOON + timedelta(minutes=2, seconds=1))
+    running = await run(leader, NOON + timedelta(minutes=2, seconds=2))
+
+    assert first.granted
+    assert second.next_try == late.next_try == NOON + timedelta(minutes=3)
+    assert running.next_try != NOON + timedelta(minutes=3)
+
+
 async def test_a_gang_that_does_not_start_is_evicted_whole_and_waits_out_its_back_off() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m", requeue={"base": "2m"})
     cluster, ledger = Cluster(builder.job("train", queue="q", pods=2)), Ledger()

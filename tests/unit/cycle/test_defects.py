@@ -113,6 +113,6 @@ def test_a_lack_of_memory_is_no_gangs_fault() -> None:
         raise MemoryError
 
     with pytest.raises(MemoryError):
-        faults.spared(During.PLANNING, "team/bad", compute, found)
+        faults.guard(During.PLANNING, "team/bad", compute, found)
 
     assert found == []

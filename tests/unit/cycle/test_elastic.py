@@ -192,7 +192,7 @@ async def test_a_pod_that_ends_gives_back_what_it_held_and_one_made_anew_joins()
     town = Town(a_cluster().node("a", gpus=3).queue("q", gpus=3).job("train", **elastic(4, 2)))
     await town.settle()
     failed = town.pod("train-1")
-    town._leave_claims([failed])
+    town._release_claims([failed])
     town._pods[failed.meta.uid] = replace(failed, phase="Failed", ready=False)
 
     after = await town.settle()

@@ -1,5 +1,6 @@
 """Whole gangs are evicted for others that are held, and what that frees is kept for these."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -375,6 +376,26 @@ async def test_a_promise_in_vain_ends() -> None:
 
     assert cluster.running() == {"low"}
     assert not play.leader.scheduling.nominations.nominations
+
+
+async def test_a_promise_ends_that_cannot_be_kept_when_its_victims_have_gone() -> None:
+    cluster = Jobs(a_queue(gpus=4, quota=4), graceful=True)
+    play = Play(cluster)
+    cluster.submit("low", queue="q", pods=4)
+    await play.forget_changes(2)
+    cluster.submit("high", queue="q", pods=4, priority=10)
+    await play.forget_changes(2)
+    assert len(play.leader.scheduling.nominations.nominations) == 1
+
+    other = a_cluster().node("b", gpus=2).snapshot()
+    cluster._rest = replace(cluster._rest, nodes=other.nodes, slices=other.slices)
+    cluster.delete_job("low")
+    cluster.end_grace()
+    cluster.submit("next", queue="q", pods=1)
+    await play.forget_changes(4)
+
+    assert not play.leader.scheduling.nominations.nominations
+    assert cluster.running() == {"next"}
 
 
 async def test_nothing_is_planned_again_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:

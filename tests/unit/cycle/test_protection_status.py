@@ -134,7 +134,7 @@ async def test_a_pinned_pod_is_waited_for_under_coverage_from_the_moment_its_gat
     before = builder.snapshot().pods
     cluster = Late(builder)
     long_ago = NOON - timedelta(hours=1)
-    covered = Barriers(webhooks=Webhooks(since=long_ago, spared=("kube-system",), kept_out=long_ago))
+    covered = Barriers(webhooks=Webhooks(since=long_ago, exempt=("kube-system",), kept_out=long_ago))
     leader = a_leader(cluster, in_memory.Ledger(), barriers=covered)
 
     await cycle.run(leader, NOON)

@@ -164,7 +164,7 @@ async def test_what_the_operator_adds_to_the_pods_of_ray_is_planned_for() -> Non
         group["template"]["spec"]["containers"] = [{"name": "main"}]
     cluster.put(cluster.obj)
 
-    snapshot = play.leader.process.pending.over(cluster.snapshot(), play.ledger.book)
+    snapshot = play.leader.process.pending.add_to(cluster.snapshot(), play.ledger.book)
 
     found = {pod.meta.name: pod for pod in snapshot.pods.values()}
     assert found["ray-head-0"].requests["cpu"] == 1000 + 2000 + 500
@@ -238,7 +238,7 @@ async def test_parts_that_were_planned_together_take_over_each_others_places_onl
 async def test_every_job_of_a_jobset_is_a_part_before_it_exists() -> None:
     cluster, play = a_play(a_jobset())
 
-    snapshot = play.leader.process.pending.over(cluster.snapshot(), play.ledger.book)
+    snapshot = play.leader.process.pending.add_to(cluster.snapshot(), play.ledger.book)
 
     parts = sorted(gangs.subgroup_of(pod) for pod in snapshot.pods.values())
     assert parts == ["driver-0", "workers-0", "workers-0", "workers-1", "workers-1"]
@@ -351,7 +351,7 @@ async def test_a_jobset_goes_on_of_which_an_index_has_failed_for_good() -> None:
     cluster, play = a_jobset_that_goes_on()
     await play.forget_changes(6)
     (lost,) = (pod for pod in cluster._pods.values() if pod.meta.name == "set-workers-1-0")
-    cluster._leave_claims([lost])
+    cluster._release_claims([lost])
     cluster._pods[lost.meta.uid] = replace(lost, phase="Failed", ready=False)
     put = cluster.put
 

@@ -296,14 +296,14 @@ async def test_a_process_that_leads_again_makes_nothing_anew_of_the_templates_it
     cluster.submit_held("train", queue="q", pods=3)
     await play.forget_changes()
     first, snapshot = play.leader, cluster.snapshot()
-    known = first.process.pending.over(snapshot, first.mirror.book).pods
+    known = first.process.pending.add_to(snapshot, first.mirror.book).pods
 
     play.succeed()
     again = replace(play.leader, process=first.process)
     result = await cycle.run(again, cluster.now)
 
     assert of(result).expected == 3
-    pods = again.process.pending.over(snapshot, again.mirror.book).pods
+    pods = again.process.pending.add_to(snapshot, again.mirror.book).pods
     assert len(pods) == 3
     assert all(pods[uid] is pod for uid, pod in known.items())
 
@@ -315,9 +315,9 @@ async def test_what_pods_will_ask_for_follows_a_policy_that_comes_later() -> Non
     pending, book = play.leader.process.pending, play.ledger.book
     policy = a_policy(conversions=[{"extendedResource": "nvidia.com/gpu", "deviceClassName": CLASS}])
 
-    before = pending.over(cluster.snapshot(), book)
+    before = pending.add_to(cluster.snapshot(), book)
     cluster._rest = replace(cluster._rest, policies={"p": policy})
-    after = pending.over(cluster.snapshot(), book)
+    after = pending.add_to(cluster.snapshot(), book)
 
     assert [len(pod.claims) for pod in before.pods.values()] == [0, 0]
     assert [len(pod.claims) for pod in after.pods.values()] == [1, 1]
@@ -330,7 +330,7 @@ async def test_claims_that_will_be_made_follow_the_templates_of_a_policy() -> No
         cluster._rest = replace(cluster._rest, policies={"p": policy})
 
     def counts() -> list[int]:
-        found = play.leader.process.pending.over(cluster.snapshot(), play.ledger.book).claims.values()
+        found = play.leader.process.pending.add_to(cluster.snapshot(), play.ledger.book).claims.values()
         return sorted(claim.spec.requests[0].alternatives[0].count for claim in found)
 
     cluster, play = a_play(a_cluster().node("a", gpus=8).queue("q", gpus=8))
@@ -352,12 +352,12 @@ async def test_what_is_expected_is_laid_over_the_same_pods_anew_when_it_is_more_
     snapshot = cluster.snapshot()
     cluster.submit_held("more", queue="q", pods=1)
 
-    first = pending.over(snapshot, book)
-    more = pending.over(replace(snapshot, jobs=cluster.snapshot().jobs), book)
+    first = pending.add_to(snapshot, book)
+    more = pending.add_to(replace(snapshot, jobs=cluster.snapshot().jobs), book)
 
     assert (len(first.pods), len(more.pods)) == (3, 4)
     assert (len(first.claims), len(more.claims)) == (3, 4)
-    assert len(pending.over(snapshot, book).pods) == 3
-    again = pending.over(snapshot, book)
-    assert again.pods is pending.over(snapshot, book).pods
-    assert pending.over(replace(snapshot, jobs={}), book).pods is snapshot.pods
+    assert len(pending.add_to(snapshot, book).pods) == 3
+    again = pending.add_to(snapshot, book)
+    assert again.pods is pending.add_to(snapshot, book).pods
+    assert pending.add_to(replace(snapshot, jobs={}), book).pods is snapshot.pods

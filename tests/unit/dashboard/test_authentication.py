@@ -201,7 +201,7 @@ async def test_a_session_ends_when_the_token_is_withdrawn(browser: Browser) -> N
     await browser.sign_in()
     del browser.site.reviews.known[ADMIN]
     before = await browser.get("/")
-    browser.site.clock.seconds += rbac.REMEMBERED
+    browser.site.clock.seconds += rbac.CACHE_SECONDS
     after = await browser.get("/")
 
     assert (before.status, after.status) == (200, 303)
@@ -212,7 +212,7 @@ async def test_a_right_that_is_withdrawn_holds_no_longer_than_it_is_remembered(b
     await browser.sign_in()
     before = await browser.get("/queues")
     browser.site.reviews.known[ADMIN] = ("ada", frozenset())
-    browser.site.clock.seconds += rbac.REMEMBERED
+    browser.site.clock.seconds += rbac.CACHE_SECONDS
     after = await browser.get("/queues")
 
     assert (before.status, after.status) == (200, 403)
@@ -229,7 +229,7 @@ async def test_answers_are_remembered_so_that_a_page_asks_little(browser: Browse
 
 async def test_while_the_api_server_is_away_nothing_is_shown(browser: Browser) -> None:
     await browser.sign_in()
-    browser.site.clock.seconds += rbac.REMEMBERED
+    browser.site.clock.seconds += rbac.CACHE_SECONDS
     browser.site.reviews.error = ClusterUnavailableError("https://10.0.0.1 does not answer")
 
     answer = await browser.get("/gangs")

@@ -237,7 +237,7 @@ def test_bound_pods_and_granted_ones_take_resources() -> None:
     cluster = builder.cluster(planned("granted", "c", "a", 0))
 
     assert cluster.left[A] == {"cpu": 2000, "memory": 8 << 30, "pods": 8}
-    assert what_if.without(cluster).left[A] == {"cpu": 4000, "memory": 8 << 30, "pods": 10}
+    assert what_if.empty(cluster).left[A] == {"cpu": 4000, "memory": 8 << 30, "pods": 10}
 
 
 def test_a_granted_plan_is_seen_by_the_next_one_of_the_cycle() -> None:

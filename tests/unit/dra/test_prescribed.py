@@ -116,9 +116,9 @@ def test_what_is_booked_for_the_claim_itself_is_not_in_its_way() -> None:
     claim = a_claim("c", a_request("r", 1, "!device.allowMultipleAllocations"), a_request("s", 1, **MEMORY))
     given = (("r", "gpu-0"), ("s", "gpu-1"))
 
-    booked = cluster_state.also(builder.cluster(), mine, Holder(claim="team/c"))
+    booked = cluster_state.with_devices(builder.cluster(), mine, Holder(claim="team/c"))
     assert isinstance(allotted(builder, claim, *given, cluster=booked), AllocationResult)
-    taken = cluster_state.also(builder.cluster(), mine[1:], Holder(claim="team/d"))
+    taken = cluster_state.with_devices(builder.cluster(), mine[1:], Holder(claim="team/d"))
     answer = allotted(builder, claim, *given, cluster=taken)
     assert isinstance(answer, Misfit)
     assert answer.problem is Mismatch.CAPACITY
@@ -146,9 +146,9 @@ def test_a_pool_that_lacks_slices_and_a_node_that_is_gone_are_named() -> None:
 
 
 def test_claims_for_extended_resources_are_kube_schedulers_to_allocate() -> None:
-    is_simulated = replace(ONE, meta=replace(ONE.meta, uid=extended_claim(Uid("pod"))))
+    is_what_if = replace(ONE, meta=replace(ONE.meta, uid=extended_claim(Uid("pod"))))
     made = replace(ONE, meta=replace(ONE.meta, annotations={"resource.kubernetes.io/extended-resource-claim": "true"}))
-    for claim in (is_simulated, made):
+    for claim in (is_what_if, made):
         answer = allotted(a_cluster().node("a", gpus=1), claim, ("r", "gpu-0"))
         assert isinstance(answer, Misfit)
         assert answer.problem is Mismatch.NOT_OURS

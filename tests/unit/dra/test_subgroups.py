@@ -219,6 +219,32 @@ def test_a_gang_waits_for_racks_that_would_take_all_of_its_subgroups() -> None:
     assert "others/c" in answer.message
 
 
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (3, "a in r1, b in r2, c in r3: pod "),
+        (4, "a in r1, b in r2, c in r3, and 1 more: pod "),
+        (5, "a in r1, b in r2, c in r3, and 2 more: pod "),
+    ],
+)
+def test_of_many_subgroups_that_wait_the_racks_of_the_first_are_named(count: int, told: str) -> None:
+    builder = racks(**{f"r{at + 1}": [2, 2] for at in range(count)}).taken("r1-1", 0, claim="others/c")
+    parts = "abcde"[:count]
+    pods, topology = gang(**{part: [2, 2] for part in parts}), each("of nobody", *parts)
+
+    answer = gang_planner.diagnose(
+        refused(plan(builder, pods, topology)),
+        pods,
+        builder.cluster(),
+        selectors=Selectors(),
+        steps=STEPS,
+        choice=Choice.FREE,
+        topology=topology,
+    )
+
+    assert answer.message.startswith(f"its subgroups do not all find a domain now; they could, {told}")
+
+
 def test_a_search_that_ends_without_an_answer_proves_nothing() -> None:
     parts = {f"s{at}": [2, 2, 1] for at in range(6)}
     builder = racks(**{f"r{at}": [2, 2, 1, *[1] * at] for at in range(6)})

@@ -7,7 +7,7 @@ from functools import partial
 from admission.api.kubernetes.devices import DeviceId
 from admission.dra.equivalence.usage_overlay import AllocatedOverlay, CombinedOverlay
 from admission.dra.requests.device_use import DeviceUse, Holder, Shared
-from admission.dra.state.simulation import Arrival, Simulation
+from admission.dra.state.what_if import Arrival, WhatIfSeries
 from tests.unit.dra.clusters import DRIVER, a_cluster
 
 FIRST, SECOND, THIRD, FOURTH = DEVICES = [DeviceId(DRIVER, "a", f"gpu-{at}") for at in range(4)]
@@ -18,7 +18,7 @@ def layers() -> tuple[AllocatedOverlay, AllocatedOverlay]:
     """Two layers over a cluster state in which the first device is taken, and the third shared."""
     cluster = a_cluster().node("a", gpus=4).taken("a", 0).cluster()
     sharer = Arrival(gang="g", uses=(DeviceUse(THIRD, shared=True, share={"memory": 5}),))
-    below = AllocatedOverlay(Simulation("s").cluster(cluster, came=[sharer]))
+    below = AllocatedOverlay(WhatIfSeries("s").cluster(cluster, arrived=[sharer]))
     return below, AllocatedOverlay(below)
 
 

@@ -11,6 +11,7 @@ from admission.accounting import books
 from admission.accounting.books import Account, Allocated, Book
 from admission.api.kubernetes.claims import AllocatedDevice, Allocation
 from admission.api.kubernetes.devices import DeviceId, RequestDevice
+from admission.api.kubernetes.pods import PodClaim
 from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Seat
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
@@ -323,3 +324,33 @@ def test_a_shared_claim_is_charged_once() -> None:
 
     assert cluster_state.book.balance(Q, GPUS, Bucket.USED) == 1
     assert refresh(cluster_state) == []
+
+
+def test_a_claim_that_has_no_devices_does_not_hide_the_next_one_of_its_pod() -> None:
+    cluster_state = never_booked(a_settled_world())
+    snapshot = cluster_state.snapshot
+    pod, given = pod_of(snapshot, "train-0"), snapshot.claims[CLAIM]
+    empty = replace(given, meta=replace(given.meta, name="empty", uid=Uid("empty")), allocation=None)
+    snapshot = replace(snapshot, claims={**snapshot.claims, "team/empty": empty})
+    changed = replace(pod, claims=(PodClaim(name="empty", claim="empty"), *pod.claims))
+
+    found = refresh(cluster_state._replace(snapshot=with_pods(snapshot, changed)))
+
+    assert [one.subject for one in found] == [f"ResourceClaim team/train-{at}-gpus" for at in range(2)]
+
+
+def test_balances_without_holdings_and_holdings_without_balances_are_told() -> None:
+    cluster_state = a_settled_world()
+    known, other = cluster_state.book.balances, QueueName("other")
+
+    def told(balances: dict[Account, int]) -> list[str]:
+        found = reconciliation.differences(
+            replace(cluster_state.book, balances=balances), sight_of(cluster_state.snapshot)
+        )
+        return [one.books for one in found if one.kind is DifferenceKind.BALANCE]
+
+    kept = {account: amount for account, amount in known.items() if account.meter != GPUS}
+    more = {Account(other, GPUS, Bucket.USED): 3, Account(other, GPUS, Bucket.FREE): -3}
+    assert told(dict(known)) == []
+    assert told(kept) == ["used gpus 0"]
+    assert told({**known, **more}) == ["used gpus 3"]

@@ -153,6 +153,50 @@ CASES: dict[str, tuple[Scene, int, Preemption, Victims | NoVictims]] = {
         BOTH,
         NOBODY,
     ),
+    "of two that are enough together with a third the one that is preferred": (
+        two_queues(a=13, b=0)
+        .gang("w", "b", 2, priority=-2)
+        .gang("x", "b", 1, age=4)
+        .gang("y", "b", 4, priority=1)
+        .gang("z", "a", 5),
+        8,
+        BOTH,
+        victims("w", "z"),
+    ),
+    "no more go than what is left leaves missing": (
+        two_queues(a=4, b=0).gang("x", "b", 2).gang("y", "b", 1, age=5),
+        2,
+        BOTH,
+        victims("y"),
+    ),
+    "a queue takes back all that is its own though those under it borrow": (
+        Scene(
+            a_tree()
+            .queue("root", 2)
+            .queue("a", 2, parent="root")
+            .queue("a1", 0, parent="a")
+            .queue("b", 0, parent="root")
+        )
+        .gang("w", "a1", 2, priority=99)
+        .gang("x", "b", 2),
+        2,
+        BOTH,
+        victims("x"),
+    ),
+    "but not more than its own": (
+        Scene(
+            a_tree()
+            .queue("root", 3)
+            .queue("a", 2, parent="root")
+            .queue("a1", 0, parent="a")
+            .queue("b", 0, parent="root")
+        )
+        .gang("w", "a1", 2, priority=99)
+        .gang("x", "b", 3),
+        3,
+        BOTH,
+        NOBODY,
+    ),
     "nobody goes for what can never fit": (two_queues().gang("x", "b", 8), 9, BOTH, NOBODY),
     "nobody goes where there is room": (two_queues().gang("x", "a", 2), 2, BOTH, victims()),
 }

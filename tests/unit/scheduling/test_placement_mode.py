@@ -135,7 +135,7 @@ def test_a_gang_that_a_user_wrote_says_it_before_the_queue_does() -> None:
     written = Gang(meta=Meta(name="g"), queue=QueueName("q"), size=1, placement=ALLOCATE)
     made = replace(written, meta=Meta(name="g", labels={names.MANAGED_BY: names.FIELD_MANAGER}))
 
-    assert placement_mode.asked(written, queue) is ALLOCATE
-    assert placement_mode.asked(replace(written, placement=None), queue) is PIN
-    assert placement_mode.asked(made, queue) is PIN
-    assert placement_mode.asked(None, queue) is PIN
+    assert placement_mode.requested(written, queue) is ALLOCATE
+    assert placement_mode.requested(replace(written, placement=None), queue) is PIN
+    assert placement_mode.requested(made, queue) is PIN
+    assert placement_mode.requested(None, queue) is PIN

@@ -23,7 +23,7 @@ def questions(snapshot: Snapshot, **queue: Any) -> list[Hashable]:
     """What the gangs ask for, in the order of their names."""
     found = sorted(gangs.groups(snapshot, {}), key=lambda group: group.key)
     queues = snapshot.queues
-    return [equivalence.what(group, replace(queues[group.queue], **queue), {}, snapshot) for group in found]
+    return [equivalence.content(group, replace(queues[group.queue], **queue), {}, snapshot) for group in found]
 
 
 def two(**job: Any) -> Snapshot:

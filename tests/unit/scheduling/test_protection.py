@@ -23,7 +23,7 @@ LONG_AGO = NOON - timedelta(hours=1)
 JUST_NOW = NOON - timedelta(seconds=1)
 A_WHILE_AGO = NOON - timedelta(seconds=20)
 FENCED = Barriers(fence=(CLASS,), rules={CLASS: LONG_AGO}, policy=LONG_AGO)
-COVERED = Barriers(webhooks=Webhooks(since=LONG_AGO, spared=("kube-system",), kept_out=LONG_AGO))
+COVERED = Barriers(webhooks=Webhooks(since=LONG_AGO, exempt=("kube-system",), kept_out=LONG_AGO))
 WILDCARD = {"operator": "Exists"}
 
 

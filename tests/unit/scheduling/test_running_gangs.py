@@ -1,7 +1,7 @@
 from datetime import UTC, datetime, timedelta
 
 from admission.api.values.names import QueueName
-from admission.dra.state.simulation import Interval
+from admission.dra.state.what_if import Interval
 from admission.scheduling.backfill.reservations import ExpectedEnd
 from admission.scheduling.backfill.running import RunningGangs
 

@@ -10,12 +10,12 @@ from admission.api import traces
 from admission.api.traces import Arrival, Row
 from admission.api.values.reasons import DenyReason, HoldReason
 from admission.simulation.replay import cluster, figures as replay_figures, player
-from admission.simulation.replay.cluster import Cluster
-from admission.simulation.replay.player import Play, Policy
+from admission.simulation.replay.cluster import ReplayCluster
+from admission.simulation.replay.player import Policy, ReplayResult
 from tests.unit.simulation.test_offline import Objects, expand, job, node, objects, teams
 
 
-def town(*parts: Objects) -> Cluster:
+def town(*parts: Objects) -> ReplayCluster:
     cluster_state = expand(*parts)
     assert cluster_state.problems == ()
     return cluster.build_cluster(cluster_state, steps=5_000)
@@ -32,15 +32,15 @@ def row(name: str, arrival: float, runtime: float, *, gpus: int = 1, **more: Any
     return {"name": name, "queue": "team", "arrival": arrival, "runtime": runtime, "claims": claims, **more}
 
 
-def play(place: Cluster, *rows: dict[str, Any], policy: Policy = Policy.MUSTER) -> Play:
-    return player.play(place, trace(rows), policy)
+def play(place: ReplayCluster, *rows: dict[str, Any], policy: Policy = Policy.MUSTER) -> ReplayResult:
+    return player.replay(place, trace(rows), policy)
 
 
-def starts(found: Play) -> dict[str, float | None]:
+def starts(found: ReplayResult) -> dict[str, float | None]:
     return {job.arrival.name: None if job.start is None else job.start.total_seconds() for job in found.jobs}
 
 
-def why(found: Play, name: str) -> tuple[str, str]:
+def why(found: ReplayResult, name: str) -> tuple[str, str]:
     (reason,) = (job.why for job in found.jobs if job.arrival.name == name)
     assert reason is not None
     return reason.reason, reason.message
@@ -68,8 +68,8 @@ def test_jobs_start_when_they_arrive_or_when_what_they_need_is_free() -> None:
     found = play(place, row("a", 0, 10), row("b", 1, 10), row("c", 2, 10), row("d", 3, 5))
 
     assert starts(found) == {"a": 0, "b": 1, "c": 10, "d": 11}
-    assert [moment.waiting for moment in found.moments] == [0, 0, 1, 2, 1, 0, 0, 0]
-    assert [moment.used["gpu.example.com"] for moment in found.moments] == [1, 2, 2, 2, 2, 2, 1, 0]
+    assert [moment.waiting for moment in found.samples] == [0, 0, 1, 2, 1, 0, 0, 0]
+    assert [moment.used["gpu.example.com"] for moment in found.samples] == [1, 2, 2, 2, 2, 2, 1, 0]
 
 
 def test_a_gang_starts_with_all_of_its_pods_or_not_at_all() -> None:
@@ -288,7 +288,7 @@ def test_the_same_trace_has_the_same_outcome() -> None:
     place = town(teams(), node("one", 4), node("two", 4))
     jobs = trace(row(f"j{at}", at % 7, 1 + at % 5, gpus=1 + at % 3, pods=1 + at % 2) for at in range(60))
 
-    assert player.play(place, jobs, Policy.MUSTER) == player.play(place, jobs[::-1], Policy.MUSTER)
+    assert player.replay(place, jobs, Policy.MUSTER) == player.replay(place, jobs[::-1], Policy.MUSTER)
 
 
 # What it comes to.
@@ -300,7 +300,7 @@ def test_figures_of_a_play() -> None:
 
     figures = replay_figures.figures(found)
 
-    whole = figures.whole
+    whole = figures.total
     assert (whole.jobs, whole.started) == (4, 4)
     assert (whole.wait.mean, whole.wait.p50, whole.wait.p95, whole.wait.longest) == (10.0, 0.0, 30.0, 30.0)
     assert whole.slowdown == pytest.approx((1 + 70 / 40 + 20 / 10 + 1) / 4)
@@ -358,7 +358,7 @@ def test_a_device_that_several_share_is_in_use_once() -> None:
     found = play(place, row("a", 0, 10, claims=share), row("b", 5, 10, claims=share), row("c", 20, 1, claims=share))
 
     assert starts(found) == {"a": 0, "b": 5, "c": 20}
-    assert [moment.used["gpu.example.com"] for moment in found.moments] == [1, 1, 1, 0, 1, 0]
+    assert [moment.used["gpu.example.com"] for moment in found.samples] == [1, 1, 1, 0, 1, 0]
     assert replay_figures.figures(found).utilisation == {"gpu.example.com": pytest.approx(15 / 40)}
 
 
@@ -391,7 +391,7 @@ def test_what_the_cluster_lacks_is_told_with_the_line() -> None:
         row("f", 0, 1, claims=[{"class": "gpu", "selectors": ["device.("]}]),
     )
 
-    found = [f"{line}: {problem}" for line, problem in cluster.shortages(place, trace(rows))]
+    found = [f"{line}: {problem}" for line, problem in cluster.name_problems(place, trace(rows))]
 
     assert found[0].startswith("2: queue: there is no Queue other")
     assert found[1].startswith("4: queue: nobody enters queue above directly")

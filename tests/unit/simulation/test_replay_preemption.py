@@ -19,7 +19,7 @@ def test_a_job_of_higher_priority_starts_at_once_and_its_victim_starts_over() ->
 
     assert starts(found) == {"low": 15, "high": 10}
     assert [job.wait for job in found.jobs] == [timedelta(seconds=15), timedelta()]
-    assert [(moment.used["gpu.example.com"], moment.waiting) for moment in found.moments] == [
+    assert [(moment.used["gpu.example.com"], moment.waiting) for moment in found.samples] == [
         (2, 0),
         (1, 1),
         (2, 0),
@@ -78,5 +78,5 @@ def test_the_same_trace_has_the_same_outcome() -> None:
 
     assert starts(first) == starts(second)
     assert all(start is not None for start in starts(first).values())
-    assert first.moments == second.moments
-    assert max(moment.used["gpu.example.com"] for moment in first.moments) <= 4
+    assert first.samples == second.samples
+    assert max(moment.used["gpu.example.com"] for moment in first.samples) <= 4

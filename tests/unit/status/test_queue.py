@@ -105,3 +105,12 @@ def test_a_meter_that_is_gone_and_of_which_nothing_is_charged_is_named_alone() -
     known = condition(replace(facts, snapshot=replace(facts.snapshot, meters={})), "MetersKnown")
 
     assert known.message.endswith("; no gang that needs devices starts here before")
+
+
+def test_a_queue_is_active_unless_something_is_wrong_with_its_place_or_it_is_being_deleted() -> None:
+    fine, lost = facts_of(a_cluster().queue("q", gpus=2)), facts_of(a_cluster().queue("q", gpus=2, parent="nobody"))
+    queue = fine.snapshot.queues[Q]
+    going = replace(queue, meta=replace(queue.meta, deleted=NOON))
+    deleted = replace(fine, snapshot=replace(fine.snapshot, queues={Q: going}))
+
+    assert [condition(facts, "Active").status for facts in (fine, lost, deleted)] == ["True", "False", "False"]

@@ -126,7 +126,7 @@ def test_a_seat_makes_a_gated_pod_half_open_rather_than_waiting() -> None:
 
     (group,) = gangs.groups(snapshot, {placement.gang_uid: placement})
 
-    assert [pod.meta.name for pod in group.half_open] == ["train-0"]
+    assert [pod.meta.name for pod in group.granted_pods] == ["train-0"]
     assert [pod.meta.name for pod in group.waiting] == ["train-1"]
     assert group.started
 
