@@ -38,7 +38,7 @@ class AppContext:
     clock: Callable[[], datetime]
 
 
-CONTEXT = web.AppKey("desk", AppContext)
+CONTEXT = web.AppKey("context", AppContext)
 RIGHTS = web.RequestKey("rights", Rights)
 AUTH_METHOD = web.RequestKey("way", AuthMethod)
 FORM = web.RequestKey("form", str)

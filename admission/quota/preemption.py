@@ -1,14 +1,13 @@
 """The choice of preemption targets: the smallest set of whole gangs to evict so that another gang fits.
 
 Nothing is evicted here. The caller's `fits` returns whether its plan, on quota and devices, is feasible without certain
-gangs. It must be monotone: a gang that fits without some gangs fits without more of them. `preemption_candidates` has
+gangs. It must be monotone: a gang that fits without some gangs fits without more of them. `preemption_rules` has
 the rules of who may be evicted.
 
 The best set has the fewest gangs; of those, its least preferred victim is the most preferred, then the next one, and so
-on (kube-scheduler picks a node alike: the lowest highest victim, `pkg/scheduler/framework/preemption`). Preferred as
-victims are gangs of queues that borrow, then those of lower priority, then the youngest, as in Kueue's
-`pkg/scheduler/preemption/common/ordering.go` (2026). Gangs go by their rank in this order, and a set is an integer with
-a bit per gang, so that of two sets of one size the smaller integer is the better.
+on (kube-scheduler picks a node alike: the lowest highest victim, `pkg/scheduler/framework/preemption`). Gangs go by
+their rank in `victim_order`, and a set is an integer with a bit per gang, so that of two sets of one size the smaller
+integer is the better.
 
 The search: first greedily as Kueue, which removes candidates in order until the gang fits and puts back what it can;
 here with bisection, since `fits` is expensive, and again with the largest gangs first. Then all sets are enumerated by
@@ -27,8 +26,9 @@ from fractions import Fraction
 from itertools import accumulate, product
 
 from admission.api.values.names import GangUid, MeterName
+from admission.quota import victim_order
 from admission.quota.headroom import QueueUsage
-from admission.quota.preemption_candidates import Candidate, Incoming, Rules
+from admission.quota.preemption_rules import Candidate, Incoming, Rules
 
 Fits = Callable[[frozenset[GangUid]], bool]
 
@@ -72,7 +72,7 @@ def choose(
     than the candidates in it.
     """
     rules = Rules(queue_usage, incoming)
-    ranked = sorted(filter(rules.is_eligible, candidates), key=lambda candidate: _rank(candidate, rules))
+    ranked = sorted(filter(rules.is_eligible, candidates), key=lambda candidate: victim_order.rank(candidate, rules))
     search = _Search(rules, ranked, _CachedFits(fits, ranked, bounds))
     best: int | None = None
     try:
@@ -84,11 +84,6 @@ def choose(
     except _BoundEndedError:
         return NoVictims(proved=False) if best is None else Victims(search.gangs(best), fewest=False)
     return NoVictims(proved=True) if best is None else Victims(search.gangs(best), fewest=True)
-
-
-def _rank(candidate: Candidate, rules: Rules) -> tuple[bool, int, float, GangUid]:
-    """Return the sort key of preference: borrowers, lower priority, the youngest, then the UID."""
-    return (not rules.borrows(candidate), candidate.priority, -candidate.reserved_at.timestamp(), candidate.uid)
 
 
 def _key(victims: int) -> tuple[int, int]:

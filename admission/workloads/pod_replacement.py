@@ -88,11 +88,11 @@ def mismatched(awaiting: Sequence[Group], groups: Iterable[Group]) -> dict[GangU
         # The last one is the latest: without this test, thousands of gangs with only expected pods would be searched.
         has_real_pods = group.waiting and not names.is_expected(group.waiting[-1].meta.uid)
         for pod in group.waiting if has_real_pods else ():
-            expecting = waiting_for.get(pod.meta.controller.uid) if pod.meta.controller is not None else None
-            if expecting is None or expecting.uid == group.uid or names.is_expected(pod.meta.uid):
+            awaiting_gang = waiting_for.get(pod.meta.controller.uid) if pod.meta.controller is not None else None
+            if awaiting_gang is None or awaiting_gang.uid == group.uid or names.is_expected(pod.meta.uid):
                 continue
-            if pod.meta.namespace == expecting.identity.namespace:
-                found.setdefault(expecting.uid, []).append(pod)
+            if pod.meta.namespace == awaiting_gang.identity.namespace:
+                found.setdefault(awaiting_gang.uid, []).append(pod)
     return found
 
 

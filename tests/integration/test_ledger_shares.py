@@ -35,7 +35,7 @@ async def taken(ledger: SqlLedger, share: BudgetShare) -> int:
     return total.seconds
 
 
-async def test_what_one_cluster_takes_is_gone_for_the_other(clusters: tuple[SqlLedger, SqlLedger]) -> None:
+async def test_a_budget_share_taken_by_a_cluster_is_gone_for_the_other(clusters: tuple[SqlLedger, SqlLedger]) -> None:
     east, west = clusters
     await east.post_all([a_gang()], epoch=1, shares=[a_share(LIMIT - 5)])
 
@@ -84,7 +84,7 @@ async def test_budgets_that_begin_together_are_two(clusters: tuple[SqlLedger, Sq
     assert await east.write_shares([month, quarter], epoch=1, now=AT) == [month, quarter]
 
 
-async def test_a_limit_that_was_lowered_binds_who_takes_next(clusters: tuple[SqlLedger, SqlLedger]) -> None:
+async def test_a_lowered_limit_of_a_shared_budget_binds_the_next_share(clusters: tuple[SqlLedger, SqlLedger]) -> None:
     east, west = clusters
     await east.post_all([], epoch=1, shares=[a_share(8, limit=10)])
 
@@ -104,7 +104,9 @@ async def test_a_deposed_leader_takes_nothing(clusters: tuple[SqlLedger, SqlLedg
     assert await east.write_shares([a_share(0)], epoch=2, now=AT) == [a_share(0)]
 
 
-async def test_the_first_to_refuse_keeps_nothing_of_the_others(clusters: tuple[SqlLedger, SqlLedger]) -> None:
+async def test_a_refused_budget_share_keeps_none_of_the_other_shares_of_its_post(
+    clusters: tuple[SqlLedger, SqlLedger],
+) -> None:
     east, _ = clusters
     small = a_share(2, queue=QueueName("team-b"), limit=1)
 
@@ -170,7 +172,7 @@ async def test_a_sum_that_is_not_that_of_the_shares_is_found(url: str) -> None:
     assert "6 meter-seconds are taken, the clusters' shares sum to 7" in finding.detail
 
 
-async def test_what_is_promised_of_a_period_that_has_not_begun_ends_when_it_is_not_stated_any_more(
+async def test_a_budget_share_of_a_future_period_ends_when_it_is_no_longer_stated(
     clusters: tuple[SqlLedger, SqlLedger],
 ) -> None:
     """The cluster has no such budget any more; what it has spent of this period stays spent."""

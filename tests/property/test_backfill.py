@@ -84,7 +84,7 @@ class Promises:
 
 
 @given(towns(), jobs())
-def test_who_is_promised_a_time_starts_by_then(town: ReplayCluster, arrivals: tuple[Arrival, ...]) -> None:
+def test_a_gang_with_a_start_estimate_starts_by_then(town: ReplayCluster, arrivals: tuple[Arrival, ...]) -> None:
     found = Promises(town, arrivals)
 
     late = {key: (at, found.started.get(key)) for key, at in found.promised.items() if found.started[key] > at}
@@ -92,7 +92,7 @@ def test_who_is_promised_a_time_starts_by_then(town: ReplayCluster, arrivals: tu
 
 
 @given(towns(), jobs(priorities=(0, 0, 0, 5, 9)))
-def test_only_who_comes_later_with_a_higher_priority_takes_over_what_is_reserved(
+def test_only_a_later_gang_of_higher_priority_takes_over_a_reservation(
     town: ReplayCluster, arrivals: tuple[Arrival, ...]
 ) -> None:
     found = Promises(town, arrivals)
@@ -107,7 +107,7 @@ def test_only_who_comes_later_with_a_higher_priority_takes_over_what_is_reserved
 
 
 @given(towns(), jobs())
-def test_nobody_waits_for_ever_who_could_start_alone(town: ReplayCluster, arrivals: tuple[Arrival, ...]) -> None:
+def test_no_gang_that_could_start_alone_waits_for_ever(town: ReplayCluster, arrivals: tuple[Arrival, ...]) -> None:
     found = Promises(town, arrivals)
 
     for job, _ in found.decider.waiting():

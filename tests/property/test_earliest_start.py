@@ -26,9 +26,7 @@ def seconds(numbers: Sequence[int]) -> list[datetime]:
 
 
 @given(st.lists(st.integers(0, 60), unique=True).map(sorted), st.integers(0, 70), st.none() | st.integers(-5, 70))
-def test_where_later_ones_fit_as_well_any_guess_finds_the_first_time(
-    numbers: list[int], fits: int, guess: int | None
-) -> None:
+def test_the_first_fitting_time_is_found_from_any_guess(numbers: list[int], fits: int, guess: int | None) -> None:
     ends, (least,) = seconds(numbers), seconds([fits])
     times = Times(iter(ends), EPOCH - timedelta(seconds=1))
     start = 0 if guess is None else times.near(*seconds([guess]))
@@ -40,7 +38,7 @@ def test_where_later_ones_fit_as_well_any_guess_finds_the_first_time(
 
 
 @given(st.lists(st.integers(0, 60), unique=True, min_size=1).map(sorted), st.data())
-def test_who_guesses_right_asks_about_two_times(numbers: list[int], data: st.DataObject) -> None:
+def test_a_right_guess_of_the_first_fitting_time_takes_two_questions(numbers: list[int], data: st.DataObject) -> None:
     ends, asked = seconds(numbers), set[datetime]()
     least = data.draw(st.sampled_from(ends))
     times = Times(iter(ends), EPOCH - timedelta(seconds=1))
@@ -71,7 +69,7 @@ def asked(stage: Clock, waiting: Waiting) -> Inputs:
 
 
 @given(towns(), jobs(), st.none() | st.integers(0, 25))
-def test_the_first_time_is_that_of_who_plans_for_one_after_the_other(
+def test_the_earliest_start_equals_that_of_a_search_through_all_times(
     town: ReplayCluster, arrivals: tuple[Arrival, ...], guess: int | None
 ) -> None:
     stage, others = played(town, arrivals)
@@ -97,7 +95,7 @@ def test_the_first_time_is_that_of_who_plans_for_one_after_the_other(
 
 
 @given(towns(), jobs())
-def test_nobody_has_a_plan_for_whom_counting_says_that_there_is_none(
+def test_no_gang_has_a_plan_where_its_capacity_bound_excludes_one(
     town: ReplayCluster, arrivals: tuple[Arrival, ...]
 ) -> None:
     stage, others = played(town, arrivals)
@@ -110,7 +108,7 @@ def test_nobody_has_a_plan_for_whom_counting_says_that_there_is_none(
 
 
 @given(towns(), jobs())
-def test_what_is_known_of_a_gang_that_waits_changes_nothing_of_what_is_found(
+def test_cached_facts_of_a_pending_gang_do_not_change_its_earliest_start(
     town: ReplayCluster, arrivals: tuple[Arrival, ...]
 ) -> None:
     stage, others = played(town, arrivals)

@@ -134,7 +134,7 @@ def test_a_share_never_falls_when_more_is_used(
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 6))
-def test_in_the_long_run_everybody_gets_by_weight(one: int, other: int, slots: int) -> None:
+def test_in_the_long_run_queues_get_shares_by_weight(one: int, other: int, slots: int) -> None:
     """Two queues always want more; one gang ends in every round, the oldest first, and the next one starts."""
     tree = Tree.build([a_root(gpu=slots * (one + other)), a_child("a", one), a_child("b", other)])
     running: list[QueueName] = []

@@ -1,7 +1,7 @@
 """The planner that chooses devices freely, against brute force: every node and every set of devices for every pod.
 
-What devices satisfy a claim is judged by `allotting`, which other tests hold against a checker that shares nothing with
-it; and every plan is judged by that checker here as well.
+What devices satisfy a claim is judged by `dra.allocator.prescribed`, which other tests hold against a checker that
+shares nothing with it; and every plan is judged by that checker here as well.
 """
 
 from collections import Counter

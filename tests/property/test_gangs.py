@@ -175,9 +175,7 @@ def _placed(
 @pytest.mark.parametrize("release", list(Release))
 @given(data=st.data())
 @settings(deadline=None)
-def test_a_plan_takes_the_same_when_granted_when_booked_and_while_it_is_allocated(
-    release: Release, data: st.DataObject
-) -> None:
+def test_a_plan_uses_the_same_devices_when_granted_booked_and_allocated(release: Release, data: st.DataObject) -> None:
     event(judge_books(data.draw(gangs(release))))
 
 

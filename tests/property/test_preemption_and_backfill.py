@@ -100,7 +100,7 @@ class Watched(preempt.Preempting):
 
 
 @given(towns(), jobs())
-def test_nobody_is_evicted_for_who_would_delay_a_head_that_is_ahead_of_it(
+def test_no_gang_is_preempted_for_a_gang_that_would_delay_the_head(
     town: ReplayCluster, arrivals: tuple[Arrival, ...]
 ) -> None:
     stage = Clock(town)

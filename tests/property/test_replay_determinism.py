@@ -39,7 +39,7 @@ def test_the_same_trace_is_always_played_the_same() -> None:
     assert first == second
 
 
-def test_what_is_played_first_has_no_say_in_what_is_played_next() -> None:
+def test_an_earlier_replay_does_not_change_a_later_replay() -> None:
     """`--compare` plays a trace more than once, on one cluster."""
     shape = trace.Shape(jobs=400, nodes=16, load=0.9)
     place, arrivals = cluster.build_cluster(trace.town(shape), steps=50_000), trace.arrivals(shape)

@@ -92,7 +92,7 @@ def arrivals(draw: st.DrawFn) -> Arrival:
 
 
 @given(st.data(), st.booleans())
-def test_an_imagined_world_is_what_a_copy_would_be_and_knows_where_it_differs(
+def test_a_simulated_cluster_state_equals_a_copy_and_knows_its_changed_nodes(
     data: st.DataObject,
     knows: bool,
 ) -> None:
@@ -144,7 +144,7 @@ class Tree:
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.frozensets(st.sampled_from("abcde"), max_size=3)), max_size=12))
-def test_a_journal_never_leaves_out_a_node_that_changed(steps: list[tuple[int, frozenset[str]]]) -> None:
+def test_a_change_log_never_leaves_out_a_changed_node(steps: list[tuple[int, frozenset[str]]]) -> None:
     tree = Tree()
     for at, nodes in steps:
         tree.grow(at, nodes)
@@ -157,7 +157,7 @@ def test_a_journal_never_leaves_out_a_node_that_changed(steps: list[tuple[int, f
                 assert before ^ after <= {*other.since(place)}
 
 
-def test_a_journal_names_just_what_changed_since_a_world_to_the_last_that_came_from_it() -> None:
+def test_a_change_log_lists_the_nodes_changed_since_any_earlier_state() -> None:
     journal = ChangeLog()
     for nodes in ("ab", "b", "c"):
         journal.add(map(NodeName, nodes))

@@ -131,7 +131,7 @@ async def live(town: Town, play: Play, lot: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_what_is_left_of_jobs_runs_in_the_end(seed: int) -> None:
+async def test_the_remaining_pods_of_interrupted_jobs_run_in_the_end(seed: int) -> None:
     lot = random.Random(seed)  # noqa: S311 - not for secrets
     town, play = a_town(lot)
     for _ in range(STEPS):

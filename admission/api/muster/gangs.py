@@ -136,7 +136,7 @@ class Gang:
 
     @property
     def line(self) -> str:
-        """Return its lineage: equal for the gangs that its controller creates one after the other in its place."""
+        """Return its position key: equal for the gangs that its controller creates one after the other in its place."""
         return self.meta.annotations.get(names.LINE, "")
 
     @property
@@ -179,7 +179,7 @@ class GangReport:
     queued_since: datetime | None = None
     next_try: datetime | None = None
     line: str = ""
-    """Its lineage: equal for the gangs that its controller creates one after the other in its place; may be empty."""
+    """Its position key: equal for the gangs that its controller creates one after the other in its place; or empty."""
     over: bool = False
     """Whether nothing of it is left that needs its Gang object, so that Muster removes the object if it created it."""
 

@@ -17,8 +17,8 @@ from admission.api.values.names import GangUid
 from admission.api.values.reasons import EvictionReason
 from admission.cycle.state.inputs import CycleInputs
 from admission.lifecycle import requeue_backoff
+from admission.lifecycle.eviction import Eviction
 from admission.lifecycle.requeue_backoff import Backoff
-from admission.lifecycle.transitions import Eviction
 from admission.scheduling.checks import replacement_slots
 from admission.scheduling.checks.replacement_slots import Vacancies
 from admission.workloads.gang_cache import GangCache, QueuePosition

@@ -28,8 +28,8 @@ from admission.cycle.state.ledger_mirror import LedgerMirror
 from admission.cycle.state.result import CycleLog
 from admission.cycle.steps.deallocate import Deallocation
 from admission.errors import FixError, GoneError, RetryError
-from admission.lifecycle import limits, transitions
-from admission.lifecycle.transitions import Eviction
+from admission.lifecycle import limits, start_timeout, transitions
+from admission.lifecycle.eviction import Eviction
 from admission.ports import Pods, Reports, Workloads
 from admission.scheduling.checks import faults
 from admission.scheduling.checks.faults import During
@@ -144,7 +144,7 @@ class GangEviction:
         if group.uid in self.evictions.ending:
             return limits.resumed_eviction(group, self.evictions.evicted[group.uid])
         queue = inputs.snapshot.queues.get(group.queue)
-        found = transitions.eviction(
+        found = start_timeout.eviction(
             group,
             inputs.observed,
             start_timeout=queue.start_timeout if queue is not None else START_TIMEOUT,

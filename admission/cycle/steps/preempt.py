@@ -21,7 +21,7 @@ from admission.cycle.state.status import StatusState
 from admission.cycle.state.term import Term
 from admission.cycle.steps.evict import GangEviction
 from admission.dra.state.cluster_state import ClusterState
-from admission.lifecycle import limits
+from admission.lifecycle import eviction as lifecycle_eviction
 from admission.quota import queue_order
 from admission.quota.headroom import QueueUsage, Usage
 from admission.scheduling import cycle
@@ -98,7 +98,7 @@ class Preemption:
                 cause, reason = targets.cause(one.group, victim), targets.reason(one.group, victim)
                 group = groups.get(victim.uid)
                 eviction = (
-                    limits.build_eviction(group, cause, reason, made_room_for=one.group.key)
+                    lifecycle_eviction.build(group, cause, reason, made_room_for=one.group.key)
                     if group is not None
                     else None
                 )

@@ -16,7 +16,7 @@ from admission.api.muster.ledger_entries import Placement, Seat
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.dra.state.what_if import Belongings
 from admission.lifecycle.transitions import ObservedAllocations
-from admission.quota.preemption_candidates import Candidate
+from admission.quota.preemption_rules import Candidate
 from admission.scheduling.preemption.targets import PreemptionCandidate
 from admission.workloads.gangs import Group
 

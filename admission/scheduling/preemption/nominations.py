@@ -23,7 +23,7 @@ from admission.dra.state import cluster_state, what_if
 from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.what_if import Belongings, Interval
 from admission.quota.headroom import QueueUsage, Usage
-from admission.quota.preemption_candidates import Candidate
+from admission.quota.preemption_rules import Candidate
 from admission.scheduling import cycle
 from admission.scheduling.backfill import reservations, single_gang
 from admission.scheduling.backfill.policy import Backfill

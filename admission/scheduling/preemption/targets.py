@@ -15,10 +15,10 @@ from admission.api.values.reasons import EvictionReason, Hold, HoldReason
 from admission.dra.state import what_if
 from admission.dra.state.cluster_state import ClusterState
 from admission.dra.state.what_if import Belongings
-from admission.quota import preemption, preemption_candidates
+from admission.quota import preemption, preemption_rules
 from admission.quota.headroom import QueueUsage
 from admission.quota.preemption import Bounds, Victims
-from admission.quota.preemption_candidates import Candidate, Incoming
+from admission.quota.preemption_rules import Candidate, Incoming
 from admission.scheduling.backfill import single_gang
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.cache.plan_cache import PlanCache
@@ -126,7 +126,7 @@ def choose(
     incoming = Incoming(queue=queue.name, priority=group.priority, charge=needed, preemption=queue.preemption)
     known = [one.candidate for one in candidates.values()]
     _, queue_usage = scope.without(())
-    if not scope.going and not any(map(preemption_candidates.Rules(queue_usage, incoming).is_eligible, known)):
+    if not scope.going and not any(map(preemption_rules.Rules(queue_usage, incoming).is_eligible, known)):
         return None
     found = preemption.choose(queue_usage, incoming, known, fits, scope.bounds)
     if not isinstance(found, Victims):

@@ -11,7 +11,7 @@ from admission.api.muster.queues import QueueingStrategy
 from admission.api.values.names import GangUid
 from admission.dra.state.what_if import Belongings
 from admission.quota import queue_order
-from admission.quota.preemption_candidates import Candidate
+from admission.quota.preemption_rules import Candidate
 from admission.scheduling.cache.verdict_cache import PROOF, QUOTA
 from admission.scheduling.checks import runtime
 from admission.scheduling.preemption import targets

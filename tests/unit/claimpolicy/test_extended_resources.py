@@ -123,7 +123,7 @@ def test_none_of_a_resource_needs_no_claim() -> None:
 
 
 @pytest.mark.parametrize("amount", ["1.5", "many", -1, True])
-def test_what_is_no_number_of_devices_is_left_to_the_api_server(amount: Any) -> None:
+def test_an_extended_resource_amount_that_is_no_count_is_left_to_the_api_server(amount: Any) -> None:
     pod = a_pod(a_container("main", nvidia_com__gpu=amount))
 
     assert converted(pod) == pod

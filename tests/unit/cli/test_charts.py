@@ -29,6 +29,6 @@ def test_each_point_is_the_mean_of_its_time() -> None:
     assert sum(value for _, value in found) / len(found) == pytest.approx(4 * half + 8 * (1 - half))
 
 
-def test_a_trace_of_one_moment_has_one_point() -> None:
+def test_a_chart_of_a_trace_without_duration_has_a_single_point() -> None:
     assert waiting(play((2, 3))) == [(2.0, 3)]
     assert waiting(play()) == []

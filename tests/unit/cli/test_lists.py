@@ -66,7 +66,7 @@ def test_gangs_that_run_come_first_then_those_that_wait_in_their_order() -> None
 
 
 @pytest.mark.usefixtures("answers")
-def test_gangs_of_one_queue_are_chosen() -> None:
+def test_gang_list_filters_by_queue() -> None:
     assert json.loads(run("gang", "list", "--queue", "other", "--format", "json")) == {"gangs": []}
 
 
@@ -84,7 +84,7 @@ def test_no_gangs_are_said_to_be_none(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.usefixtures("answers")
-def test_what_is_reserved_counts_as_used() -> None:
+def test_reserved_amounts_count_as_used_in_queue_list() -> None:
     (queue,) = json.loads(run("queue", "list", "--format", "json"))["queues"]
 
     assert queue["meters"]["memory"] == {

@@ -83,14 +83,14 @@ def test_a_gang_is_found_by(name: str, gang: str) -> None:
     assert report.name == gang
 
 
-def test_a_pod_outside_queues_is_found_as_it_is() -> None:
+def test_why_finds_a_pod_outside_queues() -> None:
     assert found("free").meta.name == "free"
 
 
 @pytest.mark.parametrize(
     ("name", "message"), [("gone", "there is no gang, workload of a gang, or pod gone"), ("stray", "is Muster running")]
 )
-def test_what_has_no_gang_is_told(name: str, message: str) -> None:
+def test_why_says_that_an_object_has_no_gang(name: str, message: str) -> None:
     with pytest.raises(FixError, match=message):
         found(name)
 

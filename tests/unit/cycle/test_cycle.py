@@ -105,7 +105,7 @@ async def run(leader: Leader, at: datetime = NOON) -> CycleResult:
     return await cycle.run(leader, at)
 
 
-async def test_a_gang_that_fits_is_reserved_first_and_let_in_whole() -> None:
+async def test_a_gang_that_fits_is_reserved_first_and_then_admitted_whole() -> None:
     cluster, ledger = (
         Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2)),
         Ledger(),
@@ -164,7 +164,7 @@ async def test_a_gang_that_waits_is_admitted_whole_when_the_one_before_it_ends()
     assert Kind.RELEASE in kinds(ledger)
 
 
-async def test_what_was_allocated_is_settled_and_ends_with_its_claim() -> None:
+async def test_an_allocated_claim_is_settled_and_its_charge_ends_with_the_claim() -> None:
     cluster, ledger = (
         Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2)),
         Ledger(),
@@ -249,7 +249,7 @@ async def test_a_strict_queue_does_not_let_a_small_gang_pass() -> None:
     assert [report.position for report in (gang(result, "big"), gang(result, "small"))] == [1, 2]
 
 
-async def test_a_best_effort_queue_does() -> None:
+async def test_a_best_effort_queue_lets_a_small_gang_pass_a_held_gang() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=3).job("big", queue="q", pods=4).job("small", queue="q")
     cluster = Cluster(builder)
 
@@ -458,7 +458,7 @@ def owned_again(meta: Meta) -> Meta:
     return replace(meta, owners=tuple(replace(owner, uid=Uid(f"{owner.uid}-2")) for owner in meta.owners))
 
 
-async def test_a_gang_object_without_pods_waits_for_them_and_is_finished_once_they_are_gone() -> None:
+async def test_a_gang_object_without_pods_is_held_as_incomplete_and_finished_once_its_pods_are_gone() -> None:
     cluster, ledger = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q")), Ledger()
     written = gangs.decode({"metadata": {"name": "soon", "namespace": "team"}, "spec": {"queue": "q", "size": 3}})
     cluster._gangs[written.meta.key] = written

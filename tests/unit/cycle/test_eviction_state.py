@@ -16,7 +16,8 @@ from admission.api.values.reasons import EvictionReason
 from admission.cycle.state.evictions import FORGET_AFTER, EvictionState
 from admission.cycle.state.inputs import CycleInputs
 from admission.dra.metering import device_meters
-from admission.lifecycle.transitions import Eviction, ObservedAllocations
+from admission.lifecycle.eviction import Eviction
+from admission.lifecycle.transitions import ObservedAllocations
 from admission.quota.tree import Tree
 from admission.workloads import gangs
 from admission.workloads.gang_cache import GangCache

@@ -32,7 +32,7 @@ def mixed(random: Random, before: Mapping[str, V], after: Mapping[str, V]) -> di
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_who_holds_what_is_the_same_from_change_to_change_as_seen_at_once(seed: int) -> None:
+def test_device_holders_updated_by_changes_equal_holders_from_scratch(seed: int) -> None:
     random = Random(seed)  # noqa: S311 - not for secrets
     claims, gangs = dict(a_view(random).claims), dict(a_view(random).gangs)
     custody = DeviceHolders().updated(claims, gangs)
@@ -47,7 +47,7 @@ def test_who_holds_what_is_the_same_from_change_to_change_as_seen_at_once(seed: 
         assert before.holders == known, "a scene never changes"
 
 
-def test_a_claim_that_is_allocated_holds_what_it_was_given_and_one_that_is_not_what_it_was_granted() -> None:
+def test_an_allocated_claim_holds_its_devices_and_a_granted_claim_its_planned_devices() -> None:
     cluster = dashboards.Cluster()
     cluster.gang("team/runs", "q", "Running", places=[("node", ["gpu-0"])])
     cluster.gang("team/starts", "q", "Reserved", places=[("node", ["gpu-1"])], allocated=False)

@@ -168,7 +168,7 @@ def booked_on_small(builder: ClusterBuilder) -> ClusterState:
 
 
 @pytest.mark.parametrize("freed", [True, False])
-def test_a_claim_that_first_fit_would_give_a_freed_device_holds_both_until_it_is_seen(freed: bool) -> None:
+def test_a_planned_claim_that_first_fit_would_shift_to_a_freed_device_holds_both(freed: bool) -> None:
     cluster = booked_on_small(big_and_small() if freed else big_and_small().taken("a", 0))
 
     holds = nominated.first_fit_holds(A, cluster.pending[A], cluster, selectors=Selectors(), steps=STEPS)

@@ -89,7 +89,9 @@ CASES: dict[str, tuple[list[dict[str, Any]], Claim, Given, Mismatch | None]] = {
 
 
 @pytest.mark.parametrize(("gpus", "claim", "given", "problem"), CASES.values(), ids=CASES)
-def test_the_flaw(gpus: list[dict[str, Any]], claim: Claim, given: Given, problem: Mismatch | None) -> None:
+def test_prescribed_devices_that_kube_scheduler_refuses_are_a_misfit(
+    gpus: list[dict[str, Any]], claim: Claim, given: Given, problem: Mismatch | None
+) -> None:
     answer = allotted(a_cluster().node("a", gpus=gpus), claim, *given)
 
     assert (answer.problem if isinstance(answer, Misfit) else None) is problem
@@ -107,7 +109,7 @@ def test_a_device_that_another_claim_has_is_refused_by_the_name_of_its_holder() 
     assert str(answer).endswith(f"device {DRIVER}/a/gpu-0 is in use by claim others/c of gang others/g")
 
 
-def test_what_is_booked_for_the_claim_itself_is_not_in_its_way() -> None:
+def test_devices_booked_for_the_claim_itself_do_not_conflict_with_its_prescription() -> None:
     builder = a_cluster().node("a", gpus=[{}, SHARED])
     mine = [
         DeviceUse(DeviceId(DRIVER, "a", "gpu-0")),

@@ -66,7 +66,7 @@ CONSUMED: dict[str, tuple[Json, str | None, str | type]] = {
 
 
 @pytest.mark.parametrize("case", CONSUMED)
-def test_what_a_request_consumes(case: str) -> None:
+def test_a_request_consumes_the_expected_capacity(case: str) -> None:
     capacity, asked, expected = CONSUMED[case]
     needs = () if asked is None else (("memory", measure(asked)),)
     found = requests_capacity.consumed(needs, a_device(capacity=capacity).capacity, fractional=False)
@@ -110,7 +110,7 @@ def pool(*drawn: Json, **totals: str) -> list[devices.Slice]:
     return list(builder.snapshot().slices.values())
 
 
-def test_what_is_in_use_draws_from_counters() -> None:
+def test_devices_in_use_draw_from_counters() -> None:
     counter_set = counters.build(
         pool(drawing(slices="3"), drawing(slices="3", memory="1500m"), slices="7", memory="40")
     )
@@ -294,7 +294,7 @@ GATES: dict[str, tuple[Features, Json, Json, str]] = {
 
 
 @pytest.mark.parametrize("case", GATES)
-def test_what_a_gate_switches_off_is_an_error(case: str) -> None:
+def test_a_feature_behind_a_closed_gate_is_an_error(case: str) -> None:
     features, device, request, gate = GATES[case]
     profile = compatibility.profile(Release.V1_37, features)
     found = asked(a_cluster().node("n", gpus=[device]), request, profile=profile)

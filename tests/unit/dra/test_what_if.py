@@ -10,7 +10,7 @@ DEVICES = [DeviceId(DRIVER, "a", f"gpu-{at}") for at in range(3)]
 A = NodeName("a")
 
 
-def test_who_comes_has_some_devices_alone_and_shares_of_others() -> None:
+def test_an_arriving_gang_takes_whole_devices_and_shares_of_devices() -> None:
     now = a_cluster().node("a", gpus=3).cluster()
     comer = Arrival(
         gang="comer", uses=(DeviceUse(DEVICES[0]), DeviceUse(DEVICES[1], shared=True), DeviceUse(DEVICES[2]))
@@ -24,7 +24,7 @@ def test_who_comes_has_some_devices_alone_and_shares_of_others() -> None:
     }
 
 
-def test_who_goes_leaves_shares_to_who_stays_and_who_comes() -> None:
+def test_shares_of_a_removed_gang_are_left_to_staying_and_arriving_gangs() -> None:
     simulation, now = WhatIfSeries("s"), a_cluster().node("a", gpus=1).cluster()
     both = [Arrival(gang=name, uses=(DeviceUse(DEVICES[0], shared=True),)) for name in ("goes", "stays", "comes")]
     now = WhatIfSeries("first").cluster(now, arrived=both[:2])
@@ -36,7 +36,7 @@ def test_who_goes_leaves_shares_to_who_stays_and_who_comes() -> None:
     assert alone.shares == {}
 
 
-def test_who_goes_gives_devices_back_and_who_stays_has_them_before_who_comes() -> None:
+def test_a_removed_gang_frees_its_devices_and_staying_gangs_keep_theirs_before_arrivals() -> None:
     now = a_cluster().node("a", gpus=3).taken("a", 0, gang="goes").taken("a", 1, gang="stays").cluster()
     comer = Arrival(gang="comes", uses=(DeviceUse(DEVICES[0]), DeviceUse(DEVICES[1])))
 

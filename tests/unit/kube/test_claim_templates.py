@@ -102,7 +102,9 @@ async def test_templates_are_made_kept_and_removed(cluster: Cluster, api: FakeAp
     assert cluster.counts == {}
 
 
-async def test_a_template_is_tried_before_the_one_in_its_place_is_deleted(cluster: Cluster, api: FakeApi) -> None:
+async def test_a_claim_template_is_dry_run_before_the_outdated_template_is_deleted(
+    cluster: Cluster, api: FakeApi
+) -> None:
     cluster.policy(provides("one"))
     await cluster.keep()
     cluster.policy(provides("one", count=4))
@@ -117,7 +119,7 @@ async def test_a_template_is_tried_before_the_one_in_its_place_is_deleted(cluste
     assert "count: must not be 4" in said
 
 
-async def test_what_is_refused_is_tried_again_after_a_while(cluster: Cluster, api: FakeApi) -> None:
+async def test_a_refused_claim_template_is_tried_again_after_a_while(cluster: Cluster, api: FakeApi) -> None:
     cluster.policy(provides("one"))
     api.answer("POST", IN_ML, 422, status(422, "Invalid", "not now"))
     await cluster.keep()

@@ -77,7 +77,9 @@ async def raised(api: FakeApi, controller: FenceController) -> None:
     await until(lambda: controller.observe().rules)
 
 
-async def test_the_policy_comes_first_and_the_rule_when_it_is_wanted(api: FakeApi, controller: FenceController) -> None:
+async def test_the_fence_policy_is_written_first_and_the_taint_rule_when_wanted(
+    api: FakeApi, controller: FenceController
+) -> None:
     async with running(controller):
         await until(lambda: controller.observe().policy)
         assert not api.objects[RULES]
@@ -102,7 +104,7 @@ async def test_the_policy_comes_first_and_the_rule_when_it_is_wanted(api: FakeAp
 @pytest.mark.parametrize(
     ("collection", "name"), [(RULES, NAME), (POLICIES, "muster-fence"), (BINDINGS, "muster-fence")]
 )
-async def test_what_is_deleted_is_missed_at_once_and_made_anew(
+async def test_a_deleted_fence_object_stops_counting_at_once_and_is_created_again(
     api: FakeApi, controller: FenceController, collection: str, name: str
 ) -> None:
     async with running(controller):
@@ -129,7 +131,7 @@ CHANGES: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("collection", "name", "change"), CHANGES.values(), ids=CHANGES)
-async def test_what_somebody_changes_counts_no_more_and_is_replaced(
+async def test_a_fence_object_changed_by_others_stops_counting_and_is_replaced(
     api: FakeApi, controller: FenceController, collection: str, name: str, change: dict[str, Any]
 ) -> None:
     async with running(controller):
@@ -147,7 +149,9 @@ async def test_what_somebody_changes_counts_no_more_and_is_replaced(
     assert api.objects[collection][name]["spec"] == right
 
 
-async def test_what_the_api_server_adds_to_a_taint_is_no_change(api: FakeApi, controller: FenceController) -> None:
+async def test_fields_that_the_api_server_adds_to_a_taint_rule_are_no_change(
+    api: FakeApi, controller: FenceController
+) -> None:
     async with running(controller):
         await raised(api, controller)
         timed = copy.deepcopy(api.objects[RULES][NAME])
@@ -194,7 +198,9 @@ async def test_a_fence_that_is_not_wanted_any_more_goes_and_others_rules_stay(
     assert api.objects[POLICIES].keys() == {"muster-fence"}, "it is needed to put the fence up again"
 
 
-async def test_where_rules_are_not_served_it_says_so(api: FakeApi, controller: FenceController) -> None:
+async def test_the_fence_controller_reports_that_taint_rules_are_not_served(
+    api: FakeApi, controller: FenceController
+) -> None:
     api.absent |= {RULES, RULES.replace("/v1/", "/v1beta2/")}
     async with running(controller):
         await until(lambda: controller.observe().policy)
@@ -217,7 +223,7 @@ async def test_an_earlier_version_of_rules_does_as_well(api: FakeApi, controller
     assert api.objects[older][NAME]["apiVersion"] == "resource.k8s.io/v1beta2"
 
 
-async def test_what_is_forbidden_is_a_trouble_with_its_mend_until_it_is_allowed(
+async def test_a_forbidden_fence_write_is_reported_with_the_missing_right_until_it_is_granted(
     api: FakeApi, controller: FenceController
 ) -> None:
     for _ in range(3):
@@ -253,7 +259,7 @@ async def test_a_policy_that_lets_everything_through_does_not_count(
         await until(lambda: controller.observe().policy)
 
 
-async def test_an_old_object_has_stood_for_long_and_one_that_was_changed_has_not(
+async def test_an_unchanged_fence_counts_from_its_creation_and_a_changed_fence_from_the_change(
     api: FakeApi, connection: Connection
 ) -> None:
     old, clock = (NOON - timedelta(hours=1)).isoformat(), Clock()
@@ -270,7 +276,7 @@ async def test_an_old_object_has_stood_for_long_and_one_that_was_changed_has_not
         await until(lambda: controller.observe().rules == {CLASS: clock.now})
 
 
-async def test_without_any_wish_what_is_left_of_earlier_ones_goes(api: FakeApi, connection: Connection) -> None:
+async def test_without_wanted_drivers_left_over_fence_objects_are_deleted(api: FakeApi, connection: Connection) -> None:
     api.put(RULES, {"metadata": {"name": NAME}, "spec": fence_controller.rule(CLASS)})
     api.put(RULES, {"metadata": {"name": "theirs"}, "spec": fence_controller.rule(CLASS)})
     for collection in (POLICIES, BINDINGS):
@@ -285,7 +291,7 @@ async def test_without_any_wish_what_is_left_of_earlier_ones_goes(api: FakeApi, 
     assert [set(api.objects[where]) for where in (RULES, POLICIES, BINDINGS)] == [{"theirs"}] * 3
 
 
-async def test_the_fence_of_one_driver_can_be_lifted_alone(api: FakeApi, connection: Connection) -> None:
+async def test_the_fence_of_a_single_driver_can_be_lifted(api: FakeApi, connection: Connection) -> None:
     for driver in (CLASS, "nic.example.com"):
         api.put(RULES, {"metadata": {"name": f"muster-fence-{driver}"}, "spec": fence_controller.rule(driver)})
     api.put(POLICIES, {"metadata": {"name": "muster-fence"}, "spec": {}})

@@ -41,7 +41,7 @@ async def test_the_finalizer_comes_after_those_of_others_in_a_write_that_names_u
     }
 
 
-async def test_it_alone_is_taken_away(api: FakeApi, connection: Connection) -> None:
+async def test_only_the_queue_finalizer_of_muster_is_removed(api: FakeApi, connection: Connection) -> None:
     api.answer("PATCH", PATH, 200, an_object())
 
     await QueueFinalizerWriter(connection).release(a_queue("example.org/backup", names.IN_USE, **DELETED))
@@ -69,7 +69,9 @@ NOTHING_TO_DO: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("fresh", NOTHING_TO_DO.values(), ids=NOTHING_TO_DO)
-async def test_nothing_more_is_written_when(api: FakeApi, connection: Connection, fresh: dict[str, Any]) -> None:
+async def test_no_queue_finalizer_is_added_when_a_conflict_shows_that_none_is_needed(
+    api: FakeApi, connection: Connection, fresh: dict[str, Any]
+) -> None:
     api.answer("PATCH", PATH, *CONFLICT)
     api.answer("GET", PATH, 200, fresh)
 
@@ -95,7 +97,7 @@ async def test_a_queue_that_changes_again_and_again_is_left_for_later(api: FakeA
         await QueueFinalizerWriter(connection).keep(a_queue())
 
 
-async def test_a_missing_right_is_told(api: FakeApi, connection: Connection) -> None:
+async def test_a_missing_right_to_write_queue_finalizers_is_named(api: FakeApi, connection: Connection) -> None:
     api.answer("PATCH", PATH, 403, status(403, "Forbidden", 'User "muster" cannot patch resource "queues"'))
 
     with pytest.raises(ForbiddenError, match=r"verb patch on resource queues of API group muster\.dev"):

@@ -244,7 +244,7 @@ async def test_a_role_that_is_missing_is_waited_for(api: FakeApi, connection: Co
     assert logs[0]["log_level"] == "warning"
 
 
-async def test_a_pod_made_anew_under_its_name_is_another(api: FakeApi, connection: Connection) -> None:
+async def test_a_pod_recreated_under_its_name_is_another_pod(api: FakeApi, connection: Connection) -> None:
     first = api.put(PODS, a_pod("a"))["metadata"]["uid"]
     async with watched(connection, watched_resources.PODS) as store:
         await asked(api, 1, watch="true")
@@ -344,7 +344,7 @@ JOBSETS = next(kind for kind in watched_resources.PARENTS if kind.name == "JobSe
 REFUSAL = status(403, "Forbidden", 'User "muster" cannot list resource "jobsets" in API group "jobset.x-k8s.io"')
 
 
-async def test_who_may_not_read_what_gangs_are_read_from_works_on_and_is_told(
+async def test_a_kind_of_workload_that_may_not_be_listed_is_reported_and_other_kinds_work(
     api: FakeApi, connection: Connection
 ) -> None:
     api.answer("GET", JOBSETS.path, 403, REFUSAL)
@@ -360,9 +360,7 @@ async def test_who_may_not_read_what_gangs_are_read_from_works_on_and_is_told(
         assert store.troubles() == {}
 
 
-async def test_an_api_server_that_has_yet_to_read_its_roles_makes_nobody_blind(
-    api: FakeApi, connection: Connection
-) -> None:
+async def test_a_forbidden_list_of_a_starting_api_server_is_tried_again(api: FakeApi, connection: Connection) -> None:
     """It refuses everything for a moment, and whose pods belong to a JobSet would be told to grant a role."""
     api.put(JOBSETS.path, {"metadata": {"name": "train", "namespace": "team", "uid": "js-1"}, "spec": {}})
     async with watched(connection, JOBSETS) as store:

@@ -18,7 +18,7 @@ def store(connection: Connection) -> SecretStore:
     return SecretStore(connection, namespace="muster-system", name="muster-webhook")
 
 
-async def test_what_is_written_is_read(api: FakeApi, store: SecretStore) -> None:
+async def test_a_secret_is_read_as_written(api: FakeApi, store: SecretStore) -> None:
     assert await store.read() is None
 
     await store.write({"ca.crt": b"one"}, None)
@@ -34,7 +34,7 @@ async def test_what_is_written_is_read(api: FakeApi, store: SecretStore) -> None
     assert made["data"] == {"ca.crt": base64.b64encode(b"one").decode()}
 
 
-async def test_of_two_that_write_at_the_same_time_one_fails(api: FakeApi, store: SecretStore) -> None:
+async def test_of_two_concurrent_secret_writes_one_fails(api: FakeApi, store: SecretStore) -> None:
     await store.write({"ca.crt": b"one"}, None)
     with pytest.raises(ConflictError):
         await store.write({"ca.crt": b"another"}, None)

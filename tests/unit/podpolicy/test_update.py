@@ -56,7 +56,7 @@ def test_an_annotation_of_the_gang_is_fixed_as_well() -> None:
 
 
 @pytest.mark.parametrize("pod", [held(), a_pod(gates=GATES)], ids=["queued", "outside"])
-def test_nobody_but_the_controller_opens_a_gate(pod: dict[str, Any]) -> None:
+def test_only_the_controller_may_open_a_gate(pod: dict[str, Any]) -> None:
     opened = {**pod, "spec": {**pod["spec"], "schedulingGates": [plan_inputs.OTHER_GATE]}}
 
     denial = plan_inputs.change(pod, opened)
@@ -78,12 +78,12 @@ UNTOUCHED = {
 
 
 @pytest.mark.parametrize(("old", "new"), UNTOUCHED.values(), ids=UNTOUCHED)
-def test_other_changes_are_nobodys_business(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_other_changes_of_a_queued_pod_are_allowed(old: dict[str, Any], new: dict[str, Any]) -> None:
     assert plan_inputs.change(old, new) is None
 
 
 @pytest.mark.parametrize("after", [{names.USER: "bob"}, {names.USER: ""}])
-def test_the_maker_of_a_queued_pod_stays_who_it_is(after: dict[str, str]) -> None:
+def test_the_maker_annotation_of_a_queued_pod_cannot_be_changed(after: dict[str, str]) -> None:
     denial = plan_inputs.change(held(), held(annotations=after))
 
     assert denial is not None

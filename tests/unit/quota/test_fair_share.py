@@ -71,7 +71,7 @@ def test_weight_0_is_an_infinite_share_of_anything_and_none_of_nothing() -> None
     assert share(found, "b") == 0
 
 
-def test_what_there_is_no_quota_for_is_an_infinite_share() -> None:
+def test_use_of_a_meter_without_quota_is_an_infinite_share() -> None:
     assert share(shares(a_root(gpu=8), a_child("a"), a={"memory": 1}), "a") == math.inf
 
 
@@ -85,7 +85,7 @@ def test_the_use_of_those_below_counts() -> None:
     assert share(found, "a1") == 0
 
 
-def test_one_that_declares_makes_the_shares_of_its_siblings_matter() -> None:
+def test_a_queue_with_fair_sharing_makes_the_shares_of_its_siblings_count() -> None:
     found = shares(a_root(gpu=8), a_child("a", 2), a_queue("b", parent="root"), b={"gpu": 2})
 
     assert share(found, "b") == 0.25
@@ -153,7 +153,7 @@ def test_past_use_counts_by_its_age(interval: tuple[timedelta, timedelta], decay
     assert share(found, "a") == pytest.approx(decayed / 16 / 2, abs=1e-12)
 
 
-def test_what_is_remembered_fades_as_if_it_had_been_read_later() -> None:
+def test_decayed_past_usage_is_the_same_whether_read_at_once_or_in_parts() -> None:
     rules = Rules.from_tree(Tree.build([a_queue("a", **WEEK)]))
     past, recent = used("a", 30 * HOUR, 20 * HOUR, 72_000), used("a", 20 * HOUR, 0 * HOUR, 7_200)
 
@@ -171,7 +171,7 @@ def test_a_clock_that_went_back_makes_nothing_younger() -> None:
     assert memory.after([], NOW - 5 * HOUR) == memory
 
 
-def test_the_silent_remember_as_long_as_those_beside_them_and_parents_by_their_own_half_life() -> None:
+def test_a_queue_without_a_half_life_uses_that_of_its_siblings_and_a_parent_its_own() -> None:
     rules = Rules.from_tree(
         Tree.build(
             [
@@ -209,7 +209,7 @@ def test_the_longest_half_life_reaches_back_to_the_beginning_of_time_at_most() -
     assert rules.since(NOW) >= datetime(2, 1, 1, tzinfo=UTC)
 
 
-def test_the_use_of_one_second_is_remembered_and_that_of_none_is_not() -> None:
+def test_past_usage_of_one_second_counts_and_that_of_no_time_or_amount_does_not() -> None:
     rules = Rules.from_tree(Tree.build([a_queue("a", **WEEK)]))
     second, nothing = timedelta(seconds=1), timedelta(0)
 
@@ -220,7 +220,7 @@ def test_the_use_of_one_second_is_remembered_and_that_of_none_is_not() -> None:
     assert fair_share.start_history(rules, [used("a", HOUR, nothing, 0)], NOW).use == {}
 
 
-def test_what_was_never_used_of_a_meter_adds_nothing_to_what_is_used_now() -> None:
+def test_a_meter_without_past_usage_adds_nothing_to_the_share() -> None:
     found = shares(a_queue("a", quotas={"memory": 16}, **WEEK), a={"memory": 4})
 
     assert share(found, "a") == 4 / 16 / 2

@@ -8,7 +8,7 @@ from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.quota import preemption as quota_preemption
 from admission.quota.headroom import QueueUsage
 from admission.quota.preemption import Bounds, NoVictims, Victims
-from admission.quota.preemption_candidates import Candidate, Incoming
+from admission.quota.preemption_rules import Candidate, Incoming
 from tests.unit.quota.trees import GPU, TreeBuilder, a_tree
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -203,7 +203,9 @@ CASES: dict[str, tuple[Scene, int, Preemption, Victims | NoVictims]] = {
 
 
 @pytest.mark.parametrize(("scene", "gpus", "preemption", "answer"), CASES.values(), ids=CASES)
-def test_who_is_evicted(scene: Scene, gpus: int, preemption: Preemption, answer: Victims | NoVictims) -> None:
+def test_preemption_chooses_the_expected_victims(
+    scene: Scene, gpus: int, preemption: Preemption, answer: Victims | NoVictims
+) -> None:
     assert scene.answer(gpus, preemption) == answer
 
 
@@ -226,7 +228,7 @@ def test_a_gang_that_costs_nothing_takes_nothing_back() -> None:
     assert answer == victims("y")
 
 
-def test_a_meter_that_is_not_short_protects_nobody() -> None:
+def test_a_meter_that_is_not_short_protects_no_gang_from_preemption() -> None:
     builder = a_tree().queue("root").queue("a", 4, parent="root").queue("b", 0, parent="root")
     memory = MeterName("memory")
     scene = Scene(builder).gang("x", "b", 4)
@@ -257,7 +259,7 @@ def test_when_the_bound_ends_what_was_found_in_order_is_taken() -> None:
     assert changes == [NoVictims(proved=False), ones, twos, victims("y-0", "y-1")]
 
 
-def test_a_gang_that_only_one_way_to_reclaim_needs_gone_stays_wherever_the_bound_ends() -> None:
+def test_preemption_evicts_no_needless_victim_wherever_the_search_bound_ends() -> None:
     """Were z evicted, x would have to go as well, for a to take back its own alone; but y frees the devices."""
     scene = two_teams().gang("x", "a", 2).gang("y", "c", 2).gang("z", "b", 1, priority=9)
     scene.builder.usage[QueueName("c")][GPU] += 2

@@ -83,7 +83,7 @@ def _cpu(left: cluster_state.Left) -> int:
     return amounts["cpu"]
 
 
-def test_what_pods_of_another_gang_use_as_well_stays() -> None:
+def test_a_claim_that_another_gang_also_uses_is_not_freed_by_preemption() -> None:
     snapshot, what = two(placed("x", "gpu-0"), placed("y", "gpu-1", also=["claim-x-0-gpus"]))
 
     staying, _ = of(snapshot, what)
@@ -93,7 +93,7 @@ def test_what_pods_of_another_gang_use_as_well_stays() -> None:
     assert staying["team/y"].charge == {GPUS: 1}
 
 
-def test_pods_that_are_being_deleted_go_unless_they_should_have_gone_long_ago() -> None:
+def test_pods_being_deleted_count_as_leaving_unless_their_deletion_has_stalled() -> None:
     placements = placed("x", "gpu-0"), placed("y", "gpu-1")
     snapshot, _ = two()
     dying = [
@@ -113,7 +113,7 @@ def test_pods_that_are_being_deleted_go_unless_they_should_have_gone_long_ago() 
     assert going["team/x"].belongings.room == (), "and each once"
 
 
-def test_who_was_evicted_goes_as_soon_as_it_was_even_where_nobody_sees_it_yet() -> None:
+def test_an_evicted_gang_counts_as_leaving_before_the_view_shows_the_eviction() -> None:
     placements = placed("x", "gpu-0"), replace(placed("y", "gpu-1"), seats={})
     snapshot, _ = two()
 

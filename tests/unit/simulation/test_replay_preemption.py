@@ -27,7 +27,7 @@ def test_a_job_of_higher_priority_starts_at_once_and_its_victim_starts_over() ->
     ]
 
 
-def test_without_preemption_it_waits() -> None:
+def test_a_job_of_higher_priority_waits_where_its_queue_does_not_preempt() -> None:
     place = town(teams(), node("one", 2))
 
     assert starts(play(place, row("low", 0, 100, gpus=2), row("high", 10, 5, gpus=1, priority=5))) == {
@@ -54,7 +54,7 @@ def test_a_queue_takes_back_what_another_has_borrowed() -> None:
     assert starts(play(place, *rows)) == {"own": 0, "loan": 60, "mine": 10}
 
 
-def test_others_are_evicted_for_a_shorter_one_behind_one_that_would_delay_a_head() -> None:
+def test_a_shorter_job_preempts_though_a_longer_job_that_would_delay_the_head_may_not() -> None:
     """As the controller does: what `long` asks for is not the same, as it would end after `head` is to start."""
     place = town(queue("x", 8), *[preempting(queue("y", 8), withinQueue="LowerPriority")], teams(), node("one", 8))
     running = [row(f"low-{at}", 0, 100, gpus=4, queue="y") for at in range(2)]

@@ -133,7 +133,7 @@ READY = {
 
 
 @pytest.mark.parametrize(("price", "status", "reason", "says"), READY.values(), ids=READY)
-def test_a_meter_says_whether_it_counts(
+def test_the_ready_condition_of_a_meter_says_whether_the_meter_counts(
     price: str, status: ConditionStatus, reason: str, says: tuple[str, ...]
 ) -> None:
     condition = ready(price)
@@ -149,7 +149,7 @@ def test_a_meter_that_cannot_be_read_says_so() -> None:
     assert condition.message == "Meter price: spec.sources[0]: needs exactly one of claims, count"
 
 
-def test_the_object_of_a_gang_that_was_taken_back_stays_though_others_of_its_workload_have_pods() -> None:
+def test_the_gang_object_of_an_evicted_gang_stays_though_other_gangs_of_its_workload_have_pods() -> None:
     """The first wave of a workload is called as the whole; its pods are made anew while the launcher's wait."""
     workload = Owner(api_version="kubeflow.org/v2beta1", kind="MPIJob", name="mpi", uid=Uid("u"), controller=True)
     name = gang_key.unique_name("mpi", gang_key.gang_uid("u"))
@@ -164,7 +164,7 @@ def test_the_object_of_a_gang_that_was_taken_back_stays_though_others_of_its_wor
 NEXT_TRY = EPOCH + timedelta(days=2)
 
 
-def test_the_object_of_a_gang_goes_with_its_workload_or_when_another_one_is_in_its_stead() -> None:
+def test_a_gang_object_is_removed_with_its_workload_or_when_a_successor_replaces_the_gang() -> None:
     workload = Owner(api_version="jobset.x-k8s.io/v1alpha2", kind="JobSet", name="js", uid=Uid("u"), controller=True)
     known = {names.MANAGED_BY: names.FIELD_MANAGER}
     meta = Meta(name="js-abcde", namespace="team", labels=known, annotations={names.LINE: "u/js"})
@@ -183,7 +183,7 @@ def test_the_object_of_a_gang_goes_with_its_workload_or_when_another_one_is_in_i
     assert until(replace(ran, meta=replace(meta, labels={})), "u/js") is None
 
 
-def test_the_object_of_a_gang_that_names_itself_and_was_taken_back_stays_for_its_pods_for_a_while() -> None:
+def test_the_gang_object_of_an_evicted_named_gang_stays_for_a_while() -> None:
     meta = Meta(name="own", namespace="team", labels={names.MANAGED_BY: names.FIELD_MANAGER})
     at = EPOCH + timedelta(days=1)
     evicted = Evicted(reason=EvictionReason.PREEMPTED, message="", at=at)
