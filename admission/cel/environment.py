@@ -1,11 +1,11 @@
 """The environment of an expression: the variables, object types, type names and functions that it may refer to.
 
-A device selector has `device`, a ClaimPolicy's rule other variables. Functions depend on the release and the mode of
-the Kubernetes compiler that a Profile selects.
+The caller declares the variables. The functions depend on the release of Kubernetes whose compiler is mirrored, and on
+what the caller leaves out.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from admission.cel.core import types as core_types, values
@@ -14,30 +14,6 @@ from admission.cel.core.size_estimate import DeclaredSize
 from admission.cel.core.types import Type
 from admission.cel.library import catalog, protobuf_messages
 from admission.cel.library.protobuf_messages import MESSAGES, Message
-
-DEVICE = Type("kubernetes.DRADevice")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
-    """The compiler of Kubernetes that is mirrored (k8s.io/dynamic-resource-allocation/cel, 1.36 and 1.37).
-
-    release: the minor version; stored: the scheduler's environment, else the stricter one in which the API server
-    validates new objects; lists: the gate DRAListTypeAttributes; consumable: the gate DRAConsumableCapacity.
-    """
-
-    release: int = 36
-    stored: bool = True
-    lists: bool = False
-    consumable: bool = True
-
-    @property
-    def reads_lists(self) -> bool:
-        """Whether attributes may be lists. If not, every selector fails on a device that has one."""
-        return self.lists or self.release >= 37
-
-
-DEFAULT = Profile()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,50 +45,20 @@ class Environment:
         return message
 
 
-def for_device(profile: Profile) -> Environment:
-    """Return the environment of selectors of devices and meters, and of prices."""
-    attribute = core_types.DYN if profile.lists or (profile.release >= 37 and profile.stored) else core_types.ANY
-    fields = {
-        "driver": core_types.STRING,
-        "attributes": core_types.map_of(core_types.STRING, core_types.map_of(core_types.STRING, attribute)),
-        "capacity": core_types.map_of(core_types.STRING, core_types.map_of(core_types.STRING, core_types.QUANTITY)),
-    }
-    if profile.stored or profile.consumable:
-        fields["allowMultipleAllocations"] = core_types.BOOL
-    environment = for_variables({"device": DEVICE}, {DEVICE.name: fields}, attribute, profile)
-    return replace(environment, declared={"device": _DEVICE_SIZES})
-
-
-_MAX_NAMES = 32
-"""Attributes, and capacities, of one device (resource.k8s.io ResourceSliceMaxAttributesAndCapacitiesPerDevice)."""
-
-
-def _nested_map_size(value: DeclaredSize, named: DeclaredSize | None) -> DeclaredSize:
-    inner = DeclaredSize(most=_MAX_NAMES, key=DeclaredSize(most=32), value=value, named=named)
-    return DeclaredSize(most=_MAX_NAMES, key=DeclaredSize(most=63), value=inner)
-
-
-_ATTRIBUTE_SIZE = DeclaredSize(most=64)
-_DEVICE_SIZES = DeclaredSize(
-    fields={
-        "driver": DeclaredSize(most=63),
-        "allowMultipleAllocations": DeclaredSize(most=1),
-        "attributes": _nested_map_size(_ATTRIBUTE_SIZE, _ATTRIBUTE_SIZE),
-        "capacity": _nested_map_size(DeclaredSize(), None),
-    }
-)
-
-
 def for_variables(
     variables: Mapping[str, Type],
     objects: Mapping[str, Mapping[str, Type]],
     unknown_result: Type = core_types.DYN,
-    profile: Profile = DEFAULT,
+    *,
+    release: int = 36,
+    without: Collection[str] = (),
 ) -> Environment:
-    """Return an environment with the variables and the object types."""
-    functions = dict(catalog.FUNCTIONS_37 if profile.release >= 37 else catalog.FUNCTIONS)
-    if not (profile.stored or profile.lists):
-        del functions["includes"]
+    """Return an environment with the variables and the object types.
+
+    release: the minor version of Kubernetes. without: functions of the release that are left out.
+    """
+    known = catalog.FUNCTIONS_37 if release >= 37 else catalog.FUNCTIONS
+    functions = {name: overloads for name, overloads in known.items() if name not in without}
     return Environment(
         variables=MappingProxyType(dict(variables)),
         objects=MappingProxyType(dict(objects)),
@@ -121,8 +67,8 @@ def for_variables(
         messages=MappingProxyType({**MESSAGES, **_object_messages(objects)}),
         unsupported=catalog.UNSUPPORTED,
         unknown_result=unknown_result,
-        release=profile.release,
-        escapes=profile.release >= 37,
+        release=release,
+        escapes=release >= 37,
     )
 
 

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from admission.cel import environment, limits, programs
+from admission.cel import environment, front_end, limits
 from admission.cel.check import type_checker
 from admission.cel.core import ast, budget as core_budget, errors
 from admission.cel.core.activation import COST, FIRST_VARIABLE, STEPS, Activation, Interpretable
 from admission.cel.core.types import Type
 from admission.cel.cost import static_cost
 from admission.cel.eval import interpreter
+from admission.cel.front_end import Result
 from admission.cel.limits import Inadmissible, Problem
-from admission.cel.programs import Result
 
 MAX_UNTRACKED_COST = 1_000
 """Expressions whose bound is at most this are charged the bound, which is faster than tracking their cost."""
@@ -72,7 +72,7 @@ def compile_text(
     if too_long is not None:
         return too_long
     try:
-        root, checked = programs.check(text, result, environment)
+        root, checked = front_end.check(text, result, environment)
         return _expression(text, root, checked, environment)
     except errors.RefusalError as refusal:
         error = errors.compile_error(text, refusal)

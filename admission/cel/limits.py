@@ -1,16 +1,9 @@
-"""The API server's admission of an expression: its length, whether it compiles, its static cost.
-
-No API server validates the CEL of Meters and ClaimPolicies, nor of claims that are read from files, so Muster does. The
-rules are those of k8s.io/kubernetes pkg/apis/resource/validation (v1.36): length in bytes, then types, then cost.
-"""
+"""Why an expression is inadmissible to the API server: its length, an error of the compiler, its static cost."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from admission.cel import environment, programs
-from admission.cel.core import size_estimate
-from admission.cel.cost import static_cost
-from admission.cel.programs import CompileError, Result
+from admission.cel.core.errors import CompileError
 
 MAX_BYTES = 10_240
 """The longest expression that Kubernetes accepts (resource.k8s.io CELSelectorExpressionMaxLength)."""
@@ -34,25 +27,6 @@ class Inadmissible:
 
     def __str__(self) -> str:
         return f"{self.problem}: {self.message}"
-
-
-def check(
-    text: str, *, result: Result = Result.BOOL, profile: environment.Profile = environment.DEFAULT
-) -> Inadmissible | None:
-    """Return why an expression over `device` is rejected, or None if it is admissible."""
-    too_long = check_length(text)
-    if too_long is not None:
-        return too_long
-    cost = programs.static_cost(text, result=result, profile=profile)
-    if isinstance(cost, CompileError):
-        return Inadmissible(Problem.COMPILE_ERROR, str(cost), cost)
-    if cost > static_cost.LIMIT:
-        bound = "without bound" if cost == size_estimate.MAX else f"{cost:,}"
-        return Inadmissible(
-            Problem.TOO_COSTLY,
-            f"evaluating it may cost {bound}, the limit is {static_cost.LIMIT:,}; loop over less",
-        )
-    return None
 
 
 def check_length(text: str) -> Inadmissible | None:

@@ -19,13 +19,13 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.decoding import Json
 from admission.api.values.reasons import Denial, DenyReason
-from admission.cel import limits
-from admission.cel.environment import Profile
 from admission.cel.limits import Inadmissible
 from admission.claimpolicy import cel_subject, defaults, draft, rules, selector_warnings
 from admission.claimpolicy.cel_subject import Subject, User
 from admission.claimpolicy.defaults import Completed, Requester
 from admission.claimpolicy.match import MatchedPolicies, Policies
+from admission.device_cel import limits
+from admission.device_cel.environment import Profile
 from admission.errors import MalformedObjectError
 from admission.podpolicy import admission, queue_selection
 from admission.podpolicy.admission import KnownClaim

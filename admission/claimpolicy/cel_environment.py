@@ -15,13 +15,13 @@ from admission.cel import environment, expressions
 from admission.cel.core import types
 from admission.cel.core.size_estimate import DeclaredSize
 from admission.cel.core.types import Type
-from admission.cel.environment import Environment, Profile
+from admission.cel.environment import Environment
 from admission.cel.expressions import Expression
+from admission.cel.front_end import Result
 from admission.cel.limits import Inadmissible, Problem as LimitProblem
-from admission.cel.programs import Result
 from admission.errors import Problem
 
-PROFILE = Profile(release=37)
+RELEASE = 37
 """ClaimPolicies are Muster's own API, so they have the newest functions on every cluster."""
 
 MAX_COST = 10_000_000
@@ -243,5 +243,5 @@ def _vocabulary(variables: Mapping[str, Term]) -> Vocabulary:
 
 
 def _environment(variables: Mapping[str, Type], objects: Mapping[str, Mapping[str, Type]]) -> Environment:
-    base = environment.for_variables({**variables, VARIABLES: _VARIABLES}, objects, profile=PROFILE)
+    base = environment.for_variables({**variables, VARIABLES: _VARIABLES}, objects, release=RELEASE)
     return replace(base, declared=_SIZES)

@@ -19,15 +19,15 @@ from admission.api.muster.claim_policies import Default
 from admission.api.values import formats
 from admission.api.values.decoding import Json
 from admission.api.values.json_patch import Patch
-from admission.cel import limits
 from admission.cel.core.errors import EvaluationError
 from admission.cel.expressions import Budget
+from admission.cel.front_end import Result
 from admission.cel.limits import Inadmissible
-from admission.cel.programs import Result
 from admission.claimpolicy import cel_environment, cel_subject, draft
 from admission.claimpolicy.cel_environment import Term, Vocabulary
 from admission.claimpolicy.cel_subject import Activation, Subject, User
 from admission.claimpolicy.draft import Draft, JsonPath
+from admission.device_cel import limits
 from admission.errors import Problem
 
 COST, STEPS = 1_000_000, 100_000

@@ -15,8 +15,8 @@ from admission.api.muster.policy_rules import REASON, Action, Rule, Variable
 from admission.api.values.reasons import Denial, DenyReason, Detail
 from admission.cel.core.errors import EvaluationError
 from admission.cel.expressions import Budget
+from admission.cel.front_end import Result
 from admission.cel.limits import Inadmissible
-from admission.cel.programs import Result
 from admission.claimpolicy import cel_environment
 from admission.claimpolicy.cel_environment import Term, Vocabulary
 from admission.claimpolicy.cel_subject import Activation, Subject

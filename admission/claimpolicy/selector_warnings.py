@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from admission.api.kubernetes.devices import DeviceClass
-from admission.cel import lint
-from admission.cel.environment import Profile
-from admission.cel.lint import LintRule, LintWarning
+from admission.device_cel import lint
+from admission.device_cel.environment import Profile
+from admission.device_cel.lint import LintRule, LintWarning
 from admission.podpolicy.admission import KnownClaim
 
 COMPILER = Profile(release=37)

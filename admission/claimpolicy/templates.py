@@ -24,10 +24,9 @@ from admission.api.muster.claim_policies import ClaimPolicy
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.decoding import Json
-from admission.claimpolicy import match
+from admission.claimpolicy import conversion_recipe, match
+from admission.claimpolicy.conversion_recipe import Recipe
 from admission.claimpolicy.match import Policies
-from admission.claimpolicy.pods import extended_resources
-from admission.claimpolicy.pods.extended_resources import Recipe
 
 LONGEST_LABEL = 63
 MOST_REPORTED = 3
@@ -159,7 +158,7 @@ def template_for_recipe(recipe: Recipe, policies: Policies, namespace: Namespace
         policy=compiled.policy,
         namespace=namespace.meta.name,
         name=recipe.template,
-        spec=extended_resources.spec(recipe, conversion),
+        spec=conversion_recipe.spec(recipe, conversion),
         recipe=recipe,
     )
 
@@ -237,7 +236,7 @@ def _converted(policies: Policies, snapshot: Snapshot, excluded: frozenset[str])
         if namespace is None or namespace.meta.deleted is not None:
             continue
         referred = _referred(pod)
-        for recipe in extended_resources.recipes(pod.meta.annotations):
+        for recipe in conversion_recipe.recipes(pod.meta.annotations):
             one = template_for_recipe(recipe, policies, namespace, pod.queue) if recipe.template in referred else None
             if one is not None:
                 yield one

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from admission.cel import environment
+from admission.device_cel import environment
 
 
 class Release(StrEnum):

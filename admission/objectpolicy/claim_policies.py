@@ -9,10 +9,10 @@ from admission.api.muster.claim_policies import ClaimPolicy, Template
 from admission.api.snapshot import Snapshot
 from admission.api.validation import objects
 from admission.api.values.decoding import Json, Reader
-from admission.cel import limits
-from admission.cel.lint import LintRule
 from admission.claimpolicy import match, status
 from admission.claimpolicy.match import CompiledPolicy, Policies
+from admission.device_cel import limits
+from admission.device_cel.lint import LintRule
 from admission.errors import Problem
 from admission.objectpolicy import findings
 from admission.objectpolicy.findings import ObjectFinding

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from admission.api.values.reasons import DenyReason
-from admission.cel import lint
-from admission.cel.environment import Profile
-from admission.cel.lint import LintWarning
+from admission.device_cel import lint
+from admission.device_cel.environment import Profile
+from admission.device_cel.lint import LintWarning
 from admission.errors import Problem
 
 MOST_NAMED = 3

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from admission.api.muster.meters import Meter
 from admission.api.snapshot import Snapshot
-from admission.cel.lint import LintRule
+from admission.device_cel.lint import LintRule
 from admission.dra.metering import device_meters
 from admission.objectpolicy import findings, in_use
 from admission.objectpolicy.findings import ObjectFinding

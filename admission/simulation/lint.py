@@ -17,14 +17,14 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import DenyReason
-from admission.cel import lint as cel_lint
-from admission.cel.lint import LintRule, LintWarning, Name, Types
 from admission.claimpolicy import admission, cel_subject, defaults, match, rules
 from admission.claimpolicy.admission import ClaimContext, ClaimView
 from admission.claimpolicy.cel_subject import Subject, User
 from admission.claimpolicy.defaults import Requester
 from admission.claimpolicy.rules import Finding
 from admission.cycle import profile
+from admission.device_cel import lint as cel_lint
+from admission.device_cel.lint import LintRule, LintWarning, Name, Types
 from admission.dra.compatibility import SchedulerProfile
 from admission.dra.diagnosis import supply
 from admission.dra.inventory.selectors import Selectors

@@ -8,7 +8,8 @@ from functools import lru_cache
 
 from admission.api.validation import claims, objects
 from admission.api.values.decoding import Json, Reader
-from admission.cel import environment, limits
+from admission.cel.limits import Inadmissible
+from admission.device_cel import environment, limits
 from admission.dra.compatibility import SchedulerProfile
 from admission.errors import Problem
 
@@ -27,7 +28,7 @@ def problems(kind: str, obj: Json, profile: SchedulerProfile) -> tuple[Problem, 
 
 
 @lru_cache(maxsize=1024)
-def _objection(text: str, compiler: environment.Profile) -> limits.Inadmissible | None:
+def _objection(text: str, compiler: environment.Profile) -> Inadmissible | None:
     """Return why an expression does not compile. Cached, since thousands of claims have the same selectors."""
     return limits.check(text, profile=compiler)
 

@@ -23,7 +23,7 @@ from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.devices import Slice
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import NodeName
-from admission.cel import programs
+from admission.device_cel import programs
 from admission.dra import gang_planner
 from admission.dra.allocator.node_allocator import Allocated, NotHere
 from admission.dra.allocator.pod_allocator import Allocator, Question

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from admission.api.kubernetes import devices
 from admission.api.kubernetes.meta import Meta
-from admission.cel import programs
+from admission.device_cel import programs
 from admission.dra.inventory.selectors import Selectors, Texts
 
 DRIVER = "gpu.nvidia.com"

@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.table import Table
 
-from admission.cel import programs
+from admission.device_cel import programs
 from admission.dra import gang_planner
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.planner.no_plan import NoPlan

@@ -8,9 +8,9 @@ error, see KINDS.
 from typing import Any
 
 from admission.api.kubernetes import devices
-from admission.cel import environment, limits, programs
 from admission.cel.core import values
 from admission.cel.library import quantities
+from admission.device_cel import environment, limits, programs
 
 Record = dict[str, Any]
 

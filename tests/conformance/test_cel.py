@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from admission.cel import programs
+from admission.device_cel import programs
 from tests.conformance import __main__ as command, cels
 
 pytestmark = pytest.mark.conformance

@@ -8,8 +8,8 @@ from hypothesis import given, settings, strategies as st
 
 from admission.api.kubernetes import devices
 from admission.api.kubernetes.meta import Meta
-from admission.cel import bitsets, environment, programs
-from admission.cel.eval.parse_cache import ParseCache
+from admission.device_cel import bitsets, environment, programs
+from admission.device_cel.parse_cache import ParseCache
 from tests.conformance import test_cel
 
 DRIVERS = ("gpu.nvidia.com", "mixed.example.com", "nic.example.com", "d")

@@ -9,6 +9,7 @@ from admission.api.kubernetes import claims, pods
 from admission.api.muster.claim_policies import Conversion
 from admission.api.values import formats, json_patch, names
 from admission.api.values.decoding import Reader
+from admission.claimpolicy import conversion_recipe
 from admission.claimpolicy.draft import Draft
 from admission.claimpolicy.match import OwnedConversion
 from admission.claimpolicy.pods import claims_annotation, extended_resources
@@ -66,13 +67,13 @@ def test_conversions_hold_what_a_device_plugin_would_and_leave_nothing_behind(po
     again = Draft(draft.obj)
     assert extended_resources.convert(again, CONVERSIONS) is None
     assert again.patch == ()
-    found = extended_resources.recipes(draft.obj["metadata"]["annotations"] or {})
+    found = conversion_recipe.recipes(draft.obj["metadata"]["annotations"] or {})
     assert {recipe.resource: sum(recipe.counts) for recipe in found} == demand(pod)
     assert demand(draft.obj) == {}
     used = [one["name"] for one in draft.obj["spec"].get("resourceClaims", [])]
     assert len(used) == len(set(used))
     for recipe in found:
-        spec = extended_resources.spec(recipe, CONVERSIONS[recipe.resource].conversion)
+        spec = conversion_recipe.spec(recipe, CONVERSIONS[recipe.resource].conversion)
         assert len(claims.decode_spec(Reader(spec)).requests) == len(recipe.counts)
 
 
@@ -81,7 +82,7 @@ def test_every_container_may_use_at_least_what_it_asked_for(pod: dict[str, Any])
     draft = Draft(pod)
     extended_resources.convert(draft, CONVERSIONS)
     templates = {one["name"]: one["resourceClaimTemplateName"] for one in draft.obj["spec"].get("resourceClaims", [])}
-    counts = {one.template: one for one in extended_resources.recipes(draft.obj["metadata"]["annotations"] or {})}
+    counts = {one.template: one for one in conversion_recipe.recipes(draft.obj["metadata"]["annotations"] or {})}
 
     for field in ("containers", "initContainers"):
         befores, afters = (spec.get(field, []) for spec in (pod["spec"], draft.obj["spec"]))

@@ -1,3 +1,3 @@
-"""The evaluation of checked CEL expressions, by planned closures or by a generated loop."""
+"""The evaluation of checked CEL expressions, by planned closures."""
 
-__all__ = ["attributes", "comprehensions", "dispatch", "field_access", "interpreter", "parse_cache", "vectorized"]
+__all__ = ["attributes", "comprehensions", "dispatch", "field_access", "interpreter"]

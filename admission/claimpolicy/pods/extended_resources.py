@@ -4,56 +4,27 @@ Each resource becomes one claim, with a request for each container that runs to 
 that ends before the others start shares their devices, as with a device plugin: the pod needs the sum over its
 containers, or the largest need of these init containers if that is more.
 
-The claim's template depends only on the policy, the resource and the counts. An annotation of the pod states these
-three, so that the leader can create the template; a forged annotation yields only what the resource itself would have.
+The claim is made from the template of a `Recipe`, which an annotation of the pod states.
 """
 
-import hashlib
-import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from admission.api.kubernetes import claims
 from admission.api.kubernetes.claims import MAX_RESULTS
 from admission.api.kubernetes.pods import Stage
-from admission.api.muster.claim_policies import Conversion
 from admission.api.values import names, quantities
-from admission.api.values.decoding import Json
 from admission.api.values.reasons import Denial, DenyReason
-from admission.claimpolicy import draft as claimpolicy_draft
+from admission.claimpolicy import conversion_recipe, draft as claimpolicy_draft
+from admission.claimpolicy.conversion_recipe import Recipe
 from admission.claimpolicy.draft import Draft
 from admission.claimpolicy.match import OwnedConversion
 from admission.claimpolicy.pods import container_paths
 from admission.claimpolicy.pods.container_paths import ContainerPath
-from admission.dra.requests.extended_resources import IMPLICIT
 from admission.errors import AmountError
 
 FIELDS = ("limits", "requests")
-
-LONGEST_SLUG = 30
-
-_RECIPE = re.compile(r"(?P<policy>[-a-z0-9.]+):(?P<resource>[^=:,\s]+)=(?P<counts>[1-9][0-9]{0,2}(\+[1-9][0-9]{0,2})*)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """What a template is made from: the policy that converts the resource, and the count of each request."""
-
-    policy: str
-    resource: str
-    counts: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"{self.policy}:{self.resource}={'+'.join(map(str, self.counts))}"
-
-    @property
-    def template(self) -> str:
-        """Return the template's name: a DNS label with part of the resource's name and a unique digest."""
-        digest = hashlib.sha256(json.dumps([self.policy, self.resource, self.counts]).encode()).hexdigest()[:10]
-        return f"{_slug(self.resource)}-{digest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,35 +33,6 @@ class DeviceSplit:
 
     counts: tuple[int, ...]
     of_containers: tuple[tuple[int, ...], ...]
-
-
-def recipes(annotations: Mapping[str, str]) -> tuple[Recipe, ...]:
-    """Return the conversions in a pod's annotation; entries in any other form than Muster's are ignored."""
-    text = annotations.get(names.CONVERTED, "")
-    found = (_RECIPE.fullmatch(part.strip()) for part in text.split(",") if part.strip())
-    return tuple(
-        Recipe(policy=match["policy"], resource=match["resource"], counts=tuple(map(int, match["counts"].split("+"))))
-        for match in found
-        if match is not None
-    )
-
-
-def spec(recipe: Recipe, conversion: Conversion) -> Json:
-    """Return the ResourceClaimSpec (resource.k8s.io/v1) of a template."""
-    selectors = {"selectors": [dict(selector) for selector in conversion.selectors]} if conversion.selectors else {}
-    requests = [
-        {
-            "name": _request(index),
-            "exactly": {
-                "deviceClassName": conversion.device_class,
-                "allocationMode": claims.EXACT_COUNT,
-                "count": count,
-                **selectors,
-            },
-        }
-        for index, count in enumerate(recipe.counts)
-    ]
-    return {"devices": {"requests": requests}}
 
 
 def convert(draft: Draft, conversions: Mapping[str, OwnedConversion]) -> Denial | None:
@@ -123,7 +65,7 @@ def is_kept(draft: Draft, recipe: Recipe) -> bool:
         for one in draft.get(*container_path.path, "resources", "claims") or ()
         if isinstance(one, dict)
     }
-    requests = [_request(index) for index in range(len(recipe.counts))]
+    requests = [conversion_recipe.request_name(index) for index in range(len(recipe.counts))]
     return any(all((name, request) in used for request in requests) for name in made)
 
 
@@ -180,13 +122,13 @@ def _remove(draft: Draft, resource: str) -> None:
 
 
 def _add_claim(draft: Draft, recipe: Recipe, device_split: DeviceSplit) -> None:
-    name = _free_name(draft, _slug(recipe.resource))
+    name = _free_name(draft, conversion_recipe.slug(recipe.resource))
     draft.put(
         ("spec", "resourceClaims", claimpolicy_draft.END), {"name": name, "resourceClaimTemplateName": recipe.template}
     )
     for container_path, uses in zip(container_paths.container_paths(draft), device_split.of_containers, strict=True):
         for index in uses:
-            entry = {"name": name, "request": _request(index)}
+            entry = {"name": name, "request": conversion_recipe.request_name(index)}
             draft.put((*container_path.path, "resources", "claims", claimpolicy_draft.END), entry)
     annotation = draft.get("metadata", "annotations", names.CONVERTED)
     draft.put(("metadata", "annotations", names.CONVERTED), f"{annotation},{recipe}" if annotation else str(recipe))
@@ -198,16 +140,6 @@ def _free_name(draft: Draft, preferred: str) -> str:
     used = {entry.get("name") for entry in entries if isinstance(entry, dict)} if isinstance(entries, list) else set()
     options = (preferred, *(f"{preferred}-{number}" for number in range(2, len(used) + 3)))
     return next(option for option in options if option not in used)
-
-
-def _request(index: int) -> str:
-    return f"devices-{index}"
-
-
-def _slug(resource: str) -> str:
-    """Return the end of a resource's name, the most telling part, with only the characters of a DNS label."""
-    text = re.sub("[^a-z0-9]+", "-", resource.removeprefix(IMPLICIT).lower())
-    return text.strip("-")[-LONGEST_SLUG:].strip("-") or "devices"
 
 
 def _too_large(recipe: Recipe) -> Denial:

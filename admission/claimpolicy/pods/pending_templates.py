@@ -13,10 +13,9 @@ from admission.api.kubernetes import claims
 from admission.api.kubernetes.claims import ClaimTemplate
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
-from admission.claimpolicy import admission, templates
+from admission.claimpolicy import admission, conversion_recipe, templates
 from admission.claimpolicy.admission import ClaimContext, ClaimView
 from admission.claimpolicy.cel_subject import User
-from admission.claimpolicy.pods import extended_resources
 from admission.claimpolicy.templates import DesiredTemplate
 from admission.errors import MalformedObjectError
 from admission.podpolicy.pod_view import PodView
@@ -65,7 +64,7 @@ def _desired(new_pod: PodView, missing: set[str], context: ClaimContext) -> Iter
     namespace = snapshot.namespaces.get(new_pod.namespace)
     if namespace is None:
         return
-    for recipe in extended_resources.recipes(new_pod.annotations):
+    for recipe in conversion_recipe.recipes(new_pod.annotations):
         template = templates.template_for_recipe(recipe, policies, namespace, new_pod.queue)
         if template is not None and template.name in missing:
             yield template

@@ -7,6 +7,7 @@ pod would run without the devices that its author asked for, and without a charg
 from admission.api.values import names
 from admission.api.values.decoding import Json
 from admission.api.values.reasons import Denial, DenyReason
+from admission.claimpolicy import conversion_recipe
 from admission.claimpolicy.draft import Draft
 from admission.claimpolicy.pods import claims_annotation, extended_resources
 from admission.podpolicy.admission import TRY_AGAIN
@@ -21,7 +22,7 @@ def may_matter(new_pod: PodView) -> bool:
 def denial(new_pod: PodView, pod: Json) -> Denial | None:
     """Refuse a pod without the claims of its annotations. pod: its whole JSON."""
     draft = Draft(pod)
-    for recipe in extended_resources.recipes(new_pod.annotations):
+    for recipe in conversion_recipe.recipes(new_pod.annotations):
         if not extended_resources.is_kept(draft, recipe):
             claim_text = f"a claim from ResourceClaimTemplate {recipe.template} in place of {recipe.resource}"
             return _claims_removed(names.CONVERTED, claim_text)

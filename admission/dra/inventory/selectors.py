@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from admission.api.kubernetes.devices import Device, Slice
-from admission.cel import bitsets, environment, programs
 from admission.cel.core.errors import CompileError, EvaluationError
-from admission.cel.eval.parse_cache import ParseCache
+from admission.device_cel import bitsets, environment, programs
+from admission.device_cel.parse_cache import ParseCache
 from admission.dra.inventory.pools import InventoryDevice, NodeInventory
 
 Texts = tuple[str, ...]

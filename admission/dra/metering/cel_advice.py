@@ -4,7 +4,7 @@ Where the fix is not known the message points to the page with examples, since a
 """
 
 from admission.cel.core.errors import CompileError
-from admission.cel.programs import Result
+from admission.cel.front_end import Result
 
 PAGE = "see docs/concepts.md#meters"
 

@@ -16,8 +16,9 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.meters import AdminAccess, Measure, Meter, Source
 from admission.api.values import quantities
 from admission.api.values.names import MeterName
-from admission.cel import limits, programs
 from admission.cel.core.errors import CompileError, EvaluationError
+from admission.cel.front_end import Result
+from admission.device_cel import limits, programs
 from admission.dra.metering import cel_advice
 from admission.errors import AmountError, Problem
 
@@ -187,13 +188,13 @@ def added(charges: Iterable[Charge]) -> dict[MeterName, int]:
 
 
 def _rule(source: Source, path: str, problems: list[Problem]) -> _Rule:
-    selector = _compiled(source.selector, f"{path}.selector", programs.Result.BOOL, problems)
+    selector = _compiled(source.selector, f"{path}.selector", Result.BOOL, problems)
     text = source.expression if source.measure is Measure.EXPRESSION else None
-    expression = _compiled(text, f"{path}.expression.cel", programs.Result.INT, problems)
+    expression = _compiled(text, f"{path}.expression.cel", Result.INT, problems)
     return _Rule(path, source, frozenset(source.classes), selector, expression)
 
 
-def _compiled(text: str | None, path: str, result: programs.Result, problems: list[Problem]) -> programs.Program | None:
+def _compiled(text: str | None, path: str, result: Result, problems: list[Problem]) -> programs.Program | None:
     if text is None:
         return None
     refused = limits.check(text, result=result)
@@ -283,7 +284,7 @@ def _selected(name: MeterName, rule: _Rule, device_id: DeviceId, device: Device)
     try:
         return _evaluate(rule.selector, device_id, device) is True
     except EvaluationError as error:
-        fix = cel_advice.GUARDS[programs.Result.BOOL]
+        fix = cel_advice.GUARDS[Result.BOOL]
         return ChargeError(name, f"meter {name}: {rule.path}.selector fails on device {device_id}: {error}; {fix}")
 
 
@@ -334,7 +335,7 @@ def _expression(
     try:
         amount = _evaluate(rule.price, device_id, device)
     except EvaluationError as error:
-        fix = cel_advice.GUARDS[programs.Result.INT]
+        fix = cel_advice.GUARDS[Result.INT]
         return ChargeError(name, f"{place} fails on device {device_id}: {error}; {fix}")
     if isinstance(amount, bool) or amount < 0:
         fix = f"let it give 0 or more, as in `… > 0 ? … : 0`; {cel_advice.PAGE}"

@@ -15,7 +15,7 @@ from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
 from admission.api.traces import Arrival
 from admission.api.values.names import QueueName
-from admission.cel import limits
+from admission.device_cel import limits
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters
 from admission.dra.requests.device_use import Holder

@@ -1,9 +1,9 @@
 """Whether a device is what a request asks for: its class, and the selectors of both."""
 
 from admission.api.kubernetes import devices
-from admission.cel import environment, programs
 from admission.cel.core import values
 from admission.cel.library import quantities
+from admission.device_cel import environment, programs
 from tests.property.rules.reading import World
 from tests.property.rules.records import Ask, Device, Json
 

@@ -9,8 +9,8 @@ from admission.cel.core import types, values
 from admission.cel.core.errors import EvaluationError
 from admission.cel.environment import Environment
 from admission.cel.expressions import Budget, Expression
+from admission.cel.front_end import Result
 from admission.cel.limits import Inadmissible, Problem
-from admission.cel.programs import Result
 
 VARIABLES = ("object", "request", "namespaceObject", "user")
 ENVIRONMENT = cel_environment.for_variables(dict.fromkeys(VARIABLES, types.DYN), {})
@@ -94,10 +94,7 @@ def test_a_policy_expression_that_may_not_be_used_is_refused_with_the_kind_of_pr
 
 
 def test_expressions_have_the_functions_of_their_release() -> None:
-    older, newer = (
-        cel_environment.for_variables({"object": types.DYN}, {}, profile=cel_environment.Profile(release=release))
-        for release in (36, 37)
-    )
+    older, newer = (cel_environment.for_variables({"object": types.DYN}, {}, release=release) for release in (36, 37))
 
     assert isinstance(expressions.compile_text("object.`a`", older), Inadmissible)
     assert isinstance(expressions.compile_text("object.`a`", newer), Expression)

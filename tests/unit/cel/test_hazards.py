@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from admission.cel import programs
 from admission.cel.core import budget
 from admission.cel.cost import static_cost
-from tests.unit.cel import sample_device
+from admission.device_cel import programs
+from tests.unit.device_cel import sample_device
 
 GREEDY = {
     "a long range": "lists.range(1000000000).size() > 0",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.cel import sample_device
+from tests.unit.device_cel import sample_device
 
 TRUE = {
     "a URL without a scheme has a host all the same": 'url("//host/p").getHost() == "host"',

@@ -1,9 +1,9 @@
 import pytest
 
-from admission.cel import programs
 from admission.cel.core import ast, errors
 from admission.cel.syntax import parser
-from tests.unit.cel import sample_device
+from admission.device_cel import programs
+from tests.unit.device_cel import sample_device
 
 TRUE = {
     "an escaped quote does not end a string": r'"a\"b" == \'a"b\''.replace(r"\'", "'"),

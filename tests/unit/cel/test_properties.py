@@ -6,10 +6,10 @@ import math
 from hypothesis import given, settings, strategies as st
 
 from admission.api.kubernetes import devices
-from admission.cel import programs
 from admission.cel.core import equality, values
 from admission.cel.library import conversions, quantities, semver, string_format, times
-from tests.unit.cel import sample_device
+from admission.device_cel import programs
+from tests.unit.device_cel import sample_device
 
 ints = st.integers(-(2**63), 2**63 - 1)
 scalars = st.one_of(

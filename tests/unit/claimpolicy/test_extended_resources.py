@@ -1,4 +1,4 @@
-"""Extended resources that become claims: who gets which devices, what is left of the pod, and the template's name."""
+"""Extended resources that become claims: who gets which devices, and what is left of the pod."""
 
 from typing import Any
 
@@ -7,12 +7,14 @@ import pytest
 
 from admission.api.kubernetes.pods import Stage
 from admission.api.muster.claim_policies import Conversion
-from admission.api.values import formats, names, quantities
+from admission.api.values import names, quantities
 from admission.api.values.reasons import DenyReason
+from admission.claimpolicy import conversion_recipe
+from admission.claimpolicy.conversion_recipe import Recipe
 from admission.claimpolicy.draft import Draft
 from admission.claimpolicy.match import OwnedConversion
 from admission.claimpolicy.pods import extended_resources
-from admission.claimpolicy.pods.extended_resources import DeviceSplit, Recipe
+from admission.claimpolicy.pods.extended_resources import DeviceSplit
 
 GPU = "nvidia.com/gpu"
 NIC = "example.com/nic"
@@ -76,7 +78,7 @@ def converted(pod: dict[str, Any]) -> dict[str, Any]:
 def test_a_resource_becomes_a_claim() -> None:
     pod = converted(a_pod(a_container("main", nvidia_com__gpu="8")))
 
-    (recipe,) = extended_resources.recipes(pod["metadata"]["annotations"])
+    (recipe,) = conversion_recipe.recipes(pod["metadata"]["annotations"])
     assert recipe == Recipe(policy="plugins", resource=GPU, counts=(8,))
     assert pod["metadata"]["annotations"] == {names.CONVERTED: "plugins:nvidia.com/gpu=8"}
     assert pod["spec"]["resourceClaims"] == [{"name": "nvidia-com-gpu", "resourceClaimTemplateName": recipe.template}]
@@ -91,7 +93,7 @@ def test_each_resource_has_a_claim_of_its_own() -> None:
     init = [{**a_container("agent", example_com__nic=1), "restartPolicy": "Always"}]
     pod = converted(a_pod(a_container("a", nvidia_com__gpu=2), a_container("b", nvidia_com__gpu=1), init=init))
 
-    assert [str(recipe) for recipe in extended_resources.recipes(pod["metadata"]["annotations"])] == [
+    assert [str(recipe) for recipe in conversion_recipe.recipes(pod["metadata"]["annotations"])] == [
         "nics:example.com/nic=1",
         "plugins:nvidia.com/gpu=2+1",
     ]
@@ -142,24 +144,3 @@ def test_more_than_can_be_counted_is_refused_and_not_left_on_the_pod(amount: str
     assert denial is not None
     assert denial.reason is DenyReason.CLAIM_TOO_LARGE
     assert f"asks for {quantities.MOST} or more nvidia.com/gpu" in denial.message
-
-
-@pytest.mark.parametrize("resource", [GPU, "deviceclass.resource.kubernetes.io/gpu", "a.b/" + "X_" * 40, "a/---"])
-def test_the_name_of_the_template_is_short_and_legal(resource: str) -> None:
-    name = Recipe(policy="p", resource=resource, counts=(8,)).template
-
-    assert formats.label(name) is None
-    assert len(name) <= 41
-    assert name != Recipe(policy="p", resource=resource, counts=(4, 4)).template
-    assert name != Recipe(policy="q", resource=resource, counts=(8,)).template
-
-
-@pytest.mark.parametrize("text", ["", "x", "p:r", "p:r=0", "p:r=1+", "p:r=9999", "p:r=1=2"])
-def test_a_conversion_annotation_that_muster_did_not_write_is_ignored(text: str) -> None:
-    assert extended_resources.recipes({names.CONVERTED: text}) == ()
-
-
-def test_a_conversion_recipe_survives_a_round_trip() -> None:
-    found = (Recipe(policy="p.q-r", resource=GPU, counts=(1, 32)), Recipe(policy="p", resource=NIC, counts=(2,)))
-
-    assert extended_resources.recipes({names.CONVERTED: ",".join(map(str, found))}) == found

@@ -13,8 +13,8 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import QueueName
 from admission.claimpolicy import templates
+from admission.claimpolicy.conversion_recipe import Recipe
 from admission.claimpolicy.match import Policies
-from admission.claimpolicy.pods.extended_resources import Recipe
 from admission.claimpolicy.templates import DesiredTemplate, Plan
 from admission.errors import MalformedObjectError, Problem
 

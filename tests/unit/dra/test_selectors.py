@@ -7,7 +7,7 @@ import pytest
 from admission.api.kubernetes import devices
 from admission.api.kubernetes.meta import Meta
 from admission.api.values.names import Uid
-from admission.cel import environment
+from admission.device_cel import environment
 from admission.dra.inventory.pools import InventoryDevice
 from admission.dra.inventory.selectors import Column, Selectors
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from admission.api.values import names
-from admission.claimpolicy.pods.extended_resources import Recipe
+from admission.claimpolicy.conversion_recipe import Recipe
 from admission.errors import RetryError
 from admission.kube.cache import watched_resources
 from admission.kube.cache.store import Store

@@ -7,13 +7,12 @@ import pytest
 from admission.api.values import names
 from admission.cel import environment, expressions
 from admission.cel.core import types, values
-from admission.cel.environment import Profile
 from admission.cel.expressions import Budget
 from admission.kube.webhook_config import match_conditions
 from tests.unit.webhook.cases import GATES, a_pod, held
 
 VARIABLES = ("object", "oldObject", "request")
-ENVIRONMENT = environment.for_variables(dict.fromkeys(VARIABLES, types.DYN), {}, profile=Profile(release=37))
+ENVIRONMENT = environment.for_variables(dict.fromkeys(VARIABLES, types.DYN), {}, release=37)
 KUEUE, VOLCANO = "kueue.x-k8s.io/pod-group-name", "scheduling.k8s.io/group-name"
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "one", "controller": True}
 

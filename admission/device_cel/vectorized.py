@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from admission.api.kubernetes.devices import Device, Version
 from admission.cel.check import type_checker
 from admission.cel.core import ast, errors
-from admission.cel.eval.parse_cache import ParseCache, TextCache
 from admission.cel.library import quantities, regex, semver, strings
+from admission.device_cel.parse_cache import ParseCache, TextCache
 
 MAX_NODES = 300
 """Larger expressions are not vectorized: Python's compiler would take long, or reject their nesting."""

@@ -4,9 +4,9 @@ A program's vectorized form runs first, if it has one; the interpreter then eval
 """
 
 from admission.api.kubernetes.devices import Device, Slice, Version
-from admission.cel import programs
 from admission.cel.core.errors import EvaluationError
-from admission.cel.eval.parse_cache import ParseCache
+from admission.device_cel import programs
+from admission.device_cel.parse_cache import ParseCache
 
 _SCALARS: frozenset[type] = frozenset({str, int, bool})
 

@@ -5,12 +5,12 @@ The numbers were given by k8s.io/dynamic-resource-allocation/cel v0.36.3.
 
 import pytest
 
-from admission.cel import limits, programs
 from admission.cel.core import size_estimate
 from admission.cel.cost import static_cost
 from admission.cel.limits import Problem
-from tests.unit.cel import sample_device
-from tests.unit.cel.sample_device import D
+from admission.device_cel import limits, programs
+from tests.unit.device_cel import sample_device
+from tests.unit.device_cel.sample_device import D
 
 STATIC = {
     "a literal is free": ("true", 0),

@@ -1,9 +1,10 @@
 import pytest
 
 from admission.api.kubernetes import devices
-from admission.cel import environment, programs
-from tests.unit.cel import sample_device
-from tests.unit.cel.sample_device import D
+from admission.cel.front_end import Result
+from admission.device_cel import environment, programs
+from tests.unit.device_cel import sample_device
+from tests.unit.device_cel.sample_device import D
 
 ANSWERS: dict[str, tuple[str, bool | str]] = {
     # Reading a device
@@ -197,15 +198,15 @@ def test_timestamps_are_read_in_the_given_time_zone(text: str, answer: bool | st
 
 
 def test_a_price_is_an_int() -> None:
-    price = sample_device.program(f"{D}.index * 10", result=programs.Result.INT)
+    price = sample_device.program(f"{D}.index * 10", result=Result.INT)
 
     assert isinstance(sample_device.VALUE, programs.DeviceValue)
     assert price.evaluate(sample_device.VALUE) == 30
-    assert isinstance(programs.compile_device("true", result=programs.Result.INT), programs.CompileError)
+    assert isinstance(programs.compile_device("true", result=Result.INT), programs.CompileError)
 
 
 def test_an_attribute_that_is_no_int_is_no_price() -> None:
-    price = sample_device.program(f"{D}.ecc", result=programs.Result.INT)
+    price = sample_device.program(f"{D}.ecc", result=Result.INT)
 
     with pytest.raises(programs.EvaluationError, match="could not be converted to int"):
         price.evaluate(sample_device.VALUE)

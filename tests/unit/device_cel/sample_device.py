@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 from admission.api.kubernetes import devices
-from admission.cel import environment, programs
+from admission.device_cel import environment, programs
 
 DEVICE = devices.Device(
     name="gpu-0",

@@ -11,11 +11,11 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from admission.api.kubernetes.devices import Device
-from admission.cel import environment, programs
 from admission.cel.core import ast
 from admission.cel.core.errors import CompileError, EvaluationError
 from admission.cel.library import semver
 from admission.cel.syntax import parser
+from admission.device_cel import environment, programs
 
 
 class LintRule(StrEnum):

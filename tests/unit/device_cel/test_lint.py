@@ -3,8 +3,8 @@
 import pytest
 
 from admission.api.kubernetes.devices import Device
-from admission.cel import lint, programs
-from admission.cel.lint import LintRule, Name
+from admission.device_cel import lint, programs
+from admission.device_cel.lint import LintRule, Name
 
 MODEL = """device.attributes["gpu.example.com"].model == "H100\""""
 GUARDED_MODEL = """"model" in device.attributes["gpu.example.com"] && """ + MODEL

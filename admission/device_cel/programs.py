@@ -4,34 +4,20 @@
 """
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from admission.api.kubernetes import devices
-from admission.cel import environment as cel_environment
-from admission.cel.check import type_checker, validators
-from admission.cel.core import ast, budget, errors, types, values
+from admission.cel import front_end
+from admission.cel.core import budget, errors, values
 from admission.cel.core.activation import COST, FIRST_VARIABLE, STEPS, Activation, Interpretable
 from admission.cel.cost import static_cost as cost_static_cost
-from admission.cel.eval import interpreter, vectorized
-from admission.cel.eval.parse_cache import ParseCache
-from admission.cel.syntax import parser
+from admission.cel.eval import interpreter
+from admission.cel.front_end import Result
+from admission.device_cel import environment as device_environment, vectorized
+from admission.device_cel.parse_cache import ParseCache
 
 CompileError = errors.CompileError
 EvaluationError = errors.EvaluationError
-
-
-class Result(StrEnum):
-    """The type that an expression must have."""
-
-    BOOL = "bool"
-    """Of a selector."""
-
-    INT = "int"
-    """Of a price."""
-
-    STRING = "string"
-    """Of a message, or of a value that a rule computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +106,7 @@ def compile_device(
     text: str,
     *,
     result: Result = Result.BOOL,
-    profile: cel_environment.Profile = cel_environment.DEFAULT,
+    profile: device_environment.Profile = device_environment.DEFAULT,
     always_tracks_cost: bool = False,
     parse_cache: ParseCache | None = None,
 ) -> Program | CompileError:
@@ -129,9 +115,9 @@ def compile_device(
     always_tracks_cost: track the cost of any expression, for `measure`. parse_cache: the cache of a vector program;
     without one there is none.
     """
-    environment = cel_environment.for_device(profile)
+    environment = device_environment.for_device(profile)
     try:
-        root, checked = check(text, result, environment)
+        root, checked = front_end.check(text, result, environment)
         tracks_cost = always_tracks_cost or cost_static_cost.bound(root, checked, environment) > UNTRACKED_BOUND
         interpretable, size = interpreter.plan(root, checked, environment, tracks_cost=tracks_cost)
         vector_program = (
@@ -152,38 +138,18 @@ def compile_device(
 
 
 def static_cost(
-    text: str, *, result: Result = Result.BOOL, profile: cel_environment.Profile = cel_environment.DEFAULT
+    text: str, *, result: Result = Result.BOOL, profile: device_environment.Profile = device_environment.DEFAULT
 ) -> int | CompileError:
     """Return the static cost of an expression over `device`, at most 2^64-1, or why it does not compile."""
-    environment = cel_environment.for_device(profile)
+    environment = device_environment.for_device(profile)
     try:
-        root, checked = check(text, result, environment)
+        root, checked = front_end.check(text, result, environment)
         interpreter.plan(root, checked, environment, tracks_cost=False)
         return cost_static_cost.worst_case(root, checked, environment)
     except errors.RefusalError as refusal:
         return errors.compile_error(text, refusal)
     except RecursionError:
         return errors.compile_error(text, errors.RefusalError(-1, "max recursion depth exceeded"))
-
-
-def check(
-    text: str, result: Result | None, environment: cel_environment.Environment
-) -> tuple[ast.Node, type_checker.CheckedAst]:
-    """Parse and check an expression. result: its required type, None for any. Raises RefusalError."""
-    root = parser.parse(text, escapes=environment.escapes)
-    checked = type_checker.check(root, environment)
-    validators.validate(root, checked)
-    if result is not None:
-        _check_result(checked.type_of(root), result, environment)
-    return root, checked
-
-
-def _check_result(type_: types.Type, result: Result, environment: cel_environment.Environment) -> None:
-    if type_.name in (result.value, environment.unknown_result.name):
-        return
-    if environment.release >= 37 and type_ == types.wrapper_of(types.BOOL) and result is Result.BOOL:
-        return
-    raise errors.RefusalError(-1, f"must evaluate to {result.value} or the unknown type, not {type_}")
 
 
 def device_value(
