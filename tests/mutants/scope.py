@@ -9,6 +9,7 @@ CODE = "admission"
 DECIDING = (
     "incremental.py",
     "cel",
+    "device_cel",
     "quota",
     "accounting",
     "dra",
