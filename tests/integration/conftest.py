@@ -9,8 +9,9 @@ from admission.ledger.sql_ledger import SqlLedger
 from tests.integration import ledgers
 from tests.postgres import Server
 from tests.unit.cli.conftest import muster
+from tests.unit.kube.conftest import api, connection, kubeconfig
 
-__all__ = ["muster"]
+__all__ = ["api", "connection", "kubeconfig", "muster"]
 
 Fresh = Callable[[], str]
 """Makes a database and returns its URL."""

@@ -9,7 +9,7 @@ from admission.api.values.reasons import HoldReason
 from admission.cycle import cycle
 from admission.cycle.state.leader import Leader
 from admission.dra.allocator import prescribed
-from admission.lifecycle import placement_progress, transitions
+from admission.lifecycle import placement_progress, start_timeout, transitions
 from admission.scheduling.checks import demand, faults
 from admission.scheduling.checks.faults import During
 from admission.simulation import in_memory
@@ -40,7 +40,7 @@ def failing(call: Callable[..., Any]) -> Callable[..., Any]:
 MOMENTS: dict[str, tuple[Any, str, During]] = {
     "its demands are gathered": (demand, "demands", During.PLANNING),
     "what it costs is bounded": (demand, "at_least", During.PLANNING),
-    "it is seen whether it must be taken back": (transitions, "eviction", During.FOLLOWING),
+    "it is seen whether it must be taken back": (start_timeout, "eviction", During.FOLLOWING),
     "what was allocated is settled": (transitions, "settlement", During.FOLLOWING),
     "what was allocated anew is settled": (transitions, "adjustment", During.FOLLOWING),
     "what is gone is released": (transitions, "release", During.FOLLOWING),
