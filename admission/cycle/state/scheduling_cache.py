@@ -31,6 +31,7 @@ from admission.scheduling.backfill.running import RunningGangs
 from admission.scheduling.cache.plan_cache import PlanCache
 from admission.scheduling.cache.verdict_cache import VerdictCache
 from admission.scheduling.preemption.nominations import Nominations
+from admission.scheduling.preemption.victim_searches import VictimSearches
 from admission.workloads.gang_cache import GangCache
 
 
@@ -49,6 +50,7 @@ class SchedulingCache:
     expected_ends: ExpectedEnds = field(default_factory=ExpectedEnds)
     backfill: Backfill = field(default_factory=lambda: Backfill(RunningGangs(EPOCH)))
     nominations: Nominations = field(default_factory=Nominations)
+    searches: VictimSearches = field(default_factory=VictimSearches)
     policies: ReviewCaches = field(default_factory=ReviewCaches)
     """ClaimPolicies, compiled."""
     _profile: SchedulerProfile = cycle_profile.NEWEST

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid
-from admission.api.values.reasons import Hold
 from admission.cycle.state.evictions import EvictionState
 from admission.cycle.state.in_flight import InFlight
 from admission.cycle.state.inputs import CycleInputs
@@ -57,24 +56,24 @@ class Preemption:
     ) -> tuple[CycleDecisions, tuple[PreemptionTargets, ...]]:
         """Decide about the pending gangs, and which gangs to evict for those that are held."""
         memory, backfill = self.memory, self.cache.backfill
-        if not memory.nominations and not any(map(targets.may_preempt, inputs.snapshot.queues.values())):
-            memory.begun = True
+        if not memory.by_gang and not any(map(targets.may_preempt, inputs.snapshot.queues.values())):
+            memory.mark_recalled()
             return cycle.decide_all(inputs.groups, rules, cluster, usage, backfill), ()
-        if not memory.begun:
+        if not memory.has_recalled:
             self._nominate_recalled(inputs, rules, cluster, usage)
-        memory.begun = True
-        self._forget_others(inputs)
+        memory.mark_recalled()
+        memory.keep_waiting(inputs.groups)
         decided = nominations.decide_all(inputs.groups, rules, cluster, usage, memory, reserve=backfill)
         found = {decision.group.uid: decision for decision in decided.updated}
         dropped = self._drop_vain(inputs, found)
         chosen: tuple[PreemptionTargets, ...] = ()
         if rules.beyond is None and rules.balances is not None and self.term.is_confirmed and not rules.first_in_next:
-            before = {*memory.nominations}
+            before = {*memory.by_gang}
             chosen = tuple(
                 self._targets(inputs, found, lambda: self._stage(inputs, rules, cluster, usage, decided=decided))
             )
-            dropped += before - {*memory.nominations}
-        return replace(decided, updated=self._explained(found, dropped)), chosen
+            dropped += before - {*memory.by_gang}
+        return replace(decided, updated=memory.explain(found, dropped, self.statuses.decisions)), chosen
 
     async def evict(self, inputs: CycleInputs, chosen: Sequence[PreemptionTargets]) -> None:
         """Evict the victims; failed evictions are retried by the next cycles, also of another leader."""
@@ -84,7 +83,7 @@ class Preemption:
         groups = {group.uid: group for group in found}
         for one in chosen:
             if self.mirror.is_down:
-                self.memory.nominations.pop(one.group.uid, None)
+                self.memory.drop(one.group.uid)
                 self.cache.verdicts.lines.drop(one.group.queue)
                 continue
             for victim in one.victims:
@@ -100,46 +99,17 @@ class Preemption:
 
     # Nominations that no longer stand.
 
-    def _forget_others(self, inputs: CycleInputs) -> None:
-        """Drop the nominations of gangs that no longer wait with the planned pods."""
-        memory = self.memory
-        if memory.nominations:
-            waiting = {group.uid: group for group in inputs.groups if group.uid in memory.nominations}
-            memory.nominations = {
-                uid: nomination
-                for uid, nomination in memory.nominations.items()
-                if uid in waiting and nomination.is_for(waiting[uid])
-            }
-
     def _drop_vain(self, inputs: CycleInputs, found: dict[GangUid, Decision]) -> list[GangUid]:
         """Drop the nominations of held gangs that no awaited victim can help any more; return the gangs."""
         memory, dropped = self.memory, []
-        for uid, nomination in [*memory.nominations.items()]:
+        for uid, nomination in [*memory.by_gang.items()]:
             decision = found.get(uid) or self.statuses.decisions.get(uid)
             outcome = decision.outcome if decision is not None else None
             is_pending = nomination.is_pending(self.mirror.book.placements, inputs.snapshot, inputs.now)
             if not isinstance(outcome, Grant) and not (is_pending and targets.may_help(outcome)):
-                del memory.nominations[uid]
+                memory.drop(uid)
                 dropped.append(uid)
         return dropped
-
-    def _explained(self, found: dict[GangUid, Decision], dropped: Iterable[GangUid]) -> tuple[Decision, ...]:
-        """Return the decisions; only the holds of nominated gangs name the gangs evicted for them."""
-        memory, decisions = self.memory, self.statuses.decisions
-        for uid in dropped:
-            raw, before = memory.explained.pop(uid, None), decisions.get(uid)
-            if raw is not None and before is not None and uid not in found:
-                found[uid] = replace(before, outcome=raw[0])
-        for uid, nomination in memory.nominations.items():
-            decision = found.get(uid) or decisions.get(uid)
-            pair = memory.explained.get(uid)
-            if decision is None or not isinstance(decision.outcome, Hold) or (pair and decision.outcome is pair[1]):
-                continue
-            if pair is None or pair[0] != decision.outcome:
-                pair = memory.explained[uid] = decision.outcome, nomination.explained(decision.outcome)
-            found[uid] = replace(decision, outcome=pair[1])
-        memory.explained = {uid: pair for uid, pair in memory.explained.items() if uid in memory.nominations}
-        return tuple(found.values())
 
     # Targets.
 
@@ -150,10 +120,10 @@ class Preemption:
         memory = self.memory
         grants = [(one.group, one.outcome) for one in decided.updated if isinstance(one.outcome, Grant)]
         started = {group.uid for group, _ in grants}
-        left = [nomination for uid, nomination in memory.nominations.items() if uid not in started]
+        left = [nomination for uid, nomination in memory.by_gang.items() if uid not in started]
         charges = [(one.group.queue, one.grant.plan.charge) for one in left]
         charges += [(group.queue, grant.plan.charge) for group, grant in grants]
-        cluster = memory.with_nominations.over(cluster, left)
+        cluster = memory.over(cluster, left)
         for group, grant in grants:
             cluster = nominations.granted(cluster, group, grant)
         queue_usage = QueueUsage(rules.tree, nominations.charged(usage, charges))
@@ -189,18 +159,18 @@ class Preemption:
         self, inputs: CycleInputs, found: dict[GangUid, Decision], make_stage: Callable[[], "_Stage"]
     ) -> Iterator[PreemptionTargets]:
         """Yield the targets for held gangs, and nominate these gangs for their plans."""
-        memory, cluster = self.memory, self.cache.cluster
+        searches, cluster = self.cache.searches, self.cache.cluster
         made_from = (
             self.mirror.book.placements,
             inputs.tree,
             inputs.meters,
-            *memory.nominations.values(),
+            *self.memory.by_gang.values(),
             *self.cache.backfill.estimates.values(),
         )
-        if cluster is None or not memory.begin(inputs.groups, cluster, *made_from):
+        if cluster is None or not searches.begin(inputs.groups, cluster, *made_from):
             return
         questions = self._questions(inputs, found)
-        chosen = memory.next([*questions], MOST_TRIES)
+        chosen = searches.next([*questions], MOST_TRIES)
         stage: _Stage | None = None
         for question, (decision, queue) in questions.items():
             if question not in chosen:
@@ -208,7 +178,7 @@ class Preemption:
             stage = stage or make_stage()
             answer = targets.choose(decision.group, queue, decision.needed, stage.staying, stage.scope)
             if answer is None or not answer.victims:
-                memory.failed.add(question)
+                searches.note_failed(question)
             if answer is None:
                 continue
             if answer.victims:
@@ -224,13 +194,13 @@ class Preemption:
             for uid, decision in {**self.statuses.decisions, **found}.items()
             if uid in waiting
             and decision.group.queue in queues
-            and uid not in self.memory.nominations
+            and uid not in self.memory.by_gang
             and uid not in inputs.unready
             and targets.may_help(decision.outcome)
             and not decision.group.started
         ]
         held.sort(key=lambda decision: queue_order.rank(decision.group))
-        kept = self.memory.questions
+        kept = self.cache.searches
         questions: dict[Hashable, tuple[Decision, Queue]] = {}
         for decision in held:
             queue = queues[decision.group.queue]
@@ -248,8 +218,7 @@ class Preemption:
 
         Victims that are only nominated and do not run yet lose their nomination and stay pending.
         """
-        nominated = self.memory.nominations
-        before = [nominated.pop(victim.uid) for victim in answer.victims if victim.uid in nominated]
+        before = [one for victim in answer.victims if (one := self.memory.drop(victim.uid)) is not None]
         running = tuple(victim for victim in answer.victims if victim.uid not in {one.uid for one in before})
         self._nominate(inputs, replace(answer, victims=running), going, before)
         if running:
@@ -268,13 +237,15 @@ class Preemption:
         victims = {uid: at for one in before for uid, at in one.victims.items()}
         victims |= {one.uid: one.candidate.reserved_at for one in leaving}
         named = {name for one in before for name in one.names}.union(one.key for one in leaving)
-        self.memory.nominations[group.uid] = Nomination(
-            group=group,
-            grant=answer.grant,
-            victims=victims,
-            names=tuple(sorted(named)),
-            pods=frozenset().union(*(one.pods for one in before), *(one.belongings.pods for one in leaving)),
-            since=inputs.now,
+        self.memory.nominate(
+            Nomination(
+                group=group,
+                grant=answer.grant,
+                victims=victims,
+                names=tuple(sorted(named)),
+                pods=frozenset().union(*(one.pods for one in before), *(one.belongings.pods for one in leaving)),
+                since=inputs.now,
+            )
         )
 
     def _goes_for(self, inputs: CycleInputs, candidate: PreemptionCandidate, group: Group) -> bool:

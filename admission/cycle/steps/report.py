@@ -140,7 +140,7 @@ class CycleReport:
         """Return whether another cycle has more to do, even if nothing changes."""
         cache = self.cache
         is_cut = bool((granted or inputs.first_in_next) and not decided.whole)
-        return is_cut or bool(cache.health.left) or cache.plans.is_stale or cache.nominations.left
+        return is_cut or bool(cache.health.left) or cache.plans.is_stale or cache.searches.has_more
 
     def _next_try(self, inputs: CycleInputs) -> datetime | None:
         """Return the earliest future time at which a cycle is due by time alone.

@@ -52,8 +52,8 @@ class Scheduling:
         if not any(group.waiting for group in inputs.groups):
             return CycleDecisions(), ()
         cluster = cache.predict_cluster(inputs, book, self.settings.steps)
-        nominations, ends = cache.nominations, cache.find_expected_ends(inputs, book, cluster)
-        expected = nominations.expected.with_nominated(ends, nominations.nominations.values(), inputs.snapshot.queues)
+        ends = cache.find_expected_ends(inputs, book, cluster)
+        expected = cache.nominations.with_nominated(ends, inputs.snapshot.queues)
         cache.backfill.present.expect(expected, inputs.now)
         return self.preemption.decide(inputs, self._rules(inputs, balances), cluster, scheduling_cache.usage(book))
 
