@@ -24,11 +24,14 @@ from admission.lifecycle import limits
 from admission.quota import queue_order
 from admission.quota.headroom import QueueUsage, Usage
 from admission.scheduling import cycle
+from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.checks.chain import Decision, Grant, Rules
 from admission.scheduling.cycle import CycleDecisions
 from admission.scheduling.preemption import candidates, nominations, targets
 from admission.scheduling.preemption.nominations import Nomination, Nominations
 from admission.scheduling.preemption.targets import PreemptionCandidate, PreemptionScope, PreemptionTargets
+from admission.scheduling.preemption.victim_searches import VictimSearches
+from admission.workloads.gang_cache import GangCache
 from admission.workloads.gangs import Group
 
 MOST_TRIES = 4
@@ -43,19 +46,19 @@ class Preemption:
     mirror: LedgerMirror
     evictions: EvictionState
     in_flight: InFlight
+    gangs: GangCache
+    nominations: Nominations
+    searches: VictimSearches
+    backfill: Backfill
     cache: SchedulingCache
     statuses: StatusState
     eviction: GangEviction
-
-    @property
-    def memory(self) -> Nominations:
-        return self.cache.nominations
 
     def decide(
         self, inputs: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage
     ) -> tuple[CycleDecisions, tuple[PreemptionTargets, ...]]:
         """Decide about the pending gangs, and which gangs to evict for those that are held."""
-        memory, backfill = self.memory, self.cache.backfill
+        memory, backfill = self.nominations, self.backfill
         if not memory.by_gang and not any(map(targets.may_preempt, inputs.snapshot.queues.values())):
             memory.mark_recalled()
             return cycle.decide_all(inputs.groups, rules, cluster, usage, backfill), ()
@@ -79,11 +82,11 @@ class Preemption:
         """Evict the victims; failed evictions are retried by the next cycles, also of another leader."""
         if not chosen:
             return
-        found = self.cache.gangs.groups(inputs.snapshot, self.mirror.book.placements, self.in_flight.leaving)
+        found = self.gangs.groups(inputs.snapshot, self.mirror.book.placements, self.in_flight.leaving)
         groups = {group.uid: group for group in found}
         for one in chosen:
             if self.mirror.is_down:
-                self.memory.drop(one.group.uid)
+                self.nominations.drop(one.group.uid)
                 self.cache.verdicts.lines.drop(one.group.queue)
                 continue
             for victim in one.victims:
@@ -101,7 +104,7 @@ class Preemption:
 
     def _drop_vain(self, inputs: CycleInputs, found: dict[GangUid, Decision]) -> list[GangUid]:
         """Drop the nominations of held gangs that no awaited victim can help any more; return the gangs."""
-        memory, dropped = self.memory, []
+        memory, dropped = self.nominations, []
         for uid, nomination in [*memory.by_gang.items()]:
             decision = found.get(uid) or self.statuses.decisions.get(uid)
             outcome = decision.outcome if decision is not None else None
@@ -117,7 +120,7 @@ class Preemption:
         self, inputs: CycleInputs, rules: Rules, cluster: ClusterState, usage: Usage, *, decided: CycleDecisions
     ) -> "_Stage":
         """Return cluster state and usage after the cycle's grants, with nominations taken, and the candidates."""
-        memory = self.memory
+        memory = self.nominations
         grants = [(one.group, one.outcome) for one in decided.updated if isinstance(one.outcome, Grant)]
         started = {group.uid for group, _ in grants}
         left = [nomination for uid, nomination in memory.by_gang.items() if uid not in started]
@@ -129,7 +132,7 @@ class Preemption:
         queue_usage = QueueUsage(rules.tree, nominations.charged(usage, charges))
         staying, going = self._candidates(inputs)
         staying += (one.tenant() for one in left if self._may_be_taken_over(one, going))
-        backfill = self.cache.backfill
+        backfill = self.backfill
         return _Stage(
             PreemptionScope(rules=rules, cluster=cluster, queue_usage=queue_usage, reserve=backfill, going=going),
             staying,
@@ -159,13 +162,13 @@ class Preemption:
         self, inputs: CycleInputs, found: dict[GangUid, Decision], make_stage: Callable[[], "_Stage"]
     ) -> Iterator[PreemptionTargets]:
         """Yield the targets for held gangs, and nominate these gangs for their plans."""
-        searches, cluster = self.cache.searches, self.cache.cluster
+        searches, cluster = self.searches, self.cache.cluster
         made_from = (
             self.mirror.book.placements,
             inputs.tree,
             inputs.meters,
-            *self.memory.by_gang.values(),
-            *self.cache.backfill.estimates.values(),
+            *self.nominations.by_gang.values(),
+            *self.backfill.estimates.values(),
         )
         if cluster is None or not searches.begin(inputs.groups, cluster, *made_from):
             return
@@ -194,13 +197,13 @@ class Preemption:
             for uid, decision in {**self.statuses.decisions, **found}.items()
             if uid in waiting
             and decision.group.queue in queues
-            and uid not in self.memory.by_gang
+            and uid not in self.nominations.by_gang
             and uid not in inputs.unready
             and targets.may_help(decision.outcome)
             and not decision.group.started
         ]
         held.sort(key=lambda decision: queue_order.rank(decision.group))
-        kept = self.cache.searches
+        kept = self.searches
         questions: dict[Hashable, tuple[Decision, Queue]] = {}
         for decision in held:
             queue = queues[decision.group.queue]
@@ -218,7 +221,7 @@ class Preemption:
 
         Victims that are only nominated and do not run yet lose their nomination and stay pending.
         """
-        before = [one for victim in answer.victims if (one := self.memory.drop(victim.uid)) is not None]
+        before = [one for victim in answer.victims if (one := self.nominations.drop(victim.uid)) is not None]
         running = tuple(victim for victim in answer.victims if victim.uid not in {one.uid for one in before})
         self._nominate(inputs, replace(answer, victims=running), going, before)
         if running:
@@ -237,7 +240,7 @@ class Preemption:
         victims = {uid: at for one in before for uid, at in one.victims.items()}
         victims |= {one.uid: one.candidate.reserved_at for one in leaving}
         named = {name for one in before for name in one.names}.union(one.key for one in leaving)
-        self.memory.nominate(
+        self.nominations.nominate(
             Nomination(
                 group=group,
                 grant=answer.grant,
@@ -262,7 +265,7 @@ class Preemption:
             rules=rules,
             cluster=cluster,
             queue_usage=QueueUsage(rules.tree, usage),
-            reserve=self.cache.backfill,
+            reserve=self.backfill,
             going=going,
         )
         stage = _Stage(scope, [])

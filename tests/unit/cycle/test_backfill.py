@@ -398,7 +398,7 @@ def test_where_queues_share_fairly_nobody_passes_the_head_before_a_new_leader_kn
     shared.at(1, "large")
 
     leader = shared.controlled.leader
-    leader.scheduling.backfill = Backfill(RunningGangs(shared.controlled.begun))
+    shared.controlled.leader = replace(leader, backfill=Backfill(RunningGangs(shared.controlled.begun)))
     leader.scheduling._verdicts, leader.scheduling._plans = VerdictCache(), PlanCache()
 
     assert shared.at(2, "long") == []

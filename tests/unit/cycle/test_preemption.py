@@ -136,12 +136,12 @@ async def test_nothing_is_remembered_of_asks_that_nobody_has_any_more() -> None:
     cluster.submit("vain", queue="q", gpus=4, cpu="128", priority=10)
     cluster.submit("other", queue="q", gpus=4, cpu="256", priority=10)
     await play.forget_changes(3)
-    assert len(play.leader.scheduling.searches.failed) == 2
+    assert len(play.leader.searches.failed) == 2
 
     cluster.delete_job("vain")
     await play.forget_changes(3)
 
-    assert len(play.leader.scheduling.searches.failed) == 1
+    assert len(play.leader.searches.failed) == 1
 
 
 async def test_the_fewest_are_evicted_and_of_those_the_youngest() -> None:
@@ -374,7 +374,7 @@ async def test_a_promise_in_vain_ends() -> None:
     await play.forget_changes(4)
 
     assert cluster.running() == {"low"}
-    assert not play.leader.scheduling.nominations.by_gang
+    assert not play.leader.nominations.by_gang
 
 
 async def test_nothing_is_planned_again_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,7 +398,7 @@ async def test_nothing_is_planned_again_while_nothing_changes(monkeypatch: pytes
     for _ in range(3):
         await play.forget_changes()
     assert len(asked) <= 1
-    assert (leader.scheduling.searches.has_more, now < cluster.now) == (False, True)
+    assert (leader.searches.has_more, now < cluster.now) == (False, True)
 
 
 def lasting(runtime: str) -> dict[str, str]:

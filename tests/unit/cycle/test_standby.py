@@ -127,7 +127,7 @@ async def test_who_stands_by_knows_already_who_cannot_start() -> None:
 
     assert leader.scheduling.plans._proofs
     assert not leader.statuses.decisions
-    assert not leader.scheduling.backfill._heads, "nobody is promised anything before the term begins"
+    assert not leader.backfill._heads, "nobody is promised anything before the term begins"
     assert report(await cycle.run(leader, NOON)).phase is Phase.PENDING
 
 
