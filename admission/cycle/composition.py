@@ -197,5 +197,6 @@ def _report(leader: Leader, log: CycleLog) -> CycleReport:
         policies=leader.policies,
         cache=leader.scheduling,
         statuses=leader.statuses,
+        outcomes=leader.outcomes,
         log=log,
     )

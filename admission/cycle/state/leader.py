@@ -18,7 +18,7 @@ from admission.cycle.state.ledger_mirror import LedgerMirror
 from admission.cycle.state.pending_pods import PendingPods
 from admission.cycle.state.queues import QueueRegistry
 from admission.cycle.state.scheduling_cache import SchedulingCache
-from admission.cycle.state.status import StatusState
+from admission.cycle.state.status import OutcomeLog, StatusState
 from admission.cycle.state.term import CycleSettings, Term
 from admission.cycle.state.usage_history import UsageHistory
 from admission.dra.state import incremental
@@ -78,6 +78,7 @@ class Leader:
     gangs: GangCache
     scheduling: SchedulingCache
     statuses: StatusState
+    outcomes: OutcomeLog = field(default_factory=OutcomeLog)
     dirty: DirtyGangs = field(default_factory=DirtyGangs)
     """The gangs in the ledger that have to be checked, since something of them changed."""
     claim_users: Inverted[Placement, Uid, Uid] = field(default_factory=lambda: Inverted(incremental.claim_users))

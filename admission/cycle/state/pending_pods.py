@@ -86,12 +86,12 @@ class PendingPods:
 
     They do not depend on who leads, and deriving them for ten thousand workloads takes seconds: so a process that loses
     the lease and leads again continues from there.
+
+    Rule: `over` derives all of it from a snapshot and the book; `still` only drops pods, until the next `over`.
     """
 
-    problems: dict[GangUid, Hold | Denial] = field(default_factory=dict)
-    """Why workloads cannot be planned from their templates, by gang."""
-    loose: tuple[Workload, ...] = ()
-    """Workloads that another client has resumed and that may not run yet."""
+    _problems: dict[GangUid, Hold | Denial] = field(default_factory=dict)
+    _loose: tuple[Workload, ...] = ()
     _memory: ReviewCaches = field(default_factory=ReviewCaches)
     _yields: dict[Uid, _Yield] = field(default_factory=dict)
     _parts: list[Part] = field(default_factory=list)
@@ -108,20 +108,30 @@ class PendingPods:
     _merged_pods: Merged = (None, None, {})
     _merged_claims: Merged = (None, None, {})
 
+    @property
+    def problems(self) -> Mapping[GangUid, Hold | Denial]:
+        """Return why workloads cannot be planned from their templates, by gang."""
+        return self._problems
+
+    @property
+    def loose(self) -> Sequence[Workload]:
+        """Return the workloads that another client has resumed and that may not run yet."""
+        return self._loose
+
     def over(self, snapshot: Snapshot, book: Book) -> Snapshot:
         """Return the snapshot with the expected pods and their claims.
 
         If nothing changed they are the same objects as before, since there may be tens of thousands of them.
         """
         workloads = list(suspendable.held_workloads(snapshot))
-        self.loose = tuple(one for one in workloads if one.is_resumed_externally and not one.over)
+        self._loose = tuple(one for one in workloads if one.is_resumed_externally and not one.over)
         parts = list(self._found(workloads, snapshot, book))
         self._yields = {names.workload_of(uid): found for found, _ in parts for uid in islice(found.pods, 1)}
         self._kept = {uid for _, kept in parts for uid in kept or ()}
-        self.problems = {}
+        self._problems = {}
         for found, kept in parts:
             if found.problem is not None and kept is None:
-                self.problems |= {gang_key.identify(pod, snapshot).uid: found.problem for pod in found.pods.values()}
+                self._problems |= {gang_key.identify(pod, snapshot).uid: found.problem for pod in found.pods.values()}
         self._lay(parts, snapshot)
         if not self._pods:
             return snapshot

@@ -21,7 +21,7 @@ from admission.cycle.state.ledger_mirror import LedgerMirror
 from admission.cycle.state.queues import QueueRegistry
 from admission.cycle.state.result import CycleLog, CycleResult
 from admission.cycle.state.scheduling_cache import SchedulingCache
-from admission.cycle.state.status import StatusState
+from admission.cycle.state.status import OutcomeLog, StatusState
 from admission.cycle.state.term import Term
 from admission.errors import FixError, GoneError, RetryError
 from admission.lifecycle import ledger_clock, limits, requeue_backoff
@@ -64,6 +64,7 @@ class CycleReport:
     policies: ReviewCaches
     cache: SchedulingCache
     statuses: StatusState
+    outcomes: OutcomeLog
     log: CycleLog
 
     async def report(self, inputs: CycleInputs, decided: CycleDecisions) -> CycleResult:
@@ -80,7 +81,7 @@ class CycleReport:
             if self.mirror.is_complete and is_confirmed:
                 tasks.create_task(_each(self.reports.queue, queues), name="report queues")
             tasks.create_task(_each(self.reports.conditions, conditions), name="report meters")
-            held = events.gangs_held(self.reports, statuses.groups, sure, statuses.reported)
+            held = events.gangs_held(self.reports, statuses.groups, statuses.new_holds(sure))
             tasks.create_task(held, name="report holds")
             tasks.create_task(self._report_placement(inputs, granted), name="report placing")
         unposted = self.mirror.unposted
@@ -92,9 +93,7 @@ class CycleReport:
             granted=tuple(granted),
             evicted={group.uid: why for group, why in self.log.evicted},
             protected=protection_conditions.holding_by_driver(self.fences.protections),
-            decisions=statuses.outcomes.new_outcomes(
-                decided.updated, gangs, self.log.evicted, statuses.groups, inputs.now
-            ),
+            decisions=self.outcomes.new_outcomes(decided.updated, gangs, self.log.evicted, statuses.groups, inputs.now),
             next_try=inputs.clock if has_more else self._next_try(inputs),
             behind=ledger_clock.lag(inputs.clock, inputs.now),
             unposted=len(unposted),
