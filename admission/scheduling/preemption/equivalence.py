@@ -38,7 +38,11 @@ class _Of(NamedTuple):
 
 @dataclass(slots=True)
 class PreemptionQuestions:
-    """The question of each gang, computed once: the claims of such a gang exist, and their specs are immutable."""
+    """The question of each gang, computed once: the claims of such a gang exist, and their specs are immutable.
+
+    It is derived from the gang and its queue, compared by identity, and from its charge, compared by value, which
+    `admission.incremental.Memo` does not mix.
+    """
 
     _of: dict[GangUid, _Of] = field(default_factory=dict)
     _known: dict[Hashable, PreemptionQuestion] = field(default_factory=dict)
