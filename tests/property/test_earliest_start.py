@@ -67,7 +67,7 @@ def played(town: Cluster, arrivals: Sequence[Arrival]) -> tuple[Clock, Sequence[
 
 def asked(stage: Clock, waiting: Waiting) -> Inputs:
     inputs = chain.asked(stage.inputs(waiting, stage.queue_usage))
-    return replace(inputs, rules=replace(inputs.rules, plans=PlanCache()))
+    return replace(inputs, rules=replace(inputs.rules, workspace=replace(inputs.rules.workspace, plans=PlanCache())))
 
 
 @given(towns(), jobs(), st.none() | st.integers(0, 25))

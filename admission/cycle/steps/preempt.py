@@ -70,7 +70,8 @@ class Preemption:
         found = {decision.group.uid: decision for decision in decided.updated}
         dropped = self._drop_vain(inputs, found)
         chosen: tuple[PreemptionTargets, ...] = ()
-        if rules.beyond is None and rules.balances is not None and self.term.is_confirmed and not rules.first_in_next:
+        is_paid = rules.beyond is None and rules.workspace.balances is not None
+        if is_paid and self.term.is_confirmed and not rules.first_in_next:
             before = {*memory.by_gang}
             chosen = tuple(
                 self._targets(inputs, found, lambda: self._stage(inputs, rules, cluster, usage, decided=decided))

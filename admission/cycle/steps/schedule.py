@@ -1,7 +1,7 @@
 """The scheduling step: which pending gangs start, as a pure function of the inputs, the book and the caches."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from admission.api.values.reasons import Hold, HoldReason
 from admission.cycle.state import scheduling_cache
@@ -22,7 +22,8 @@ from admission.scheduling import cycle
 from admission.scheduling.backfill.expected_end import ExpectedEnds
 from admission.scheduling.backfill.policy import Backfill
 from admission.scheduling.backfill.reservations import ExpectedEnd
-from admission.scheduling.checks.chain import Rules
+from admission.scheduling.checks.chain import Rules, Workspace
+from admission.scheduling.checks.faults import Defect
 from admission.scheduling.cycle import CycleDecisions
 from admission.scheduling.preemption.nominations import Nominations
 from admission.scheduling.preemption.targets import PreemptionTargets
@@ -63,7 +64,9 @@ class Scheduling:
         cluster = cache.predict_cluster(inputs, book, self.settings.steps)
         expected = self.nominations.with_nominated(self._find_ends(inputs, cluster), inputs.snapshot.queues)
         self.backfill.present.expect(expected, inputs.now)
-        return self.preemption.decide(inputs, self._rules(inputs, balances), cluster, scheduling_cache.usage(book))
+        return self.preemption.decide(
+            inputs, self._rules(inputs, balances, self.log.defects), cluster, scheduling_cache.usage(book)
+        )
 
     def preload(self, inputs: CycleInputs) -> None:
         """Fill the caches that do not depend on decisions, so that a first cycle is as fast as any other."""
@@ -76,7 +79,7 @@ class Scheduling:
         cluster = cache.predict_cluster(inputs, book, self.settings.steps)
         self._find_ends(inputs, cluster)
         if any(group.waiting for group in inputs.groups):
-            rules = replace(self._rules(inputs, self.mirror.usage.balances(inputs, book)), defects=[])
+            rules = self._rules(inputs, self.mirror.usage.balances(inputs, book), defects=[])
             cycle.rehearse(inputs.groups, rules, cluster, scheduling_cache.usage(book))
 
     def _find_ends(self, inputs: CycleInputs, cluster: ClusterState) -> Mapping[str, ExpectedEnd]:
@@ -84,7 +87,7 @@ class Scheduling:
         placements, queues = self.mirror.book.placements, inputs.snapshot.queues
         return self.expected_ends.refresh(placements, inputs.groups, queues, cluster.users, inputs.now)
 
-    def _rules(self, inputs: CycleInputs, balances: Balances | None) -> Rules:
+    def _rules(self, inputs: CycleInputs, balances: Balances | None, defects: list[Defect]) -> Rules:
         return Rules(
             snapshot=inputs.snapshot,
             tree=inputs.tree,
@@ -95,16 +98,13 @@ class Scheduling:
             clock=inputs.clock,
             steps=self.settings.steps,
             profile=inputs.profile,
-            plans=self.cache.plans,
-            rest=self.cache.verdicts,
+            workspace=Workspace(plans=self.cache.plans, rest=self.cache.verdicts, balances=balances, defects=defects),
             sharing=fair_share.Rules.from_tree(inputs.tree),
             history=self.mirror.usage.past(inputs, self.mirror.book),
-            balances=balances,
             beyond=NOT_EXAMINED if self.mirror.is_down else None,
             protection=self.fences.protections,
             unready=inputs.unready,
             first_in_next=inputs.first_in_next,
             vacant=self.evictions.vacancies,
             unfit=self.pending.problems,
-            defects=self.log.defects,
         )

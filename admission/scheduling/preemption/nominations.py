@@ -270,8 +270,8 @@ def decide_all(
         left, redeemed = others, [*redeemed, decision]
         cluster = granted(cluster, group, decision.outcome)
         usage = charged(usage, [(group.queue, decision.outcome.plan.charge)])
-        if rules.balances is not None:
-            rules.balances.charge(group.queue, decision.outcome.plan.charge, budget.runtime_of(group))
+        if rules.workspace.balances is not None:
+            rules.workspace.balances.charge(group.queue, decision.outcome.plan.charge, budget.runtime_of(group))
     started = {decision.group.uid for decision in redeemed}
     rest = tuple(group for group in groups if group.uid not in started) if started else groups
     round_ = cycle.decide_all(rest, rules, nominated.over(cluster, left), _with(usage, left), reserve)
@@ -293,7 +293,7 @@ def _redeemed(
     queue = completeness.entered(group, rules.snapshot)
     if not isinstance(queue, Queue):
         return None
-    fresh = replace(rules, plans=PlanCache(), rest=VerdictCache(), mute=True)
+    fresh = replace(rules, workspace=replace(rules.workspace, plans=PlanCache(), rest=VerdictCache()), mute=True)
     inputs = Inputs(rules=fresh, group=group, queue=queue, cluster=cluster, queue_usage=QueueUsage(rules.tree, usage))
     found = single_gang.granted(inputs, {group.key}, reserve, nomination.since, spares_all=False)
     return None if found is None else Decision(group=group, outcome=found.outcome, position=1, needed=found.needed)

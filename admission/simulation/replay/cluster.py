@@ -32,9 +32,9 @@ from admission.scheduling.backfill.policy import WAITING, Backfill
 from admission.scheduling.backfill.reservations import Reservation
 from admission.scheduling.backfill.running import RunningGangs
 from admission.scheduling.cache.plan_cache import PlanCache
-from admission.scheduling.cache.verdict_cache import Verdict, VerdictCache
+from admission.scheduling.cache.verdict_cache import Verdict
 from admission.scheduling.checks import chain, demand, runtime
-from admission.scheduling.checks.chain import Inputs, Known, Rules
+from admission.scheduling.checks.chain import Inputs, Known, Rules, Workspace
 from admission.scheduling.placement import protection
 from admission.scheduling.placement.protection import FenceInputs
 from admission.simulation import offline, opening_balance
@@ -181,8 +181,7 @@ class Clock:
         snapshot = replace(replayed.snapshot, claims=self._claims)
         # It owns its Selectors, too: they cache devices in use, and the states of a VirtualCluster change in place.
         own = Selectors(replayed.cluster.profile.cel)
-        rules = replace(replayed.rules, snapshot=snapshot, selectors=own, plans=PlanCache(), rest=VerdictCache())
-        self.rules = replace(rules, defects=[], mute=True)
+        self.rules = replace(replayed.rules, snapshot=snapshot, selectors=own, workspace=Workspace(), mute=True)
         self.virtual_cluster = VirtualCluster(replayed.cluster)
         self.queue_usage = QueueUsage(replayed.tree, replayed.usage)
         self.shares = Shares(self.queue_usage, replayed.usage, replayed.rules.sharing)
@@ -239,7 +238,8 @@ class Clock:
     def explain(self, waiting: Waiting, queue_usage: QueueUsage | None = None) -> Verdict:
         """Decide about a job as `decide` does, with the planner's reason for a hold."""
         inputs = self.inputs(waiting, queue_usage or self.queue_usage)
-        return chain.decide(replace(inputs, rules=replace(self.rules, plans=PlanCache(), mute=False)))
+        workspace = replace(self.rules.workspace, plans=PlanCache())
+        return chain.decide(replace(inputs, rules=replace(self.rules, workspace=workspace, mute=False)))
 
     def count(self, waiting: Waiting) -> tuple[Charge, Verdict | None]:
         """Return the least charge of a job, and the verdict of a check before planning that fails."""
@@ -315,7 +315,7 @@ class Clock:
         """Release the devices, quotas and shares of ended jobs."""
         if ended:
             self.virtual_cluster.move(went=[running.running_gang for running in ended])
-            self.rules.plans.forget_changes()
+            self.rules.workspace.plans.forget_changes()
         self.reserve.present.now = self.time
         for running in ended:
             self.reserve.end(running.waiting.key)

@@ -384,5 +384,5 @@ class Unchanged:
     def _is_proved(self, held: Verdict) -> bool:
         if held.equivalent is None:
             return False
-        plans, cluster_state = self._stage.rules.plans, self._stage.virtual_cluster.cluster
+        plans, cluster_state = self._stage.rules.workspace.plans, self._stage.virtual_cluster.cluster
         return plans.proof(held.equivalent.key, cluster_state, self._stage.rules.selectors) is held.proof
